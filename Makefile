@@ -1,0 +1,42 @@
+# Two commands: `make demo` and `make test`. Each does all of its set-up in
+# .venv. PYTHON=... chooses an interpreter, DEMO_FLAGS=... goes to the demo,
+# TEST_FLAGS=... to pytest.
+
+DISK_GB = 5
+FOUND = $(shell for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
+  if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+  >/dev/null 2>&1; then command -v $$p; break; fi; \
+  test "$$p" != "$(PYTHON)" || break; done)
+FREE_GB = $(shell df -Pk . | awk 'NR == 2 {print int($$4 / 1048576)}')
+BIN = .venv/bin
+
+ifeq ($(OS),Windows_NT)
+$(error tensorflow-text has no build for Windows: use WSL 2 (wsl --install))
+endif
+
+.PHONY: demo test lint prove clean
+
+demo: .venv/demo
+	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
+
+test: .venv/test
+	$(BIN)/python -m pytest $(TEST_FLAGS)
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.venv/demo .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
+	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"
+	$(BIN)/pip install -q -e ".[$(@F)]" --config-settings editable_mode=compat
+	@touch $@
+
+.venv/bin/pip:
+	@test -n "$(FOUND)" || { echo "No usable Python: install python3.11, 3.12 or 3.13, or name one: make PYTHON=/path/to/python3.13"; exit 2; }
+	@test "$(FREE_GB)" -ge $(DISK_GB) || { echo "Too little disk: .venv and the runs need $(DISK_GB) GB here, $(FREE_GB) GB are free: free some space"; exit 2; }
+	@"$(FOUND)" -c 'import venv, ensurepip' 2>/dev/null || { echo "$(FOUND) has no venv module: install it (Debian, Ubuntu: apt-get install python3-venv)"; exit 2; }
+	"$(FOUND)" -m venv .venv
+	@$(BIN)/pip install -q --upgrade pip
+
+clean:
+	rm -rf .venv build dist *.egg-info

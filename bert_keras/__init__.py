@@ -1,0 +1,47 @@
+"""The complete BERT on Keras 3 and TensorFlow.
+
+Public names load when they are first used, so that `import bert_keras`
+imports neither Keras nor TensorFlow.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BertChooser": "modeling.chooser",
+    "BertClassifier": "modeling.classifier",
+    "BertEncoder": "modeling.encoder",
+    "BertPretrainer": "modeling.pretrainer",
+    "BertSpanPredictor": "modeling.span",
+    "BertTagger": "modeling.tagger",
+    "BertPreprocessor": "text.preprocessor",
+    "SegmentPacker": "text.packing",
+    "TokenMasker": "text.masking",
+    "WordPieceTokenizer": "text.tokenizer",
+    "InputError": "errors",
+    "adamw": "training.optimization",
+    "export_saved_model": "serving.export",
+    "load_saved_model": "serving.export",
+}
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module 'bert_keras' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in ("keras", "tensorflow", "tensorflow_text"):
+            raise
+        raise ImportError(
+            f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
+            f"not installed: pip install {package.replace('_', '-')}"
+        ) from error
+    return getattr(module, name)
+
+
+def __dir__():
+    return sorted({*globals(), *_HOME})
