@@ -1,0 +1,1 @@
+"""The model: layers, heads and whole models on Keras operations only."""

@@ -1,0 +1,147 @@
+"""Self-attention over several heads, and the bias that limits it."""
+
+import functools
+
+import keras
+from keras import ops
+
+from bert_keras.modeling.dropout import dropout
+from bert_keras.modeling.projection import Projection
+
+# Added to a score that must not count, as in the original: exp() of it is 0
+# beside any other score, and float16 can hold it.
+EXCLUDED = -10000.0
+
+DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
+
+
+def attention_bias(length, attention, padding_mask=None, example_ids=None):
+    """What is added to the scores: 0, or `EXCLUDED` where no one may look.
+
+    Args:
+        length: tokens in a row, T.
+        attention: one of `DIRECTIONS`.
+        padding_mask: int (B, T), 1 at tokens; everything is one where None.
+        example_ids: int (B, T); tokens of one row see each other only within
+            the same example.
+
+    Returns:
+        float32, broadcast to (B, 1, T, S); None where all may be seen.
+    """
+    allowed = []
+    if padding_mask is not None:
+        allowed.append(ops.cast(padding_mask, "bool")[:, None, None, :])
+    if example_ids is not None:
+        same = example_ids[:, :, None] == example_ids[:, None, :]
+        allowed.append(same[:, None])  # (B, 1, T, S)
+    if attention != "bidirectional":
+        place = ops.arange(length)
+        before = place[:, None] >= place[None, :]  # (T, S)
+        if attention == "right_to_left":
+            before = ops.transpose(before)
+        allowed.append(before[None, None])
+    if not allowed:
+        return None
+    everywhere = functools.reduce(ops.logical_and, allowed)
+    return ops.where(everywhere, 0.0, EXCLUDED)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class SelfAttention(keras.layers.Layer):
+    """Multi-head scaled dot-product attention of a sequence to itself.
+
+    Query, key and value are projections of the input; scores are scaled by
+    the root of the head's width, the bias is added, softmax over S, dropout
+    on the probabilities, the weighted sum of the values, one projection of
+    all heads together. Equals `attention_layer` and the dense layer behind
+    it in the original (the paper, section 3).
+
+    Args:
+        num_heads: number of heads, N; divides `hidden_dim`.
+        hidden_dim: width of the input and the output, D.
+        dropout: share of the attention probabilities dropped in training.
+
+    Call arguments:
+        inputs: float (B, T, D).
+        bias: float, broadcast to (B, N, T, S), added to the scores; None
+            lets every token look at every token.
+        seed: int (2,), a drawn dropout seed; nothing is dropped where None.
+        training: bool.
+
+    Returns:
+        float (B, T, D).
+    """
+
+    def __init__(self, num_heads, hidden_dim, dropout=0.1, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.dropout = dropout
+        self.query = self._projection("query")
+        self.key = self._projection("key")
+        self.value = self._projection("value")
+        self.output_projection = self._projection("output")
+
+    def _projection(self, name):
+        return Projection(
+            self.hidden_dim,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        for layer in (self.query, self.key, self.value, self.output_projection):
+            layer.build((None, None, self.hidden_dim))
+
+    def call(self, inputs, bias=None, seed=None, training=False):
+        project = self._joined if training else self._separate
+        query, key, value = project(inputs)  # each (B, N, T, H)
+        scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
+        if bias is not None:
+            scores = scores + ops.cast(bias, scores.dtype)
+        probabilities = dropout(ops.softmax(scores), self.dropout, seed)
+        context = ops.matmul(probabilities, value)  # (B, N, T, H)
+        context = ops.transpose(context, (0, 2, 1, 3))  # (B, T, N, H)
+        context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
+        return self.output_projection(context)
+
+    def _separate(self, inputs):
+        """Query (scaled), key and value by a product each."""
+        batch, length, _ = ops.shape(inputs)
+        heads = (batch, length, self.num_heads, -1)
+        query = self.query(inputs) * self._scale()
+        parts = query, self.key(inputs), self.value(inputs)
+        parts = [ops.reshape(part, heads) for part in parts]
+        return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
+
+    def _joined(self, inputs):
+        """The same by one product, which is faster, and its gradient too.
+
+        Joining the kernels costs next to nothing beside a batch; for a single
+        row it would take half as long again, so only training joins them.
+        """
+        batch, length, width = ops.shape(inputs)
+        layers = self.query, self.key, self.value
+        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in layers]
+        biases = [ops.cast(x.bias, self.compute_dtype) for x in layers]
+        kernels[0] = kernels[0] * self._scale()
+        biases[0] = biases[0] * self._scale()
+        x = ops.reshape(inputs, (-1, width))  # (B T, D)
+        x = ops.matmul(x, ops.concatenate(kernels, axis=1))  # (B T, 3 D)
+        x = ops.add(x, ops.concatenate(biases, axis=0))
+        x = ops.reshape(x, (batch, length, 3, self.num_heads, -1))
+        return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
+
+    def _scale(self):
+        return (self.hidden_dim // self.num_heads) ** -0.5
+
+    def compute_output_shape(self, inputs_shape, *args, **kwargs):
+        return inputs_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "dropout": self.dropout,
+        }

@@ -1,0 +1,85 @@
+"""The best of several continuations, as in SWAG."""
+
+import keras
+from keras import ops
+
+from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.task_model import TaskModel, encode
+
+_NAMES = ("token_ids", "segment_ids", "padding_mask")
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertChooser(TaskModel):
+    """One score a choice; the softmax runs over the choices.
+
+    Every choice is encoded as a row of its own, first text and choice as a
+    pair; one dense logit on its pooled output, with dropout before it. Equals
+    the paper, section 4.4.
+
+    Weights, by path: the encoder's, chooser/{kernel,bias}.
+
+    Args:
+        encoder: a `BertEncoder`.
+        dropout: share of the pooled output dropped in training; the
+            encoder's where None.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
+            int32 (B, K, T); or the token ids alone.
+
+    Returns:
+        float32 (B, K), logits.
+    """
+
+    def __init__(self, encoder, dropout=None, name="chooser_model"):
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.chooser = LogitsHead(
+            1, self.dropout, name="chooser", dtype=encoder.dtype_policy
+        )
+        inputs = {
+            key: keras.Input(
+                (None, None), dtype="int32", name=key, optional=key != _NAMES[0]
+            )
+            for key in _NAMES
+        }
+        encoded = encode(encoder, _RowPerChoice(name="rows")(inputs))
+        scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
+        choices = _ChoicesOfRows(name="choices")
+        logits = choices(scores, inputs["token_ids"])
+        super().__init__(inputs, logits, encoder, name)
+
+    def arguments(self):
+        return {"dropout": self.dropout}
+
+
+class _RowPerChoice(keras.layers.Layer):
+    """Inputs (B, K, T) to (B K, T); what was left out is filled in."""
+
+    def call(self, inputs):
+        ids = inputs["token_ids"]
+        inputs = {
+            "token_ids": ids,
+            "segment_ids": ops.zeros_like(ids),
+            "padding_mask": ops.ones_like(ids),
+            **{name: x for name, x in inputs.items() if x is not None},
+        }
+        rows = (-1, ops.shape(ids)[-1])
+        return {name: ops.reshape(x, rows) for name, x in inputs.items()}
+
+    def compute_output_spec(self, inputs):
+        length = inputs["token_ids"].shape[-1]
+        return {
+            name: keras.KerasTensor((None, length), dtype="int32")
+            for name in _NAMES
+        }
+
+
+class _ChoicesOfRows(keras.layers.Layer):
+    """Scores (B K, 1) to (B, K), as the token ids have it."""
+
+    def call(self, scores, token_ids):
+        return ops.reshape(scores, ops.shape(token_ids)[:2])
+
+    def compute_output_spec(self, scores, token_ids):
+        return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)

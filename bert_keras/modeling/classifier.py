@@ -1,0 +1,108 @@
+"""Classification of a text or a pair, and regression."""
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+
+PROBLEMS = ("single", "multi", "regression")
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertClassifier(TaskModel):
+    """One dense layer on the pooled output, with dropout before it.
+
+    Equals `create_model` of the original's `run_classifier.py`.
+
+    Weights, by path: the encoder's, classifier/{kernel,bias}; with
+    `bilstm_dim` those of `BiLSTM` behind bilstm/.
+
+    Args:
+        encoder: a `BertEncoder`.
+        labels: names of the classes, in the order of the logits; may be left
+            out for regression, which then has one output.
+        problem: "single" (one label a text), "multi" (any number of labels a
+            text, one sigmoid each) or "regression". The logits are the same;
+            the loss, the export and the formats tell them apart.
+        dropout: share of the pooled output dropped in training; the
+            encoder's where None.
+        bilstm_dim: width of a new bidirectional LSTM between encoder and
+            head; none where None.
+        examples_per_row: most examples in a packed row, E; rows are not
+            packed where None.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
+            packed rows `position_ids` and `example_ids`, int32 (B, T); or
+            the token ids alone.
+
+    Returns:
+        float32 (B, C), logits; of packed rows (B, E, C).
+
+    Raises:
+        InputError: labels missing or repeated, an unknown problem, packed
+            rows under a BiLSTM.
+    """
+
+    def __init__(
+        self,
+        encoder,
+        labels=None,
+        problem="single",
+        dropout=None,
+        bilstm_dim=None,
+        examples_per_row=None,
+        name="classifier_model",
+    ):
+        check_labels(labels, problem)
+        if bilstm_dim and examples_per_row:
+            raise InputError(
+                f"examples_per_row is {examples_per_row} and bilstm_dim is "
+                f"{bilstm_dim}: the LSTM would read from one example into "
+                "the next. Leave one of them out."
+            )
+        self.labels = None if labels is None else list(labels)
+        self.problem = problem
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.bilstm_dim = bilstm_dim
+        self.pools = bilstm_dim is None
+        self.examples_per_row = examples_per_row
+        self.classifier = LogitsHead(
+            1 if labels is None else len(labels),
+            self.dropout,
+            name="classifier",
+            dtype=encoder.dtype_policy,
+        )
+        inputs = symbolic_inputs(packed=examples_per_row is not None)
+        encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
+        logits = self.classifier(encoded["pooled_output"])
+        super().__init__(inputs, logits, encoder, name)
+
+    def arguments(self):
+        return {
+            "labels": self.labels,
+            "problem": self.problem,
+            "dropout": self.dropout,
+            "bilstm_dim": self.bilstm_dim,
+            "examples_per_row": self.examples_per_row,
+        }
+
+
+def check_labels(labels, problem="single"):
+    """Refuses labels that cannot name the classes of the problem."""
+    if problem not in PROBLEMS:
+        raise InputError(
+            f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
+        )
+    if problem == "regression" and labels is None:
+        return
+    if isinstance(labels, str) or not labels:
+        raise InputError(
+            f"labels is {labels!r}. Expected the names of the classes, for "
+            'example labels=["negative", "positive"].'
+        )
+    if len(set(labels)) < len(labels):
+        raise InputError(
+            f"labels names a class twice: {list(labels)}. Expected each once."
+        )

@@ -1,0 +1,245 @@
+"""The encoder: from token ids to one vector a token and one a row."""
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.activations import ACTIVATIONS
+from bert_keras.modeling.attention import DIRECTIONS, attention_bias
+from bert_keras.modeling.embeddings import BertEmbeddings
+from bert_keras.modeling.gathering import first_tokens
+from bert_keras.modeling.inputs import named_inputs
+from bert_keras.modeling.normalization import NORM_EPSILON
+from bert_keras.modeling.portable import Portable
+from bert_keras.modeling.projection import Projection
+from bert_keras.modeling.transformer import TransformerLayer
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertEncoder(Portable, keras.Model):
+    """Embeddings, `num_layers` transformer layers and the pooler.
+
+    Padding is left out of attention by a bias on the scores; the vectors at
+    padding itself mean nothing. The pooler is a dense tanh layer on the first
+    token. Equals `BertModel` of the original (the paper, section 3).
+
+    Weights, by path (behind the model's name, `encoder`):
+        embeddings/{token,position,segment}/embeddings
+        embeddings/norm/{gamma,beta}
+        layer_{i}/attention/{query,key,value,output}/{kernel,bias}
+        layer_{i}/attention_norm/{gamma,beta}
+        layer_{i}/{intermediate,output}/{kernel,bias}
+        layer_{i}/output_norm/{gamma,beta}
+        pooler/{kernel,bias}
+    Every kernel is (inputs, outputs); heads lie side by side in the columns
+    of query, key and value and in the rows of attention/output.
+
+    Args:
+        vocabulary_size: number of word pieces.
+        num_layers: number of transformer layers.
+        num_heads: attention heads in each; divides `hidden_dim`.
+        hidden_dim: width of a token's vector, D.
+        intermediate_dim: width inside the feed-forward network.
+        max_sequence_length: longest row, in tokens.
+        num_segments: number of segments told apart.
+        dropout: share dropped of embeddings and sub-layer outputs.
+        attention_dropout: share dropped of attention probabilities.
+        activation: "gelu_tanh" (the original's code today) or "gelu_exact"
+            (the original's at its release, transformers).
+        attention: "bidirectional", or "left_to_right" or "right_to_left":
+            which tokens a token sees beside itself (the paper, section 5.1).
+        norm_epsilon: added to a variance before its root.
+        rematerialize: whether training keeps each layer's input only and
+            computes the rest once more for the gradient: less memory for a
+            third more time.
+        dtype: dtype policy or its name; Keras's global one where None.
+
+    Call arguments:
+        inputs: dict of `token_ids` and, if needed, `segment_ids` (all 0
+            without), `padding_mask` (all 1 without), and for packed rows
+            `example_ids` and `position_ids`, each int32 (B, T); or the token
+            ids alone.
+        training: bool; drops units where true.
+        hidden_states: bool; adds `hidden_states` to the result.
+        examples_per_row: int, for packed rows: pools the first token of the
+            examples 1 to E, to `pooled_output` (B, E, D). Where a row has
+            fewer, the rest mean nothing.
+
+    Returns:
+        dict of `sequence_output` (B, T, D), `pooled_output` (B, D) and, when
+        asked, `hidden_states`: the embedding output and each layer's, each
+        (B, T, D).
+
+    Raises:
+        InputError: an argument or an input that cannot be used.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> encoder(np.array([[2, 45, 3]]))["pooled_output"].shape
+    (1, 8)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        max_sequence_length=512,
+        num_segments=2,
+        dropout=0.1,
+        attention_dropout=0.1,
+        activation="gelu_tanh",
+        attention="bidirectional",
+        norm_epsilon=NORM_EPSILON,
+        rematerialize=False,
+        dtype=None,
+        name="encoder",
+    ):
+        super().__init__(dtype=dtype, name=name)
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation = activation
+        self.attention = attention
+        self.norm_epsilon = norm_epsilon
+        self.rematerialize = rematerialize
+        self._check_arguments()
+        self.embeddings = self._embeddings()
+        self.transformer_layers = [
+            self._transformer_layer(i) for i in range(num_layers)
+        ]
+        self.pooler = Projection(
+            hidden_dim,
+            activation="tanh",
+            name="pooler",
+            dtype=self.dtype_policy,
+        )
+        self.build()
+
+    def _check_arguments(self):
+        if self.hidden_dim % self.num_heads:
+            raise InputError(
+                f"hidden_dim is {self.hidden_dim}, which {self.num_heads} "
+                "heads cannot share equally. Choose a num_heads that divides "
+                "it."
+            )
+        for name, choices in (
+            ("activation", ACTIVATIONS),
+            ("attention", DIRECTIONS),
+        ):
+            if getattr(self, name) not in choices:
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}. Expected one of "
+                    f"{', '.join(choices)}."
+                )
+
+    def _embeddings(self):
+        return BertEmbeddings(
+            self.vocabulary_size,
+            self.hidden_dim,
+            self.max_sequence_length,
+            self.num_segments,
+            self.dropout,
+            self.norm_epsilon,
+            name="embeddings",
+            dtype=self.dtype_policy,
+        )
+
+    def _transformer_layer(self, index):
+        return TransformerLayer(
+            self.num_heads,
+            self.hidden_dim,
+            self.intermediate_dim,
+            self.dropout,
+            self.attention_dropout,
+            self.activation,
+            self.norm_epsilon,
+            self.rematerialize,
+            name=f"layer_{index}",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape=None):
+        self.embeddings.build()
+        for layer in self.transformer_layers:
+            layer.build((None, None, self.hidden_dim))
+        self.pooler.build((None, self.hidden_dim))
+
+    def call(
+        self, inputs, training=False, hidden_states=False, examples_per_row=None
+    ):
+        inputs = named_inputs(inputs)
+        example_ids = inputs.get("example_ids")
+        x = self.embeddings(
+            inputs["token_ids"],
+            inputs.get("segment_ids"),
+            inputs.get("position_ids"),
+            training=training,
+        )
+        bias = attention_bias(
+            ops.shape(x)[1],
+            self.attention,
+            inputs.get("padding_mask"),
+            example_ids,
+        )
+        states = [x]
+        for layer in self.transformer_layers:
+            states.append(layer(states[-1], bias, training=training))
+        first = first_tokens(states[-1], example_ids, examples_per_row)
+        outputs = {
+            "sequence_output": states[-1],
+            "pooled_output": self.pooler(first),
+        }
+        if hidden_states:
+            outputs["hidden_states"] = states
+        return outputs
+
+    def compute_output_spec(
+        self, inputs, training=False, hidden_states=False, examples_per_row=None
+    ):
+        # Told, not traced: building a large task model stays instant.
+        batch, length = named_inputs(inputs)["token_ids"].shape
+        examples = () if examples_per_row is None else (examples_per_row,)
+
+        def spec(*shape):
+            shape = (batch, *shape, self.hidden_dim)
+            return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+        outputs = {
+            "sequence_output": spec(length),
+            "pooled_output": spec(*examples),
+        }
+        if hidden_states:
+            layers = range(self.num_layers + 1)
+            outputs["hidden_states"] = [spec(length) for _ in layers]
+        return outputs
+
+    def get_config(self):
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "num_segments": self.num_segments,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation": self.activation,
+            "attention": self.attention,
+            "norm_epsilon": self.norm_epsilon,
+            "rematerialize": self.rematerialize,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "name": self.name,
+        }
+
+    def _rebuilt(self, policy):
+        return type(self)(**{**self.get_config(), "dtype": policy})

@@ -1,0 +1,153 @@
+"""What stands on the encoder: masked words, and logits of a few classes."""
+
+import keras
+from keras import ops
+
+from bert_keras.modeling.activations import ACTIVATIONS
+from bert_keras.modeling.dropout import Dropout
+from bert_keras.modeling.gathering import gather_positions
+from bert_keras.modeling.initialization import weights_initializer
+from bert_keras.modeling.normalization import NORM_EPSILON, LayerNorm
+from bert_keras.modeling.projection import Projection
+
+
+def logits_dtype(dtype_policy):
+    """float32 for every half-precision policy, float64 for float64."""
+    return keras.backend.result_type(
+        keras.dtype_policies.get(dtype_policy).variable_dtype, "float32"
+    )
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class MaskedLanguageModelHead(keras.layers.Layer):
+    """Scores of every word piece at the masked positions only.
+
+    Gathers the positions first, then dense, GELU, layer normalisation, then
+    the product with the token embedding table (tied: one variable) and a
+    bias. Logits are float32 under any half-precision policy. Equals
+    `get_masked_lm_output` of the original.
+
+    Weights, by path: dense/{kernel,bias}, norm/{gamma,beta}, bias.
+
+    Args:
+        embedding: the token `Embedding` layer whose table is shared.
+        activation: "gelu_tanh" or "gelu_exact".
+        norm_epsilon: added to a variance before its root.
+
+    Call arguments:
+        sequence_output: float (B, T, D).
+        mask_positions: int32 (B, M); None scores every position.
+
+    Returns:
+        float32 (B, M, V).
+    """
+
+    def __init__(
+        self,
+        embedding,
+        activation="gelu_tanh",
+        norm_epsilon=NORM_EPSILON,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.embedding = embedding
+        self.activation = activation
+        self.norm_epsilon = norm_epsilon
+        self.dense = Projection(
+            embedding.output_dim,
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.norm = LayerNorm(
+            epsilon=norm_epsilon, name="norm", dtype=self.dtype_policy
+        )
+
+    def build(self, sequence_output_shape, mask_positions_shape=None):
+        if not self.embedding.built:
+            self.embedding.build()
+        self.dense.build(sequence_output_shape)
+        self.norm.build(sequence_output_shape)
+        self.bias = self.add_weight(
+            name="bias",
+            shape=(self.embedding.input_dim,),
+            initializer="zeros",
+            autocast=False,
+        )
+
+    def call(self, sequence_output, mask_positions=None):
+        x = sequence_output
+        if mask_positions is not None:
+            x = gather_positions(x, mask_positions)  # (B, M, D)
+        x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
+        table = ops.cast(self.embedding.embeddings, self.compute_dtype)
+        logits = ops.matmul(x, ops.transpose(table))  # (B, M, V)
+        dtype = logits_dtype(self.dtype_policy)
+        return ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
+
+    def compute_output_spec(self, sequence_output, mask_positions=None):
+        rows = sequence_output if mask_positions is None else mask_positions
+        return keras.KerasTensor(
+            (*rows.shape[:2], self.embedding.input_dim),
+            dtype=logits_dtype(self.dtype_policy),
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "activation": self.activation,
+            "norm_epsilon": self.norm_epsilon,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        return cls(**{**config, "embedding": embedding})
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class LogitsHead(keras.layers.Dense):
+    """Dropout, then one dense layer in float32: logits of a few classes.
+
+    Equals the classifier of the original's `run_classifier.py`, and without
+    dropout its next-sentence and its span head.
+
+    Weights, by path: kernel, bias.
+
+    Args:
+        units: number of classes, C.
+        dropout: share of the input dropped in training.
+        dtype: the encoder's policy; computes in float32 (float64 for that).
+
+    Call arguments:
+        inputs: float (..., D).
+        training: bool.
+
+    Returns:
+        float32 (..., C).
+    """
+
+    def __init__(self, units, dropout=0.0, dtype=None, **kwargs):
+        super().__init__(
+            units,
+            kernel_initializer=weights_initializer(),
+            dtype=logits_dtype(dtype),
+            **kwargs,
+        )
+        self.dropout = Dropout(dropout, name="before", dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.dropout.build()
+
+    def call(self, inputs, training=False):
+        return super().call(self.dropout(inputs, training=training))
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "units": self.units,
+            "dropout": self.dropout.rate,
+        }

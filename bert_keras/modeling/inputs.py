@@ -1,0 +1,33 @@
+"""The names under which a model takes its inputs."""
+
+from keras import ops
+
+from bert_keras.errors import InputError
+
+INPUT_NAMES = (
+    "token_ids",
+    "segment_ids",
+    "padding_mask",
+    "position_ids",
+    "example_ids",
+)
+
+
+def named_inputs(inputs):
+    """The inputs by name; token ids alone become a dict of one."""
+    if not isinstance(inputs, dict):
+        return {"token_ids": ops.convert_to_tensor(inputs, dtype="int32")}
+    unknown = sorted(set(inputs) - set(INPUT_NAMES))
+    if unknown or inputs.get("token_ids") is None:
+        raise InputError(
+            f"The inputs are named {sorted(inputs)}. Expected token_ids and, "
+            f"if needed, {', '.join(INPUT_NAMES[1:])}."
+        )
+    if inputs.get("example_ids") is not None and (
+        inputs.get("position_ids") is None
+    ):
+        raise InputError(
+            "The inputs have example_ids but no position_ids. Give both: a "
+            "packed row counts positions from each example's start."
+        )
+    return inputs

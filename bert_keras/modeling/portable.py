@@ -1,0 +1,34 @@
+"""What every model can do: come from a preset, go into one, change dtype."""
+
+from bert_keras.modeling.initialization import skip_initialization
+from bert_keras.modeling.weights import copy_weights
+
+
+class Portable:
+    """Loading, saving and copying, for `BertEncoder` and every task model."""
+
+    @classmethod
+    def from_preset(cls, preset, **arguments):
+        """A model with the weights of a preset: a folder or a name.
+
+        `arguments` go to the constructor, over what the preset says.
+        """
+        from bert_keras.interop.presets import load_model
+
+        return load_model(cls, preset, **arguments)
+
+    def save_preset(self, folder, preprocessor):
+        """Writes configuration, weights and vocabulary to `folder`."""
+        from bert_keras.interop.presets import save_preset
+
+        save_preset(folder, self, preprocessor)
+
+    def with_dtype(self, policy):
+        """A copy with the same weights under another dtype policy.
+
+        What LoRA added is merged into the copy's weights.
+        """
+        with skip_initialization():
+            copy = self._rebuilt(policy)
+        copy_weights(self, copy)
+        return copy

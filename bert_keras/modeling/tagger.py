@@ -1,0 +1,67 @@
+"""One label a token, as in named-entity recognition."""
+
+import keras
+
+from bert_keras.modeling.classifier import check_labels
+from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertTagger(TaskModel):
+    """One dense layer on every token's vector, with dropout before it.
+
+    Which tokens count (the first piece of a word, say) is told to `fit` by
+    sample weights (B, T). Packed rows need nothing more than their inputs.
+
+    Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`
+    those of `BiLSTM` behind bilstm/.
+
+    Args:
+        encoder: a `BertEncoder`.
+        labels: names of the classes, in the order of the logits.
+        dropout: share of the vectors dropped in training; the encoder's
+            where None.
+        bilstm_dim: width of a new bidirectional LSTM between encoder and
+            head; none where None.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
+            packed rows `position_ids` and `example_ids` (not under a
+            BiLSTM), int32 (B, T); or the token ids alone.
+
+    Returns:
+        float32 (B, T, C), logits.
+
+    Raises:
+        InputError: labels missing or repeated.
+    """
+
+    pools = False
+
+    def __init__(
+        self,
+        encoder,
+        labels=None,
+        dropout=None,
+        bilstm_dim=None,
+        name="tagger_model",
+    ):
+        check_labels(labels)
+        self.labels = list(labels)
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.bilstm_dim = bilstm_dim
+        self.tagger = LogitsHead(
+            len(labels), self.dropout, name="tagger", dtype=encoder.dtype_policy
+        )
+        inputs = symbolic_inputs(packed=bilstm_dim is None)
+        encoded = encode(encoder, inputs, bilstm_dim)
+        logits = self.tagger(encoded["sequence_output"])
+        super().__init__(inputs, logits, encoder, name)
+
+    def arguments(self):
+        return {
+            "labels": self.labels,
+            "dropout": self.dropout,
+            "bilstm_dim": self.bilstm_dim,
+        }

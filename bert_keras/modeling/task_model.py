@@ -1,0 +1,132 @@
+"""What the task models share: an encoder below, a functional graph."""
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.bilstm import BiLSTM
+from bert_keras.modeling.inputs import INPUT_NAMES
+from bert_keras.modeling.portable import Portable
+
+
+class TaskModel(Portable, keras.Model):
+    """An encoder with a head, as a functional Keras model.
+
+    A subclass makes its head, calls `super().__init__` with the outputs that
+    follow from `symbolic_inputs()` and `encode(...)`, says in `arguments`
+    what its constructor takes beyond the encoder and in `pools` whether it
+    reads the pooled output, and registers with Keras. Saving, loading,
+    copying and the filling in of inputs that were left out come from here.
+
+    Example:
+    >>> @keras.saving.register_keras_serializable("mine")
+    ... class Embedder(TaskModel):
+    ...     def __init__(self, encoder, name="embedder"):
+    ...         inputs = symbolic_inputs()
+    ...         vectors = encode(encoder, inputs)["pooled_output"]
+    ...         super().__init__(inputs, vectors, encoder, name)
+    """
+
+    # Whether the outputs depend on the pooler.
+    pools = True
+
+    def __init__(self, inputs, outputs, encoder, name):
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.encoder = encoder
+        self.dtype_policy = encoder.dtype_policy
+
+    def arguments(self):
+        """What the constructor took beyond the encoder, as plain values."""
+        return {}
+
+    @property
+    def trainable_variables(self):
+        return self._in_use(super().trainable_variables)
+
+    @property
+    def trainable_weights(self):
+        return self._in_use(super().trainable_weights)
+
+    def _in_use(self, variables):
+        """Without a pooler that no output feels: it has no gradient."""
+        if self.pools:
+            return variables
+        idle = {id(weight) for weight in self.encoder.pooler.weights}
+        return [v for v in variables if id(v) not in idle]
+
+    def __call__(self, inputs, *args, **kwargs):
+        return super().__call__(self._complete(inputs), *args, **kwargs)
+
+    def _complete(self, inputs):
+        """The inputs by name, with None for each optional one left out."""
+        if not isinstance(inputs, dict):
+            inputs = {"token_ids": inputs}
+        expected = self._inputs_struct
+        unknown = sorted(set(inputs) - set(expected))
+        if unknown:
+            raise InputError(
+                f"{type(self).__name__} has no input named "
+                f"{', '.join(unknown)}. Expected {', '.join(expected)}."
+            )
+        return {name: _as_tensor(inputs.get(name)) for name in expected}
+
+    def get_config(self):
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "name": self.name,
+            **self.arguments(),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        encoder = keras.saving.deserialize_keras_object(
+            config["encoder"], custom_objects=custom_objects
+        )
+        return cls(**{**config, "encoder": encoder})
+
+    def _rebuilt(self, policy):
+        encoder = self.encoder._rebuilt(policy)
+        return type(self)(encoder, name=self.name, **self.arguments())
+
+
+def _as_tensor(values):
+    """Lists and arrays become tensors, so that they may come mixed."""
+    if values is None or isinstance(values, keras.KerasTensor):
+        return values
+    return ops.convert_to_tensor(values, dtype="int32")
+
+
+def symbolic_inputs(*required, packed=False):
+    """Keras inputs by name: those of the encoder, then the `required`.
+
+    With `packed`, also those of rows that hold several examples.
+    """
+    names = INPUT_NAMES if packed else INPUT_NAMES[:3]
+    inputs = {
+        name: keras.Input(
+            (None,), dtype="int32", name=name, optional=name != "token_ids"
+        )
+        for name in names
+    }
+    for name in required:
+        inputs[name] = keras.Input((None,), dtype="int32", name=name)
+    return inputs
+
+
+def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
+    """The encoder's outputs for symbolic inputs, under the encoder's names.
+
+    With `bilstm_dim`, a new bidirectional LSTM of that width reads the token
+    vectors, and its vectors take their place; the pooled one is then its
+    vector of the first token.
+    """
+    names = [name for name in INPUT_NAMES if name in inputs]
+    outputs = encoder(
+        {name: inputs[name] for name in names},
+        examples_per_row=examples_per_row,
+    )
+    if bilstm_dim is None:
+        return outputs
+    bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
+    sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
+    return {"sequence_output": sequence, "pooled_output": sequence[:, 0]}

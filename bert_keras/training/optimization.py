@@ -1,0 +1,225 @@
+"""The optimizer and the learning rate that BERT was trained with."""
+
+import re
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+
+# Biases and layer normalisation are not decayed, as in the original.
+NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises from 0 over `warmup_steps`, then falls to 0 at `steps`.
+
+    Equals `create_optimizer` of the original: after the warm-up the rate is
+    `peak * (1 - step / steps)`, a line that starts at step 0 and not at the
+    end of the warm-up.
+    """
+
+    def __init__(self, peak, steps, warmup_steps=0):
+        self.peak = float(peak)
+        self.steps = int(steps)
+        self.warmup_steps = int(warmup_steps)
+        if not 0 <= self.warmup_steps <= self.steps or self.steps < 1:
+            raise InputError(
+                f"A schedule of {steps} steps with {warmup_steps} of them "
+                "for warm-up is not possible. Expected at least one step and "
+                "a warm-up no longer than all steps."
+            )
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        left = ops.maximum(1.0 - step / self.steps, 0.0)
+        risen = step / max(self.warmup_steps, 1)
+        return self.peak * ops.where(step < self.warmup_steps, risen, left)
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+        }
+
+
+def schedule(peak, steps, warmup_steps=0):
+    """The learning rate of the original: linear up, then linear to 0."""
+    return WarmupLinearDecay(peak, steps, warmup_steps)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class AdamW(keras.optimizers.Optimizer):
+    """Adam with decoupled weight decay, as BERT's original code has it.
+
+    Gradients are clipped together to `clip_norm` after they were summed over
+    all replicas; then `update = m / (sqrt(v) + epsilon)`, plus
+    `weight_decay * variable` except for biases and layer normalisation; then
+    `variable -= learning_rate * update`. Equals `AdamWeightDecayOptimizer`
+    of the original with `tf.clip_by_global_norm` before it: no bias
+    correction unless asked for.
+
+    Args:
+        learning_rate: float or schedule.
+        weight_decay: share of a weight taken off per unit of learning rate.
+        beta_1: share of the old first moment kept.
+        beta_2: share of the old second moment kept.
+        epsilon: added to the root of the second moment.
+        clip_norm: greatest norm of all gradients together; None clips
+            nothing.
+        bias_correction: scales the moments up in the first steps, as Adam's
+            paper does.
+        layer_decay: factor on the learning rate from each encoder layer to
+            the one below it; the heads and the pooler learn at the full rate,
+            the embeddings most slowly.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-4,
+        weight_decay=0.01,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        clip_norm=1.0,
+        bias_correction=False,
+        layer_decay=1.0,
+        name="adamw",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        # Not Keras's own `weight_decay` and `global_clipnorm`: the one knows
+        # no exclusion by path, the other clips before replicas are summed.
+        self.decay = weight_decay
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.clip_norm = clip_norm
+        self.bias_correction = bias_correction
+        self.layer_decay = layer_decay
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            variables, ["momentum", "velocity"]
+        )
+        paths = [getattr(v, "path", v.name) for v in variables]
+        self._decayed = [not NOT_DECAYED.search(path) for path in paths]
+        self._rates = layer_rates(paths, self.layer_decay)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """On TensorFlow: where the gradients have just been summed."""
+        pairs = super()._all_reduce_sum_gradients(grads_and_vars)
+        grads = [_dense(gradient, variable) for gradient, variable in pairs]
+        grads = clip_by_global_norm(grads, self.clip_norm)
+        return list(zip(grads, [v for _, v in pairs], strict=True))
+
+    def _clip_gradients(self, grads):
+        """On other backends: gradients are already global here."""
+        if keras.backend.backend() == "tensorflow":
+            return grads
+        return clip_by_global_norm(grads, self.clip_norm)
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        gradient = ops.cast(gradient, variable.dtype)
+        rate = ops.cast(learning_rate, variable.dtype) * self._rates[index]
+        self.assign_add(m, (gradient - m) * (1.0 - self.beta_1))
+        self.assign_add(v, (ops.square(gradient) - v) * (1.0 - self.beta_2))
+        update = (
+            self._corrected(m, v)
+            if self.bias_correction
+            else m / (ops.sqrt(v) + self.epsilon)
+        )
+        if self.decay and self._decayed[index]:
+            update = update + self.decay * variable
+        self.assign_sub(variable, rate * update)
+
+    def _corrected(self, m, v):
+        step = ops.cast(self.iterations + 1, m.dtype)
+        m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), step))
+        v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), step))
+        return m / (ops.sqrt(v) + self.epsilon)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "weight_decay": self.decay,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "clip_norm": self.clip_norm,
+            "bias_correction": self.bias_correction,
+            "layer_decay": self.layer_decay,
+        }
+
+
+def layer_rates(paths, layer_decay):
+    """The factor on the learning rate of each variable, by its path."""
+    layers = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
+    number = max((int(found[1]) + 1 for found in layers if found), default=0)
+
+    def above(path, found):
+        """Layers between this variable and the heads, its own included."""
+        if found:
+            return number - int(found[1])
+        return number + 1 if re.search(r"(^|/)embeddings/", path) else 0
+
+    pairs = zip(paths, layers, strict=True)
+    return [layer_decay ** above(path, found) for path, found in pairs]
+
+
+def _dense(gradient, variable):
+    """A gradient that TensorFlow gives as a list of rows, as a whole."""
+    if hasattr(gradient, "indices"):
+        return ops.add(gradient, ops.zeros(variable.shape, gradient.dtype))
+    return gradient
+
+
+def clip_by_global_norm(grads, clip_norm):
+    """All gradients scaled so that their norm together is at most this."""
+    if clip_norm is None:
+        return grads
+    squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads]
+    norm = ops.sqrt(ops.sum(ops.stack(squares)))
+    scale = clip_norm / ops.maximum(norm, clip_norm)
+    return [g * ops.cast(scale, g.dtype) for g in grads]
+
+
+def adamw(
+    learning_rate,
+    steps,
+    warmup=0.1,
+    weight_decay=0.01,
+    clip_norm=1.0,
+    layer_decay=1.0,
+    bias_correction=False,
+):
+    """BERT's optimizer with its schedule, ready for `compile`.
+
+    Args:
+        learning_rate: the rate at the end of the warm-up; the paper has 1e-4
+            for pre-training and 2e-5 to 5e-5 for fine-tuning.
+        steps: number of training steps in all.
+        warmup: share of the steps (below 1) or number of steps (1 and more).
+        weight_decay: decoupled decay; biases and norms are left out.
+        clip_norm: greatest norm of all gradients together.
+        layer_decay: factor on the rate from each encoder layer to the one
+            below it.
+        bias_correction: as Adam's paper, and unlike the original; runs of a
+            few thousand steps, and fine-tuning on few labels, learn more
+            surely with it (Mosbach et al. 2021, Zhang et al. 2021).
+    """
+    warmup_steps = int(warmup * steps) if warmup < 1 else int(warmup)
+    return AdamW(
+        schedule(learning_rate, steps, warmup_steps),
+        weight_decay=weight_decay,
+        clip_norm=clip_norm,
+        layer_decay=layer_decay,
+        bias_correction=bias_correction,
+    )

@@ -1,0 +1,62 @@
+"""Small models at random and inputs for them, for the tests of the model."""
+
+import numpy as np
+
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.weights import published_weights
+
+SMALL = {
+    "vocabulary_size": 30,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 12,
+    "max_sequence_length": 16,
+}
+
+
+def fill(model, seed=0, scale=0.4):
+    """Every weight at random, biases and norms too."""
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        mean = 1.0 if weight.name == "gamma" else 0.0
+        weight.assign(random.normal(mean, scale, weight.shape))
+    return model
+
+
+def random_encoder(seed=0, scale=0.4, **arguments):
+    return fill(BertEncoder(**{**SMALL, **arguments}), seed, scale)
+
+
+def numpy_weights(model):
+    return {
+        name: weight.numpy().astype("float64")
+        for name, weight in published_weights(model).items()
+    }
+
+
+def random_inputs(seed=0, batch=3, length=7):
+    random = np.random.default_rng(seed)
+    lengths = random.integers(3, length + 1, batch)
+    return {
+        "token_ids": random.integers(0, 30, (batch, length)),
+        "segment_ids": random.integers(0, 2, (batch, length)),
+        "padding_mask": (np.arange(length) < lengths[:, None]).astype(int),
+    }
+
+
+def pretraining_batch(seed=0, batch=3, length=7, masked=4):
+    """x, y and w of a training step; some of the predictions are padding."""
+    random = np.random.default_rng(seed)
+    x = random_inputs(seed, batch, length)
+    x["mask_positions"] = random.integers(0, 3, (batch, masked))
+    real = random.integers(1, masked + 1, batch)
+    y = {
+        "mlm": random.integers(0, 30, (batch, masked)),
+        "nsp": random.integers(0, 2, (batch,)),
+    }
+    w = {
+        "mlm": (np.arange(masked) < real[:, None]).astype("float32"),
+        "nsp": np.ones(batch, "float32"),
+    }
+    return x, y, w

@@ -1,0 +1,200 @@
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from bert_keras.errors import InputError
+from bert_keras.training.optimization import (
+    AdamW,
+    WarmupLinearDecay,
+    adamw,
+    layer_rates,
+    schedule,
+)
+
+RANDOM = np.random.default_rng(0)
+NAMES = ("kernel", "bias", "gamma", "beta")
+DECAYED = (True, False, False, False)
+
+
+def variables():
+    values = RANDOM.normal(size=(4, 3, 2)).astype("float32")
+    pairs = zip(NAMES, values, strict=True)
+    return [keras.Variable(value, name=name) for name, value in pairs]
+
+
+def restated(values, steps, rates, corrected=False):
+    """The law in plain NumPy: clip together, then Adam, then decay."""
+    values = [value.astype("float64") for value in values]
+    m = [np.zeros(value.shape) for value in values]
+    v = [np.zeros(value.shape) for value in values]
+    for number, (gradients, rate) in enumerate(zip(steps, rates, strict=True)):
+        norm = np.sqrt(sum((g**2).sum() for g in gradients))
+        for i, gradient in enumerate(gradients):
+            gradient = gradient / max(norm, 1.0)
+            m[i] = 0.9 * m[i] + 0.1 * gradient
+            v[i] = 0.999 * v[i] + 0.001 * gradient**2
+            first, second = m[i], v[i]
+            if corrected:
+                first = first / (1 - 0.9 ** (number + 1))
+                second = second / (1 - 0.999 ** (number + 1))
+            update = first / (np.sqrt(second) + 1e-6)
+            if DECAYED[i]:
+                update = update + 0.01 * values[i]
+            values[i] = values[i] - rate * update
+    return values
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("size", [0.01, 10.0])  # below and above the clip
+def test_the_law_equals_the_numpy_restatement(corrected, size):
+    ours = variables()
+    steps = size * RANDOM.normal(size=(5, 4, 3, 2)).astype("float32")
+    rates = [0.0, 0.02, 0.02, 0.01, 0.005]
+    optimizer = AdamW(
+        keras.optimizers.schedules.PiecewiseConstantDecay(
+            [0, 2, 3], [0.0, 0.02, 0.01, 0.005]
+        ),
+        bias_correction=corrected,
+    )
+    second = restated([v.numpy() for v in ours], steps, rates, corrected)
+    for gradients in steps:
+        tensors = [keras.ops.convert_to_tensor(g) for g in gradients]
+        optimizer.apply_gradients(list(zip(tensors, ours, strict=True)))
+    for variable, expected in zip(ours, second, strict=True):
+        np.testing.assert_allclose(variable.numpy(), expected, atol=2e-6)
+
+
+def test_biases_and_norms_of_the_model_are_not_decayed():
+    from model_samples import SMALL
+
+    from bert_keras.modeling.encoder import BertEncoder
+    from bert_keras.modeling.pretrainer import BertPretrainer
+
+    model = BertPretrainer(BertEncoder(**SMALL))
+    optimizer = AdamW(1.0, weight_decay=0.5)
+    before = [weight.numpy() for weight in model.trainable_variables]
+    optimizer.build(model.trainable_variables)
+    nothing = [keras.ops.zeros(weight.shape) for weight in before]
+    optimizer.apply(nothing)
+    for weight, value in zip(model.trainable_variables, before, strict=True):
+        decayed = weight.name in ("kernel", "embeddings")
+        np.testing.assert_array_equal(
+            weight.numpy(), value * (0.5 if decayed else 1.0), weight.path
+        )
+
+
+def test_the_schedule_equals_the_originals():
+    rate = schedule(2.0, 10, 4)
+    # The warm-up rises from 0; the decay's line starts at step 0.
+    expected = [0, 0.5, 1.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0, 0]
+    ours = [float(rate(step)) for step in range(12)]
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+    again = WarmupLinearDecay.from_config(rate.get_config())
+    assert float(again(7)) == float(rate(7))
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps"), [(0.1, 100), (10, 10), (0, 0), (1, 1)]
+)
+def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
+    optimizer = adamw(1e-3, steps=1000, warmup=warmup)
+    assert optimizer._learning_rate.warmup_steps == steps
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(0, 0), (5, 6), (5, -1)])
+def test_an_impossible_schedule_is_refused(steps, warmup):
+    with pytest.raises(InputError, match="is not possible"):
+        schedule(1.0, steps, warmup)
+
+
+def test_the_optimizer_comes_back_from_its_configuration():
+    optimizer = adamw(1e-3, 50, 5, 0.02, 0.5, layer_decay=0.8)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is AdamW
+    assert copy.get_config() == optimizer.get_config()
+    assert (copy.decay, copy.clip_norm, copy.layer_decay) == (0.02, 0.5, 0.8)
+
+
+def test_each_layer_learns_more_slowly_than_the_one_above():
+    paths = [
+        "encoder/embeddings/token/embeddings",
+        "encoder/layer_0/output/bias",
+        "encoder/layer_1/attention/query/kernel",
+        "encoder/pooler/kernel",
+        "classifier/kernel",
+    ]
+    assert layer_rates(paths, 0.5) == [0.125, 0.25, 0.5, 1.0, 1.0]
+    assert layer_rates(paths, 1.0) == [1.0] * 5
+    lower = keras.Variable(np.ones(3, "float32"), name="kernel")
+    lower._path = "encoder/layer_0/output/kernel"
+    upper = keras.Variable(np.ones(3, "float32"), name="kernel")
+    optimizer = AdamW(0.1, weight_decay=0.0, layer_decay=0.5)
+    slope = keras.ops.ones(3)
+    optimizer.apply_gradients([(slope, lower), (slope, upper)])
+    np.testing.assert_allclose(
+        1 - lower.numpy(), (1 - upper.numpy()) / 2, rtol=1e-6
+    )
+
+
+def test_a_gradient_given_as_rows_counts_as_the_whole_table():
+    tf = pytest.importorskip("tensorflow")
+    table = np.ones((4, 2), "float32")
+    rows = tf.IndexedSlices(
+        tf.constant([[3.0, 0.0], [4.0, 0.0]]), tf.constant([1, 1]), (4, 2)
+    )
+    whole = tf.constant([[0.0, 0.0], [7.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    results = []
+    for gradient in (rows, whole):
+        variable = keras.Variable(table, name="embeddings")
+        AdamW(0.1).apply_gradients([(gradient, variable)])
+        results.append(variable.numpy())
+    np.testing.assert_array_equal(*results)
+
+
+TWO_REPLICAS = """
+import numpy as np
+import tensorflow as tf
+from bert_keras.training.optimization import AdamW
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+)
+start = np.arange(6, dtype="float32").reshape(2, 3)
+slopes = np.array([[3.0, 0.0, 4.0], [0.0, 5.0, -4.0]], "float32")
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def train(gradients):
+    import keras
+    variable = keras.Variable(start[0], name="kernel")
+    optimizer = AdamW(0.1, clip_norm=1.0)
+    optimizer.build([variable])
+    @tf.function
+    def step():
+        def replica():
+            context = tf.distribute.get_replica_context()
+            number = context.replica_id_in_sync_group
+            gradient = tf.gather(tf.constant(gradients), number)
+            optimizer.apply_gradients([(gradient, variable)])
+        tf.distribute.get_strategy().run(replica)
+    for _ in range(3):
+        step()
+    return variable.numpy()
+
+with strategy.scope():
+    two = train(slopes)
+one = train(slopes.sum(0, keepdims=True))
+np.testing.assert_allclose(two, one, atol=1e-6)
+assert abs(two - start[0]).max() > 0.01
+"""
+
+
+def test_clipping_comes_after_the_sum_over_replicas():
+    pytest.importorskip("tensorflow")
+    # Of its own: devices are split before TensorFlow starts.
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_REPLICAS], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

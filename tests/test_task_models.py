@@ -1,0 +1,328 @@
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from model_samples import SMALL, fill, numpy_weights, random_inputs
+from numpy_bert import dense, encode, gelu_tanh, layer_norm
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.causal import BertCausalModel, causal_targets
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.span import BertSpanPredictor, span_losses
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
+from bert_keras.modeling.task_model import encode as encoded
+from bert_keras.modeling.weights import published_weights
+from bert_keras.training.optimization import adamw
+
+LABELS = ["no", "perhaps", "yes"]
+
+
+def encoder(**arguments):
+    return BertEncoder(**{**SMALL, "num_layers": 1, **arguments})
+
+
+def choices(seed=0):
+    inputs = random_inputs(seed, batch=6)
+    return {name: x.reshape(2, 3, 7) for name, x in inputs.items()}
+
+
+def directed():
+    return BertCausalModel(encoder(attention="left_to_right"))
+
+
+MODELS = {
+    "classifier": lambda: BertClassifier(encoder(), LABELS),
+    "regression": lambda: BertClassifier(encoder(), problem="regression"),
+    "with a BiLSTM": lambda: BertClassifier(encoder(), LABELS, bilstm_dim=4),
+    "span": lambda: BertSpanPredictor(encoder()),
+    "tagger": lambda: BertTagger(encoder(), LABELS),
+    "chooser": lambda: BertChooser(encoder()),
+    "causal": directed,
+}
+
+
+def inputs_of(model):
+    return choices() if isinstance(model, BertChooser) else random_inputs()
+
+
+def outputs_of(model, inputs=None):
+    outputs = model(inputs_of(model) if inputs is None else inputs)
+    return [np.array(x, "float32") for x in keras.tree.flatten(outputs)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_loads_with_equal_outputs(name, tmp_path):
+    model = fill(MODELS[name]())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model)
+    assert loaded.arguments() == model.arguments()
+    for left, right in zip(outputs_of(model), outputs_of(loaded), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_half_precision_model_gives_float32_logits(name):
+    model = fill(MODELS[name]())
+    half = model.with_dtype("mixed_bfloat16")
+    assert half.dtype_policy.name == "mixed_bfloat16"
+    assert half.encoder.compute_dtype == "bfloat16"
+    for symbol in keras.tree.flatten(half.output):
+        assert symbol.dtype == "float32"
+    for left, right in zip(outputs_of(model), outputs_of(half), strict=True):
+        assert np.abs(left - right).mean() < 0.05
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_left_out_inputs_are_filled_in(name):
+    model = fill(MODELS[name]())
+    ids = inputs_of(model)["token_ids"]
+    whole = {
+        "token_ids": ids,
+        "segment_ids": np.zeros_like(ids),
+        "padding_mask": np.ones_like(ids),
+    }
+    for alone in (ids, {"token_ids": ids}, ids.tolist()):
+        for left, right in zip(
+            outputs_of(model, alone), outputs_of(model, whole), strict=True
+        ):
+            np.testing.assert_allclose(left, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_copy_has_the_arguments_and_the_weights(name):
+    model = fill(MODELS[name]())
+    copy = model.with_dtype("float32")
+    assert copy.arguments() == model.arguments()
+    for left, right in zip(outputs_of(model), outputs_of(copy), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def restated(model, inputs):
+    weights = numpy_weights(model)
+    return weights, encode(weights, model.encoder.get_config(), inputs)
+
+
+def test_heads_equal_the_numpy_restatement():
+    inputs = random_inputs()
+    classifier = fill(BertClassifier(encoder(), LABELS))
+    weights, second = restated(classifier, inputs)
+    np.testing.assert_allclose(
+        classifier(inputs),
+        dense(weights, "classifier", second["pooled_output"]),
+        atol=1e-5,
+    )
+    tagger = fill(BertTagger(encoder(), LABELS))
+    weights, second = restated(tagger, inputs)
+    np.testing.assert_allclose(
+        tagger(inputs),
+        dense(weights, "tagger", second["sequence_output"]),
+        atol=1e-5,
+    )
+    span = fill(BertSpanPredictor(encoder()))
+    weights, second = restated(span, inputs)
+    logits = dense(weights, "span", second["sequence_output"])
+    ends = span(inputs)
+    np.testing.assert_allclose(ends["start"], logits[..., 0], atol=1e-5)
+    np.testing.assert_allclose(ends["end"], logits[..., 1], atol=1e-5)
+
+
+def test_a_choice_is_scored_as_a_row_of_its_own():
+    chooser, inputs = fill(BertChooser(encoder())), choices()
+    rows = {name: x.reshape(6, 7) for name, x in inputs.items()}
+    weights, second = restated(chooser, rows)
+    scores = dense(weights, "chooser", second["pooled_output"])
+    np.testing.assert_allclose(chooser(inputs), scores.reshape(2, 3), atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["left_to_right", "right_to_left"])
+def test_a_causal_model_never_sees_what_it_foretells(attention):
+    model = fill(BertCausalModel(encoder(attention=attention)))
+    inputs = random_inputs()
+    weights, second = restated(model, inputs)
+    x = gelu_tanh(dense(weights, "mlm/dense", second["sequence_output"]))
+    x = layer_norm(weights, "mlm/norm", x)
+    table = weights["encoder/embeddings/token/embeddings"]
+    real = inputs["padding_mask"].astype(bool)
+    np.testing.assert_allclose(
+        np.array(model(inputs))[real],
+        (x @ table.T + weights["mlm/bias"])[real],
+        atol=1e-5,
+    )
+    ids = inputs["token_ids"][:1]
+    logits = np.array(model(ids))[0]
+    for place in range(7):
+        changed = ids.copy()
+        changed[0, place] = (changed[0, place] + 1) % 30
+        moved = np.abs(np.array(model(changed))[0] - logits).max(-1) > 1e-4
+        seen = np.arange(7) >= place
+        if attention == "right_to_left":
+            seen = np.arange(7) <= place
+        np.testing.assert_array_equal(moved, seen)
+
+
+def test_causal_targets_are_the_neighbours_of_the_same_example():
+    inputs = {
+        "token_ids": np.array([[5, 6, 7, 8, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1, 0]]),
+    }
+
+    def targets(attention, **more):
+        ids, weights = causal_targets({**inputs, **more}, attention)
+        ids, weights = np.array(ids), np.array(weights)
+        return [
+            int(i) if w else None
+            for i, w in zip(ids[0], weights[0], strict=True)
+        ]
+
+    assert targets("left_to_right") == [6, 7, 8, None, None]
+    assert targets("right_to_left") == [None, 5, 6, 7, None]
+    examples = np.array([[1, 1, 2, 2, 0]])
+    assert targets("left_to_right", example_ids=examples) == [
+        6,
+        None,
+        8,
+        None,
+        None,
+    ]
+
+
+def test_a_packed_classifier_finds_each_example():
+    shared = encoder()
+    packed = fill(BertClassifier(shared, LABELS, examples_per_row=3))
+    apart = BertClassifier(shared, LABELS)
+    apart.set_weights(packed.get_weights())
+    ids = np.random.default_rng(1).integers(0, 30, (2, 4))
+    logits = packed(
+        {
+            "token_ids": ids.reshape(1, 8),
+            "example_ids": [[1] * 4 + [2] * 4],
+            "position_ids": [[0, 1, 2, 3] * 2],
+        }
+    )
+    assert logits.shape == (1, 3, 3)
+    np.testing.assert_allclose(logits[0, :2], apart(ids), atol=1e-5)
+
+
+def test_a_bilstm_skips_padding():
+    model = fill(BertTagger(encoder(), LABELS, bilstm_dim=4))
+    inputs = random_inputs()
+    wider = {k: np.pad(v, ((0, 0), (0, 3))) for k, v in inputs.items()}
+    wider["token_ids"][:, 7:] = 9
+    real = inputs["padding_mask"].astype(bool)
+    np.testing.assert_allclose(
+        np.array(model(inputs))[real],
+        np.array(model(wider))[:, :7][real],
+        atol=1e-5,
+    )
+
+
+FITS = {
+    "single": (
+        lambda: BertClassifier(encoder(), LABELS),
+        lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        np.array([0, 2, 1]),
+    ),
+    "multi": (
+        lambda: BertClassifier(encoder(), LABELS, "multi", bilstm_dim=4),
+        lambda: keras.losses.BinaryCrossentropy(from_logits=True),
+        np.array([[0.0, 1, 1], [1, 0, 0], [0, 0, 0]]),
+    ),
+    "span": (
+        lambda: BertSpanPredictor(encoder()),
+        span_losses,
+        {"start": np.array([1, 0, 2]), "end": np.array([1, 2, 2])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_compile_and_fit_learn_a_batch_by_heart(name):
+    keras.utils.set_random_seed(3)
+    make, loss, labels = FITS[name]
+    model = make()
+    model.compile(adamw(1e-2, 60), loss())
+    # The same three rows twenty times, three at a time.
+    inputs = {k: np.tile(x, (20, 1)) for k, x in random_inputs().items()}
+    labels = keras.tree.map_structure(
+        lambda x: np.concatenate([x] * 20), labels
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of weights without a gradient
+        history = model.fit(inputs, labels, batch_size=3, epochs=3, verbose=0)
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+
+
+def test_frozen_layers_stay_as_they_are():
+    model = BertClassifier(encoder(num_layers=2), LABELS)
+    bottom = model.encoder
+    bottom.embeddings.trainable = False
+    bottom.transformer_layers[0].trainable = False
+    before = {k: v.numpy() for k, v in published_weights(model).items()}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, 2, warmup=0), loss)
+    model.fit(random_inputs(), np.array([0, 1, 2]), verbose=0)
+    for name, weight in published_weights(model).items():
+        frozen = "embeddings/" in name or "layer_0/" in name
+        assert np.array_equal(weight.numpy(), before[name]) == frozen, name
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BertClassifier(encoder()), "labels is None"),
+        (lambda: BertClassifier(encoder(), "yes"), "labels is 'yes'"),
+        (lambda: BertTagger(encoder(), []), r"labels is \[\]"),
+        (lambda: BertClassifier(encoder(), ["a", "a"]), "a class twice"),
+        (lambda: BertClassifier(encoder(), ["a"], "double"), "'double'"),
+        (
+            lambda: BertClassifier(
+                encoder(), ["a"], bilstm_dim=2, examples_per_row=2
+            ),
+            "from one example into",
+        ),
+        (lambda: BertCausalModel(encoder()), "sees the very token"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_an_unknown_input_is_refused():
+    model = BertClassifier(encoder(), LABELS)
+    with pytest.raises(InputError, match="no input named mask_positions"):
+        model({"token_ids": [[1]], "mask_positions": [[0]]})
+
+
+@keras.saving.register_keras_serializable("elsewhere")
+class MeanRegressor(TaskModel):
+    """A head from outside the package: a number from the mean vector."""
+
+    pools = False
+
+    def __init__(self, encoder, factor=1.0, name="mean_regressor"):
+        self.factor = factor
+        self.head = LogitsHead(1, name="mean", dtype=encoder.dtype_policy)
+        inputs = symbolic_inputs()
+        sequence = encoded(encoder, inputs)["sequence_output"]
+        mean = keras.layers.GlobalAveragePooling1D()(sequence)
+        super().__init__(inputs, self.head(mean) * factor, encoder, name)
+
+    def arguments(self):
+        return {"factor": self.factor}
+
+
+def test_a_head_from_outside_the_package_fits_saves_and_loads(tmp_path):
+    model = MeanRegressor(encoder(), factor=2.0)
+    model.compile(adamw(1e-2, 5), "mse")
+    model.fit(random_inputs(), np.ones((3, 1)), epochs=5, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(outputs_of(model), outputs_of(loaded))
+    assert "mean/kernel" in published_weights(loaded)
