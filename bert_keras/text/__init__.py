@@ -1,0 +1,1 @@
+"""Text to ids: the tokenizer, its vocabulary, packing and masking."""

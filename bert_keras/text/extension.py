@@ -1,0 +1,90 @@
+"""Words of a domain added to a vocabulary, and to the model that has it."""
+
+import collections
+import re
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.text.wordpiece import WordPiece
+
+UNUSED = re.compile(r"\[unused\d+\]")
+# Ends of the paths of weights that have a row for each piece.
+TABLES = ("embeddings/token/embeddings", "mlm/bias")
+
+Extension = collections.namedtuple("Extension", "vocabulary replaced")
+Extension.__doc__ = """A vocabulary with new pieces.
+
+    vocabulary: all pieces in the order of their ids.
+    replaced: id of each new piece -> ids of the pieces that it replaces.
+    """
+
+
+def extend_vocabulary(vocabulary, words, max_word_length=200):
+    """`Extension` of a vocabulary by whole words.
+
+    They take the places of `[unusedN]`, in their order, and then new ids at
+    the end. Old pieces keep their ids.
+
+    Args:
+        vocabulary: the old pieces.
+        words: new ones, normalised as the vocabulary's tokenizer does.
+        max_word_length: as of that tokenizer.
+
+    Raises:
+        InputError: for a word that is there already, or that is not one.
+    """
+    law = WordPiece(vocabulary, False, max_word_length=max_word_length)
+    old_ids = {piece: i for i, piece in enumerate(vocabulary)}
+    free = [i for i, old in enumerate(vocabulary) if UNUSED.fullmatch(old)]
+    extended, replaced = list(vocabulary), {}
+    for word in words:
+        if word in old_ids or law.words(word) != [word]:
+            raise InputError(
+                f"The word {word!r} cannot be added; expected one word, "
+                "without punctuation, that the vocabulary has not. Leave it "
+                "out, or normalise it first."
+            )
+        place = free.pop(0) if free else len(extended)
+        extended[place : place + 1] = [word]
+        old_ids[word] = place
+        replaced[place] = law.ids(word)
+    return Extension(extended, replaced)
+
+
+def extend_model(model, extension):
+    """A copy of the model with a row for each piece of the extension.
+
+    Each new row is the mean of the rows of the pieces that it replaces, in
+    the token table and, where the model predicts pieces, in their bias. All
+    else is equal, and so is what the model says of text without the new
+    pieces.
+
+    Args:
+        model: a `BertEncoder` or a model with one.
+        extension: an `Extension` of the model's vocabulary.
+
+    Returns:
+        A model of the same class.
+    """
+    size = len(extension.vocabulary)
+    config = model.get_config()
+    encoder = config["encoder"]["config"] if "encoder" in config else config
+    encoder["vocabulary_size"] = max(size, encoder["vocabulary_size"])
+    copy = type(model).from_config(config)
+    values = {weight.path: weight.numpy() for weight in model.weights}
+    for weight in copy.weights:
+        value = values[weight.path]
+        if weight.path.endswith(TABLES):
+            value = grown(value, weight.shape[0], extension.replaced)
+        weight.assign(value)
+    return copy
+
+
+def grown(table, size, replaced):
+    """A table of `size` rows, the new ones means of those they replace."""
+    rows = np.zeros((size, *table.shape[1:]), table.dtype)
+    rows[: len(table)] = table
+    for place, ids in replaced.items():
+        rows[place] = table[list(ids)].astype(np.float32).mean(axis=0)
+    return rows

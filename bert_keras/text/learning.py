@@ -1,0 +1,167 @@
+"""Learns a WordPiece vocabulary from text, the same on every run."""
+
+import collections
+import heapq
+import itertools
+
+from bert_keras.errors import InputError
+from bert_keras.text.word_counts import count_words
+from bert_keras.text.wordpiece import SPECIAL_TOKENS
+
+
+def learn_vocabulary(
+    texts,
+    size,
+    lowercase=True,
+    min_count=2,
+    strip_accents=None,
+    unused=0,
+    progress=None,
+    in_order=map,
+):
+    """Pieces for text like `texts`: special tokens, characters, merges.
+
+    Words are counted as `WordPiece` splits them; then, from single
+    characters, the commonest pair of neighbouring pieces is merged until
+    there are `size` pieces or no pair occurs `min_count` times. Of equally
+    common pairs, the one with the earlier pieces is merged. Memory grows
+    with the distinct words, of which the rarest are given up beyond some
+    millions.
+
+    Args:
+        texts: iterable of strings, read once.
+        size: pieces to learn, special tokens included.
+        lowercase, strip_accents: as the tokenizer that will use it.
+        min_count: characters and pairs seen less often are not learned.
+        unused: pieces `[unused0]`, `[unused1]`, ... to keep free for words
+            of a later domain, behind the special tokens.
+        progress: called with (pieces so far, `size`).
+        in_order: a `map` that may work in parallel, called with a picklable
+            function and the stretches of text that it is to count. The
+            result is the same for any.
+
+    Returns:
+        A list of at most `size` pieces.
+
+    Raises:
+        InputError: for texts without a word, or a size too small for the
+            special tokens and one character.
+    """
+    fixed = [*SPECIAL_TOKENS, *(f"[unused{i}]" for i in range(unused))]
+    if size <= len(fixed):
+        raise InputError(
+            f"A vocabulary of {size} pieces was asked for; special and unused "
+            f"tokens alone are {len(fixed)}. Ask for some thousands."
+        )
+    counts = count_words(texts, lowercase, strip_accents, in_order)
+    if not counts:
+        raise InputError(
+            "The texts to learn a vocabulary from hold no word. Give text."
+        )
+    symbols = common_symbols(counts, min_count, size - len(fixed))
+    merger = _Merger(counts, [*fixed, *symbols])
+    while len(merger.pieces) < size and merger.merge_commonest(min_count):
+        if progress and len(merger.pieces) % 100 == 0:
+            progress(len(merger.pieces), size)
+    if progress:
+        progress(len(merger.pieces), size)
+    return merger.pieces
+
+
+def common_symbols(counts, min_count, room):
+    """Single characters, "##" before those inside a word, that are learned.
+
+    The commonest that occur `min_count` times, at most half of `room`.
+    """
+    found = collections.Counter()
+    for word, count in counts.items():
+        for symbol in _symbols_of(word):
+            found[symbol] += count
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    kept = [symbol for symbol, count in ranked if count >= min_count]
+    return sorted(kept[: max(1, room // 2)])
+
+
+def _symbols_of(word):
+    return [word[0], *("##" + character for character in word[1:])]
+
+
+class _Merger:
+    """Words as lists of piece ids, and what must be known to merge them.
+
+    `pairs` counts each pair of neighbours, `places` the words it may be in,
+    and `heap` has every pair under a count that is at least its present one.
+    """
+
+    def __init__(self, counts, pieces):
+        self.pieces = list(pieces)
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self.words, self.counts = [], []
+        for word in sorted(counts):
+            ids = [self.ids.get(symbol) for symbol in _symbols_of(word)]
+            if len(ids) > 1 and None not in ids:
+                self.words.append(ids)
+                self.counts.append(counts[word])
+        self.pairs = collections.defaultdict(int)
+        self.places = collections.defaultdict(set)
+        for index, ids in enumerate(self.words):
+            for pair in itertools.pairwise(ids):
+                self.pairs[pair] += self.counts[index]
+                self.places[pair].add(index)
+        self.heap = [(-count, pair) for pair, count in self.pairs.items()]
+        heapq.heapify(self.heap)
+
+    def merge_commonest(self, min_count):
+        """Merges one pair everywhere; False where none is common enough."""
+        while self.heap:
+            count, pair = heapq.heappop(self.heap)
+            now = self.pairs.get(pair, 0)
+            if now == -count and now >= min_count:
+                self._merge(pair)
+                return True
+            if min_count <= now < -count:
+                heapq.heappush(self.heap, (-now, pair))
+        return False
+
+    def _merge(self, pair):
+        merged = self._piece_id(pair)
+        changed = set()
+        for index in self.places.pop(pair):
+            before = self.words[index]
+            after = _with_merged(before, pair, merged)
+            if len(after) == len(before):
+                continue
+            count = self.counts[index]
+            for old in itertools.pairwise(before):
+                self.pairs[old] -= count
+            for new in itertools.pairwise(after):
+                self.pairs[new] += count
+                if merged in new:
+                    self.places[new].add(index)
+                    changed.add(new)
+            self.words[index] = after
+        self.pairs.pop(pair, None)
+        for new in changed:
+            heapq.heappush(self.heap, (-self.pairs[new], new))
+
+    def _piece_id(self, pair):
+        """The merged piece's id, a new one unless another way led there."""
+        first, second = (self.pieces[i] for i in pair)
+        piece = first + second.removeprefix("##")
+        if piece not in self.ids:
+            self.ids[piece] = len(self.pieces)
+            self.pieces.append(piece)
+        return self.ids[piece]
+
+
+def _with_merged(ids, pair, merged):
+    """The ids with each pair of neighbours replaced, from the left."""
+    found, index = [], 0
+    while index < len(ids):
+        if tuple(ids[index : index + 2]) == pair:
+            found.append(merged)
+            index += 2
+        else:
+            found.append(ids[index])
+            index += 1
+    return found

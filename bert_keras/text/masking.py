@@ -1,0 +1,272 @@
+"""The masked-language-model law in a graph: which tokens, and by what."""
+
+import math
+
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.text.stateless import row_keys, uniform
+
+# Streams of random numbers, one for each thing that is drawn of a position.
+ORDER, REPLACEMENT, RANDOM_TOKEN, SPAN_LENGTH = range(4)
+
+
+class TokenMasker:
+    """Hides tokens for the model to guess, as the original BERT does.
+
+    In a row of n tokens, special ones included and padding not,
+    `round(n * mask_selection_rate)` are selected, at least 1 and at most
+    `mask_selection_length`, never `[CLS]`, `[SEP]`, `[PAD]` or `[MASK]`. Of
+    the selected, `mask_token_rate` become `[MASK]`, `random_token_rate` any
+    token of the vocabulary, and the others stay.
+
+    With `whole_words`, a word's pieces are selected together; with
+    `max_ngram`, runs of up to that many neighbours are, of n with a chance
+    in proportion to 1 / n. Such groups are tried in random order, and one
+    that is more than what is left to select is passed over. Where none fits,
+    the first is taken, cut to `mask_selection_length`.
+
+    Draws are a function of the seed, the row and the position alone.
+
+    Args:
+        vocabulary: pieces in the order of their ids.
+        mask_selection_length: places for selected tokens in a row, M.
+        mask_selection_rate: share of a row's tokens to select.
+        mask_token_rate, random_token_rate: shares of the selected.
+        whole_words: select words, not pieces.
+        max_ngram: longest run of pieces (or words) selected together.
+
+    Call arguments:
+        token_ids: `int32 (B, T)`, or one row `(T,)`.
+        seed: two integers for the batch, or `(B, 2)`, two for each row: give
+            each row its own where workers share a batch.
+
+    Returns:
+        `token_ids` with the replacements, `(B, T)`; `mask_positions`
+        ascending, `mask_ids`, both int32, and `mask_weights` (float32, 1 at
+        real ones), `(B, M)`, 0 in places that are left over.
+
+    Raises:
+        InputError: for rates that are not shares of 1.
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        mask_selection_length,
+        mask_selection_rate=0.15,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+        whole_words=False,
+        max_ngram=1,
+    ):
+        _check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
+        vocabulary = list(vocabulary)
+        self.vocabulary_size = len(vocabulary)
+        self.mask_selection_length = mask_selection_length
+        self.mask_selection_rate = mask_selection_rate
+        self.mask_token_rate = mask_token_rate
+        self.random_token_rate = random_token_rate
+        self.whole_words = whole_words
+        self.max_ngram = max_ngram
+        self._pad_id = vocabulary.index("[PAD]")
+        self._mask_id = vocabulary.index("[MASK]")
+        self._never = [
+            vocabulary.index(token)
+            for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+        ]
+        self._continues = [piece.startswith("##") for piece in vocabulary]
+
+    def __call__(self, token_ids, seed):
+        token_ids = tf.convert_to_tensor(token_ids)
+        if token_ids.shape.rank == 1:
+            rows = self(token_ids[tf.newaxis], seed)
+            return {name: value[0] for name, value in rows.items()}
+        width = tf.shape(token_ids)[1]
+        keys = row_keys(seed, tf.shape(token_ids)[0])
+        selected = self._select(token_ids, keys, width)
+        positions, weights = self._positions(selected)
+        true_ids = tf.gather(token_ids, positions, axis=1, batch_dims=1)
+        return {
+            "token_ids": self._replace(token_ids, selected, keys, width),
+            "mask_positions": positions,
+            "mask_ids": true_ids * tf.cast(weights, token_ids.dtype),
+            "mask_weights": weights,
+        }
+
+    def _select(self, token_ids, keys, width):
+        """Which tokens are to be guessed, `bool (B, T)`."""
+        selectable = self._selectable(token_ids)
+        starts = self._unit_starts(token_ids, selectable)
+        if self.max_ngram > 1:
+            lengths = self._span_lengths(keys, width)
+            starts = _span_starts(starts, selectable, lengths)
+        return _selected(
+            starts,
+            selectable,
+            uniform(keys, width, ORDER),
+            self._number_to_select(token_ids),
+            self.mask_selection_length,
+        )
+
+    def _selectable(self, token_ids):
+        never = tf.constant(self._never, token_ids.dtype)
+        is_never = token_ids[:, :, tf.newaxis] == never  # (B, T, never)
+        return ~tf.reduce_any(is_never, axis=2)
+
+    def _unit_starts(self, token_ids, selectable):
+        """Where a piece, or a word, begins that can be selected."""
+        if not self.whole_words:
+            return selectable
+        continues = tf.gather(tf.constant(self._continues), token_ids)
+        after_selectable = tf.pad(selectable[:, :-1], [[0, 0], [1, 0]])
+        return selectable & ~(continues & after_selectable)
+
+    def _span_lengths(self, keys, width):
+        """Run lengths drawn with chances in proportion to 1 / length."""
+        weights = [1 / n for n in range(1, self.max_ngram + 1)]
+        total = math.fsum(weights)
+        bounds = [
+            math.fsum(weights[:n]) / total for n in range(1, len(weights))
+        ]
+        drawn = uniform(keys, width, SPAN_LENGTH)[:, :, tf.newaxis]
+        over = drawn >= tf.constant(bounds, drawn.dtype)
+        return 1 + tf.reduce_sum(tf.cast(over, tf.int32), axis=2)
+
+    def _number_to_select(self, token_ids):
+        """`int32 (B,)`; in float64, to round halves as the original does."""
+        tokens = tf.reduce_sum(
+            tf.cast(token_ids != self._pad_id, tf.float64), axis=1
+        )
+        number = tf.cast(tf.round(tokens * self.mask_selection_rate), tf.int32)
+        return tf.clip_by_value(number, 1, self.mask_selection_length)
+
+    def _positions(self, selected):
+        """Selected positions ascending and their weights, both `(B, M)`."""
+        width, places = tf.shape(selected)[1], self.mask_selection_length
+        positions = tf.where(selected, tf.range(width), width)
+        positions = tf.pad(
+            tf.sort(positions, axis=1)[:, :places],
+            [[0, 0], [0, tf.maximum(0, places - width)]],
+            constant_values=tf.int32.max,
+        )
+        real = tf.ensure_shape(positions < width, [None, places])
+        return tf.where(real, positions, 0), tf.cast(real, tf.float32)
+
+    def _replace(self, token_ids, selected, keys, width):
+        drawn = uniform(keys, width, REPLACEMENT)
+        share = uniform(keys, width, RANDOM_TOKEN)
+        size = tf.cast(self.vocabulary_size, share.dtype)
+        random_ids = tf.cast(share * size, token_ids.dtype)
+        masked = selected & (drawn < self.mask_token_rate)
+        either = self.mask_token_rate + self.random_token_rate
+        token_ids = tf.where(selected & (drawn < either), random_ids, token_ids)
+        return tf.where(masked, self._mask_id, token_ids)
+
+
+def _check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
+    rates = {
+        "mask_selection_rate": mask_selection_rate,
+        "mask_token_rate": mask_token_rate,
+        "random_token_rate": random_token_rate,
+        "mask_token_rate + random_token_rate": (
+            mask_token_rate + random_token_rate
+        ),
+    }
+    for name, rate in rates.items():
+        if not 0 <= rate <= 1 + 1e-9:
+            raise InputError(
+                f"{name} is {rate}; expected a share from 0 to 1. "
+                "Give another rate."
+            )
+
+
+def _span_starts(starts, selectable, lengths):
+    """Of the units' starts `(B, T)`, those where a run of units begins.
+
+    A run takes as many units as drawn for its first place, or as there are
+    up to the next token that cannot be selected.
+    """
+
+    def step(state, place):
+        left, _ = state
+        is_start, is_selectable, length = place
+        left = tf.where(is_selectable, left, 0)
+        begins = is_start & (left == 0)
+        left = tf.where(begins, length, left) - tf.cast(is_start, tf.int32)
+        return left, begins
+
+    places = [tf.transpose(x) for x in (starts, selectable, lengths)]  # (T, B)
+    nothing = tf.zeros_like(lengths[:, 0])
+    _, begins = tf.scan(step, tuple(places), (nothing, nothing > 0))
+    return tf.transpose(begins)
+
+
+def _selected(starts, selectable, order, number, places):
+    """Tokens of the groups that are taken in random order, `bool (B, T)`.
+
+    Args:
+        starts: where a group begins, `bool (B, T)`.
+        selectable: tokens that may be selected, `bool (B, T)`.
+        order: random numbers, of which those at the starts count, `(B, T)`.
+        number: tokens to select, `int32 (B,)`.
+        places: the most that a row may select.
+    """
+    group = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+    group = tf.where(selectable, group, 0)  # group 0: never selected
+    sizes = _sizes(group)
+    # The groups' random numbers, by group: each stands at its first token.
+    ranked = tf.argsort(tf.where(starts, order, 2.0), axis=1, stable=True)
+    in_order = tf.gather(group, ranked, axis=1, batch_dims=1)
+    exists = tf.gather(starts, ranked, axis=1, batch_dims=1)
+    sizes = tf.where(exists, tf.gather(sizes, in_order, batch_dims=1), 0)
+    taken = _taken(sizes, number)
+    # Back from the order of the draw to the tokens.
+    by_group = _scattered(taken, tf.where(exists, in_order, 0))
+    selected = selectable & tf.gather(by_group, group, batch_dims=1)
+    chosen = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
+    return selected & (chosen <= places)
+
+
+def _taken(sizes, number):
+    """Which groups of the given sizes, in order, are taken, `bool (B, T)`.
+
+    Each is taken if it fits in what is left of `number`. That is done in a
+    few rounds: all that fit and whose running sum does too are taken at
+    once, and the next round sees only those that fit in the rest.
+    """
+
+    def some_fit(left, taken):
+        return tf.reduce_any(_fits(left, taken))
+
+    def take(left, taken):
+        size = tf.where(_fits(left, taken), sizes, 0)
+        now = (size > 0) & (tf.cumsum(size, axis=1) <= left[:, tf.newaxis])
+        left -= tf.reduce_sum(tf.where(now, size, 0), axis=1)
+        return left, taken | now
+
+    def _fits(left, taken):
+        return ~taken & (sizes > 0) & (sizes <= left[:, tf.newaxis])
+
+    _, taken = tf.while_loop(some_fit, take, (number, sizes < 0))
+    nothing = ~tf.reduce_any(taken, axis=1, keepdims=True)
+    is_first = tf.range(tf.shape(sizes)[1]) == 0
+    return taken | (nothing & is_first & (sizes > 0))
+
+
+def _sizes(group):
+    """Members of each group of each row, `int32 (B, T + 1)`."""
+    rows, width = tf.shape(group)[0], tf.shape(group)[1] + 1
+    flat = group + tf.range(rows)[:, tf.newaxis] * width
+    ones = tf.ones_like(group)
+    counted = tf.math.unsorted_segment_sum(ones, flat, rows * width)
+    return tf.reshape(counted, [rows, width])
+
+
+def _scattered(values, places):
+    """`values` moved to `places` in their row, `bool (B, T + 1)`."""
+    rows, width = tf.shape(places)[0], tf.shape(places)[1] + 1
+    flat = places + tf.range(rows)[:, tf.newaxis] * width
+    values = tf.cast(values, tf.int32)
+    moved = tf.math.unsorted_segment_max(values, flat, rows * width)
+    return tf.reshape(moved > 0, [rows, width])

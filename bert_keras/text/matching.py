@@ -1,0 +1,241 @@
+"""Words to pieces in a graph: greedy longest match, core operations alone."""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.text.code_points import table_of
+from bert_keras.text.normalization import FIRST_STAND_IN
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
+
+# The first two nodes of the trie: before any piece, and behind "##".
+WORD_ROOT, REST_ROOT = 0, 1
+NO_SYMBOL = 0  # a character that no piece has, and the end of a word
+
+Pieces = collections.namedtuple("Pieces", "ids words starts lengths")
+Pieces.__doc__ = """The pieces of some words, one after another.
+
+    ids: `int32 (P,)`.
+    words: the word of each, `int64 (P,)`.
+    starts, lengths: its characters in that word, `int64 (P,)`.
+    """
+
+
+class LongestMatch:
+    """Words to ids, as the law covers them.
+
+    The pieces form a trie, numbered from its roots so that a sorted vector of
+    (node, symbol) has at place i the way to node i + 2. It is walked from all
+    characters of all distinct words at once, which tells the longest piece
+    that begins at each; then those pieces are kept that a word's beginning
+    leads to, one behind the other.
+
+    Args:
+        vocabulary: pieces in the order of their ids.
+        max_word_length: words of more characters become "[UNK]".
+        keep_special_tokens: know the stand-ins for special tokens.
+
+    Call arguments:
+        words: `Words`.
+
+    Returns:
+        `Pieces`.
+    """
+
+    def __init__(self, vocabulary, max_word_length, keep_special_tokens=False):
+        self._max_word_length = max_word_length
+        self._unknown = vocabulary.index(UNKNOWN)
+        bodies = {piece: i for i, piece in enumerate(vocabulary)}
+        if keep_special_tokens:
+            for number, token in enumerate(SPECIAL_TOKENS):
+                if token in bodies:
+                    stand_in = chr(FIRST_STAND_IN + number)
+                    bodies[stand_in] = bodies[token]
+        characters = sorted({c for piece in bodies for c in piece})
+        symbols = {ord(c): i for i, c in enumerate(characters, NO_SYMBOL + 1)}
+        self._symbols = table_of(symbols, NO_SYMBOL)
+        self._count = len(symbols) + 1
+        self._ways, self._ids, self._depths = _trie(bodies, symbols)
+
+    def __call__(self, words):
+        end = tf.size(words.code_points, tf.int64)
+        lengths = _differences(words.starts, end)
+        distinct, index = _distinct(words, lengths)
+        pieces = self._cover(
+            words.code_points,
+            tf.gather(words.starts, distinct),
+            tf.gather(lengths, distinct),
+        )
+        return _repeated(pieces, index, tf.size(distinct))
+
+    def _cover(self, code_points, starts, lengths):
+        """`Pieces` of the words that begin and are as long as given."""
+        too_long = lengths > self._max_word_length
+        count = lengths * tf.cast(~too_long, lengths.dtype)
+        word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
+        # Characters of each word, then one place for its end.
+        first = tf.cumsum(count + 1, exclusive=True)
+        inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
+        is_start, is_end = inside == 0, inside == tf.gather(count, word)
+        code_points = tf.pad(code_points, [[0, 1]])
+        symbols = self._symbols(
+            tf.gather(code_points, tf.gather(starts, word) + inside)
+        )
+        node = self._longest(tf.where(is_end, NO_SYMBOL, symbols), is_start)
+        depth = tf.gather(tf.constant(self._depths), node)
+        reached = _reached(is_start, depth)
+        stuck = tf.where(reached & (depth == 0) & ~is_end)
+        unknown = tf.tensor_scatter_nd_update(
+            too_long,
+            tf.gather_nd(word, stuck)[:, tf.newaxis],
+            tf.ones_like(stuck[:, 0], tf.bool),
+        )
+        is_unknown = tf.gather(unknown, word)
+        kept = tf.where(is_unknown, is_start, reached & ~is_end)
+        ids = tf.gather(tf.constant(self._ids), node)
+        ids = tf.where(is_unknown, self._unknown, ids)
+        length = tf.where(is_unknown, tf.gather(lengths, word), depth)
+        kept = tf.where(kept)
+        return Pieces(
+            *(
+                tf.gather_nd(values, kept)
+                for values in (ids, word, inside, length)
+            )
+        )
+
+    def _longest(self, symbols, is_start):
+        """The trie's node of the longest piece that begins at each place."""
+        ways, ids = tf.constant(self._ways), tf.constant(self._ids)
+        symbols = tf.cast(symbols, tf.int64)
+
+        def step(ahead, places, nodes, longest):
+            key = nodes * self._count + tf.gather(symbols, places + ahead)
+            way = tf.searchsorted(ways, key, out_type=tf.int64)
+            found = tf.where(tf.gather(ways, way) == key)
+            places, nodes = (
+                tf.gather_nd(places, found),
+                tf.gather_nd(way, found),
+            )
+            nodes += REST_ROOT + 1
+            is_piece = tf.where(tf.gather(ids, nodes) >= 0)
+            longest = tf.tensor_scatter_nd_update(
+                longest,
+                tf.gather_nd(places, is_piece)[:, tf.newaxis],
+                tf.gather_nd(nodes, is_piece),
+            )
+            return ahead + 1, places, nodes, longest
+
+        places = tf.where(symbols != NO_SYMBOL)[:, 0]
+        roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
+        nodes = tf.gather(tf.cast(roots, tf.int64), places)
+        longest = tf.zeros_like(symbols)
+        vector = tf.TensorShape([None])
+        *_, longest = tf.while_loop(
+            lambda ahead, places, *_: tf.size(places) > 0,
+            step,
+            (tf.constant(0, tf.int64), places, nodes, longest),
+            shape_invariants=(tf.TensorShape([]), vector, vector, vector),
+        )
+        return longest
+
+
+def _distinct(words, lengths):
+    """The first of each distinct word, and which of these each word is."""
+    ends = tf.concat([words.starts, [tf.size(words.code_points, tf.int64)]], 0)
+    strings = tf.strings.unicode_encode(
+        tf.RaggedTensor.from_row_splits(
+            words.code_points, ends, validate=False
+        ),
+        "UTF-8",
+    )
+    distinct, index = tf.unique(strings)
+    first = tf.math.unsorted_segment_min(
+        tf.range(tf.size(index, tf.int64)), index, tf.size(distinct)
+    )
+    return first, index
+
+
+def _reached(is_start, depth):
+    """The places that pieces, one behind the other, lead to from a start.
+
+    In each round, all that are reached jump, and jumps grow twice as long.
+    """
+
+    def jump_all(_, reached, jump):
+        to = tf.gather_nd(jump, tf.where(reached))[:, tf.newaxis]
+        after = tf.tensor_scatter_nd_update(
+            reached, to, tf.ones_like(to[:, 0], tf.bool)
+        )
+        return tf.reduce_any(after != reached), after, tf.gather(jump, jump)
+
+    jump = tf.range(tf.size(depth, tf.int64)) + depth
+    _, reached, _ = tf.while_loop(
+        lambda goes_on, *_: goes_on,
+        jump_all,
+        (tf.constant(True), is_start, jump),
+    )
+    return reached
+
+
+def _repeated(pieces, index, count):
+    """`Pieces` of all words from those of the distinct ones."""
+    of_word = tf.math.unsorted_segment_sum(
+        tf.ones_like(pieces.words), pieces.words, count
+    )
+    first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
+    number = tf.gather(of_word, index)
+    words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
+    before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
+    place = tf.range(tf.size(words, tf.int64)) - before
+    return Pieces(
+        tf.gather(pieces.ids, place),
+        words,
+        tf.gather(pieces.starts, place),
+        tf.gather(pieces.lengths, place),
+    )
+
+
+def _differences(starts, end):
+    """Lengths of stretches that begin at `starts`, the last up to `end`."""
+    ends = tf.concat([starts[1:], [end]], axis=0)
+    return ends[: tf.size(starts)] - starts
+
+
+def _trie(bodies, symbols):
+    """Ways, and the piece's id (or -1) and the depth of each node.
+
+    Args:
+        bodies: piece -> id, "##" before those that go on with a word.
+        symbols: code point -> number from 1.
+    """
+    rest = np.array([piece.startswith("##") for piece in bodies])
+    numbers = [
+        [symbols[ord(c)] for c in piece.removeprefix("##")] for piece in bodies
+    ]
+    piece_ids = np.array(list(bodies.values()))
+    lengths = np.array([len(body) for body in numbers])
+    padded = np.zeros((len(numbers), lengths.max()), np.int64)
+    for row, body in zip(padded, numbers, strict=True):
+        row[: len(body)] = body
+    node = np.where(rest, REST_ROOT, WORD_ROOT)
+    ways, ids, depths = [], [np.array([-1, -1])], [np.array([0, 0])]
+    total = REST_ROOT + 1
+    for depth in range(padded.shape[1]):
+        alive = lengths > depth
+        keys = node[alive] * (len(symbols) + 1) + padded[alive, depth]
+        distinct, place = np.unique(keys, return_inverse=True)
+        node[alive] = total + place
+        ends = lengths == depth + 1
+        level_ids = np.full(len(distinct), -1)
+        level_ids[node[ends] - total] = piece_ids[ends]
+        ways.append(distinct)
+        ids.append(level_ids)
+        depths.append(np.full(len(distinct), depth + 1))
+        total += len(distinct)
+    beyond = [np.array([np.iinfo(np.int64).max])]
+    return (
+        np.concatenate(ways + beyond),
+        np.concatenate(ids + [np.array([-1])]).astype(np.int32),
+        np.concatenate(depths).astype(np.int64),
+    )

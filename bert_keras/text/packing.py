@@ -1,0 +1,160 @@
+"""Token ids of segments to the rows that the encoder reads."""
+
+import keras
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.text.truncation import cut_one, first_of_rows, longest_first
+
+LONGEST_FIRST = "longest_first"
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SegmentPacker(keras.layers.Layer):
+    """One or more segments a row, framed as BERT reads them.
+
+    A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
+    then padding. What is too long is cut at its end: by default one token at
+    a time from the segment that is then the longest, the later of equals, as
+    the original does.
+
+    Args:
+        sequence_length: tokens in a row, the special ones included.
+        cls_id, sep_id, pad_id: ids of the special tokens.
+        truncate: "longest_first", or the number of the one segment to cut
+            (where the others alone are too long, they are cut too).
+        pad_to_longest: make rows as long as the longest of the batch, rather
+            than `sequence_length`.
+
+    Call arguments:
+        segments: a tuple of ragged `int32 (B, None)`, or one alone. Without
+            the batch axis, `int32 (None,)`, the rows come without it too.
+
+    Returns:
+        `token_ids`, `segment_ids` (0 to the first `[SEP]`, then 1, 2, ...)
+        and `padding_mask` (1 at tokens), each `int32 (B, T)`.
+
+    Raises:
+        InputError: when a row has no room for a token of each segment.
+
+    Example:
+
+    >>> packer = SegmentPacker(8, cls_id=2, sep_id=3)
+    >>> packer((tf.ragged.constant([[5, 6]]), tf.ragged.constant([[7]])))
+    """
+
+    def __init__(
+        self,
+        sequence_length,
+        cls_id,
+        sep_id,
+        pad_id=0,
+        truncate=LONGEST_FIRST,
+        pad_to_longest=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        if truncate != LONGEST_FIRST and type(truncate) is not int:
+            raise InputError(
+                f"truncate is {truncate!r}; expected {LONGEST_FIRST!r} or the "
+                "number of a segment, from 0."
+            )
+        self.sequence_length = sequence_length
+        self.cls_id = cls_id
+        self.sep_id = sep_id
+        self.pad_id = pad_id
+        self.truncate = truncate
+        self.pad_to_longest = pad_to_longest
+        self.room(1)
+        self.built = True
+
+    def call(self, segments):
+        segments = as_segments(segments)
+        if segments[0].shape.rank == 1:
+            batch = [tf.RaggedTensor.from_tensor(s[None]) for s in segments]
+            return {name: rows[0] for name, rows in self.call(batch).items()}
+        kept = self.kept_lengths(segments)
+        return self.framed(
+            [first_of_rows(s, kept[:, i]) for i, s in enumerate(segments)]
+        )
+
+    def kept_lengths(self, segments):
+        """Tokens of each segment that stay, `int64 (B, segments)`."""
+        lengths = segment_lengths(as_segments(segments))
+        room = self.room(lengths.shape[1])
+        if self.truncate == LONGEST_FIRST:
+            return longest_first(lengths, room)
+        return cut_one(lengths, room, self.truncate)
+
+    def count_cut(self, segments):
+        """Tokens of each row that do not fit in, `int64 (B,)`."""
+        lengths = segment_lengths(as_segments(segments))
+        return tf.reduce_sum(lengths - self.kept_lengths(segments), axis=1)
+
+    def room(self, num_segments):
+        """Tokens that a row of so many segments has room for."""
+        room = self.sequence_length - num_segments - 1
+        if room < num_segments:
+            raise InputError(
+                f"sequence_length is {self.sequence_length}; {num_segments} "
+                f"segment(s) need at least {2 * num_segments + 1}: [CLS], "
+                "each one's [SEP] and a token. Make it larger."
+            )
+        return room
+
+    def framed(self, segments):
+        """Rows of segments that fit, between their special tokens."""
+        column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
+        parts, numbers = [self.cls_id * column], [0 * column]
+        for number, segment in enumerate(segments):
+            parts += [segment, self.sep_id * column]
+            numbers += [tf.ones_like(segment) * number, number * column]
+        tokens = tf.concat(parts, axis=1)
+        return {
+            "token_ids": self.padded(tokens, self.pad_id),
+            "segment_ids": self.padded(tf.concat(numbers, axis=1), 0),
+            "padding_mask": self.padded(tf.ones_like(tokens), 0),
+        }
+
+    def padded(self, rows, value):
+        """Ragged rows `(B, None)` as a tensor as wide as rows are."""
+        return rows.to_tensor(value, shape=(None, self._width))
+
+    @property
+    def _width(self):
+        return None if self.pad_to_longest else self.sequence_length
+
+    def compute_output_spec(self, segments):
+        first = segments[0] if isinstance(segments, tuple | list) else segments
+        return self.rows_spec(first.shape[:-1])
+
+    def rows_spec(self, batch_shape):
+        """Symbolic rows for a batch of this shape."""
+        return {
+            name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "cls_id": self.cls_id,
+            "sep_id": self.sep_id,
+            "pad_id": self.pad_id,
+            "truncate": self.truncate,
+            "pad_to_longest": self.pad_to_longest,
+        }
+
+
+def as_segments(segments):
+    """A tuple of segments, of one that stands alone too."""
+    several = isinstance(segments, tuple | list)
+    return tuple(segments) if several else (segments,)
+
+
+def segment_lengths(segments):
+    """Tokens of each segment of each row, `int64 (B, segments)`."""
+    return tf.stack([segment.row_lengths() for segment in segments], axis=1)

@@ -1,0 +1,106 @@
+"""Raw text to model inputs: the tokenizer and the packer together."""
+
+import keras
+
+from bert_keras.text.packing import SegmentPacker
+from bert_keras.text.strings import as_strings
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertPreprocessor(keras.layers.Layer):
+    """Strings, or pairs of them, to the dict that BERT models read.
+
+    Works eagerly, in `tf.function` and as the function of `Dataset.map`, for
+    strings, `(strings, labels)` and `((first, second), labels)`.
+
+    Args:
+        tokenizer: a `WordPieceTokenizer`.
+        sequence_length: tokens in a row, the special ones included.
+        pad_to_longest: make rows as long as the longest of the batch, as
+            serving wants, rather than `sequence_length`.
+
+    Call arguments:
+        x: strings `(B,)` (a tensor, an array or a list), one string, or a
+            tuple of such, one for each segment.
+        y: labels, handed through.
+        sample_weight: weights, handed through.
+
+    Returns:
+        `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`, in a
+        dict; with `y`, a tuple of the dict and what was handed through.
+
+    Example:
+
+    >>> preprocess = BertPreprocessor(tokenizer, sequence_length=64)
+    >>> dataset = dataset.batch(32).map(preprocess)
+    """
+
+    def __init__(
+        self, tokenizer, sequence_length=128, pad_to_longest=False, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+        self.pad_to_longest = pad_to_longest
+        self.packer = SegmentPacker(
+            sequence_length,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            pad_id=tokenizer.pad_id,
+            pad_to_longest=pad_to_longest,
+        )
+        self.built = True
+
+    @classmethod
+    def from_preset(cls, preset, **arguments):
+        """The preprocessor that belongs to published or saved weights."""
+        from bert_keras.interop.presets import load_preprocessor
+
+        return load_preprocessor(preset, **arguments)
+
+    def call(self, x, y=None, sample_weight=None):
+        segments = tuple(
+            self.tokenizer(as_strings(segment)) for segment in _segments(x)
+        )
+        return _with_labels(self.packer(segments), y, sample_weight)
+
+    def compute_output_spec(self, x, y=None, sample_weight=None):
+        rows = self.packer.rows_spec(_segments(x)[0].shape)
+        return _with_labels(rows, y, sample_weight)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
+            "sequence_length": self.sequence_length,
+            "pad_to_longest": self.pad_to_longest,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        tokenizer = keras.saving.deserialize_keras_object(config["tokenizer"])
+        return cls(**{**config, "tokenizer": tokenizer})
+
+
+def _segments(x):
+    """The segments of what a call was given.
+
+    A list of strings is a batch; but a tuple comes as a list, of tensors,
+    from a model's saved configuration.
+    """
+    is_list = isinstance(x, list) and len(x) > 0
+    if isinstance(x, tuple) or is_list and _is_tensor(x[0]):
+        return tuple(x)
+    return (x,)
+
+
+def _with_labels(rows, y, sample_weight):
+    if y is None:
+        return rows
+    return (rows, y) if sample_weight is None else (rows, y, sample_weight)
+
+
+def _is_tensor(value):
+    return isinstance(value, keras.KerasTensor) or keras.ops.is_tensor(value)

@@ -1,0 +1,185 @@
+"""The law of WordPiece in plain Python: readable and slow.
+
+Everything else that makes ids is tested against it, and it against the rules
+of the original BERT. What it knows of characters is Unicode 14.0's, from
+unicode_tables, so that no id depends on the Python that runs it.
+"""
+
+import re
+
+from bert_keras.errors import InputError
+from bert_keras.text import unicode_tables as unicode
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNKNOWN = "[UNK]"
+
+
+class WordPiece:
+    """Text to word pieces and their ids, as the original BERT makes them.
+
+    In order: bytes are decoded, invalid ones dropped; NUL, U+FFFD, control
+    and format characters vanish; white space parts words, and each ideograph
+    is a word; words are lower-cased (final sigma minded) and lose their
+    accents (canonical decomposition, less Mn); each punctuation character
+    becomes a word. Then, from the left, the longest piece in the vocabulary
+    is taken, "##" before all but a word's first; a word that cannot be
+    covered, or is longer than `max_word_length`, is one "[UNK]".
+
+    Args:
+        vocabulary: pieces in the order of their ids; "[UNK]" among them.
+        lowercase: lower-case the text, as "uncased" vocabularies need.
+        strip_accents: drop accents; None does as `lowercase` says.
+        max_word_length: characters; 200 in the original, 100 in transformers.
+        keep_special_tokens: take "[CLS]" and its like, where they stand in
+            the text, for the token (True, as transformers) or for plain text
+            (False, as the original).
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        lowercase=True,
+        strip_accents=None,
+        max_word_length=200,
+        keep_special_tokens=False,
+    ):
+        self.vocabulary = list(vocabulary)
+        self.lowercase = lowercase
+        self.strip_accents = (
+            lowercase if strip_accents is None else strip_accents
+        )
+        self.max_word_length = max_word_length
+        self.keep_special_tokens = keep_special_tokens
+        self._ids = {piece: i for i, piece in enumerate(self.vocabulary)}
+        if UNKNOWN not in self._ids:
+            raise InputError(
+                f"The vocabulary of {len(self.vocabulary)} pieces has no "
+                f"{UNKNOWN}, which stands for words that it cannot cover. "
+                "Add it, as published vocabularies have it."
+            )
+
+    def ids(self, text):
+        """Ids of the pieces of `text` (str, or bytes of UTF-8)."""
+        return [self._ids[piece] for piece in self.pieces(text)]
+
+    def pieces(self, text):
+        """Word pieces of `text` (str, or bytes of UTF-8)."""
+        return [
+            piece for word in self.words(text) for piece in self.cover(word)
+        ]
+
+    def words(self, text):
+        """Normalised words of `text`, before they are cut in pieces."""
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "ignore")
+        if not self.keep_special_tokens:
+            return self._plain_words(text)
+        found = []
+        for part in re.split(special_tokens_pattern(), text):
+            special = part in SPECIAL_TOKENS
+            found += [part] if special else self._plain_words(part)
+        return found
+
+    def _plain_words(self, text):
+        found = []
+        for word in text.translate(unicode.spacing()).split(" "):
+            if self.lowercase:
+                word = lower(word)
+            if self.strip_accents:
+                word = strip_accents(word)
+            found += _split_punctuation(word)
+        return found
+
+    def cover(self, word):
+        """Pieces of one normalised word."""
+        if len(word) > self.max_word_length:
+            return [UNKNOWN]
+        pieces, start = [], 0
+        while start < len(word):
+            piece, start = self._longest_piece(word, start)
+            if piece is None:
+                return [UNKNOWN]
+            pieces.append(piece)
+        return pieces
+
+    def _longest_piece(self, word, start):
+        prefix = "##" if start else ""
+        for end in range(len(word), start, -1):
+            if prefix + word[start:end] in self._ids:
+                return prefix + word[start:end], end
+        return None, start
+
+
+def special_tokens_pattern():
+    """A regular expression with one group: any of the special tokens."""
+    return "(" + "|".join(re.escape(token) for token in SPECIAL_TOKENS) + ")"
+
+
+def lower(word):
+    """The word in lower case; a capital sigma minds where it stands."""
+    if unicode.CAPITAL_SIGMA in word:
+        word = "".join(
+            unicode.FINAL_SIGMA if _is_final_sigma(word, index) else character
+            for index, character in enumerate(word)
+        )
+    return word.translate(unicode.lower_case())
+
+
+def strip_accents(word):
+    """Canonical decomposition with its marks in order, less those of Mn."""
+    if word.isascii():
+        return word
+    word = _in_canonical_order(word.translate(unicode.decompositions()))
+    kinds = unicode.kinds()
+    return "".join(c for c in word if kinds[ord(c)] != unicode.MARK)
+
+
+def _is_final_sigma(word, index):
+    """Whether a capital sigma here ends a word.
+
+    It does with a cased letter before it and none after it.
+    """
+    if word[index] != unicode.CAPITAL_SIGMA:
+        return False
+    before = _first_role(reversed(word[:index]))
+    after = _first_role(word[index + 1 :])
+    return before == unicode.CASED and after != unicode.CASED
+
+
+def _first_role(characters):
+    roles = unicode.sigma_roles()
+    for character in characters:
+        if roles[ord(character)] != unicode.IGNORED:
+            return roles[ord(character)]
+    return unicode.STOPS
+
+
+def _in_canonical_order(word):
+    """Each run of marks sorted by combining class, equal ones as they came."""
+    classes = unicode.combining_classes()
+    found, run = [], []
+    for character in word:
+        if classes[ord(character)]:
+            run.append(character)
+            continue
+        if run:
+            found += sorted(run, key=lambda mark: classes[ord(mark)])
+            run = []
+        found.append(character)
+    return "".join(found + sorted(run, key=lambda mark: classes[ord(mark)]))
+
+
+def _split_punctuation(word):
+    """The word's stretches without punctuation and each mark by itself."""
+    kinds = unicode.kinds()
+    found, open_word = [], False
+    for character in word:
+        if kinds[ord(character)] == unicode.PUNCTUATION:
+            found.append(character)
+            open_word = False
+        elif open_word:
+            found[-1] += character
+        else:
+            found.append(character)
+            open_word = True
+    return found

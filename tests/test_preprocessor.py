@@ -1,0 +1,113 @@
+"""Raw text becomes model inputs, whatever form it comes in."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.wordpiece import SPECIAL_TOKENS
+
+VOCABULARY = [*SPECIAL_TOKENS, "an", "hour", "##s", "well"]
+FIRST, SECOND = ["An hour", "hours"], ["well", "an hour well"]
+FIRST_ROWS = [[2, 5, 6, 3, 0, 0, 0, 0], [2, 6, 7, 3, 0, 0, 0, 0]]
+PAIR_ROWS = [[2, 5, 6, 3, 8, 3, 0, 0], [2, 6, 7, 3, 5, 6, 8, 3]]
+PAIR_SEGMENTS = [[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]]
+
+
+TOKENIZER = WordPieceTokenizer(VOCABULARY)
+
+
+def preprocessor(**arguments):
+    return BertPreprocessor(TOKENIZER, **{"sequence_length": 8, **arguments})
+
+
+def ids(rows):
+    return rows["token_ids"].numpy().tolist()
+
+
+@pytest.mark.parametrize("form", [list, np.array, tf.constant])
+def test_strings_come_as_lists_arrays_or_tensors(form):
+    rows = preprocessor()(form(FIRST))
+    assert ids(rows) == FIRST_ROWS
+    assert rows["padding_mask"].numpy().sum(1).tolist() == [4, 4]
+    assert {tensor.dtype for tensor in rows.values()} == {tf.int32}
+
+
+def test_a_tuple_is_a_pair():
+    rows = preprocessor()((FIRST, SECOND))
+    assert ids(rows) == PAIR_ROWS
+    assert rows["segment_ids"].numpy().tolist() == PAIR_SEGMENTS
+
+
+def test_one_string_or_one_pair_has_no_batch_axis():
+    preprocess = preprocessor()
+    assert ids(preprocess("An hour")) == FIRST_ROWS[0]
+    assert ids(preprocess(("An hour", "well"))) == PAIR_ROWS[0]
+
+
+def test_labels_and_weights_are_handed_through():
+    preprocess = preprocessor()
+    rows, labels = preprocess(FIRST, [0, 1])
+    assert ids(rows) == FIRST_ROWS and labels == [0, 1]
+    rows, labels, weights = preprocess(FIRST, [0, 1], [0.5, 2.0])
+    assert weights == [0.5, 2.0]
+
+
+def test_data_sets_are_mapped_as_they_are():
+    preprocess, labels = preprocessor(), [0, 1]
+    single = tf.data.Dataset.from_tensor_slices((FIRST, labels)).batch(2)
+    pairs = tf.data.Dataset.from_tensor_slices(((FIRST, SECOND), labels))
+    for dataset, expected in (
+        (single, FIRST_ROWS),
+        (pairs.batch(2), PAIR_ROWS),
+    ):
+        mapped = dataset.map(preprocess)
+        assert mapped.element_spec[0]["token_ids"].shape == (None, 8)
+        ((rows, found),) = mapped
+        assert ids(rows) == expected and found.numpy().tolist() == labels
+    ((rows, _),) = pairs.take(1).map(preprocess)
+    assert ids(rows) == PAIR_ROWS[0]
+    weighted = tf.data.Dataset.from_tensors((FIRST, labels, [1.0, 2.0]))
+    ((_, _, weights),) = weighted.map(preprocess)
+    assert weights.numpy().tolist() == [1.0, 2.0]
+
+
+def test_a_function_gives_the_same_as_eager():
+    preprocess = preprocessor()
+    graph = tf.function(lambda a, b: preprocess((a, b)))
+    assert ids(graph(tf.constant(FIRST), tf.constant(SECOND))) == PAIR_ROWS
+
+
+def test_serving_rows_are_as_long_as_their_longest():
+    preprocess = preprocessor(pad_to_longest=True)
+    assert ids(preprocess(FIRST)) == [row[:4] for row in FIRST_ROWS]
+    assert preprocess(["an " * 50])["token_ids"].shape == (1, 8)
+
+
+def test_a_functional_model_reads_strings(tmp_path):
+    first, second = (keras.Input((), dtype="string") for _ in range(2))
+    model = keras.Model([first, second], preprocessor()((first, second)))
+    texts = [tf.constant(FIRST), tf.constant(SECOND)]
+    assert ids(model(texts)) == PAIR_ROWS
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert ids(again(texts)) == PAIR_ROWS
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+    assert ids(served.serve(texts)) == PAIR_ROWS
+
+
+def test_the_preprocessor_survives_its_configuration():
+    original = preprocessor(sequence_length=6, pad_to_longest=True)
+    config = original.get_config()
+    again = BertPreprocessor.from_config(config)
+    assert again.get_config() == config
+    assert ids(again(FIRST)) == ids(original(FIRST))
+
+
+def test_a_length_without_room_is_refused():
+    with pytest.raises(InputError, match="sequence_length is 2"):
+        preprocessor(sequence_length=2)

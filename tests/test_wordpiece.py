@@ -1,0 +1,153 @@
+"""The law equals the original's rules, whatever Python runs it."""
+
+import hashlib
+import random
+import unicodedata
+
+import original_wordpiece
+import pytest
+from strange_strings import strange_strings
+
+from bert_keras.errors import InputError
+from bert_keras.text import unicode_tables
+from bert_keras.text.wordpiece import WordPiece, lower, strip_accents
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+needs_unicode_14 = pytest.mark.skipif(
+    unicodedata.unidata_version != "14.0.0",
+    reason="the original's rules need Python 3.11, whose Unicode is 14.0",
+)
+
+
+def law(*pieces, **settings):
+    return WordPiece([*PIECES, *pieces], **settings)
+
+
+def test_the_longest_piece_is_taken_from_the_left():
+    wordpiece = law("un", "##aff", "##able", "una", "##ffable")
+    assert wordpiece.pieces("unaffable") == ["una", "##ffable"]
+    assert law("un", "##aff", "##able").ids("Unaffable") == [5, 6, 7]
+
+
+def test_a_word_that_cannot_be_covered_is_one_unknown():
+    assert law("a", "##b").pieces("abc ab") == ["[UNK]", "a", "##b"]
+
+
+def test_an_over_long_word_is_unknown():
+    assert law("a", "##a").pieces("a" * 200) == ["a"] + ["##a"] * 199
+    assert law("a", "##a").pieces("a" * 201) == ["[UNK]"]
+    assert law("a", "##a", max_word_length=2).pieces("aaa aa") == [
+        *("[UNK]", "a", "##a")
+    ]
+
+
+def test_characters_that_mean_nothing_vanish_inside_a_word():
+    assert law().words("a\0b\ufffdc\u200dd\x07e\u00adf") == ["abcdef"]
+
+
+def test_only_white_space_parts_words():
+    text = "a\tb\nc\rd\u00a0e\u3000f\u2028g\u2029h\u1680i\x0bj\x85k"
+    assert law().words(text) == [*"abcdefgh", "ijk"]
+
+
+def test_punctuation_and_ideographs_stand_alone():
+    assert law().words("it's $5—ok?中文a") == [
+        *("it", "'", "s", "$", "5", "—", "ok", "?", "中", "文", "a")
+    ]
+
+
+def test_lower_case_is_that_of_words_not_case_folding():
+    assert law(strip_accents=False).words("ΟΔΟΣ ΣΑΣ. Σ ẞ STRAßE İ") == [
+        *("οδος", "σας", ".", "σ", "ß", "straße", "i̇")
+    ]
+
+
+def test_accents_go_with_lower_case_unless_told():
+    assert law().words("Ça ñ") == ["ca", "n"]
+    assert law(lowercase=False).words("Ça") == ["Ça"]
+    assert law(lowercase=False, strip_accents=True).words("Ça") == ["Ca"]
+    assert law(strip_accents=False).words("Ça") == ["ça"]
+
+
+def test_marks_that_stay_are_in_canonical_order():
+    late, early = "\U0001d165", "\U00016ff0"  # classes 216 and 6, both Mc
+    assert strip_accents(f"x{late}\u0301{early}") == f"x{early}{late}"
+    # U+034F has class 0 and keeps apart what stands on its two sides.
+    assert strip_accents(f"x{late}\u034f{early}") == f"x{late}{early}"
+
+
+def test_special_tokens_are_text_unless_kept():
+    assert law("[").words("a [MASK]") == ["a", "[", "mask", "]"]
+    kept = law("a", keep_special_tokens=True)
+    assert kept.pieces("A[MASK]a [mask]") == [
+        *("a", "[MASK]", "a", "[UNK]", "[UNK]", "[UNK]")
+    ]
+
+
+def test_bytes_that_are_not_utf8_are_dropped():
+    assert law().words(b"a\xffb\xe2\x82c\xed\xa0\x80d") == ["abcd"]
+
+
+def test_a_vocabulary_needs_the_unknown_token():
+    with pytest.raises(InputError, match=r"no \[UNK\]"):
+        WordPiece(["a"])
+
+
+def test_words_are_the_same_under_every_python():
+    wordpiece = law()
+    found = [wordpiece.words(text) for text in strange_strings(1000, seed=3)]
+    joined = "\n".join(" ".join(words) for words in found)
+    digest = hashlib.sha256(joined.encode("utf-8", "surrogatepass"))
+    assert digest.hexdigest()[:16] == "1c0cff5797b3d507"
+
+
+@needs_unicode_14
+def test_the_tables_are_those_of_unicode_14():
+    kinds = unicode_tables.kinds()
+    classes = unicode_tables.combining_classes()
+    lower_case = unicode_tables.lower_case()
+    decompositions = unicode_tables.decompositions()
+    characters = list(map(chr, range(unicode_tables.CODE_POINTS)))
+    assert list(classes) == list(map(unicodedata.combining, characters))
+    for code, character in enumerate(characters):
+        is_mark = unicodedata.category(character) == "Mn"
+        assert (kinds[code] == unicode_tables.MARK) == is_mark
+        expected = unicodedata.normalize("NFD", character)
+        if expected != character or code in decompositions:
+            assert decompositions[code] == expected
+        if character.lower() != character or code in lower_case:
+            assert lower_case[code] == character.lower()
+
+
+@needs_unicode_14
+def test_words_in_lower_case_are_those_of_python():
+    drawn = random.Random(0)
+    for _ in range(5000):
+        word = "".join(drawn.choices("ΣΑσa.'\u0301ʰ1中\u00ad", k=6))
+        assert lower(word) == word.lower()
+
+
+@needs_unicode_14
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("strip", [True, False])
+def test_words_are_those_of_the_original(lowercase, strip):
+    wordpiece = law(lowercase=lowercase, strip_accents=strip)
+    texts = strange_strings(4000, seed=1)
+    texts += [f"a{chr(code)}b" for code in range(0, 0x110000, 97)]
+    for text in texts:
+        expected = original_wordpiece.words(text, lowercase, strip)
+        assert wordpiece.words(text) == expected, text
+
+
+def test_pieces_are_those_of_the_original():
+    drawn = random.Random(2)
+    vocabulary = {
+        prefix + "".join(drawn.choices("ab", k=drawn.randint(1, 4)))
+        for prefix in ("", "##")
+        for _ in range(12)
+    }
+    wordpiece = law(*sorted(vocabulary), max_word_length=12)
+    for _ in range(3000):
+        word = "".join(drawn.choices("abc", (8, 8, 1), k=drawn.randint(1, 14)))
+        expected = original_wordpiece.pieces(word, vocabulary, 12)
+        assert wordpiece.pieces(word) == expected

@@ -1,0 +1,1 @@
+"""Thin commands, file in, file out; installed as `official_tasks.tools`."""
