@@ -1,0 +1,95 @@
+"""The numbers of the pair law and the masking law, and the pieces they use."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from bert_keras.errors import InputError
+
+SHORTEST = 8  # [CLS] and two [SEP], and a few pieces to tell apart
+
+
+@dataclasses.dataclass(frozen=True)
+class Laws:
+    """How pairs and masks are drawn; the defaults are the paper's.
+
+    Args:
+        sequence_length: pieces of an example, [CLS] and [SEP] included.
+        max_predictions: masked pieces of an example, at most.
+        short_probability: share of documents whose examples aim at a shorter
+            length, so that a model also sees short sequences.
+        mask_rate: share of an example's pieces to predict.
+        mask_mix: percent of these replaced by [MASK], by any piece of the
+            vocabulary, and left as they are.
+        whole_word: masks all pieces of a word or none.
+        max_ngram: masks runs of 1 to this many words, a run of n with a
+            probability proportional to 1/n; implies `whole_word`.
+    """
+
+    sequence_length: int = 128
+    max_predictions: int = 20
+    short_probability: float = 0.1
+    mask_rate: float = 0.15
+    mask_mix: tuple[float, float, float] = (80, 10, 10)
+    whole_word: bool = False
+    max_ngram: int = 1
+
+    def __post_init__(self):
+        object.__setattr__(self, "mask_mix", tuple(self.mask_mix))
+        if self.sequence_length < SHORTEST:
+            raise InputError(
+                f"sequence_length must be at least {SHORTEST}, so that two "
+                f"sentences fit; got {self.sequence_length}."
+            )
+        if not 1 <= self.max_predictions <= self.sequence_length:
+            raise InputError(
+                "max_predictions must be 1 to sequence_length "
+                f"({self.sequence_length}); got {self.max_predictions}."
+            )
+        _check_share("short_probability", self.short_probability)
+        _check_share("mask_rate", self.mask_rate)
+        mix = self.mask_mix
+        if len(mix) != 3 or min(mix) < 0 or abs(sum(mix) - 100) > 1e-6:
+            raise InputError(
+                "mask_mix must be three percentages (masked, replaced, kept) "
+                f"that sum to 100, such as 80,10,10; got {mix}."
+            )
+        if self.max_ngram < 1:
+            raise InputError(
+                f"max_ngram must be at least 1; got {self.max_ngram}."
+            )
+
+
+def _check_share(name: str, value: float):
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} must be between 0 and 1; got {value}.")
+
+
+class Pieces:
+    """What the laws need to know of a vocabulary.
+
+    Args:
+        vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
+    """
+
+    def __init__(self, vocabulary: list[str]):
+        self.size = len(vocabulary)
+        self.pad_id = vocabulary.index("[PAD]")
+        self.cls_id = vocabulary.index("[CLS]")
+        self.sep_id = vocabulary.index("[SEP]")
+        self.mask_id = vocabulary.index("[MASK]")
+        # Whether a piece goes on with a word that an earlier piece began.
+        self.continues = np.array([piece[:2] == "##" for piece in vocabulary])
+
+
+def vocabulary_hash(vocabulary: list[str]) -> str:
+    """SHA-256, in hex, of the pieces in their order."""
+    return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()
+
+
+def generator(*key: int) -> np.random.Generator:
+    """Random numbers that depend on the key alone."""
+    if min(key) < 0:
+        raise InputError(f"A seed must not be negative; got {min(key)}.")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))

@@ -1,0 +1,194 @@
+"""Batches for pre-training in tf.data, from records or from a token store.
+
+An element is `(x, y, w)`: x a dict of int32 token_ids, segment_ids,
+padding_mask `(B, T)` and mask_positions `(B, M)`; y a dict of int32 mlm
+`(B, M)`, the true ids, and nsp `(B,)`, the next-sentence labels; w a dict of
+float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones.
+"""
+
+import functools
+import threading
+
+import tensorflow as tf
+
+from bert_keras.data.drawing import DrawnExamples
+from bert_keras.data.laws import Laws
+from bert_keras.data.recorded import RecordedExamples
+from bert_keras.data.records import FEATURES
+from bert_keras.data.shards import check_shards
+from bert_keras.data.store import TokenStore, check_store, is_store
+
+_WINDOWS = 3  # a batch spans two windows at most, while the next one loads
+
+
+def pretraining_dataset(
+    source: str,
+    batch_size: int,
+    seed: int,
+    first_step: int = 0,
+    laws: Laws | None = None,
+    remask: bool = False,
+) -> tf.data.Dataset:
+    """An endless data set of batches, shuffled anew in each epoch.
+
+    The batch of a step is a function of (source, batch_size, seed, step)
+    alone: a run that begins at `first_step` sees what an uninterrupted run
+    sees from there on.
+
+    Args:
+        source: a folder of records, a path or glob of record files (the
+            original's too), or a folder with a token store; from a store,
+            pairs and masks are drawn anew in each epoch.
+        batch_size: examples a batch, over all replicas.
+        seed: int.
+        first_step: the step to begin at.
+        laws: how pairs and masks are drawn from a store; what records hold
+            is drawn already.
+        remask: draws the masks of records anew at each step.
+
+    Raises:
+        InputError: nothing usable at `source`.
+    """
+    examples = _open(source, seed, laws, remask)
+    draw = _Batches(examples, batch_size)
+    steps = tf.data.Dataset.range(first_step, tf.int64.max)
+    batches = steps.map(
+        functools.partial(_graph_call, draw, examples.laws, batch_size),
+        num_parallel_calls=2,
+        deterministic=True,
+    )
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_dataset(
+    source: str,
+    batch_size: int,
+    laws: Laws | None = None,
+    drop_remainder: bool = False,
+    fill_remainder: bool = False,
+) -> tf.data.Dataset:
+    """One pass over all examples, the same ones in the same order each time.
+
+    Args:
+        source: as for `pretraining_dataset`; from a store, the examples of
+            one epoch of a fixed seed.
+        batch_size: examples a batch.
+        laws: as for `pretraining_dataset`.
+        drop_remainder: leaves the last, shorter batch out, so that all
+            shapes are static.
+        fill_remainder: fills the last batch up with examples of weight 0, to
+            the same end; what is weighted stays exact.
+    """
+    examples = _open(source, 0, laws, False)
+    draw = _Batches(examples, batch_size)
+    total = examples.windows.epoch_size
+    full, rest = divmod(total, batch_size)
+    call = functools.partial(_graph_call, draw, examples.laws, batch_size)
+    batches = tf.data.Dataset.range(full).map(call, 2, deterministic=True)
+    if rest and not drop_remainder:
+        last = tf.data.Dataset.range(full, full + 1).map(call)
+        cut = _weigh_first_rows if fill_remainder else _first_rows
+        batches = batches.concatenate(last.map(functools.partial(cut, rest)))
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def check_source(source: str, vocabulary: list[str] | None = None):
+    """Compares every byte of a store or of records with its manifest.
+
+    Raises:
+        InputError: names the file that is missing, cut, changed or foreign,
+            or says that the data were made with another vocabulary.
+    """
+    if is_store(source):
+        check_store(source, vocabulary)
+    else:
+        check_shards(source, vocabulary)
+
+
+def _open(source: str, seed: int, laws: Laws | None, remask: bool):
+    """The examples at a source, whatever its kind."""
+    if is_store(source):
+        return DrawnExamples(TokenStore(source), laws or Laws(), seed)
+    return RecordedExamples(source, seed, remask)
+
+
+class _Batches:
+    """The rows of any step; keeps the windows that it looked at last."""
+
+    def __init__(self, examples, batch_size: int):
+        self._examples = examples
+        self._batch_size = batch_size
+        self._lock = threading.Lock()
+        self._windows = {}
+
+    def __call__(self, step: int) -> dict:
+        """The rows of a step as NumPy arrays."""
+        size = self._batch_size
+        spans = self._examples.windows.span(int(step) * size, size)
+        parts = [
+            self._window(epoch, window)[slice(begin, end)]
+            for epoch, window, begin, end in spans
+        ]
+        return self._examples.join(parts, int(step))
+
+    def _window(self, *place: int):
+        with self._lock:
+            if place not in self._windows:
+                while len(self._windows) >= _WINDOWS:
+                    del self._windows[next(iter(self._windows))]
+                self._windows[place] = self._examples.load(*place)
+            return self._windows[place]
+
+
+def _graph_call(draw: _Batches, laws: Laws, batch_size: int, step):
+    """`draw(step)` in a graph, with static shapes, as (x, y, w)."""
+    types = [
+        tf.float32 if name == "mask_weights" else tf.int32 for name in FEATURES
+    ]
+    columns = tf.numpy_function(
+        functools.partial(_columns, draw), [step], types
+    )
+    rows = dict(zip(FEATURES, columns, strict=True))
+    for name, column in rows.items():
+        column.set_shape(_shape(name, laws, batch_size))
+    return _as_element(rows)
+
+
+def _shape(name: str, laws: Laws, batch_size: int) -> list[int]:
+    if name == "next_sentence_labels":
+        return [batch_size]
+    masked = name.startswith("mask_")
+    width = laws.max_predictions if masked else laws.sequence_length
+    return [batch_size, width]
+
+
+def _as_element(rows: dict):
+    inputs = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
+    labels = rows["next_sentence_labels"]
+    return (
+        {name: rows[name] for name in inputs},
+        {"mlm": rows["mask_ids"], "nsp": labels},
+        {
+            "mlm": rows["mask_weights"],
+            "nsp": tf.ones_like(labels, tf.float32),
+        },
+    )
+
+
+def _first_rows(count: int, *element):
+    return tf.nest.map_structure(lambda value: value[:count], element)
+
+
+def _weigh_first_rows(count: int, x, y, w):
+    def cut(weights):
+        rows = tf.reshape(
+            tf.range(len(weights)), [-1] + [1] * (weights.ndim - 1)
+        )
+        return weights * tf.cast(rows < count, weights.dtype)
+
+    return x, y, tf.nest.map_structure(cut, w)
+
+
+def _columns(draw: _Batches, step) -> list:
+    rows = draw(step)
+    return [rows[name] for name in FEATURES]

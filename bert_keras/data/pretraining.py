@@ -1,0 +1,201 @@
+"""Raw documents to record shards for pre-training."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable
+
+import tensorflow as tf
+
+from bert_keras import files
+from bert_keras.data import shards
+from bert_keras.data.building import build_stores
+from bert_keras.data.documents import Document
+from bert_keras.data.drawing import DrawnExamples
+from bert_keras.data.journal import Journal
+from bert_keras.data.laws import Laws
+from bert_keras.data.records import serialize
+from bert_keras.data.store import VOCABULARY, TokenStore
+from bert_keras.data.workers import in_order
+from bert_keras.text.vocabulary import write_vocabulary
+
+_BATCH = 1_024  # examples that are gathered, masked and serialized at once
+_JOURNAL = "progress.jsonl"
+_FROM_STORE = (
+    "documents",
+    "sentences",
+    "tokens",
+    "corpus_hash",
+    "vocabulary_hash",
+    "vocabulary_size",
+    "lowercase",
+)
+
+
+def create_pretraining_data(
+    documents: Iterable[Document],
+    tokenizer,
+    folder: str,
+    laws: Laws | None = None,
+    seed: int = 0,
+    copies: int = 1,
+    held_out_share: float = 0.05,
+    sentences: str | Callable[[str], list[str]] = "split",
+    workers: int = 1,
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> dict[str, dict]:
+    """Raw documents to records for training and for evaluation.
+
+    Writes under `folder` the records `train` and `held_out`, and the token
+    stores that they were drawn from, `tokens/train` and `tokens/held_out`.
+    Called again after it was broken off, it goes on where it stopped.
+
+    Args:
+        documents: from `read_documents` or `installed_documentation`.
+        tokenizer: a `WordPieceTokenizer`.
+        folder: where to write; made where it is missing.
+        laws: how pairs and masks are drawn; the paper's by default.
+        seed: int.
+        copies: how often the training text is used, with other pairs and
+            masks (the original's `dupe_factor`); held-out text is used once.
+        held_out_share: about this share of the documents, chosen by the hash
+            of their content, goes to `held_out`; 0 for none.
+        sentences: "split", "lines" or a function; see `build_stores`.
+        workers: processes; see `build_stores`.
+        progress: called with the stage ("tokens", "train" or "held_out"),
+            how much of it is done (documents or shards) and how much there
+            is, None if unknown.
+
+    Returns:
+        The manifests of `train` and, unless the share is 0, `held_out`.
+
+    Raises:
+        InputError: fewer than two documents on either side, or the folder
+            holds data of other documents or settings.
+    """
+    laws = laws or Laws()
+    stores = build_stores(
+        documents,
+        tokenizer,
+        os.path.join(folder, "tokens"),
+        held_out_share,
+        sentences,
+        workers,
+        progress and (lambda done, _: progress("tokens", done, None)),
+    )
+    return {
+        name: write_records(
+            store,
+            os.path.join(folder, name),
+            laws,
+            seed,
+            copies if name == "train" else 1,
+            workers,
+            progress and (lambda *done, name=name: progress(name, *done)),
+        )
+        for name, store in stores.items()
+    }
+
+
+def write_records(
+    store: TokenStore,
+    folder: str,
+    laws: Laws,
+    seed: int,
+    copies: int = 1,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict:
+    """Writes a store's examples as record shards with a manifest.
+
+    Each shard holds a window of one of the copies and is a function of the
+    store, the laws, the seed and its number alone, so the bytes are the same
+    for any number of workers. Shards that an earlier call finished stay,
+    if their bytes are still those that it wrote.
+
+    Args:
+        store: where the text comes from.
+        folder: where to write; made where it is missing.
+        laws: how pairs and masks are drawn.
+        seed: int.
+        copies: how often the text is used, with other pairs and masks.
+        workers: processes; see `build_stores`.
+        progress: called with the shards done and their number, at first
+            with what an earlier call did.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        InputError: the folder holds records of other settings.
+    """
+    files.make_folder(folder)
+    files.remove_partials(folder)
+    facts = {
+        "laws": dataclasses.asdict(laws),
+        "seed": seed,
+        "copies": copies,
+        **{name: store.manifest[name] for name in _FROM_STORE},
+    }
+    journal = Journal(os.path.join(folder, _JOURNAL), facts)
+    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
+    write = WriteShard(store, folder, laws, seed, copies)
+    done = {
+        entry["name"]: entry
+        for entry in journal.entries
+        if shards.is_intact(folder, entry)
+    }
+    missing = [n for n in range(len(write.names)) if write.names[n] not in done]
+    if progress:
+        progress(len(done), len(write.names))
+    for entry in in_order(write, missing, workers):
+        journal.add(entry)
+        done[entry["name"]] = entry
+        if progress:
+            progress(len(done), len(write.names))
+    entries = [done[name] for name in write.names]
+    return shards.write_manifest(folder, {"shards": entries, **facts})
+
+
+class WriteShard:
+    """A function of a shard's number: writes it, returns its entry.
+
+    May be sent to another process, which opens the store for itself.
+    """
+
+    def __init__(self, store, folder, laws, seed, copies):
+        self._recipe = store.folder, folder, laws, seed, copies
+        self._folder = folder
+        self._examples = DrawnExamples(store, laws, seed)
+        self._places = [
+            (copy, window)
+            for copy in range(copies)
+            for window in range(len(self._examples.windows.epoch(copy)[0]))
+        ]
+        count = len(self._places)
+        self.names = [
+            f"examples-{number:05d}-of-{count:05d}.tfrecord"
+            for number in range(count)
+        ]
+
+    def __getstate__(self):
+        return self._recipe
+
+    def __setstate__(self, recipe):
+        store, *others = recipe
+        self.__init__(TokenStore(store), *others)
+
+    def __call__(self, number: int) -> dict:
+        copy, window = self._places[number]
+        path = os.path.join(self._folder, self.names[number])
+        pairs = self._examples.draw(copy, window)
+        count = len(pairs.labels)
+        with (
+            files.written_beside(path) as partial,
+            tf.io.TFRecordWriter(partial) as writer,
+        ):
+            for start in range(0, count, _BATCH):
+                batch = pairs[start : start + _BATCH]
+                rows = self._examples.rows(batch, copy, window, start)
+                for record in serialize(rows):
+                    writer.write(record)
+        return shards.describe(path, count)

@@ -1,0 +1,111 @@
+"""Examples that were drawn before and lie in TFRecords."""
+
+import glob
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data import shards
+from bert_keras.data.laws import Laws, Pieces, generator
+from bert_keras.data.masks import mask_rows, unmask
+from bert_keras.data.records import lengths_of, parser
+from bert_keras.data.store import VOCABULARY
+from bert_keras.data.windows import Windows
+from bert_keras.errors import InputError
+from bert_keras.text.vocabulary import read_vocabulary
+
+_PIECE = 8_192  # examples of a shard that stay together when shuffled
+_SHUFFLE, _MASKS = 4, 5
+
+
+class RecordedExamples:
+    """Examples of record files, shuffled anew in each epoch.
+
+    Args:
+        source: a folder with a manifest, or a path or glob of TFRecords,
+            which may be the original's; these are counted first.
+        seed: int.
+        remask: whether masks are drawn anew at each step; needs the
+            vocabulary beside the records.
+    """
+
+    def __init__(self, source: str, seed: int, remask: bool = False):
+        paths, counts, laws = _find(source)
+        self.laws = laws
+        self.seed = seed
+        self._parse = parser(laws.sequence_length, laws.max_predictions)
+        self._pieces = _pieces(source) if remask else None
+        self._units = [
+            (path, start, min(_PIECE, count - start))
+            for path, count in zip(paths, counts, strict=True)
+            for start in range(0, count, _PIECE)
+        ]
+        self.windows = Windows([size for _, _, size in self._units], seed)
+
+    def load(self, epoch: int, window: int) -> np.ndarray:
+        """A window's serialized examples, shuffled."""
+        units = self.windows.epoch(epoch)[0][window]
+        parts = [_read(*self._units[unit]) for unit in units]
+        records = np.concatenate(parts)
+        rng = generator(self.seed, _SHUFFLE, epoch, window)
+        return records[rng.permutation(len(records))]
+
+    def join(self, parts: list[np.ndarray], step: int) -> dict:
+        """The rows of a step's parts of windows."""
+        parsed = self._parse(np.concatenate(parts))
+        rows = {name: value.numpy() for name, value in parsed.items()}
+        if self._pieces is None:
+            return rows
+        rng = generator(self.seed, _MASKS, step)
+        return mask_rows(unmask(rows), self.laws, self._pieces, rng)
+
+
+def _find(source: str):
+    """(paths, examples of each, laws) of the records at a source."""
+    if shards.has_manifest(source):
+        manifest = shards.read_manifest(source)
+        paths = [
+            os.path.join(source, shard["name"]) for shard in manifest["shards"]
+        ]
+        counts = [shard["examples"] for shard in manifest["shards"]]
+        return paths, counts, Laws(**manifest["laws"])
+    if os.path.isdir(source):
+        shards.read_manifest(source)  # says what is missing
+    paths = sorted(glob.glob(source))
+    if not paths:
+        raise InputError(
+            f"No records at {source!r}. Expected a folder that "
+            "create_pretraining_data made, or a path or glob of TFRecords."
+        )
+    length, predictions = lengths_of(paths[0])
+    laws = Laws(sequence_length=length, max_predictions=predictions)
+    return paths, [_count(path) for path in paths], laws
+
+
+def _count(path: str) -> int:
+    batches = tf.data.TFRecordDataset(path).batch(1_024)
+    sizes = batches.map(lambda batch: tf.size(batch, tf.int64))
+    return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
+
+
+def _read(path: str, start: int, count: int) -> np.ndarray:
+    """Some serialized examples of a shard, in their order."""
+    records = tf.data.TFRecordDataset(path).skip(start).take(count)
+    found = next(records.batch(count).as_numpy_iterator(), np.array([]))
+    if len(found) != count:
+        raise InputError(
+            f"{path} ends after {start + len(found)} of at least "
+            f"{start + count} examples: it was cut. Make it again."
+        )
+    return found
+
+
+def _pieces(source: str) -> Pieces:
+    path = os.path.join(source, VOCABULARY)
+    if not os.path.isfile(path):
+        raise InputError(
+            f"Masks cannot be drawn anew: {path}, the vocabulary of the "
+            "records, is missing. Copy it there."
+        )
+    return Pieces(read_vocabulary(path))

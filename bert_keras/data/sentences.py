@@ -1,0 +1,187 @@
+"""Paragraphs to sentences by rules, in any script; no model and no data.
+
+A sentence ends at a character that Unicode calls `Sentence_Terminal`. The
+terminators of scripts that write no space after a sentence (Chinese,
+Japanese, Khmer, Ethiopic, ...) end it anywhere; `.`, `!`, `?` and the
+ellipsis only before white space, and not after an abbreviation, an initial
+or a list number, nor before a lower-case word. Quotation marks and brackets
+that close behind a terminator stay with the sentence that they close.
+"""
+
+import re
+from collections.abc import Callable
+
+# Terminators that need white space behind them to end a sentence.
+_SPACED = r".!?\u2026\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
+
+# The rest of Unicode's Sentence_Terminal, with the Tibetan shad and the
+# Greek question mark, which Unicode leaves out, and without the Burmese mark
+# that also stands between phrases.
+_UNSPACED = (
+    r"\u037e\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d"
+    r"\u083e\u0964\u0965\u0f0d\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735"
+    r"\u1736\u17d4\u17d5\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b5a\u1b5b"
+    r"\u1b5e\u1b5f\u1b7d\u1b7e\u1c3b\u1c3c\u1c7e\u1c7f\u3002\ua4ff\ua60e\ua60f"
+    r"\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f"
+    r"\uaaf0\uaaf1\uabeb\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61"
+)
+_BEYOND = (  # those beyond the first 65,536 characters
+    r"\U00010a56\U00010a57\U00010f55-\U00010f59\U00011047\U00011048"
+    r"\U000110be-\U000110c1\U00011141-\U00011143\U000111c5\U000111c6"
+    r"\U000111cd\U000111de\U000111df\U00011238\U00011239\U0001123b\U0001123c"
+    r"\U000112a9\U0001144b\U0001144c\U000115c2\U000115c3"
+    r"\U000115c9-\U000115d7\U00011641\U00011642\U0001173c-\U0001173e"
+    r"\U00011944\U00011946\U00011a42\U00011a43\U00011a9b\U00011a9c"
+    r"\U00011c41\U00011c42\U00011ef7\U00011ef8\U00016a6e\U00016a6f"
+    r"\U00016af5\U00016b37\U00016b38\U00016b44\U00016e98\U0001bc9f\U0001da88"
+)
+_CLOSING = (
+    "\"')\\]}\u2019\u201d\u203a\u00bb\u300d\u300f\u3009\u300b\u3011\uff09\uff63"
+)
+_OPENING = (
+    "\"'(\\[{\u2018\u201c\u201e\u201a\u2039\u00ab\u00bf\u00a1\u2014\u2013*_\\-"
+)
+
+
+def _boundary(terminators: str) -> re.Pattern:
+    """A terminator, more of them, what closes behind them, white space.
+
+    Ethiopic has a mark of its own where others have a space.
+    """
+    return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
+
+
+# `re` looks for a set of characters several times as fast where all of them
+# are among the first 65,536; few texts need the others.
+_BOUNDARY = _boundary(_SPACED + _UNSPACED)
+_BOUNDARY_BEYOND = _boundary(_SPACED + _UNSPACED + _BEYOND)
+_NEEDS_NO_SPACE = re.compile(rf"[{_UNSPACED}{_BEYOND}]")
+_NEXT_LETTER = re.compile(rf"[{_OPENING}\s]*(\w?)")
+# Georgian letters are lower case, and so is the first of a sentence.
+_ONE_CASE = frozenset(map(chr, range(0x10D0, 0x1100)))
+_LAST_WORD = re.compile(r"[\w.&'\u2019-]*$")
+_DOTTED = re.compile(r"(\w\.)+\w")
+_FIRST_WORD = re.compile(rf"[{_OPENING}]*(\w*)")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Before a name or a number: these never end a sentence.
+_TITLES = _words(
+    "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
+    "cpl adm cmdr gov sen rep pres sec supt fr sr sra srta dra don hr fig figs "
+    "eq eqs sec secs ch chap vol vols no nos nr art arts pp p cf vs viz e.g "
+    "i.e eg ie al ed eds trans approx ca resp wrt def thm lem prop ex exs "
+    "z.b d.h bzw u.a s.o s.u m.m"
+)
+# These may end one: it goes on unless a usual first word follows.
+_ABBREVIATIONS = _words(
+    "etc inc ltd co corp bros jr jan feb mar apr jun jul aug sep sept oct nov "
+    "dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k u.n e.u "
+    "d.c b.c a.d b.c.e c.e ph.d m.d b.a m.a u.s.a ave blvd rd mt ft dept univ "
+    "assn max min avg"
+)
+_FIRST_WORDS = _words(
+    "the a an he she it they we you i this that these those there here his "
+    "her its their our my your in on at by for from with to of and but or if "
+    "when while as after before since because although however then thus "
+    "what who how why where not no yes all some most many each"
+)
+_LONGEST_SHORT = 12  # characters; no abbreviation is longer
+_LONGEST = 1_000  # characters; about 250 pieces, two sequences of 128
+_CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
+_SPACE = re.compile(r".*\s", re.S)
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Splits a paragraph into its sentences.
+
+    Returns them stripped, none empty, in order: joined again they hold every
+    character of the paragraph but white space. What is longer than 1,000
+    characters without a terminator is cut behind a clause mark, else at a
+    space, else at 1,000 characters, so that no text stays a single sentence.
+
+    >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
+    ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
+    """
+    sentences = []
+    start = 0
+    simple = paragraph.isascii() or _is_basic(paragraph)
+    boundary = _BOUNDARY if simple else _BOUNDARY_BEYOND
+    for match in boundary.finditer(paragraph):
+        if _ends(paragraph, start, match):
+            sentences.append(paragraph[start : match.end()].strip())
+            start = match.end()
+    sentences.append(paragraph[start:].strip())
+    if len(paragraph) > _LONGEST:
+        sentences = [piece for long in sentences for piece in _cut(long)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def document_sentences(
+    document, split: Callable[[str], list[str]] = split_sentences
+) -> list[str]:
+    """The sentences of a `Document`: as given, or as `split` finds them."""
+    if document.sentences_given:
+        return document.paragraphs
+    return [found for text in document.paragraphs for found in split(text)]
+
+
+def _is_basic(text: str) -> bool:
+    """Whether all characters are among the first 65,536."""
+    return len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
+
+
+def _ends(text: str, start: int, match: re.Match) -> bool:
+    """Whether the sentence that begins at `start` ends at a terminator."""
+    if not match["space"] or not match[0].isascii():
+        if _NEEDS_NO_SPACE.search(match[0]):
+            return not _is_decimal(text, match)
+        if not match["space"]:
+            return False
+    following = text[match.end() : match.end() + 1]
+    if not following.isalnum():
+        following = _NEXT_LETTER.match(text, match.end())[1]
+    if following.islower() and following not in _ONE_CASE:
+        return False
+    if match[0][0] != "." or not match[0][1].isspace():
+        return True
+    tail = text[max(start, match.start() - _LONGEST_SHORT) : match.start()]
+    word = _LAST_WORD.search(tail)[0].strip("'\u2019")
+    return not word or not _is_abbreviation(word, text, start, match)
+
+
+def _is_decimal(text: str, match: re.Match) -> bool:
+    """Whether this is the full-width point of a number."""
+    around = text[match.start() - 1 : match.start() + 2]
+    return around[1:2] == "\uff0e" and around[::2].isdigit()
+
+
+def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
+    """Whether the full stop behind `word` only shortens it."""
+    if word.isdigit():  # "1. First item": a number that opens the sentence
+        return text[start : match.start()].strip() == word and len(word) <= 3
+    lower = word.lower()
+    if lower in _TITLES:
+        return (
+            lower != "no" or _FIRST_WORD.match(text, match.end())[1].isdigit()
+        )
+    initial = len(word) == 1 and word.isupper() and word != "I"
+    if initial or lower in _ABBREVIATIONS or _DOTTED.fullmatch(word):
+        first = _FIRST_WORD.match(text, match.end())[1].lower()
+        return first not in _FIRST_WORDS
+    return False
+
+
+def _cut(sentence: str) -> list[str]:
+    """Cuts what is longer than `_LONGEST` into pieces that are not."""
+    pieces = []
+    while len(sentence) > _LONGEST:
+        window = sentence[:_LONGEST]
+        match = _CLAUSE.match(window) or _SPACE.match(window)
+        end = len(match[0]) if match else _LONGEST
+        pieces.append(sentence[:end].strip())
+        sentence = sentence[end:]
+    return [*pieces, sentence.strip()]

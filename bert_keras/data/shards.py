@@ -1,0 +1,119 @@
+"""A folder of record shards and the manifest that vouches for them.
+
+The manifest is written last: a folder without one is unfinished. It names
+each shard with its number of examples, its size and its SHA-256.
+"""
+
+import os
+
+from bert_keras import files
+from bert_keras.data.store import check_vocabulary_hash
+from bert_keras.errors import InputError
+
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: str, manifest: dict) -> dict:
+    """Writes the manifest of shards that are all in place; returns it."""
+    manifest = {
+        "format": "bert_keras pre-training records",
+        "version": 1,
+        "examples": sum(shard["examples"] for shard in manifest["shards"]),
+        **manifest,
+    }
+    with files.written_beside(os.path.join(folder, MANIFEST)) as partial:
+        files.write_json(manifest, partial)
+    return read_manifest(folder)
+
+
+def describe(path: str, examples: int) -> dict:
+    """A shard's entry in the manifest."""
+    return {
+        "name": os.path.basename(path),
+        "examples": examples,
+        "bytes": os.path.getsize(path),
+        "sha256": files.sha256(path),
+    }
+
+
+def is_intact(folder: str, shard: dict) -> bool:
+    """Whether a shard has the bytes that its entry says."""
+    path = os.path.join(folder, shard["name"])
+    return (
+        os.path.isfile(path)
+        and os.path.getsize(path) == shard["bytes"]
+        and files.sha256(path) == shard["sha256"]
+    )
+
+
+def has_manifest(folder: str) -> bool:
+    """Whether finished records lie in the folder."""
+    return os.path.isfile(os.path.join(folder, MANIFEST))
+
+
+def read_manifest(folder: str) -> dict:
+    """The manifest of a folder of records.
+
+    Raises:
+        InputError: no manifest, or not one of records.
+    """
+    path = os.path.join(folder, MANIFEST)
+    if not os.path.isfile(path):
+        raise InputError(
+            f"No finished records in {folder}: {MANIFEST} is not there. Run "
+            "the command that makes them again; it goes on where it stopped."
+        )
+    try:
+        manifest = files.read_json(path)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}.") from error
+    if "shards" not in manifest:
+        raise InputError(f"{path} is no manifest of pre-training records.")
+    return manifest
+
+
+def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
+    """Compares every byte of the shards with the manifest; returns that.
+
+    Raises:
+        InputError: names the shard that is missing, empty, cut, changed, a
+            copy of another, or not in the manifest; or says that the
+            records were made with another vocabulary.
+    """
+    manifest = read_manifest(folder)
+    owners = {shard["sha256"]: shard["name"] for shard in manifest["shards"]}
+    for shard in manifest["shards"]:
+        _check_shard(os.path.join(folder, shard["name"]), shard, owners)
+    known = {shard["name"] for shard in manifest["shards"]}
+    if len(known) < len(manifest["shards"]):
+        raise InputError(f"The manifest in {folder} names a shard twice.")
+    for name in sorted(os.listdir(folder)):
+        if ".tfrecord" in name and name not in known:
+            raise InputError(
+                f"{os.path.join(folder, name)} is not in the manifest beside "
+                "it. Remove it, or make the records again."
+            )
+    if vocabulary is not None:
+        check_vocabulary_hash(manifest, vocabulary, folder)
+    return manifest
+
+
+def _check_shard(path: str, shard: dict, owners: dict[str, str]):
+    fault = None
+    if not os.path.isfile(path):
+        fault = "is missing"
+    elif os.path.getsize(path) == 0:
+        fault = "is empty"
+    else:
+        size, found = os.path.getsize(path), files.sha256(path)
+        if found in owners and owners[found] != shard["name"]:
+            fault = f"holds the bytes of {owners[found]}"
+        elif size != shard["bytes"]:
+            fault = f"has {size} bytes instead of {shard['bytes']}"
+        elif found != shard["sha256"]:
+            fault = "is damaged: its bytes have changed since it was written"
+    if fault:
+        raise InputError(
+            f"Shard {path} {fault}. Delete it and run the command that made "
+            "it again: only what is missing is made anew."
+        )

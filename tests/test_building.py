@@ -1,0 +1,307 @@
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from bert_keras.data import workers
+from bert_keras.data.building import build_stores
+from bert_keras.data.corpus import Document, corpus_hash, held_out
+from bert_keras.data.journal import Journal
+from bert_keras.data.laws import Laws
+from bert_keras.data.pretraining import (
+    WriteShard,
+    create_pretraining_data,
+    write_records,
+)
+from bert_keras.data.store import TokenStore, check_store
+from bert_keras.errors import InputError
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+WORDS = [f"word{i}" for i in range(200)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?"]
+    return WordPieceTokenizer(special + WORDS)
+
+
+def sentence(rng):
+    words = rng.choice(WORDS, rng.integers(3, 12))
+    return " ".join(words).capitalize() + "."
+
+
+def corpus(count=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        Document(
+            f"document {number}",
+            "",
+            [
+                " ".join(sentence(rng) for _ in range(rng.integers(1, 9)))
+                for _ in range(rng.integers(1, 6))
+            ],
+        )
+        for number in range(count)
+    ]
+
+
+def contents(folder):
+    """Path -> bytes of every file but the journals, which tell times."""
+    return {
+        os.path.relpath(os.path.join(root, name), folder): open(
+            os.path.join(root, name), "rb"
+        ).read()
+        for root, _, names in os.walk(folder)
+        for name in names
+        if name != "progress.jsonl"
+    }
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr("bert_keras.data.building._PART", 2_000)
+    monkeypatch.setattr("bert_keras.data.building._SAVE", 0)
+    monkeypatch.setattr("bert_keras.data.windows.CAPACITY", 40)
+    monkeypatch.setattr("bert_keras.data.store_writer._BLOCK", 256)
+
+
+def test_a_store_holds_the_ids_of_each_sentence(tokenizer, tmp_path):
+    documents = [
+        Document("a", "", ["Word1 word2. Word3?", "word4 word5."]),
+        Document("b", "", [" "]),
+        Document("c", "", ["word6.", "", "word7. word8."], True),
+    ]
+    store = build_stores(documents, tokenizer, str(tmp_path))["train"]
+    texts = [
+        [store.vocabulary[i] for i in store.tokens[start:stop]]
+        for start, stop in zip(
+            store.sentences[:-1], store.sentences[1:], strict=True
+        )
+    ]
+    assert texts == [
+        ["word1", "word2", "."],
+        ["word3", "?"],
+        ["word4", "word5", "."],
+        ["word6", "."],
+        ["word7", ".", "word8", "."],
+    ]
+    assert store.documents.tolist() == [0, 3, 5]
+    assert store.tokens.dtype == np.uint16
+    assert store.manifest["documents"] == store.num_documents == 2
+    assert store.manifest["sentences"] == 5
+    assert store.manifest["corpus_hash"] == corpus_hash(documents)
+    check_store(str(tmp_path / "train"), tokenizer.vocabulary)
+
+
+def test_sentences_are_split_taken_as_lines_or_by_a_function(
+    tokenizer, tmp_path
+):
+    documents = corpus(4)
+    counts = {}
+    for sentences in ("split", "lines", str.split):
+        store = build_stores(
+            documents, tokenizer, str(tmp_path / str(sentences)),
+            sentences=sentences,
+        )["train"]  # fmt: skip
+        counts[sentences] = store.manifest["sentences"]
+    paragraphs = [text for d in documents for text in d.paragraphs]
+    assert counts["lines"] == len(paragraphs)
+    assert counts["split"] == sum(text.count(".") for text in paragraphs)
+    assert counts[str.split] == sum(len(text.split()) for text in paragraphs)
+    with pytest.raises(InputError, match="sentences must be 'split', 'lines'"):
+        build_stores(documents, tokenizer, str(tmp_path), sentences="words")
+
+
+def test_held_out_documents_are_in_the_other_store(tokenizer, tmp_path):
+    documents = corpus()
+    stores = build_stores(documents, tokenizer, str(tmp_path), 0.3)
+    held = [held_out(document, 0.3) for document in documents]
+    assert stores["held_out"].num_documents == sum(held) > 5
+    assert stores["train"].num_documents == 60 - sum(held)
+
+
+def test_the_bytes_are_the_same_for_any_number_of_workers(
+    tokenizer, tmp_path, small_parts, monkeypatch
+):
+    monkeypatch.setattr(workers, "WORTH", 2)
+    for number in (1, 2):
+        folder = str(tmp_path / str(number))
+        build_stores(corpus(), tokenizer, folder, 0.2, workers=number)
+    one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
+    assert len(one) == 12 and one == two
+
+
+def test_a_shard_is_the_same_from_any_process_in_any_order(
+    tokenizer, tmp_path, small_parts
+):
+    store = build_stores(corpus(), tokenizer, str(tmp_path))["train"]
+    folder = str(tmp_path / "one")
+    manifest = write_records(store, folder, Laws(16, 3), 7, copies=2)
+    assert len(manifest["shards"]) > 5
+    other = str(tmp_path / "two")
+    os.mkdir(other)
+    write = WriteShard(store, other, Laws(16, 3), 7, 2)
+    entries = [
+        pickle.loads(pickle.dumps(write))(number)
+        for number in reversed(range(len(write.names)))
+    ]
+    assert entries[::-1] == manifest["shards"]
+
+
+def test_workers_give_results_in_order_and_take_items_as_needed(monkeypatch):
+    monkeypatch.setattr(workers, "WORTH", 4)
+    taken = []
+
+    def items():
+        for number in range(40):
+            taken.append(number)
+            yield -number
+
+    found = []
+    for result in workers.in_order(abs, items(), 2):
+        found.append(result)
+        assert len(taken) <= len(found) + 4
+    assert found == list(range(40))
+    with pytest.raises(TypeError):  # what fails there fails here
+        list(workers.in_order(abs, ["x"] * 9, 2))
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "call"), [("tokens", 3), ("train", 2), ("held_out", 2)]
+)
+def test_a_build_that_was_broken_off_goes_on(
+    tokenizer, tmp_path, small_parts, stage, call
+):
+    def create(folder, progress=None):
+        return create_pretraining_data(
+            corpus(), tokenizer, str(folder), Laws(16, 3), copies=2,
+            held_out_share=0.2, progress=progress,
+        )  # fmt: skip
+
+    whole = create(tmp_path / "whole")
+    calls = []
+
+    def stop(name, *done):
+        calls.append(name)
+        if name == stage and calls.count(name) == call:
+            raise Killed
+
+    with pytest.raises(Killed):
+        create(tmp_path / "broken", stop)
+    again = []
+    assert create(tmp_path / "broken", lambda *n: again.append(n)) == whole
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+    if stage != "tokens":  # what was done was not done again
+        first = next(done for name, done, _ in again if name == stage)
+        assert first == 1
+
+
+def test_what_was_written_behind_the_journal_is_dropped(
+    tokenizer, tmp_path, small_parts
+):
+    whole = build_stores(corpus(), tokenizer, str(tmp_path / "whole"))
+    folder = tmp_path / "broken"
+    build_stores(corpus(), tokenizer, str(folder))
+    os.remove(folder / "train" / "store.json")
+    lines = (folder / "progress.jsonl").read_text().splitlines()
+    kept = "\n".join(lines[:4]) + '\n{"parts": 4, "sto'  # torn by the kill
+    (folder / "progress.jsonl").write_text(kept)
+    again = build_stores(corpus(), tokenizer, str(folder))
+    assert contents(folder) == contents(tmp_path / "whole")
+    assert again["train"].manifest == whole["train"].manifest
+
+
+def test_a_cut_file_under_a_journal_is_named(tokenizer, tmp_path, small_parts):
+    build_stores(corpus(), tokenizer, str(tmp_path))
+    with open(tmp_path / "train" / "tokens.bin", "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(InputError, match="tokens.bin has 100 bytes"):
+        TokenStore(str(tmp_path / "train"))
+    with pytest.raises(InputError, match="tokens.bin was cut"):
+        build_stores(corpus(), tokenizer, str(tmp_path))
+
+
+def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
+    tokenizer, tmp_path
+):
+    folder = str(tmp_path)
+    build_stores(corpus(), tokenizer, folder)
+    before = contents(folder)
+    with pytest.raises(InputError, match="begun with other documents"):
+        build_stores(corpus(seed=1), tokenizer, folder)
+    with pytest.raises(InputError, match="begun with other documents"):
+        build_stores(corpus()[:-1], tokenizer, folder)
+    with pytest.raises(InputError, match="held_out_share was 0.0, now 0.5"):
+        build_stores(corpus(), tokenizer, folder, 0.5)
+    other = WordPieceTokenizer(tokenizer.vocabulary, lowercase=False)
+    with pytest.raises(InputError, match="lowercase was True, now False"):
+        build_stores(corpus(), other, folder)
+    assert contents(folder) == before
+    again = build_stores(corpus(), tokenizer, folder)
+    assert contents(folder) == before
+    assert again["train"].num_documents == 60
+
+
+@pytest.mark.parametrize(
+    ("documents", "share", "named"),
+    [
+        (corpus(1), 0, "at least two documents with text; got 1"),
+        ([Document("a", "", [" "])] * 5, 0, "with text; got 0"),
+        (corpus(3), 1e-9, "leaves 0 documents for evaluation"),
+    ],
+)
+def test_too_few_documents_are_refused_until_there_are_enough(
+    tokenizer, tmp_path, documents, share, named
+):
+    with pytest.raises(InputError, match=named):
+        build_stores(documents, tokenizer, str(tmp_path), share)
+    assert build_stores(corpus(), tokenizer, str(tmp_path), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "named"),
+    [
+        ("tokens.bin", lambda b: b[:-2], "tokens.bin has .* bytes"),
+        ("sentences.bin", lambda b: b[:8] + b"x" + b[9:], "is damaged"),
+        ("vocab.txt", lambda b: b[:-3] + b"xyz", "is damaged"),
+        ("documents.bin", None, "documents.bin is missing"),
+        ("store.json", None, "No finished token store in"),
+    ],
+)
+def test_a_damaged_store_is_named(tokenizer, tmp_path, name, damage, named):
+    build_stores(corpus(9), tokenizer, str(tmp_path))
+    path = tmp_path / "train" / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage:
+        path.write_bytes(damage(content))
+    with pytest.raises(InputError, match=named):
+        check_store(str(tmp_path / "train"))
+
+
+def test_a_store_of_another_vocabulary_is_named(tokenizer, tmp_path):
+    build_stores(corpus(9), tokenizer, str(tmp_path))
+    with pytest.raises(InputError, match="made with another vocabulary"):
+        check_store(str(tmp_path / "train"), tokenizer.vocabulary[:-1])
+
+
+def test_a_journal_keeps_what_was_added(tmp_path):
+    path = str(tmp_path / "j.jsonl")
+    Journal(path, {"a": 1})
+    journal = Journal(path, {"a": 2})  # nothing was done with the first
+    journal.add({"done": 1})
+    with open(path, "ab") as file:
+        file.write(b'{"done"')
+    assert Journal(path, {"a": 2}).entries == [{"done": 1}]
+    with pytest.raises(InputError, match="a was 2, now 3; b was None, now 0"):
+        Journal(path, {"a": 3, "b": 0})
+    with open(path, "a") as file:
+        file.write("no json\n")
+    with pytest.raises(InputError, match="j.jsonl is damaged"):
+        Journal(path, {"a": 2})
