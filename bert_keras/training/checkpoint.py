@@ -1,0 +1,165 @@
+"""One checkpoint: a folder of tensors with a manifest of their hashes.
+
+`step-00001234/` holds one safetensors file for each group of tensors and
+`manifest.json`, written last. A folder whose manifest or hashes do not hold
+is never used. Which tensors, and when to save, is not decided here.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from bert_keras import files
+from bert_keras.errors import InputError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+logger = logging.getLogger(__name__)
+
+
+class DamagedError(ValueError):
+    """A checkpoint that cannot be trusted; the message says what is wrong."""
+
+
+def steps(folder):
+    """The steps of the checkpoints in `folder`, oldest first."""
+    if not os.path.isdir(folder):
+        return []
+    found = (re.fullmatch(r"step-(\d{8,})", n) for n in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def path_of(folder, step):
+    return os.path.join(folder, f"step-{step:08d}")
+
+
+def write(folder, step, groups, facts):
+    """Writes a checkpoint beside, then renames it.
+
+    Args:
+        folder: where the checkpoints are.
+        step: the number it is named by.
+        groups: dict of group name -> dict of tensor name -> NumPy array;
+            one file a group.
+        facts: dict that goes into the manifest as it is.
+    """
+    with files.written_beside(path_of(folder, step)) as partial:
+        os.mkdir(partial)
+        written = {}
+        for group, tensors in groups.items():
+            path = os.path.join(partial, f"{group}.safetensors")
+            save_file(tensors, path)
+            written[os.path.basename(path)] = {
+                "bytes": os.path.getsize(path),
+                "sha256": files.sha256(path),
+            }
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "step": step,
+            "files": written,
+            **facts,
+        }
+        manifest["sha256"] = _manifest_hash(manifest)
+        files.write_json(manifest, os.path.join(partial, MANIFEST))
+
+
+def read(folder, step):
+    """Returns the groups and the manifest of one checkpoint.
+
+    Raises:
+        DamagedError: a file is missing, cut, changed or foreign.
+        InputError: a newer version of this package wrote it.
+    """
+    path = path_of(folder, step)
+    manifest = _read_manifest(path)
+    if manifest["format_version"] > FORMAT_VERSION:
+        raise InputError(
+            f"The checkpoint {path} has format version "
+            f"{manifest['format_version']}; this version of bert_keras reads "
+            f"up to {FORMAT_VERSION}. Use the newer version that wrote it."
+        )
+    groups = {}
+    for name, expected in manifest["files"].items():
+        file = os.path.join(path, os.path.basename(name))
+        _check_file(file, expected)
+        groups[name.removesuffix(".safetensors")] = _read_tensors(file)
+    return groups, manifest
+
+
+def read_newest(folder):
+    """The newest whole checkpoint as `(groups, manifest)`, or None.
+
+    Each damaged one that is newer is named in a warning.
+    """
+    for step in reversed(steps(folder)):
+        try:
+            return read(folder, step)
+        except DamagedError as error:
+            logger.warning(
+                "The checkpoint %s is damaged and is not used: %s. "
+                "Going on from the one before.",
+                path_of(folder, step),
+                error,
+            )
+    return None
+
+
+def prune(folder, keep, keep_every=None):
+    """Removes all but the newest `keep` and each `keep_every`-th step."""
+    for step in steps(folder)[:-keep]:
+        if not (keep_every and step % keep_every == 0):
+            # Renamed first: a kill in between leaves no half checkpoint.
+            path = path_of(folder, step)
+            doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
+            files.remove(doomed)
+            os.rename(path, doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _manifest_hash(manifest):
+    rest = {k: v for k, v in manifest.items() if k != "sha256"}
+    text = json.dumps(rest, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_manifest(path):
+    try:
+        manifest = files.read_json(os.path.join(path, MANIFEST))
+        hash_holds = manifest["sha256"] == _manifest_hash(manifest)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{MANIFEST} cannot be read ({error})") from None
+    if not hash_holds:
+        raise DamagedError(f"{MANIFEST} does not match its own hash")
+    return manifest
+
+
+def _check_file(path, expected):
+    name = os.path.basename(path)
+    try:
+        size = os.path.getsize(path)
+        if size != expected["bytes"]:
+            raise DamagedError(
+                f"{name} has {size} bytes instead of {expected['bytes']}"
+            )
+        if files.sha256(path) != expected["sha256"]:
+            raise DamagedError(f"{name} does not match its hash")
+    except OSError as error:
+        raise DamagedError(f"{name} cannot be read ({error})") from None
+
+
+def _read_tensors(path):
+    try:
+        with safe_open(path, framework="np") as file:
+            names = file.keys()
+            return {name: np.array(file.get_tensor(name)) for name in names}
+    except (SafetensorError, OSError) as error:
+        name = os.path.basename(path)
+        raise DamagedError(f"{name} cannot be read ({error})") from None

@@ -1,0 +1,295 @@
+"""Training that a kill does not lose: all that decides the next step.
+
+A callback saves model, optimizer and dropout seeds every so many steps and
+brings them back; the position in the data is the step. How a checkpoint lies
+on the disk is in `checkpoint.py`, the folder of a whole run in `run.py`.
+"""
+
+import concurrent.futures
+import logging
+import os
+import platform
+import re
+import signal
+import threading
+
+import keras
+import numpy as np
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.training import checkpoint
+from bert_keras.training.run import check_same_settings
+
+EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
+
+logger = logging.getLogger(__name__)
+
+
+class Preempted(SystemExit):
+    """Raised out of `fit` after SIGTERM, when the state has been saved.
+
+    A script that lets it pass ends with exit code 75: saved, and to be run
+    again. `step` is the step that was saved.
+    """
+
+    def __init__(self, step):
+        super().__init__(EXIT_CODE)
+        self.step = step
+
+
+class TrainingState(keras.callbacks.Callback):
+    """Saves the training state every so many steps; restores it to the bit.
+
+    The state is every variable of the model, dropout seeds included, every
+    variable of the optimizer, and the step. A run that was killed at any
+    instant ends with the same bits as one that was not, if the data is a
+    function of the step and the model is made from a fixed seed. Only the
+    copy to host memory blocks training; a thread writes it. SIGTERM saves
+    after the step at hand and raises `Preempted`. Metrics start anew; random
+    operations that have no seed generator in the model are not covered.
+
+    Args:
+        folder: where the checkpoints go, `step-00001234` each.
+        every: steps from one checkpoint to the next.
+        keep: how many of the newest stay.
+        keep_every: checkpoints at multiples of this step stay for good.
+        settings: JSON dict that must be the same when the run goes on.
+        check: called before each save; raises where saving must not go on,
+            such as `RunFolder.check`.
+
+    Attributes:
+        step: steps taken so far, over all processes.
+        notes: JSON dict that is saved and restored with the weights.
+
+    Example:
+
+    >>> state = TrainingState("runs/mine/state", every=1000)
+    >>> step = state.restore(model)
+    >>> model.fit(data_from(step), steps_per_epoch=total - step,
+    ...           callbacks=[state])
+    """
+
+    def __init__(
+        self,
+        folder,
+        every=1000,
+        keep=2,
+        keep_every=None,
+        settings=None,
+        check=None,
+    ):
+        super().__init__()
+        if every < 1 or keep < 1:
+            raise InputError(
+                "A training state is saved every 1 or more steps and keeps 1 "
+                f"or more checkpoints; got every={every}, keep={keep}."
+            )
+        self.folder = os.path.abspath(folder)
+        self.every = every
+        self.keep = keep
+        self.keep_every = keep_every
+        self.settings = settings or {}
+        self.check = check
+        self.step = 0
+        self.notes = {}
+        self._saved_step = 0
+        self._restored = False
+        self._asked_to_stop = False
+        self._writer = None
+        self._writing = None
+
+    def restore(self, model):
+        """Brings the newest whole checkpoint into `model`; returns its step.
+
+        The model is compiled and built; its optimizer is built here. Without
+        a checkpoint nothing changes and the step is 0.
+
+        Raises:
+            InputError: the model, or the settings, are not those of the run;
+                or every checkpoint is damaged.
+        """
+        variables = _variables(model)
+        files.make_folder(self.folder)
+        files.remove_partials(self.folder)
+        self._restored = True
+        newest = checkpoint.read_newest(self.folder)
+        if newest is None:
+            self._refuse_if_all_damaged()
+            return self.step
+        groups, manifest = newest
+        check_same_settings(manifest["settings"], self.settings, self.folder)
+        for group, named in variables.items():
+            _check_same_tensors(groups.get(group, {}), named, self.folder)
+        for group, named in variables.items():
+            values = [tensor for _, tensor in sorted(groups[group].items())]
+            for variable, value in zip(named.values(), values, strict=True):
+                variable.assign(value)
+        self.step = self._saved_step = manifest["step"]
+        self.notes = manifest["notes"]
+        return self.step
+
+    def save(self):
+        """Copies the state to host memory and has a thread write it."""
+        self.wait()  # for the save before, so that one copy is held
+        if self.check is not None:
+            self.check()
+        groups = {
+            group: {k: _to_host(v) for k, v in named.items()}
+            for group, named in _variables(self.model).items()
+        }
+        facts = {
+            "settings": self.settings,
+            "notes": dict(self.notes),
+            "versions": _versions(),
+        }
+        if self._writer is None:
+            self._writer = concurrent.futures.ThreadPoolExecutor(1)
+        self._writing = self._writer.submit(
+            self._write, self.step, groups, facts
+        )
+        self._saved_step = self.step
+
+    def wait(self):
+        """Returns when the last save is on the disk; raises what it raised."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, step, groups, facts):
+        checkpoint.write(self.folder, step, groups, facts)
+        checkpoint.prune(self.folder, self.keep, self.keep_every)
+
+    def _refuse_if_all_damaged(self):
+        if checkpoint.steps(self.folder):
+            raise InputError(
+                f"Every checkpoint in {self.folder} is damaged (the log says "
+                "how). Remove them to start again from step 0."
+            )
+
+    def on_train_begin(self, logs=None):
+        if not self._restored and checkpoint.steps(self.folder):
+            raise InputError(
+                f"{self.folder} holds checkpoints that this training would "
+                "overwrite. Call `restore(model)` before `fit` to go on from "
+                "them, or name another folder."
+            )
+        files.make_folder(self.folder)
+        self._asked_to_stop = False
+        if threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGTERM, self._on_signal)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._batches_seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # `batch` grows by more than 1 under `steps_per_execution`.
+        self.step += batch + 1 - self._batches_seen
+        self._batches_seen = batch + 1
+        if self.step // self.every > self._saved_step // self.every:
+            self.save()
+        if self._asked_to_stop:
+            self._stop()
+
+    def on_test_batch_end(self, batch, logs=None):
+        if self._asked_to_stop:
+            self._stop()
+
+    def on_train_end(self, logs=None):
+        if self._asked_to_stop:
+            self._stop()
+        if self.step > self._saved_step:
+            self.save()
+        self._end()
+
+    def _stop(self):
+        if self.step > self._saved_step:
+            self.save()
+        self._end()
+        logger.warning("SIGTERM: the state of step %d is saved.", self.step)
+        raise Preempted(self.step)
+
+    def _end(self):
+        self.wait()
+        if self._writer is not None:
+            self._writer.shutdown()
+            self._writer = None
+        if getattr(self, "_old_handler", None) is not None:
+            signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
+
+    def _on_signal(self, number, frame):
+        if self._asked_to_stop:  # asked twice: at once, as without us
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._asked_to_stop = True
+
+
+def _variables(model):
+    """Group -> name -> variable: all that the next step depends on."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or not model.built:
+        raise InputError(
+            "The training state needs a compiled and built model. Call "
+            "`compile`, and the model once on a batch, before `restore`."
+        )
+    if not optimizer.built:
+        strategy = getattr(model, "distribute_strategy", None)
+        if strategy is None:
+            optimizer.build(model.trainable_variables)
+        else:
+            with strategy.scope():
+                optimizer.build(model.trainable_variables)
+    return {
+        "model": _named(model.variables),
+        "optimizer": _named(optimizer.variables),
+    }
+
+
+def _named(variables):
+    # The place in the list makes the name unique: paths need not be.
+    return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
+
+
+def _to_host(variable):
+    return np.array(keras.ops.convert_to_numpy(variable), order="C", copy=True)
+
+
+def _check_same_tensors(tensors, named, folder):
+    """Refuses tensors that are not, one by one, those of the model."""
+    saved = [
+        _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
+    ]
+    wanted = [_signature(k, v.shape, v.dtype) for k, v in named.items()]
+    for old, new in zip(saved, wanted, strict=False):
+        if old != new:
+            raise InputError(
+                f"The checkpoints in {folder} are of another model or "
+                f"optimizer: they hold {old}, where this one has {new}. Make "
+                "it as it was, or name another folder."
+            )
+    if len(saved) != len(wanted):
+        raise InputError(
+            f"The checkpoints in {folder} are of another model or optimizer: "
+            f"they hold {len(saved)} tensors, where this one has "
+            f"{len(wanted)}. Make it as it was, or name another folder."
+        )
+
+
+def _signature(name, shape, dtype):
+    # Keras numbers what it names itself (`dense_3`) by what else the process
+    # has made: those numbers are no part of the comparison.
+    path = re.sub(r"_\d+", "", name.split("/", 1)[1])
+    dtype = keras.backend.standardize_dtype(dtype)
+    return f"{path} {dtype}{list(shape)}"
+
+
+def _versions():
+    import bert_keras
+
+    return {
+        "bert_keras": bert_keras.__version__,
+        "keras": keras.__version__,
+        "backend": keras.backend.backend(),
+        "python": platform.python_version(),
+    }

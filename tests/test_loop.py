@@ -1,0 +1,100 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.training.loop import fit
+from bert_keras.training.state import TrainingState
+
+STEPS, PER_EPOCH = 20, 6
+
+
+def batches(first_step):
+    """(x, y) of each step, a function of the step alone."""
+
+    def batch(step):
+        seed = tf.stack([step, 7])
+        x = tf.random.stateless_normal((4, 3), seed)
+        return x, tf.reduce_sum(x, axis=-1, keepdims=True)
+
+    steps = tf.data.Dataset.range(first_step, STEPS)
+    return steps.map(batch)
+
+
+class Stop(keras.callbacks.Callback):
+    """Breaks the run off as a kill would, after some step of its own."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.left = after
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def train(folder, stop_after=None):
+    """One process's part of a run; returns the weights and the history."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    )
+    model.compile("adam", "mse")
+    state = TrainingState(folder / "state", every=2)
+    history = fit(
+        model,
+        batches,
+        STEPS,
+        PER_EPOCH,
+        state,
+        folder / "metrics.jsonl",
+        batches(STEPS - 2),
+        [Stop(stop_after)] if stop_after else [],
+    )
+    return [np.array(w) for w in model.get_weights()], history
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole"))
+
+
+def test_each_epoch_is_evaluated_and_the_last_may_be_short(whole):
+    assert [line["step"] for line in whole[1]] == [6, 12, 18, 20]
+    assert all("val_loss" in line for line in whole[1])
+
+
+@pytest.mark.parametrize("stop_after", [3, 6, 7, 12, 19])
+def test_a_broken_run_ends_with_the_same_bits(whole, tmp_path, stop_after):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, stop_after)
+    weights, history = train(tmp_path)
+    for one, other in zip(weights, whole[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [line["step"] for line in history] == [6, 12, 18, 20]
+    for one, other in zip(history, whole[1], strict=True):
+        assert one["val_loss"] == pytest.approx(other["val_loss"], rel=1e-6)
+
+
+def test_a_kill_between_the_save_and_the_evaluation_is_made_up_for(
+    whole, tmp_path
+):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, 7)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 6, "lo')  # cut while it was written
+    assert train(tmp_path)[1][0]["val_loss"] == pytest.approx(
+        whole[1][0]["val_loss"], rel=1e-6
+    )
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [6, 12, 18, 20]
+
+
+def test_a_finished_run_trains_no_further(tmp_path):
+    weights, history = train(tmp_path)
+    again, lines = train(tmp_path, stop_after=1)
+    assert lines == history
+    np.testing.assert_array_equal(again[0], weights[0])
