@@ -1,0 +1,205 @@
+"""Weights of any readable format into any writable one, and the proof."""
+
+import dataclasses
+import os
+
+import numpy as np
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.interop.google import save_google
+from bert_keras.interop.huggingface_writer import save_huggingface
+from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.loading import build_model
+from bert_keras.interop.own import save_own
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+)
+from bert_keras.modeling.causal import BertCausalModel
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.weights import published_weights
+
+WRITERS = {
+    "bert_keras": save_own,
+    "huggingface": save_huggingface,
+    "google": save_google,
+    "keras_hub": save_keras_hub,
+}
+CLASSES = {
+    cls.__name__: cls
+    for cls in (
+        BertEncoder,
+        BertPretrainer,
+        BertCausalModel,
+        BertClassifier,
+        BertSpanPredictor,
+        BertTagger,
+        BertChooser,
+    )
+}
+
+
+@dataclasses.dataclass
+class Conversion:
+    """What became of one source.
+
+    Args:
+        source: what was converted.
+        format: the format that it had.
+        task: the class of its head.
+        labels: names of its classes, if it has any.
+        difference: the greatest absolute difference between an output of the
+            source's model and one of the converted folder's.
+        left_out: weights that the format has no place for, or that the
+            source did not have.
+        refused: why nothing was written, or None.
+    """
+
+    source: str
+    format: str = ""
+    task: str = ""
+    labels: list = dataclasses.field(default_factory=list)
+    difference: float | None = None
+    left_out: list = dataclasses.field(default_factory=list)
+    refused: str | None = None
+
+
+def convert(source, folder, format="bert_keras", **arguments):
+    """Converts one preset, loads the result and compares the outputs.
+
+    Args:
+        source: any preset.
+        folder: where the converted one goes.
+        format: a key of `WRITERS`.
+        **arguments: of `BertEncoder`, over what the source says, such as
+            `activation="gelu_tanh"` for formats that know no other.
+    """
+    if format not in WRITERS:
+        raise InputError(
+            f"The format is {format!r}. Expected {', '.join(WRITERS)}."
+        )
+    checkpoint = open_checkpoint(source)
+    if checkpoint.head not in CLASSES:
+        raise InputError(
+            f"{checkpoint.source} is a {checkpoint.head}, which is not of "
+            f"this package. Expected one of {', '.join(CLASSES)}."
+        )
+    cls = CLASSES[checkpoint.head]
+    model = build_model(cls, checkpoint, arguments)
+    text = load_preprocessor(checkpoint) if checkpoint.read_text else None
+    left_out = _write(folder, format, model, text)
+    again = load_model(cls, folder)
+    return Conversion(
+        source=checkpoint.source,
+        format=checkpoint.format,
+        task=checkpoint.head,
+        labels=list(getattr(model, "labels", None) or []),
+        difference=greatest_difference(model, again),
+        left_out=left_out,
+    )
+
+
+def _write(folder, format, model, preprocessor):
+    missing = model.load_report.initialised
+    if format == "huggingface":
+        return save_huggingface(folder, model, preprocessor, missing)
+    return WRITERS[format](folder, model, preprocessor) or []
+
+
+def greatest_difference(first, second):
+    """Over all outputs, on fixed rows of random tokens with padding.
+
+    What the second model had no weights for is copied from the first.
+    """
+    weights = published_weights(first)
+    for name, weight in published_weights(second).items():
+        if name in second.load_report.initialised:
+            weight.assign(weights[name])
+    inputs = sample_inputs(first)
+    pairs = zip(_outputs(first, inputs), _outputs(second, inputs), strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+
+def _outputs(model, inputs):
+    outputs = model(inputs)
+    if not isinstance(outputs, dict):
+        return [ops.convert_to_numpy(outputs)]
+    return [ops.convert_to_numpy(outputs[name]) for name in sorted(outputs)]
+
+
+def sample_inputs(model):
+    """Four rows of random tokens in two segments, each with more padding."""
+    encoder = getattr(model, "encoder", model)
+    length = min(32, encoder.max_sequence_length)
+    random = np.random.default_rng(0)
+    shape = (4, length)
+    ids = random.integers(0, encoder.vocabulary_size, shape, "int32")
+    places = np.arange(length)
+    lengths = length - np.arange(4)[:, None] * (length // 8)
+    inputs = {
+        "token_ids": ids,
+        "segment_ids": np.broadcast_to(
+            (places >= length // 2) * (encoder.num_segments > 1), shape
+        ).astype("int32"),
+        "padding_mask": (places < lengths).astype("int32"),
+    }
+    if isinstance(model, BertChooser):  # two choices for each of two rows
+        return {k: v.reshape(2, 2, length) for k, v in inputs.items()}
+    if isinstance(model, BertPretrainer):
+        inputs["mask_positions"] = np.tile(places[: length // 2], (4, 1))
+    return inputs
+
+
+def convert_all(folder, target, format="bert_keras", **arguments):
+    """Converts every preset in a folder; returns a list of `Conversion`.
+
+    One that cannot be converted is a row with its reason; the rest go on.
+    """
+    if not os.path.isdir(folder):
+        raise InputError(f"{folder} is no folder. Name one that holds presets.")
+    rows = []
+    for name in sorted(os.listdir(folder)):
+        source = os.path.join(folder, name)
+        stem = name.removesuffix(".zip")
+        try:
+            row = convert(
+                source, os.path.join(target, stem), format, **arguments
+            )
+        except InputError as error:
+            row = Conversion(source, refused=str(error))
+        rows.append(row)
+    return rows
+
+
+def table(rows):
+    """The rows as one Markdown table."""
+    lines = [
+        "| source | format | task | labels | greatest difference | remark |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        difference = "" if row.refused else f"{row.difference:.1e}"
+        remark = row.refused or (
+            f"without {', '.join(row.left_out)}" if row.left_out else ""
+        )
+        cells = [
+            row.source,
+            row.format,
+            row.task,
+            ", ".join(row.labels),
+            difference,
+            remark,
+        ]
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")

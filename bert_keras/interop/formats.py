@@ -1,0 +1,79 @@
+"""Which format a folder or file has, by what it holds."""
+
+import os
+import zipfile
+
+from bert_keras.errors import InputError
+from bert_keras.interop.google import open_google
+from bert_keras.interop.google_zip import open_google_zip
+from bert_keras.interop.huggingface import open_huggingface
+from bert_keras.interop.json_file import read_json
+from bert_keras.interop.keras_hub import open_keras_hub
+from bert_keras.interop.keras_hub_config import is_preset
+from bert_keras.interop.model_garden import (
+    open_model_garden,
+    open_saved_model,
+)
+from bert_keras.interop.own import FORMAT, open_own
+from bert_keras.interop.sentence_transformers import (
+    MODULES,
+    open_sentence_transformers,
+)
+from bert_keras.interop.tensor_bundle import read_index
+from bert_keras.interop.tf_checkpoint import OBJECT_GRAPH, find_prefix
+
+KNOWN = (
+    "a folder of this package, of Hugging Face, of sentence-transformers or "
+    "of keras-hub, a checkpoint or a zip of the original, a checkpoint of "
+    "Model Garden, a SavedModel of TF Hub; or a name: org/name on the Hugging "
+    "Face Hub, or one that the original released"
+)
+
+
+def open_path(path):
+    """The `Checkpoint` of a folder, a zip or a checkpoint's prefix.
+
+    Raises:
+        InputError: it is none of the known formats.
+    """
+    if os.path.isdir(path):
+        return _open_folder(path)
+    if os.path.isfile(f"{path}.index"):
+        return _open_tensorflow(str(path), path)
+    if zipfile.is_zipfile(path):
+        return open_google_zip(path)
+    raise InputError(f"{path} is no weights that are known. Expected {KNOWN}.")
+
+
+def _open_folder(folder):
+    if os.path.exists(os.path.join(folder, MODULES)):
+        return open_sentence_transformers(folder)
+    config = os.path.join(folder, "config.json")
+    if os.path.exists(config):
+        fields = read_json(config)
+        if fields.raw("format") == FORMAT:
+            return open_own(folder)
+        if is_preset(fields):
+            return open_keras_hub(folder)
+        return open_huggingface(folder)
+    if os.path.exists(os.path.join(folder, "saved_model.pb")):
+        return open_saved_model(folder)
+    prefix = find_prefix(folder)
+    if prefix is None:
+        raise InputError(
+            f"The folder {folder} holds no weights that are known. Expected "
+            f"{KNOWN}."
+        )
+    return _open_tensorflow(prefix, folder)
+
+
+def _open_tensorflow(prefix, source):
+    """By name, as the original wrote, or by object, as TensorFlow 2 does."""
+    if OBJECT_GRAPH in read_index(prefix):
+        return open_model_garden(prefix, source)
+    return open_google(prefix, source)
+
+
+def is_path(preset):
+    """Whether the preset is there as a file, a folder or a checkpoint."""
+    return os.path.exists(preset) or os.path.exists(f"{preset}.index")

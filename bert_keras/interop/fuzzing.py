@@ -1,0 +1,126 @@
+"""Hostile folders for every reader: an error of ours, or a correct load."""
+
+import collections
+import os
+import random
+import resource
+import shutil
+import tempfile
+import time
+import tracemalloc
+
+from bert_keras.errors import InputError
+from bert_keras.interop.convert import CLASSES
+from bert_keras.interop.loading import check_tensors
+from bert_keras.interop.mutation import mutate
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+)
+from bert_keras.interop.samples import write_samples
+
+# What reading a toy may take beside twice its size: Python's own objects.
+SLACK_BYTES = 8 * 1024 * 1024
+SLOWEST_SECONDS = 20
+# A model is built of every so-manieth mutant that can be read.
+BUILD_EVERY = 20
+
+
+class Finding(AssertionError):
+    """A mutant that did what none may; the message says how to make it."""
+
+
+def fuzz(mutants, seed=0, progress=None):
+    """Reads so many mutants of each readable format in turn.
+
+    Args:
+        mutants: how many in all.
+        seed: of the first one; the next ones count up.
+        progress: called after each with the tally so far.
+
+    Returns:
+        Counter of (format, "refused" or "loaded").
+
+    Raises:
+        Finding: another error, too much memory or too much time.
+    """
+    tally = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        samples = list(write_samples(folder).items())
+        for number in range(seed, seed + mutants):
+            name, path = samples[number % len(samples)]
+            tally[name, try_mutant(path, number)] += 1
+            if progress is not None:
+                progress(tally)
+    return tally
+
+
+def try_mutant(path, seed):
+    """ "refused" or "loaded" for the mutant of this number."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, os.path.basename(path))
+        if os.path.isdir(path):
+            shutil.copytree(path, copy)
+        else:
+            shutil.copyfile(path, copy)
+        what = f"mutant {seed} of {os.path.basename(path)}, "
+        what += mutate(copy, random.Random(seed))
+        return _watched(copy, seed, what)
+
+
+def _watched(path, seed, what):
+    size = _size(path)
+    before, begun = _most_memory(), time.monotonic()
+    tracemalloc.start()
+    try:
+        outcome = _read(path, build=seed % BUILD_EVERY == 0)
+    except Exception as error:
+        raise Finding(f"{what}: {type(error).__name__}: {error}") from error
+    finally:
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    taken = max(taken, _most_memory() - before)
+    if taken > 2 * size + SLACK_BYTES:
+        raise Finding(f"{what}: took {taken} bytes for a file of {size}")
+    if time.monotonic() - begun > SLOWEST_SECONDS:
+        raise Finding(f"{what}: took {time.monotonic() - begun:.0f} seconds")
+    return outcome
+
+
+def _read(path, build):
+    """Reads everything; only errors of ours say "refused"."""
+    try:
+        checkpoint = open_checkpoint(path)
+        check_tensors(
+            checkpoint.head,
+            checkpoint,
+            checkpoint.tensors,
+            checkpoint.head_arguments,
+        )
+        for tensor in checkpoint.tensors.values():
+            if tensor.numbers().shape != tuple(tensor.shape):
+                raise AssertionError(f"{tensor.name} has another shape")
+        if checkpoint.read_text is not None:
+            checkpoint.read_text()
+        if build and checkpoint.head in CLASSES:
+            load_model(CLASSES[checkpoint.head], checkpoint)
+            load_preprocessor(checkpoint)
+    except InputError:
+        return "refused"
+    return "loaded"
+
+
+def _size(path):
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def _most_memory():
+    """The most that the process had so far, in bytes (as Linux counts)."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

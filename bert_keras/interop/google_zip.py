@@ -1,0 +1,116 @@
+"""The zip files in which the original's weights were released."""
+
+import math
+import os
+import shutil
+import tempfile
+import zipfile
+import zlib
+
+from bert_keras.interop import names
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.google import (
+    CONFIG,
+    VOCABULARY,
+    open_google,
+    read_config,
+)
+
+# What zipfile raises on a file that is not as it should be.
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+)
+FETCH = "Fetch the zip again"
+# Weights, the optimizer's two copies of them, heads; and then some.
+MOST_COPIES, SLACK = 4, 64 * 1024 * 1024
+
+
+def open_google_zip(path):
+    """The `Checkpoint` of a released zip.
+
+    Its four files are unpacked to a temporary folder, which goes when the
+    checkpoint does. Their folders inside the zip count for nothing.
+    """
+    keep = tempfile.TemporaryDirectory(prefix="bert_keras_zip_")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(path, archive)
+            for name in (CONFIG, VOCABULARY):
+                if name in members:
+                    _unpack(archive, members[name], keep.name, name, SLACK)
+            prefix = _unpack_weights(path, archive, members, keep.name)
+    except WeightsError:
+        raise
+    except DAMAGED as error:
+        raise WeightsError(
+            path, f"the zip is damaged ({error})", FETCH
+        ) from None
+    checkpoint = open_google(os.path.join(keep.name, prefix), path)
+    checkpoint.keep = keep
+    return checkpoint
+
+
+def _members(path, archive):
+    """Dict of plain file name -> member, of the files that matter."""
+    found = {}
+    for member in archive.infolist():
+        name = member.filename.rpartition("/")[2]
+        if name in (CONFIG, VOCABULARY) or ".ckpt" in name:
+            if name in found:
+                raise WeightsError(
+                    path,
+                    f"the zip holds {name} twice",
+                    "Unpack it and name the folder that is meant",
+                )
+            found[name] = member
+    if CONFIG not in found:
+        raise WeightsError(
+            path,
+            "this is no release of BERT",
+            "Name a zip as the original released them",
+            expected=CONFIG,
+            found="none",
+        )
+    return found
+
+
+def _unpack_weights(path, archive, members, folder):
+    """Unpacks index and data; returns the checkpoint's name."""
+    config = read_config(os.path.join(folder, CONFIG))
+    count = sum(map(math.prod, names.encoder_shapes(config).values()))
+    most = MOST_COPIES * 4 * count + SLACK
+    stems = {n.removesuffix(".index") for n in members if n.endswith(".index")}
+    if len(stems) != 1:
+        raise WeightsError(
+            path,
+            "the zip does not hold one checkpoint",
+            "Unpack it and name the checkpoint that is meant",
+            expected="one file .ckpt.index",
+            found=", ".join(sorted(stems)) or "none",
+        )
+    (stem,) = stems
+    for name, member in members.items():
+        if name.startswith(f"{stem}.") and not name.endswith(".meta"):
+            _unpack(archive, member, folder, name, most)
+    return stem
+
+
+def _unpack(archive, member, folder, name, most):
+    if member.file_size > most:
+        raise WeightsError(
+            archive.filename,
+            f"{name} is absurdly large",
+            FETCH,
+            expected=f"at most {most} bytes",
+            found=f"{member.file_size}",
+        )
+    with (
+        archive.open(member) as source,
+        open(os.path.join(folder, name), "wb") as target,
+    ):
+        shutil.copyfileobj(source, target, 1024 * 1024)

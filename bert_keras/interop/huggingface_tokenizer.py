@@ -1,0 +1,122 @@
+"""The tokenizer of a Hugging Face folder: its settings and its pieces.
+
+The pieces stand in `vocab.txt`, or inside `tokenizer.json`, which is all
+that transformers 5 writes.
+"""
+
+import os
+
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.json_file import Fields, read_json
+from bert_keras.interop.text_side import (
+    TextSide,
+    checked_pieces,
+    read_pieces,
+)
+
+# The word length of transformers and its tokenizers; the original has 200.
+MAX_WORD_LENGTH = 100
+PLAIN = ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast")
+
+
+def text_reader(folder, positions):
+    """What reads the text side, or None where there is no vocabulary.
+
+    Args:
+        folder: with vocab.txt or tokenizer.json.
+        positions: of the model; a length stated beyond it is no wish.
+    """
+    files = [os.path.join(folder, n) for n in ("vocab.txt", "tokenizer.json")]
+    if not any(map(os.path.exists, files)):
+        return None
+    return lambda: _read_text(folder, positions, *files)
+
+
+def _read_text(folder, positions, plain, fast):
+    settings = _optional(os.path.join(folder, "tokenizer_config.json"))
+    _check_settings(settings)
+    made = _optional(fast)
+    if made.object("model", {}).text("type", "WordPiece") != "WordPiece":
+        made.refuse("model", "WordPiece", made.object("model").text("type"))
+    return TextSide(
+        read_pieces(plain) if os.path.exists(plain) else _read_ids(made),
+        _tokenizer(settings, made),
+        _cases(settings, made),
+        _length(settings, positions),
+    )
+
+
+def _tokenizer(settings, made):
+    strip = settings.raw("strip_accents")
+    if strip is None:
+        strip = made.object("normalizer", {}).raw("strip_accents")
+    if strip not in (None, True, False):
+        settings.refuse("strip_accents", "true, false or null", strip)
+    return {
+        "strip_accents": strip,
+        "max_word_length": made.object("model", {}).integer(
+            "max_input_chars_per_word", MAX_WORD_LENGTH
+        ),
+        # transformers takes "[MASK]" in a text for the token.
+        "keep_special_tokens": not settings.boolean(
+            "split_special_tokens", False
+        ),
+    }
+
+
+def _cases(settings, made):
+    """Who in the folder says whether the text is lower-cased, and what."""
+    cases = {}
+    if "do_lower_case" in settings:
+        cases[settings.path] = settings.boolean("do_lower_case")
+    normal = made.object("normalizer", {})
+    if "lowercase" in normal:
+        cases[made.path] = normal.boolean("lowercase")
+    return cases
+
+
+def _length(settings, positions):
+    """The tokens that rows are cut to, where that is less than fit in."""
+    length = settings.raw("model_max_length")
+    if type(length) in (int, float) and length >= positions:
+        return None
+    return None if length is None else settings.integer("model_max_length")
+
+
+def _read_ids(made):
+    """The pieces of tokenizer.json, in the order of their ids."""
+    ids = made.object("model").object("vocab").values
+    _check_ids(ids, made.path)
+    return checked_pieces(sorted(ids, key=ids.get), made.path)
+
+
+def _check_ids(ids, path):
+    whole = all(type(value) is int for value in ids.values())
+    if not whole or set(ids.values()) != set(range(len(ids))):
+        raise WeightsError(
+            path,
+            "the ids of the vocabulary have gaps or are there twice",
+            "Put the vocab.txt that the model was trained with beside it",
+            expected=f"each of 0 to {len(ids) - 1} once",
+            found="others",
+        )
+
+
+def _check_settings(settings):
+    """Refuses a tokenizer that is not the original's."""
+    if "auto_map" in settings:
+        raise WeightsError(
+            settings.path,
+            "the folder asks to run code that came with it (auto_map)",
+            "Take its vocab.txt alone, if it is plain WordPiece",
+        )
+    kind = settings.text("tokenizer_class", PLAIN[0])
+    if kind not in PLAIN:
+        settings.refuse("tokenizer_class", " or ".join(PLAIN), kind)
+    for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
+        if not settings.boolean(name, True):
+            settings.refuse(name, "true, as in the original", "false")
+
+
+def _optional(path):
+    return read_json(path) if os.path.exists(path) else Fields({}, path)

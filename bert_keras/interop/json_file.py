@@ -1,0 +1,134 @@
+"""JSON from strangers: bounded in size and depth, each field checked."""
+
+import json
+import os
+
+from bert_keras.interop.checkpoint import WeightsError
+
+# The largest honest one, tokenizer.json of the multilingual model, has 3 MB.
+MAX_BYTES = 64 * 1024 * 1024
+
+
+def read_json(path, kind=dict, max_bytes=MAX_BYTES):
+    """The JSON object in the file, as `Fields`; a list with `kind=list`."""
+    way_out = "Fetch the file again"
+    try:
+        size = os.path.getsize(path)
+        if size > max_bytes:
+            raise WeightsError(
+                path,
+                "the file is too large for a configuration",
+                way_out,
+                expected=f"at most {max_bytes} bytes",
+                found=f"{size}",
+            )
+        with open(path, "rb") as file:
+            return parse_json(file.read(size), path, kind)
+    except OSError as error:
+        raise WeightsError(
+            path, f"the file cannot be read ({error.strerror})", way_out
+        ) from None
+
+
+def parse_json(text, path, kind=dict):
+    """The JSON value in `text`, as `Fields`; `path` is for messages."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(
+            path, f"this is not JSON ({error})", "Fetch the file again"
+        ) from None
+    if not isinstance(value, kind):
+        raise WeightsError(
+            path,
+            "the file holds no settings",
+            "Fetch the file again",
+            expected=f"a JSON {'object' if kind is dict else 'array'}",
+            found=f"a {type(value).__name__}",
+        )
+    return Fields(value, path)
+
+
+def _refuse_constant(name):
+    raise ValueError(f"{name} is not a number")
+
+
+class Fields:
+    """The fields of one JSON object; a wrong type names file and field."""
+
+    def __init__(self, values, path):
+        self.values, self.path = values, path
+
+    def __contains__(self, name):
+        return self.values.get(name) is not None
+
+    def raw(self, name, default=None):
+        """The value as it stands; the caller checks it."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def integer(self, name, default=None, minimum=1, maximum=2**31 - 1):
+        value = self._required(name, default)
+        if type(value) is not int or not minimum <= value <= maximum:
+            self.refuse(name, f"a whole number {minimum} to {maximum}", value)
+        return value
+
+    def share(self, name, default=None):
+        """A number from 0 to 1, 1 excluded: a dropout rate."""
+        value = self._required(name, default)
+        if type(value) not in (int, float) or not 0 <= value < 1:
+            self.refuse(name, "a number from 0 to below 1", value)
+        return float(value)
+
+    def text(self, name, default=None):
+        return self._typed(name, default, str, "a text")
+
+    def boolean(self, name, default=None):
+        return self._typed(name, default, bool, "true or false")
+
+    def object(self, name, default=None):
+        value = self._typed(name, default, dict, "a JSON object")
+        return Fields(value, self.path)
+
+    def texts(self, name, default=None):
+        value = self._typed(name, default, list, "a list of texts")
+        if not all(type(item) is str for item in value):
+            self.refuse(name, "a list of texts", value)
+        return value
+
+    def refuse(self, name, expected, found):
+        """Raises the error that the field is not what it must be."""
+        raise WeightsError(
+            self.path,
+            f'the setting "{name}" cannot be used',
+            "Correct the file or fetch it again",
+            expected=expected,
+            found=shortened(found),
+        )
+
+    def _typed(self, name, default, kind, expected):
+        value = self._required(name, default)
+        if type(value) is not kind:
+            self.refuse(name, expected, value)
+        return value
+
+    def _required(self, name, default):
+        value = self.raw(name, default)
+        if value is None:
+            self.refuse(name, "a value", "none")
+        return value
+
+
+def is_plain_name(value):
+    """Whether the value names something in a folder, and nothing outside."""
+    return (
+        isinstance(value, str)
+        and value not in ("", ".", "..")
+        and not set("/\\\0") & set(value)
+    )
+
+
+def shortened(value, length=80):
+    """A value for a message: never longer than a line."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -1,0 +1,215 @@
+"""The JSON files of a keras-hub preset <-> the library's arguments.
+
+A class is compared with the short list here and never looked up. keras-hub
+has no place for label names: they stand in the metadata, which it ignores.
+"""
+
+import os
+
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.json_file import Fields, read_json
+
+CONFIG, TASK, METADATA = "config.json", "task.json", "metadata.json"
+TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
+# Its backbone and its tasks, with the class of ours that holds each.
+TASKS = {
+    "BertTextClassifier": "BertClassifier",
+    "BertClassifier": "BertClassifier",  # before keras-hub 0.17
+    "BertMaskedLM": "BertPretrainer",
+}
+SIZES = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "max_sequence_length",
+    "num_segments",
+)
+
+
+def read_encoder(folder):
+    """The arguments of `BertEncoder` of the folder's backbone."""
+    config = _config_of(
+        read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
+    )
+    most = {"num_layers": 1000}
+    sizes = {
+        name: config.integer(name, maximum=most.get(name, 2**31 - 1))
+        for name in SIZES
+    }
+    dropout = config.share("dropout", 0.1)
+    return {
+        **sizes,
+        "dropout": dropout,
+        "attention_dropout": dropout,
+        "activation": "gelu_tanh",
+        "attention": "bidirectional",
+    }
+
+
+def _config_of(file, classes):
+    """The `config` of a serialized object of one of the classes."""
+    name = file.text("class_name")
+    module = file.text("module")
+    if name not in classes or module.split(".")[0] not in (
+        "keras_hub",
+        "keras_nlp",
+    ):
+        raise WeightsError(
+            file.path,
+            "this is not keras-hub's BERT",
+            "Load it with the package that wrote it",
+            expected=" or ".join(classes) + " of keras_hub",
+            found=f"{name} of {module}",
+        )
+    return file.object("config")
+
+
+def read_head(folder):
+    """Our class's name and its arguments beside the encoder."""
+    path = os.path.join(folder, TASK)
+    if not os.path.exists(path):
+        return "BertEncoder", {}
+    file = read_json(path)
+    config = _config_of(file, TASKS)
+    head = TASKS[file.text("class_name")]
+    if head != "BertClassifier":
+        return head, {}
+    activation = config.raw("activation", "linear")
+    if activation not in ("linear", "softmax", "sigmoid"):
+        config.refuse("activation", "linear, softmax or sigmoid", activation)
+    problem, labels = _read_labels(folder, config.integer("num_classes"))
+    return head, {
+        "labels": labels,
+        "problem": "multi" if activation == "sigmoid" else problem,
+        "dropout": config.share("dropout", 0.1),
+    }
+
+
+def _read_labels(folder, count):
+    """Problem and labels, from the metadata if this package wrote them."""
+    if count > 2**20:
+        raise WeightsError(
+            os.path.join(folder, TASK),
+            "the number of classes is absurd",
+            "Fetch the folder again",
+            found=f"{count}",
+        )
+    labels = [f"LABEL_{index}" for index in range(count)]
+    problem = "regression" if count == 1 else "single"
+    path = os.path.join(folder, METADATA)
+    if not os.path.exists(path):
+        return problem, labels
+    metadata = read_json(path)
+    labels = metadata.texts("labels", labels)
+    if len(labels) != count:
+        metadata.refuse("labels", f"{count} names", f"{len(labels)}")
+    return metadata.text("problem", problem), labels
+
+
+def read_text(folder):
+    """The arguments of `TextSide` beside the pieces."""
+    path = os.path.join(folder, TOKENIZER)
+    if not os.path.exists(path):
+        return {}
+    config = _config_of(read_json(path), ["BertTokenizer"])
+    return {
+        "tokenizer": {
+            "strip_accents": config.boolean("strip_accents", False),
+            "keep_special_tokens": config.boolean(
+                "special_tokens_in_strings", False
+            ),
+        },
+        "cases": {path: config.boolean("lowercase", False)},
+        "sequence_length": _read_length(folder),
+    }
+
+
+def _read_length(folder):
+    """The tokens that the folder's preprocessor makes, or None."""
+    path = os.path.join(folder, PREPROCESSOR)
+    if not os.path.exists(path):
+        return None
+    config = read_json(path).object("config", {})
+    if "sequence_length" not in config:
+        return None
+    return config.integer("sequence_length")
+
+
+def backbone(encoder):
+    """What keras-hub deserializes to the same backbone."""
+    sizes = {name: getattr(encoder, name) for name in (*SIZES, "dropout")}
+    return _object("bert_backbone", "BertBackbone", sizes)
+
+
+def tokenizer(preprocessor):
+    ours = preprocessor.tokenizer
+    return _object(
+        "bert_tokenizer",
+        "BertTokenizer",
+        {
+            "config_file": TOKENIZER,
+            "lowercase": ours.lowercase,
+            "strip_accents": ours.strip_accents,
+            "special_tokens_in_strings": ours.keep_special_tokens,
+        },
+    )
+
+
+def task(model, preprocessor):
+    """The JSON of a task, or None for the backbone alone."""
+    name = type(model).__name__
+    if name == "BertClassifier":
+        settings = {
+            "num_classes": len(model.labels or "1"),
+            "activation": "linear",
+            "dropout": model.dropout,
+        }
+        theirs = "text_classifier", "BertTextClassifier", settings
+    elif name == "BertPretrainer":
+        theirs = "masked_lm", "BertMaskedLM", {}
+    else:
+        return None
+    module, cls, settings = theirs
+    settings["backbone"] = backbone(model.encoder)
+    settings["preprocessor"] = preprocessor and task_preprocessor(
+        module, f"{cls}Preprocessor", preprocessor
+    )
+    return _object(f"bert_{module}", cls, settings)
+
+
+def task_preprocessor(module, cls, preprocessor):
+    return _object(
+        f"bert_{module}_preprocessor",
+        cls,
+        {
+            "tokenizer": tokenizer(preprocessor),
+            "config_file": PREPROCESSOR,
+            "sequence_length": preprocessor.sequence_length,
+        },
+    )
+
+
+def _object(module, cls, config):
+    return {
+        "module": f"keras_hub.src.models.bert.{module}",
+        "class_name": cls,
+        "config": config,
+        "registered_name": f"keras_hub>{cls}",
+    }
+
+
+def metadata(model):
+    """Label names and problem, where a model has them."""
+    names = ("labels", "problem")
+    return {n: getattr(model, n) for n in names if hasattr(model, n)}
+
+
+def is_preset(config):
+    """Whether a config.json is that of a keras-hub preset.
+
+    Args:
+        config: `Fields` of the file.
+    """
+    return isinstance(config, Fields) and "registered_name" in config

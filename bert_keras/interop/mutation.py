@@ -1,0 +1,164 @@
+"""Damage and malice for weights: one file of a folder, changed at random."""
+
+import json
+import os
+import struct
+
+HOSTILE = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3.5,
+    2**31,
+    2**63,
+    10**400,
+    "",
+    "x" * 1000,
+    "../../../etc/passwd",
+    "\x00",
+    [],
+    {},
+    [[[]]],
+    {"module": "os", "class_name": "system", "config": {}},
+    "__import__('os').abort()",
+)
+
+
+def mutate(path, random):
+    """Changes one file below `path`, or `path` itself; says what it did."""
+    files = [path]
+    if os.path.isdir(path):
+        files = sorted(
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+        )
+    file = random.choice(files)
+    with open(file, "rb") as stream:
+        data = stream.read()
+    change = random.choice(_changes(file))
+    with open(file, "wb") as stream:
+        stream.write(change(data, random))
+    return f"{os.path.relpath(file, path)}: {change.__name__}"
+
+
+def _changes(file):
+    """What makes sense for the kind of file; damage always does."""
+    changes = [flip, cut, repeat, overwrite]
+    if file.endswith(".json"):
+        changes += [json_value] * 6
+    if file.endswith(".safetensors"):
+        changes += [safetensors_header] * 8
+    if file.endswith(".index"):
+        changes += [index_entry] * 8
+    if file.endswith(".h5"):
+        changes += [flip, overwrite, small_number] * 2
+    return changes
+
+
+def flip(data, random):
+    """A few bits."""
+    data = bytearray(data)
+    for _ in range(random.choice((1, 1, 3, 20))):
+        if data:
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    return bytes(data)
+
+
+def cut(data, random):
+    return data[: random.randrange(len(data) + 1)]
+
+
+def repeat(data, random):
+    """A stretch stands twice."""
+    at = random.randrange(len(data) + 1)
+    return data[:at] + data[at : at + random.randrange(1, 200)] + data[at:]
+
+
+def overwrite(data, random):
+    """A stretch becomes zeros, ones, or another stretch."""
+    at, size = random.randrange(len(data) + 1), random.choice((1, 4, 8, 64))
+    start = random.randrange(len(data) + 1)
+    new = random.choice(
+        (bytes(size), b"\xff" * size, data[start : start + size])
+    )
+    return data[:at] + new + data[at + len(new) :]
+
+
+def small_number(data, random):
+    """Eight bytes become a number such as counts and sizes are."""
+    at = random.randrange(len(data) + 1)
+    number = struct.pack("<Q", random.choice((0, 1, 2, 255, 2**31, 2**63)))
+    return data[:at] + number + data[at + 8 :]
+
+
+def json_value(data, random):
+    """One value of the JSON becomes a hostile one, or goes."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return flip(data, random)
+    if random.random() < 0.05:
+        return b"[" * 100_000
+    _spoil(value, random)
+    return json.dumps(value).encode()
+
+
+def _spoil(value, random):
+    """Changes something inside a list or a dict, at any depth."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    if not keys:
+        return
+    key = random.choice(keys)
+    if isinstance(value[key], (dict, list)) and random.random() < 0.7:
+        _spoil(value[key], random)
+    elif random.random() < 0.15:
+        del value[key]
+    else:
+        value[key] = random.choice(HOSTILE)
+
+
+def safetensors_header(data, random):
+    """The header lies; its length is right."""
+    size = int.from_bytes(data[:8], "little")
+    header = json_value(data[8 : 8 + size], random)
+    return struct.pack("<Q", len(header)) + header + data[8 + size :]
+
+
+def index_entry(data, random):
+    """An entry of a TensorFlow index lies; the checksum is right."""
+    from bert_keras.interop import tensor_bundle as bundle
+
+    try:
+        footer = data[-bundle.FOOTER :]
+        _, at = bundle._handle(footer, 0)
+        (start, size), _ = bundle._handle(footer, at)
+        (_, value), *_ = bundle._block(data, start, size)
+        (start, size), _ = bundle._handle(value, 0)
+    except (IndexError, ValueError):
+        return flip(data, random)
+    block = bytearray(data[start : start + size + 1])
+    for _ in range(random.choice((1, 1, 2, 4))):
+        new = random.choice((0, 1, 127, 255, random.randrange(256)))
+        block[random.randrange(size)] = new
+    end = start + size + 5
+    checksum = struct.pack("<I", _masked(_crc32c(bytes(block))))
+    return data[:start] + bytes(block) + checksum + data[end:]
+
+
+def _crc32c(data):
+    """Castagnoli's checksum, bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def _masked(checksum):
+    """As these tables store it."""
+    turned = (checksum >> 15) | (checksum << 17)
+    return (turned + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,167 @@
+"""The library's own folder: config.json, model.safetensors, vocab.txt.
+
+No class is ever looked up by the name in it: the name only says whose head
+the weights belong to.
+"""
+
+import inspect
+import os
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.interop.checkpoint import Checkpoint, WeightsError
+from bert_keras.interop.json_file import read_json
+from bert_keras.interop.loading import SIZES
+from bert_keras.interop.safetensors_file import (
+    read_safetensors,
+    write_safetensors,
+)
+from bert_keras.interop.text_side import text_reader, write_pieces
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.weights import published_weights
+
+FORMAT = "bert_keras"
+FORMAT_VERSION = 1
+# More than any model has; a bound for a settings file that lies.
+MOST_LAYERS = 1000
+CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+
+
+def open_own(folder):
+    """The `Checkpoint` of a folder that `save_own` wrote."""
+    config = read_json(os.path.join(folder, CONFIG))
+    version = config.integer("format_version")
+    if version > FORMAT_VERSION:
+        raise WeightsError(
+            config.path,
+            "a newer version of bert_keras wrote this",
+            "Install the newer version",
+            expected=f"format_version up to {FORMAT_VERSION}",
+            found=f"{version}",
+        )
+    return Checkpoint(
+        source=str(folder),
+        format=FORMAT,
+        encoder=_encoder(config.object("encoder")),
+        head=config.text("class"),
+        head_arguments=_arguments(config.object("arguments", {})),
+        tensors=read_safetensors(os.path.join(folder, WEIGHTS)),
+        skipped=[],
+        read_text=text_reader(
+            os.path.join(folder, VOCABULARY), lambda: _text(config)
+        ),
+        embedding=config.object("embedding", {}).values or None,
+    )
+
+
+def _text(config):
+    """The arguments of `TextSide` beside the pieces."""
+    tokenizer = config.object("tokenizer", {})
+    cases = {}
+    if "lowercase" in tokenizer:
+        cases[config.path] = tokenizer.boolean("lowercase")
+    strip = tokenizer.raw("strip_accents")
+    if strip not in (None, True, False):
+        tokenizer.refuse("strip_accents", "true, false or null", strip)
+    stated = "sequence_length" in config
+    return {
+        "tokenizer": {
+            "strip_accents": strip,
+            "max_word_length": tokenizer.integer("max_word_length", 200),
+            "keep_special_tokens": tokenizer.boolean(
+                "keep_special_tokens", False
+            ),
+        },
+        "cases": cases,
+        "sequence_length": config.integer("sequence_length", 1)
+        if stated
+        else None,
+    }
+
+
+def _encoder(settings):
+    known = set(inspect.signature(BertEncoder.__init__).parameters)
+    unknown = sorted(set(settings.values) - known)
+    if unknown:
+        settings.refuse(unknown[0], f"one of {', '.join(known)}", "another")
+    for name in SIZES:
+        settings.integer(name, maximum=MOST_LAYERS if "num" in name else 2**31)
+    for name in ("dropout", "attention_dropout"):
+        settings.share(name)
+    for name in ("activation", "attention"):
+        settings.text(name)
+    epsilon = settings.raw("norm_epsilon", 1e-12)
+    if type(epsilon) is not float or not 0 < epsilon < 1:
+        settings.refuse("norm_epsilon", "a number above 0, below 1", epsilon)
+    return settings.values
+
+
+def _arguments(settings):
+    """The head's arguments; those of the library's own heads are checked."""
+    if "labels" in settings:
+        settings.texts("labels")
+    if "problem" in settings:
+        settings.text("problem")
+    if "dropout" in settings:
+        settings.share("dropout")
+    if "bilstm_dim" in settings:
+        settings.integer("bilstm_dim", maximum=2**20)
+    return settings.values
+
+
+def save_own(folder, model, preprocessor=None):
+    """Writes the folder beside, then renames it; no optimizer state."""
+    check_replaceable(folder, (CONFIG, WEIGHTS, VOCABULARY))
+    with files.written_beside(folder) as partial:
+        os.mkdir(partial)
+        files.write_json(
+            _config(model, preprocessor), os.path.join(partial, CONFIG)
+        )
+        tensors = {
+            name: (tuple(weight.shape), weight.numpy)
+            for name, weight in sorted(published_weights(model).items())
+        }
+        write_safetensors(os.path.join(partial, WEIGHTS), tensors)
+        if preprocessor is not None:
+            write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
+
+
+def check_replaceable(folder, names):
+    """Refuses a folder that holds anything but what is written anew."""
+    if not os.path.isdir(folder):
+        return
+    others = sorted(set(os.listdir(folder)) - set(names))
+    if others:
+        raise InputError(
+            f"The folder {folder} holds other files ({', '.join(others[:5])})"
+            ", which saving would remove. Name a new folder."
+        )
+
+
+def _config(model, preprocessor):
+    encoder = getattr(model, "encoder", model)
+    settings = encoder.get_config()
+    for name in ("dtype", "name", "rematerialize"):  # how it ran, not what
+        del settings[name]
+    config = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "class": type(model).__name__,
+        "encoder": settings,
+        "arguments": model.arguments() if model is not encoder else {},
+    }
+    source = getattr(getattr(model, "load_report", None), "source", "")
+    if source.startswith("hf://"):  # a path would tell of someone's disk
+        config["source"] = source
+    if hasattr(model, "sentence_embedding"):
+        config["embedding"] = dict(model.sentence_embedding)
+    if preprocessor is not None:
+        tokenizer = preprocessor.tokenizer
+        config["sequence_length"] = preprocessor.sequence_length
+        config["tokenizer"] = {
+            "lowercase": tokenizer.lowercase,
+            "strip_accents": tokenizer.strip_accents,
+            "max_word_length": tokenizer.max_word_length,
+            "keep_special_tokens": tokenizer.keep_special_tokens,
+        }
+    return config

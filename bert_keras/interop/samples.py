@@ -1,0 +1,144 @@
+"""A toy folder in every readable format, for the fuzzing of the readers."""
+
+import json
+import os
+import shutil
+import zipfile
+
+import numpy as np
+
+from bert_keras.interop.google import save_google
+from bert_keras.interop.h5_file import write_h5
+from bert_keras.interop.heads_axis import parted
+from bert_keras.interop.huggingface_names import names
+from bert_keras.interop.huggingface_writer import save_huggingface
+from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.layer_names import mapped
+from bert_keras.interop.model_garden_names import NAMES
+from bert_keras.interop.own import save_own
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.weights import published_weights
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "##ly", "!"]
+
+
+def write_samples(folder):
+    """Writes one of each; returns dict of format -> path."""
+    from bert_keras.text.preprocessor import BertPreprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    model = BertClassifier(
+        BertEncoder(len(PIECES), 1, 2, 4, 6, 8), labels=["no", "yes"]
+    )
+    text = BertPreprocessor(WordPieceTokenizer(PIECES), 8)
+    return {
+        name: write(os.path.join(folder, name), model, text)
+        for name, write in WRITERS.items()
+    }
+
+
+def _plain(save):
+    def write(path, model, text):
+        save(path, model, text)
+        return path
+
+    return write
+
+
+def _sharded(path, model, text):
+    """The weights in two files with an index."""
+    from safetensors.numpy import load_file, save_file
+
+    save_huggingface(path, model, text)
+    whole = os.path.join(path, "model.safetensors")
+    tensors = load_file(whole)
+    os.remove(whole)
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    index = {name: files[i % 2] for i, name in enumerate(sorted(tensors))}
+    for file in files:
+        part = {n: tensors[n] for n, own in index.items() if own == file}
+        save_file(part, os.path.join(path, file))
+    _write_json(path, "model.safetensors.index.json", {"weight_map": index})
+    return path
+
+
+def _tf_h5(path, model, text):
+    """The same folder with transformers' Keras file."""
+    save_huggingface(path, model, text)
+    os.remove(os.path.join(path, "model.safetensors"))
+    table, found = names("BertClassifier"), {}
+    for name, weight in published_weights(model).items():
+        theirs = mapped(name, table).replace(".", "/")
+        theirs = theirs.replace("layer/0", "layer_._0")
+        end = name.rpartition("/")[2]
+        if end != "embeddings":
+            theirs = f"{theirs.rpartition('/')[0]}/{end}"
+        top = "bert/bert" if name.startswith("encoder/") else "classifier"
+        found[f"{top}/{theirs}:0"] = weight.shape, weight.numpy
+    write_h5(os.path.join(path, "tf_model.h5"), found)
+    return path
+
+
+def _zip(path, model, text):
+    save_google(path, model, text)
+    with zipfile.ZipFile(f"{path}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(os.listdir(path)):
+            archive.write(os.path.join(path, name), f"uncased/{name}")
+    shutil.rmtree(path)
+    return f"{path}.zip"
+
+
+def _saved_model(path, model, text):
+    """The encoder as TF Hub has it: numbered variables that have names."""
+    import tensorflow as tf
+
+    module, encoder = tf.Module(), model.encoder
+    module.numbered = [
+        tf.Variable(
+            np.reshape(w.numpy(), parted(name, w.shape, encoder.num_heads)),
+            name=mapped(name, NAMES),
+        )
+        for name, w in published_weights(encoder).items()
+    ]
+    pieces = f"{path}.txt"
+    with open(pieces, "w") as file:
+        file.write("\n".join(PIECES) + "\n")
+    module.vocab_file = tf.saved_model.Asset(pieces)
+    module.do_lower_case = tf.Variable(True, trainable=False)
+    tf.saved_model.save(module, path)
+    os.remove(pieces)
+    return path
+
+
+def _sentences(path, model, text):
+    save_huggingface(path, model.encoder, text)
+    os.mkdir(os.path.join(path, "1_Pooling"))
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": place}
+        for kind, place in kinds.items()
+    ]
+    _write_json(path, "modules.json", modules)
+    _write_json(path, "sentence_bert_config.json", {"max_seq_length": 8})
+    pooling = {"pooling_mode_mean_tokens": True}
+    _write_json(path, "1_Pooling/config.json", pooling)
+    return path
+
+
+def _write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(value, file)
+
+
+WRITERS = {
+    "bert_keras": _plain(save_own),
+    "huggingface": _plain(save_huggingface),
+    "huggingface_sharded": _sharded,
+    "huggingface_h5": _tf_h5,
+    "google": _plain(save_google),
+    "google_zip": _zip,
+    "keras_hub": _plain(save_keras_hub),
+    "saved_model": _saved_model,
+    "sentence_transformers": _sentences,
+}

@@ -1,0 +1,181 @@
+"""The index of a TensorFlow checkpoint, read and checked in Python.
+
+TensorFlow's own reader ends the process on an index that was tampered with,
+and believes any shape. Here every entry is checked against the data files'
+sizes first; TensorFlow then reads the numbers, and their checksums.
+"""
+
+import dataclasses
+import math
+import os
+
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.json_file import shortened
+
+FETCH = "Fetch the checkpoint again"
+# The index of a large model with optimizer slots has 100 KB.
+MAX_INDEX = 64 * 1024 * 1024
+FOOTER = 48
+MAGIC = bytes.fromhex("57fb808b247547db")
+STRING = 7
+# TensorFlow's numbers of the types that weights come in, and their bytes.
+SIZES = {1: 4, 2: 8, 3: 4, 9: 8, 10: 1, 14: 2, 19: 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where one variable lies: data file, first byte, bytes."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    file: str
+    offset: int
+    size: int
+
+
+def read_index(prefix):
+    """Returns dict of variable name -> `Entry`.
+
+    Args:
+        prefix: path of the checkpoint without `.index`.
+    """
+    path = f"{prefix}.index"
+    try:
+        if os.path.getsize(path) > MAX_INDEX:
+            _refuse(path, "the index is absurdly large")
+        with open(path, "rb") as file:
+            pairs = _table(file.read())
+        return _entries(prefix, pairs)
+    except OSError as error:
+        raise WeightsError(
+            error.filename or path,
+            f"the file cannot be read ({error.strerror})",
+            FETCH,
+        ) from None
+    except (IndexError, ValueError, UnicodeDecodeError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        _refuse(path, "the index is damaged or was cut", error)
+
+
+def _refuse(path, problem, error=None):
+    raise WeightsError(path, problem, FETCH) from error
+
+
+def _table(data):
+    """Key and value pairs of a sorted string table, in order."""
+    if data[-8:] != MAGIC or len(data) < FOOTER:
+        raise ValueError("no footer")
+    footer = data[-FOOTER:]
+    _, at = _handle(footer, 0)
+    (start, size), _ = _handle(footer, at)
+    pairs = []
+    for _, value in _block(data, start, size):
+        (start, size), _ = _handle(value, 0)
+        pairs += _block(data, start, size)
+    keys = [key for key, _ in pairs]
+    if any(a >= b for a, b in zip(keys, keys[1:], strict=False)):
+        raise ValueError("keys out of order")
+    return pairs
+
+
+def _block(data, start, size):
+    """The pairs of one block: each key shares a prefix with the one before."""
+    block = data[start : start + size]
+    if len(block) < size or start + size > len(data) - FOOTER:
+        raise ValueError("a block outside the file")
+    if data[start + size] != 0:
+        raise ValueError("a compressed block, which no checkpoint has")
+    restarts = int.from_bytes(block[-4:], "little")
+    end = size - 4 - 4 * restarts
+    if end < 0:
+        raise ValueError("restarts outside the block")
+    key, at, pairs = b"", 0, []
+    while at < end:
+        shared, at = _varint(block, at)
+        added, at = _varint(block, at)
+        length, at = _varint(block, at)
+        if shared > len(key) or at + added + length > end:
+            raise ValueError("a key outside the block")
+        key = key[:shared] + block[at : at + added]
+        at += added + length
+        pairs.append((key, block[at - length : at]))
+    return pairs
+
+
+def _handle(data, at):
+    offset, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return (offset, size), at
+
+
+def _varint(data, at):
+    value = shift = 0
+    while shift < 64:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+    raise ValueError("a number that does not end")
+
+
+def _entries(prefix, pairs):
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import tensor_bundle_pb2
+
+    try:
+        if not pairs or pairs[0][0] != b"":
+            raise ValueError("no header")
+        header = tensor_bundle_pb2.BundleHeaderProto.FromString(pairs[0][1])
+        if header.endianness != header.LITTLE or header.num_shards > 10_000:
+            raise ValueError("a header of another kind")
+        found = {}
+        for key, value in pairs[1:]:
+            proto = tensor_bundle_pb2.BundleEntryProto.FromString(value)
+            name = key.decode()
+            found[name] = _entry(prefix, header.num_shards, name, proto)
+        return found
+    except DecodeError as error:
+        raise ValueError("a damaged entry") from error
+
+
+def _entry(prefix, shards, name, proto):
+    file = f"{prefix}.data-{proto.shard_id:05d}-of-{shards:05d}"
+    shape = tuple(dim.size for dim in proto.shape.dim)
+    problem = None
+    if not 0 <= proto.shard_id < shards or proto.slices:
+        problem = "it lies in parts or in a file that is not there"
+    elif (
+        proto.shape.unknown_rank or len(shape) > 8 or min(shape, default=0) < 0
+    ):
+        problem = "the shape is damaged"
+    elif min(proto.offset, proto.size) < 0 or (
+        proto.offset + proto.size > os.path.getsize(file)
+    ):
+        problem = "it lies outside the file, which may have been cut"
+    elif proto.dtype in SIZES:
+        expected = math.prod(shape) * SIZES[proto.dtype]
+        if proto.size != expected:
+            problem = f"the shape {shape} contradicts its {proto.size} bytes"
+    elif proto.dtype != STRING or math.prod(shape) > proto.size:
+        problem = "unknown kind of value"
+    if problem:
+        raise WeightsError(file, problem, FETCH, tensor=shortened(name))
+    return Entry(proto.dtype, shape, file, proto.offset, proto.size)
+
+
+def read_text(entry):
+    """The bytes of a scalar string entry: length, checksum, bytes."""
+    with open(entry.file, "rb") as file:
+        file.seek(entry.offset)
+        data = file.read(entry.size)
+    length, at = _varint(data, 0)
+    return data[at + 4 : at + 4 + length]
+
+
+def read_scalar(entry):
+    """The number of a scalar entry of integers or booleans."""
+    with open(entry.file, "rb") as file:
+        file.seek(entry.offset)
+        return int.from_bytes(file.read(entry.size), "little", signed=True)

@@ -1,0 +1,224 @@
+"""Model Garden, TF Hub and transformers 4 against what is read and written.
+
+    pip install tf-models-official "transformers<5"
+
+They run on Keras 2; this package beside them on Keras 3.
+"""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+
+import numpy as np
+import pytest
+import tiny
+
+from bert_keras.interop.convert import CLASSES, sample_inputs
+from bert_keras.interop.google import save_google
+from bert_keras.interop.presets import load_model, load_preprocessor
+from bert_keras.modeling.activations import gelu_tanh
+
+export = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def config():
+    from official.legacy.bert import configs
+
+    return configs.BertConfig(
+        vocab_size=8,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=16,
+        type_vocab_size=2,
+    )
+
+
+def randomised(model):
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(random.normal(0.3, 0.3, weight.shape))
+    return model
+
+
+def original_inputs(inputs):
+    return {
+        "input_word_ids": inputs["token_ids"],
+        "input_mask": inputs["padding_mask"],
+        "input_type_ids": inputs["segment_ids"],
+    }
+
+
+def told(capsys, what, difference):
+    """Prints the difference whatever pytest captures: it is the result."""
+    with capsys.disabled():
+        print(f"\n{what}: {difference:.1e}", end="")
+    assert difference < TOLERANCE
+
+
+def compared(mine, theirs):
+    """Greatest difference of the encoder's outputs at real tokens."""
+    inputs = sample_inputs(mine)
+    inputs.pop("mask_positions", None)
+    encoder = getattr(mine, "encoder", mine)
+    first, second = encoder(inputs), theirs(original_inputs(inputs))
+    mask = inputs["padding_mask"][..., None]
+    sequence = (first["sequence_output"] - second["sequence_output"]) * mask
+    pooled = first["pooled_output"] - second["pooled_output"]
+    return float(max(np.abs(sequence).max(), np.abs(pooled).max()))
+
+
+@pytest.mark.parametrize("name", ["model", "encoder"])
+def test_an_encoder_checkpoint_is_read(tmp_path, config, name, capsys):
+    import tensorflow as tf
+
+    theirs = randomised(export.get_bert_encoder(config))
+    tf.train.Checkpoint(**{name: theirs}).save(tmp_path / "bert_model.ckpt")
+    mine = load_model(CLASSES["BertEncoder"], tmp_path)
+    assert mine.load_report.skipped == mine.load_report.initialised == []
+    told(capsys, f"Model Garden encoder ({name})", compared(mine, theirs))
+
+
+def pretrainer(config):
+    from official.nlp.modeling import layers, models
+
+    theirs = models.BertPretrainerV2(
+        encoder_network=export.get_bert_encoder(config),
+        mlm_activation=gelu_tanh,
+        classification_heads=[
+            layers.ClassificationHead(
+                inner_dim=8, num_classes=2, name="next_sentence"
+            )
+        ],
+    )
+    theirs(theirs.inputs)
+    return randomised(theirs)
+
+
+def test_a_pretraining_checkpoint_is_read(tmp_path, config, capsys):
+    import tensorflow as tf
+
+    theirs = pretrainer(config)
+    checkpoint = tf.train.Checkpoint(model=theirs, **theirs.checkpoint_items)
+    checkpoint.save(tmp_path / "bert_model.ckpt")
+    mine = load_model(CLASSES["BertPretrainer"], tmp_path)
+    assert mine.load_report.initialised == []
+    inputs = sample_inputs(mine)
+    outputs = theirs(
+        {
+            **original_inputs(inputs),
+            "masked_lm_positions": inputs["mask_positions"],
+        }
+    )
+    first = mine(inputs)
+    mlm = np.abs(first["mlm"] - outputs["mlm_logits"]).max()
+    nsp = np.abs(first["nsp"] - outputs["next_sentence"]).max()
+    told(capsys, "Model Garden pre-trainer", float(max(mlm, nsp)))
+
+
+@pytest.mark.parametrize("with_mlm", [False, True])
+def test_a_saved_model_of_tf_hub_is_read(tmp_path, config, with_mlm, capsys):
+    import tensorflow as tf
+
+    theirs = pretrainer(config)
+    items = {"model": theirs, **theirs.checkpoint_items}
+    if not with_mlm:
+        items = {"encoder": theirs.encoder_network}
+    prefix = tf.train.Checkpoint(**items).save(tmp_path / "a" / "ckpt")
+    vocabulary = tmp_path / "pieces.txt"
+    vocabulary.write_text("\n".join(tiny.PIECES) + "\n")
+    export.export_model(
+        str(tmp_path / "hub"),
+        bert_config=config,
+        encoder_config=None,
+        model_checkpoint_path=prefix,
+        with_mlm=with_mlm,
+        vocab_file=str(vocabulary),
+        do_lower_case=True,
+    )
+    head = "BertPretrainer" if with_mlm else "BertEncoder"
+    mine = load_model(CLASSES[head], tmp_path / "hub")
+    loaded = tf.saved_model.load(str(tmp_path / "hub"))
+    told(capsys, f"TF Hub, mlm={with_mlm}", compared(mine, loaded))
+    text = load_preprocessor(tmp_path / "hub", sequence_length=8)
+    assert text.tokenizer.lowercase is True
+    assert text.tokenizer.vocabulary == tiny.PIECES
+
+
+def test_model_garden_converts_what_is_written(tmp_path, config, capsys):
+    # Its converter reads the original's names and fails on a missing one.
+    import tensorflow as tf
+    from official.nlp.tools import tf2_bert_encoder_checkpoint_converter as tf2
+
+    mine = tiny.model("BertPretrainer")
+    save_google(tmp_path / "a", mine)
+    tf2.convert_checkpoint(
+        config,
+        str(tmp_path / "b" / "ckpt"),
+        str(tmp_path / "a" / "bert_model.ckpt"),
+    )
+    theirs = export.get_bert_encoder(config)
+    prefix = tf.train.latest_checkpoint(str(tmp_path / "b"))
+    status = tf.train.Checkpoint(model=theirs).restore(prefix)
+    status.assert_existing_objects_matched()
+    told(capsys, "written for the original", compared(mine, theirs))
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "outputs"),
+    [
+        ("TFBertModel", "BertEncoder", ["pooled_output:pooler_output"]),
+        (
+            "TFBertForPreTraining",
+            "BertPretrainer",
+            ["mlm:prediction_logits", "nsp:seq_relationship_logits"],
+        ),
+        ("TFBertForSequenceClassification", "BertClassifier", [":logits"]),
+        (
+            "TFBertForQuestionAnswering",
+            "BertSpanPredictor",
+            ["start:start_logits", "end:end_logits"],
+        ),
+        ("TFBertForTokenClassification", "BertTagger", [":logits"]),
+        ("TFBertForMultipleChoice", "BertChooser", [":logits"]),
+    ],
+)
+def test_tf_model_h5_is_read(tmp_path, kind, head, outputs, capsys):
+    transformers = pytest.importorskip("transformers")
+    if not hasattr(transformers, kind):
+        pytest.skip("transformers 5 has no TensorFlow models")
+    labels = 2 if head == "BertSpanPredictor" else 3
+    theirs = getattr(transformers, kind)(
+        transformers.BertConfig(
+            vocab_size=30,
+            hidden_size=8,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=12,
+            max_position_embeddings=16,
+            num_labels=labels,
+        )
+    )
+    theirs.build()
+    randomised(theirs).save_pretrained(tmp_path)
+    mine = load_model(CLASSES[head], tmp_path)
+    inputs = sample_inputs(mine)
+    second = theirs(
+        input_ids=inputs["token_ids"],
+        attention_mask=inputs["padding_mask"],
+        token_type_ids=inputs["segment_ids"],
+    )
+    first = mine(inputs)
+    differences = []
+    for pair in outputs:
+        ours, name = pair.split(":")
+        a = np.asarray(first[ours] if ours else first)
+        b = np.asarray(second[name])
+        if ours == "mlm":
+            positions = inputs["mask_positions"][..., None]
+            b = np.take_along_axis(b, positions, axis=1)
+        differences.append(float(np.abs(a - b).max()))
+    told(capsys, f"tf_model.h5 of {kind}", max(differences))

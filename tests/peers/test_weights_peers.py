@@ -1,0 +1,351 @@
+"""Other implementations load what is written here, and the other way round.
+
+Each test needs its peer: pip install torch transformers keras-hub
+"""
+
+import os
+
+import numpy as np
+import pytest
+import tiny
+
+from bert_keras.interop.convert import CLASSES, sample_inputs
+from bert_keras.interop.huggingface_writer import save_huggingface
+from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.presets import load_model, load_preprocessor
+from bert_keras.interop.torch_pickle import unpickle_folder
+from bert_keras.modeling.heads import MaskedLanguageModelHead
+
+TOLERANCE = 1e-5
+# Our class -> theirs, and the names of their outputs by ours.
+PAIRS = {
+    "BertEncoder": (
+        "BertModel",
+        {
+            "sequence_output": "last_hidden_state",
+            "pooled_output": "pooler_output",
+        },
+    ),
+    "BertPretrainer": (
+        "BertForPreTraining",
+        {"mlm": "prediction_logits", "nsp": "seq_relationship_logits"},
+    ),
+    "BertCausalModel": ("BertLMHeadModel", {"": "logits"}),
+    "BertClassifier": ("BertForSequenceClassification", {"": "logits"}),
+    "BertSpanPredictor": (
+        "BertForQuestionAnswering",
+        {"start": "start_logits", "end": "end_logits"},
+    ),
+    "BertTagger": ("BertForTokenClassification", {"": "logits"}),
+    "BertChooser": ("BertForMultipleChoice", {"": "logits"}),
+}
+
+
+@pytest.fixture
+def transformers():
+    pytest.importorskip("torch")
+    return pytest.importorskip("transformers", minversion="5")
+
+
+def ours(model, inputs):
+    outputs = model(inputs)
+    outputs = outputs if isinstance(outputs, dict) else {"": outputs}
+    return {name: np.asarray(value) for name, value in outputs.items()}
+
+
+def theirs(model, inputs, names, positions=None):
+    import torch
+
+    def as_torch(name):
+        return torch.tensor(inputs[name], dtype=torch.long)
+
+    with torch.no_grad():
+        outputs = model.eval()(
+            input_ids=as_torch("token_ids"),
+            token_type_ids=as_torch("segment_ids"),
+            attention_mask=as_torch("padding_mask"),
+        )
+    found = {mine: outputs[name].numpy() for mine, name in names.items()}
+    if positions is not None and "mlm" in found:
+        found["mlm"] = np.take_along_axis(
+            found["mlm"], positions[..., None], axis=1
+        )
+    return found
+
+
+def greatest(first, second, mask=None):
+    """Over all outputs; a vector at padding means nothing and is left out."""
+    differences = []
+    for name in second:
+        difference = np.abs(first[name] - second[name])
+        if mask is not None and name == "sequence_output":
+            difference = difference * mask[..., None]
+        differences.append(float(difference.max()))
+    return max(differences)
+
+
+def compared(mine, other, names):
+    inputs = sample_inputs(mine)
+    positions = inputs.get("mask_positions")
+    return greatest(ours(mine, inputs), theirs(other, inputs, names, positions))
+
+
+def tiny_model(name, **arguments):
+    if name == "BertCausalModel":
+        arguments["attention"] = "left_to_right"
+    return tiny.model(name, **arguments)
+
+
+def told(capsys, what, difference):
+    """Prints the difference whatever pytest captures: it is the result."""
+    with capsys.disabled():
+        print(f"\n{what}: {difference:.1e}", end="")
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS))
+@pytest.mark.parametrize("activation", ["gelu_exact", "gelu_tanh"])
+def test_transformers_loads_what_is_written(
+    tmp_path, transformers, name, activation, capsys
+):
+    mine = tiny_model(name, activation=activation)
+    kind, names = PAIRS[name]
+    save_huggingface(tmp_path / "a", mine, tiny.preprocessor())
+    other, keys = getattr(transformers, kind).from_pretrained(
+        tmp_path / "a", output_loading_info=True
+    )
+    assert not keys["missing_keys"] and not keys["unexpected_keys"]
+    difference = compared(mine, other, names)
+    told(capsys, f"written {kind}, {activation}", difference)
+    assert difference < TOLERANCE
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_what_transformers_wrote_is_loaded(
+    tmp_path, transformers, name, capsys
+):
+    kind, names = PAIRS[name]
+    other = randomised(
+        getattr(transformers, kind)(settings(transformers, name))
+    )
+    other.save_pretrained(tmp_path / "a")
+    mine = load_model(CLASSES[name], tmp_path / "a")
+    assert mine.load_report.skipped == []
+    assert all("pooler" in name for name in mine.load_report.initialised)
+    difference = compared(mine, other, names)
+    told(capsys, f"read {kind}", difference)
+    assert difference < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "name"),
+    [
+        ("BertForMaskedLM", "mlm", "logits"),
+        ("BertForNextSentencePrediction", "nsp", "logits"),
+    ],
+)
+def test_half_a_pretrainer_is_loaded_and_written_back(
+    tmp_path, transformers, kind, output, name
+):
+    other = randomised(getattr(transformers, kind)(settings(transformers)))
+    other.save_pretrained(tmp_path / "a")
+    mine = load_model(CLASSES["BertPretrainer"], tmp_path / "a")
+    assert compared(mine, other, {output: name}) < TOLERANCE
+    missing = mine.load_report.initialised
+    save_huggingface(tmp_path / "b", mine, without=missing)
+    again, keys = getattr(transformers, kind).from_pretrained(
+        tmp_path / "b", output_loading_info=True
+    )
+    assert not keys["missing_keys"] and not keys["unexpected_keys"]
+    assert compared(mine, again, {output: name}) < TOLERANCE
+
+
+def settings(transformers, name=None):
+    labels = ["no", "maybe", "yes"]
+    if name == "BertSpanPredictor":
+        labels = ["start", "end"]
+    return transformers.BertConfig(
+        vocab_size=30,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=16,
+        id2label=dict(enumerate(labels)),
+        is_decoder=name == "BertCausalModel",
+    )
+
+
+def randomised(model):
+    import torch
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(0.3, 0.3)
+    return model
+
+
+def test_a_sharded_folder_is_loaded(tmp_path, transformers):
+    other = randomised(transformers.BertModel(settings(transformers)))
+    other.save_pretrained(tmp_path / "a", max_shard_size="2KB")
+    assert (tmp_path / "a" / "model.safetensors.index.json").exists()
+    mine = load_model(CLASSES["BertEncoder"], tmp_path / "a")
+    assert compared(mine, other, PAIRS["BertEncoder"][1]) < TOLERANCE
+
+
+def test_a_pickle_is_converted_by_the_restricted_loader(tmp_path, transformers):
+    import torch
+
+    other = randomised(transformers.BertModel(settings(transformers)))
+    other.save_pretrained(tmp_path / "a")
+    (tmp_path / "a" / "model.safetensors").unlink()
+    torch.save(other.state_dict(), tmp_path / "a" / "pytorch_model.bin")
+    unpickle_folder(tmp_path / "a", tmp_path / "b")
+    mine = load_model(CLASSES["BertEncoder"], tmp_path / "b")
+    assert compared(mine, other, PAIRS["BertEncoder"][1]) < TOLERANCE
+
+
+def test_the_ids_of_transformers_tokenizer_are_the_same(tmp_path, transformers):
+    mine = tiny.preprocessor()
+    save_huggingface(tmp_path / "a", tiny.model("BertEncoder"), mine)
+    other = transformers.AutoTokenizer.from_pretrained(tmp_path / "a")
+    texts = ["good badly, ", "Good goodly", "bad" * 20, "good [MASK] bad"]
+    for text in texts:
+        row = np.asarray(mine([text])["token_ids"])[0]
+        expected = other(text)["input_ids"]
+        assert list(row[: len(expected)]) == expected
+    other.save_pretrained(tmp_path / "b")
+    config = (tmp_path / "a" / "config.json").read_text()
+    (tmp_path / "b" / "config.json").write_text(config)
+    os.link(
+        tmp_path / "a" / "model.safetensors",
+        tmp_path / "b" / "model.safetensors",
+    )
+    again = load_preprocessor(tmp_path / "b", sequence_length=12)
+    assert again.tokenizer.vocabulary == tiny.PIECES
+    assert again.tokenizer.lowercase is False
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_real_weights_equal_transformers(transformers, pair, capsys):
+    data = os.environ.get("BERT_KERAS_DATA")
+    if not data:
+        pytest.skip("BERT_KERAS_DATA is not set")
+    folder = os.path.join(data, "weights", "all-MiniLM-L6-v2")
+    mine = load_model(CLASSES["BertEncoder"], folder)
+    texts = ["A woman is reading.", "One two three four five six seven."]
+    text = load_preprocessor(folder, sequence_length=48)
+    inputs = text((texts, texts[::-1]) if pair else texts)
+    inputs = {name: np.asarray(value) for name, value in inputs.items()}
+    other = transformers.BertModel.from_pretrained(folder)
+    difference = greatest(
+        ours(mine, inputs),
+        theirs(other, inputs, PAIRS["BertEncoder"][1]),
+        inputs["padding_mask"],
+    )
+    told(capsys, f"all-MiniLM-L6-v2, pair={pair}", difference)
+    assert difference < TOLERANCE
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = tokenizer(
+        *((texts, texts[::-1]) if pair else (texts,)),
+        padding="max_length",
+        max_length=48,
+    )
+    assert np.array_equal(inputs["token_ids"], expected["input_ids"])
+
+
+@pytest.fixture
+def keras_hub():
+    return pytest.importorskip("keras_hub")
+
+
+def hub_inputs(model):
+    inputs = sample_inputs(model)
+    return {k: v for k, v in inputs.items() if k != "mask_positions"}
+
+
+def test_keras_hub_loads_what_is_written(tmp_path, keras_hub, capsys):
+    mine = tiny.model("BertEncoder")
+    save_keras_hub(tmp_path / "a", mine, tiny.preprocessor())
+    other = keras_hub.models.BertBackbone.from_preset(str(tmp_path / "a"))
+    difference = greatest(
+        ours(mine, hub_inputs(mine)), ours(other, hub_inputs(mine))
+    )
+    told(capsys, "written BertBackbone", difference)
+    assert difference < TOLERANCE
+    tokenizer = keras_hub.models.BertTokenizer.from_preset(str(tmp_path / "a"))
+    assert tokenizer.get_vocabulary() == tiny.PIECES
+    assert tokenizer.lowercase is False
+
+
+def test_keras_hub_loads_a_classifier_that_is_written(
+    tmp_path, keras_hub, capsys
+):
+    mine = tiny.model("BertClassifier")
+    save_keras_hub(tmp_path / "a", mine, tiny.preprocessor())
+    other = keras_hub.models.TextClassifier.from_preset(str(tmp_path / "a"))
+    difference = greatest(
+        ours(mine, hub_inputs(mine)), ours(other, hub_inputs(mine))
+    )
+    told(capsys, "written BertTextClassifier", difference)
+    assert difference < TOLERANCE
+    assert other.preprocessor.sequence_length == 12
+
+
+def hub_backbone(keras_hub):
+    sizes = {**tiny.SIZES, "num_layers": 11, "dropout": 0.25}
+    backbone = keras_hub.models.BertBackbone(**sizes)
+    random = np.random.default_rng(0)
+    for weight in backbone.weights:
+        weight.assign(random.normal(0.3, 0.3, weight.shape))
+    return backbone
+
+
+def test_what_keras_hub_wrote_is_loaded(tmp_path, keras_hub, capsys):
+    other = hub_backbone(keras_hub)
+    classifier = keras_hub.models.BertTextClassifier(
+        other,
+        num_classes=3,
+        preprocessor=keras_hub.models.BertTextClassifierPreprocessor(
+            keras_hub.models.BertTokenizer(tiny.PIECES, lowercase=True),
+            sequence_length=14,
+        ),
+    )
+    classifier.save_to_preset(str(tmp_path / "a"))
+    mine = load_model(CLASSES["BertClassifier"], tmp_path / "a")
+    assert mine.load_report.initialised == []
+    assert all(n.startswith("optimizer/") for n in mine.load_report.skipped)
+    assert mine.encoder.dropout == 0.25
+    difference = greatest(
+        ours(mine, hub_inputs(mine)), ours(classifier, hub_inputs(mine))
+    )
+    told(capsys, "read BertTextClassifier", difference)
+    assert difference < TOLERANCE
+    text = load_preprocessor(tmp_path / "a")
+    assert text.sequence_length == 14 and text.tokenizer.lowercase
+
+
+def test_the_masked_lm_of_keras_hub_differs_by_its_own_head(
+    tmp_path, keras_hub, capsys
+):
+    # Its head has exact GELU and an epsilon of 1e-5, whatever the backbone.
+    masked = keras_hub.models.BertMaskedLM(hub_backbone(keras_hub))
+    masked.save_to_preset(str(tmp_path / "a"))
+    mine = load_model(CLASSES["BertPretrainer"], tmp_path / "a")
+    assert sorted(mine.load_report.initialised) == ["nsp/bias", "nsp/kernel"]
+    inputs = sample_inputs(mine)
+    expected = np.asarray(masked(inputs))
+    difference = np.abs(np.asarray(mine(inputs)["mlm"]) - expected).max()
+    told(capsys, "read BertMaskedLM, our head", difference)
+    head = MaskedLanguageModelHead(
+        mine.encoder.embeddings.token, "gelu_exact", 1e-5
+    )
+    head.build((None, None, 8))
+    for weight in head.weights:
+        if "embeddings" not in weight.path:
+            names = {w.path.partition("/")[2]: w for w in mine.mlm.weights}
+            weight.assign(names[weight.path.partition("/")[2]])
+    vectors = mine.encoder(hub_inputs(mine))["sequence_output"]
+    same = np.asarray(head(vectors, inputs["mask_positions"]))
+    told(capsys, "read BertMaskedLM, their head", np.abs(same - expected).max())
+    assert np.abs(same - expected).max() < TOLERANCE

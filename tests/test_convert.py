@@ -1,0 +1,156 @@
+"""Every class through every format, and back with equal outputs."""
+
+import os
+
+import numpy as np
+import pytest
+import tiny
+
+from bert_keras.errors import InputError
+from bert_keras.interop.convert import (
+    CLASSES,
+    WRITERS,
+    convert,
+    convert_all,
+    greatest_difference,
+    table,
+)
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+    save_preset,
+)
+
+# What each format has a place for.
+PLACES = {
+    "bert_keras": set(CLASSES),
+    "huggingface": set(CLASSES),
+    "google": {
+        "BertEncoder",
+        "BertPretrainer",
+        "BertClassifier",
+        "BertSpanPredictor",
+    },
+    "keras_hub": {"BertEncoder", "BertClassifier"},
+}
+# Classes that transformers has no pooler for.
+WITHOUT_POOLER = ("BertCausalModel", "BertSpanPredictor", "BertTagger")
+POOLER = ["encoder/pooler/bias", "encoder/pooler/kernel"]
+
+
+def saved(folder, name, **arguments):
+    if name == "BertCausalModel":
+        arguments["attention"] = "left_to_right"
+    model = tiny.model(name, **arguments)
+    save_preset(folder, model, tiny.preprocessor())
+    return model
+
+
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [(format, name) for format in WRITERS for name in sorted(PLACES[format])],
+)
+def test_a_class_goes_through_a_format_unchanged(tmp_path, name, format):
+    model = saved(tmp_path / "a", name)
+    row = convert(tmp_path / "a", tmp_path / "b", format)
+    assert row.difference == 0.0
+    again = load_model(CLASSES[name], tmp_path / "b")
+    assert again.load_report.skipped == []
+    assert again.load_report.initialised == row.left_out
+    without = format == "huggingface" and name in WITHOUT_POOLER
+    assert row.left_out == (POOLER if without else [])
+    assert greatest_difference(model, again) == 0.0
+    assert open_checkpoint(tmp_path / "b").format == format
+
+
+@pytest.mark.parametrize("format", sorted(WRITERS))
+def test_labels_case_and_lengths_travel(tmp_path, format):
+    saved(tmp_path / "a", "BertClassifier")
+    convert(tmp_path / "a", tmp_path / "b", format)
+    model = load_model(CLASSES["BertClassifier"], tmp_path / "b")
+    assert model.labels == ["no", "maybe", "yes"]
+    assert model.problem == "single"
+    assert model.encoder.max_sequence_length == 16
+    text = load_preprocessor(tmp_path / "b", sequence_length=9)
+    assert text.tokenizer.vocabulary == tiny.PIECES
+    if format != "google":  # which has no place for it
+        assert text.tokenizer.lowercase is False
+
+
+@pytest.mark.parametrize("format", ["google", "keras_hub"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"activation": "gelu_exact"},
+        {"attention": "left_to_right"},
+        {"norm_epsilon": 1e-5},
+    ],
+)
+def test_what_a_format_would_compute_otherwise_is_refused(
+    tmp_path, format, argument
+):
+    saved(tmp_path / "a", "BertEncoder", **argument)
+    (name,) = argument
+    with pytest.raises(InputError, match=f"Load the model with {name}="):
+        convert(tmp_path / "a", tmp_path / "b", format)
+    assert not os.path.exists(tmp_path / "b")
+
+
+def test_one_argument_accepts_the_other_form_of_gelu(tmp_path):
+    saved(tmp_path / "a", "BertEncoder", activation="gelu_exact")
+    row = convert(
+        tmp_path / "a", tmp_path / "b", "google", activation="gelu_tanh"
+    )
+    assert row.difference == 0.0
+
+
+@pytest.mark.parametrize(
+    "argument", [{"attention": "left_to_right"}, {"norm_epsilon": 1e-5}]
+)
+def test_transformers_settings_travel(tmp_path, argument):
+    model = saved(tmp_path / "a", "BertEncoder", **argument)
+    convert(tmp_path / "a", tmp_path / "b", "huggingface")
+    again = load_model(CLASSES["BertEncoder"], tmp_path / "b")
+    assert again.get_config() == model.get_config()
+
+
+def test_a_head_without_a_place_is_refused_by_name(tmp_path):
+    saved(tmp_path / "a", "BertTagger")
+    for format in ("google", "keras_hub"):
+        with pytest.raises(InputError, match="no place for tagger/"):
+            convert(tmp_path / "a", tmp_path / "b", format)
+
+
+def test_keras_hub_goes_without_the_next_sentence_head(tmp_path):
+    saved(tmp_path / "a", "BertPretrainer")
+    row = convert(tmp_path / "a", tmp_path / "b", "keras_hub")
+    assert sorted(row.left_out) == ["nsp/bias", "nsp/kernel"]
+    assert row.difference == 0.0
+
+
+def test_a_fleet_becomes_one_table(tmp_path):
+    saved(tmp_path / "fleet" / "sentiment", "BertClassifier")
+    saved(tmp_path / "fleet" / "names", "BertTagger")
+    (tmp_path / "fleet" / "empty").mkdir()
+    rows = convert_all(tmp_path / "fleet", tmp_path / "out", "huggingface")
+    assert [row.task for row in rows] == ["", "BertTagger", "BertClassifier"]
+    assert "holds no weights" in rows[0].refused
+    assert sorted(os.listdir(tmp_path / "out")) == ["names", "sentiment"]
+    lines = table(rows).splitlines()
+    assert lines[4].endswith(
+        "| bert_keras | BertClassifier | no, maybe, yes | 0.0e+00 |  |"
+    )
+
+
+def test_an_unknown_format_is_named(tmp_path):
+    with pytest.raises(InputError, match="'onnx'. Expected bert_keras"):
+        convert(tmp_path, tmp_path / "b", "onnx")
+
+
+def test_a_difference_is_seen():
+    first, second = tiny.model("BertEncoder"), tiny.model("BertEncoder")
+    second.load_report = type("Report", (), {"initialised": []})
+    kernel = second.transformer_layers[1].output_projection.kernel
+    kernel.assign(np.asarray(kernel) * 1.01)
+    assert greatest_difference(first, second) > 1e-4

@@ -1,0 +1,319 @@
+"""Hugging Face folders as transformers writes them, old and new."""
+
+import json
+import os
+
+import h5py
+import numpy as np
+import numpy_bert
+import pytest
+import tiny
+import weight_names
+from safetensors.numpy import save_file
+from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
+
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.convert import CLASSES
+from bert_keras.interop.huggingface_writer import save_huggingface
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+)
+from bert_keras.modeling.weights import published_weights
+
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "hidden_size": 6,
+    "intermediate_size": 10,
+    "max_position_embeddings": 16,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+}
+KINDS = {
+    "BertModel": ("BertEncoder", ""),
+    "BertForPreTraining": ("BertPretrainer", PRETRAINER),
+    "BertForSequenceClassification": ("BertClassifier", CLASSIFIER),
+    "BertForQuestionAnswering": ("BertSpanPredictor", SPAN),
+}
+
+
+def folder_of(folder, kind="BertModel", rename=lambda name: name, **config):
+    """A folder as transformers writes it; returns the numbers in it."""
+    os.makedirs(folder, exist_ok=True)
+    tables = ENCODER, KINDS[kind][1]
+    numbers = weight_names.weights(*tables)
+    tensors = {}
+    for name, theirs in weight_names.names(HUGGINGFACE, *tables).items():
+        array = numbers[name]
+        if name.endswith("/kernel"):
+            array = array.T
+        if name.startswith("encoder/") and kind != "BertModel":
+            theirs = f"bert.{theirs}"
+        tensors[rename(theirs)] = np.ascontiguousarray(array)
+    save_file(tensors, os.path.join(folder, "model.safetensors"))
+    if kind == "BertForSequenceClassification":
+        config.setdefault("id2label", {"0": "no", "1": "so", "2": "yes"})
+    write_json(
+        folder, "config.json", {**CONFIG, "architectures": [kind], **config}
+    )
+    return numbers
+
+
+def write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(value, file)
+
+
+def assert_holds(model, numbers):
+    found = published_weights(model)
+    for name, expected in numbers.items():
+        assert np.array_equal(found[name].numpy(), expected), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_tensor_comes_to_its_place(tmp_path, kind):
+    numbers = folder_of(tmp_path, kind)
+    model = load_model(CLASSES[KINDS[kind][0]], tmp_path)
+    assert_holds(model, numbers)
+    assert model.load_report.skipped == model.load_report.initialised == []
+
+
+def test_the_outputs_equal_the_restatement_in_numpy(tmp_path):
+    numbers = folder_of(tmp_path)
+    model = load_model(CLASSES["BertEncoder"], tmp_path)
+    config = {**weight_names.SIZES, "attention": "bidirectional"}
+    config["activation"] = "gelu_exact"
+    inputs = {
+        "token_ids": np.array([[2, 5, 6, 3], [2, 7, 3, 0]]),
+        "segment_ids": np.array([[0, 0, 1, 1], [0, 0, 0, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    }
+    expected = numpy_bert.encode(numbers, config, inputs)
+    found = model(inputs)
+    for name in ("sequence_output", "pooled_output"):
+        difference = np.abs(found[name] - expected[name])
+        assert difference.max() < 1e-5
+
+
+def test_names_from_before_2019_are_known(tmp_path):
+    def old(name):
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        return name.replace("LayerNorm.bias", "LayerNorm.beta")
+
+    numbers = folder_of(tmp_path, "BertForPreTraining", old)
+    assert_holds(load_model(CLASSES["BertPretrainer"], tmp_path), numbers)
+
+
+def test_a_prefix_that_should_not_be_there_is_no_matter(tmp_path):
+    numbers = folder_of(tmp_path, rename=lambda name: f"bert.{name}")
+    assert_holds(load_model(CLASSES["BertEncoder"], tmp_path), numbers)
+
+
+def test_half_precision_is_read_as_float32(tmp_path):
+    numbers = folder_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    header_and_data = tmp_path / "half"
+    os.rename(path, header_and_data)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(header_and_data)
+    save_file({k: v.astype("float16") for k, v in tensors.items()}, path)
+    model = load_model(CLASSES["BertEncoder"], tmp_path)
+    for name, weight in published_weights(model).items():
+        expected = numbers[name].astype("float16").astype("float32")
+        assert np.array_equal(weight.numpy(), expected)
+
+
+def test_shards_are_read_by_their_index(tmp_path):
+    numbers = folder_of(tmp_path)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(tmp_path / "model.safetensors")
+    os.remove(tmp_path / "model.safetensors")
+    index = {}
+    for number, name in enumerate(sorted(tensors)):
+        index[name] = f"model-0000{number % 2 + 1}-of-00002.safetensors"
+    for file in set(index.values()):
+        part = {n: t for n, t in tensors.items() if index[n] == file}
+        save_file(part, tmp_path / file)
+    write_json(tmp_path, "model.safetensors.index.json", {"weight_map": index})
+    assert_holds(load_model(CLASSES["BertEncoder"], tmp_path), numbers)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_tf_model_h5_is_read(tmp_path, old):
+    numbers = folder_of(tmp_path, "BertForSequenceClassification")
+    os.remove(tmp_path / "model.safetensors")
+    middle = "tf_bert_for_sequence_classification/" if old else ""
+    with h5py.File(tmp_path / "tf_model.h5", "w") as file:
+        for name, array in numbers.items():
+            file[keras_path(name, middle)] = array
+    model = load_model(CLASSES["BertClassifier"], tmp_path)
+    assert_holds(model, numbers)
+    assert model.labels == ["no", "so", "yes"]
+
+
+def keras_path(name, middle):
+    """Where transformers 4 put a weight in tf_model.h5."""
+    original = weight_names.names(weight_names.GOOGLE, ENCODER).get(name)
+    if original is None:
+        return f"classifier/{middle}{name}:0"
+    path = original.replace("layer_0", "layer_._0")
+    if path.endswith("word_embeddings"):
+        path += "/weight"
+    elif path.endswith("_embeddings"):
+        path += "/embeddings"
+    return f"bert/{middle}{path}:0"
+
+
+def test_a_pickle_is_refused_with_the_way_out(tmp_path):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match="pickle.*--allow_torch"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ({"model_type": "roberta"}, '"roberta"'),
+        ({"model_type": "distilbert"}, '"distilbert"'),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
+        ({"hidden_act": "relu"}, "relu"),
+        ({"architectures": ["BertForMaskedVision"]}, "BertForMaskedVision"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        (
+            {
+                "problem_type": "guess",
+                "id2label": {"0": "a", "1": "b", "2": "c"},
+            },
+            "guess",
+        ),
+    ],
+)
+def test_another_model_is_refused_by_name(tmp_path, setting, word):
+    folder_of(tmp_path, "BertForSequenceClassification", **setting)
+    with pytest.raises(WeightsError, match=word):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({}, "single"),
+        ({"problem_type": "multi_label_classification"}, "multi"),
+        ({"problem_type": "single_label_classification"}, "single"),
+    ],
+)
+def test_the_problem_type_comes_along(tmp_path, theirs, ours):
+    folder_of(tmp_path, "BertForSequenceClassification", **theirs)
+    model = load_model(CLASSES["BertClassifier"], tmp_path)
+    assert model.problem == ours
+
+
+def test_one_output_without_a_name_is_a_regression(tmp_path):
+    model = tiny.model("BertClassifier")
+    one = type(model)(model.encoder, problem="regression")
+    save_huggingface(tmp_path / "a", one)
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("problem_type") == "regression"
+    path.write_text(json.dumps(config))
+    again = load_model(CLASSES["BertClassifier"], tmp_path / "a")
+    assert again.problem == "regression"
+    assert tiny.largest_difference(one(tiny.INPUTS), again(tiny.INPUTS)) == 0
+
+
+def test_the_form_of_gelu_is_named_and_can_be_chosen(tmp_path):
+    folder_of(tmp_path)
+    encoder = CLASSES["BertEncoder"]
+    assert load_model(encoder, tmp_path).activation == "gelu_exact"
+    chosen = load_model(encoder, tmp_path, activation="gelu_tanh")
+    assert chosen.activation == "gelu_tanh"
+    folder_of(tmp_path, hidden_act="gelu_new")
+    assert load_model(encoder, tmp_path).activation == "gelu_tanh"
+
+
+def test_the_tokenizer_of_a_folder_with_vocab_txt(tmp_path):
+    folder_of(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    write_json(
+        tmp_path,
+        "tokenizer_config.json",
+        {"do_lower_case": False, "model_max_length": 12},
+    )
+    text = load_preprocessor(tmp_path)
+    assert text.tokenizer.vocabulary == tiny.PIECES
+    assert text.tokenizer.lowercase is False
+    assert text.tokenizer.max_word_length == 100
+    assert text.sequence_length == 12
+
+
+def fast_tokenizer(**normalizer):
+    return {
+        "normalizer": {"type": "BertNormalizer", **normalizer},
+        "model": {
+            "type": "WordPiece",
+            "max_input_chars_per_word": 7,
+            "vocab": {p: i for i, p in enumerate(tiny.PIECES)},
+        },
+    }
+
+
+def test_the_tokenizer_of_a_folder_without_vocab_txt(tmp_path):
+    folder_of(tmp_path)
+    fast = fast_tokenizer(lowercase=True, strip_accents=False)
+    write_json(tmp_path, "tokenizer.json", fast)
+    tokenizer = load_preprocessor(tmp_path, sequence_length=8).tokenizer
+    assert tokenizer.vocabulary == tiny.PIECES
+    assert tokenizer.lowercase is True
+    assert tokenizer.strip_accents is False
+    assert tokenizer.max_word_length == 7
+
+
+def test_files_that_contradict_each_other_ask_for_lowercase(tmp_path):
+    folder_of(tmp_path)
+    write_json(tmp_path, "tokenizer.json", fast_tokenizer(lowercase=True))
+    write_json(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
+    with pytest.raises(WeightsError, match="Pass lowercase=True or =False"):
+        load_preprocessor(tmp_path, sequence_length=8)
+    text = load_preprocessor(tmp_path, sequence_length=8, lowercase=True)
+    assert text.tokenizer.lowercase is True
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokenizer_class": "BertJapaneseTokenizer"},
+        {"tokenize_chinese_chars": False},
+        {"auto_map": {"AutoTokenizer": ["x.Y", None]}},
+    ],
+)
+def test_another_tokenizer_is_refused_but_the_weights_load(tmp_path, settings):
+    folder_of(tmp_path)
+    write_json(tmp_path, "tokenizer_config.json", settings)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+    with pytest.raises(WeightsError, match=next(iter(settings))):
+        load_preprocessor(tmp_path, sequence_length=8)
+
+
+def test_a_folder_without_a_vocabulary_says_so(tmp_path):
+    folder_of(tmp_path)
+    with pytest.raises(WeightsError, match="no vocabulary"):
+        load_preprocessor(tmp_path)
+
+
+def test_left_to_right_is_a_decoder(tmp_path):
+    model = tiny.model("BertCausalModel", attention="left_to_right")
+    save_huggingface(tmp_path / "a", model)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["is_decoder"] is True
+    assert config["architectures"] == ["BertLMHeadModel"]
+    again = load_model(CLASSES["BertCausalModel"], tmp_path / "a")
+    assert again.encoder.attention == "left_to_right"

@@ -1,0 +1,232 @@
+"""The own folder: what goes in comes out, and each class from another's."""
+
+import json
+import logging
+import os
+
+import keras
+import numpy as np
+import pytest
+from tiny import INPUTS, PIECES, encoder, largest_difference, preprocessor
+
+from bert_keras.errors import InputError
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.presets import load_preprocessor, save_preset
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.lora import enable_lora
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+
+
+def saved(folder, model):
+    save_preset(folder, model, preprocessor())
+    return str(folder)
+
+
+def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
+    before = encoder(activation="gelu_exact", dropout=0.25)
+    after = BertEncoder.from_preset(saved(tmp_path / "a", before))
+    assert after.get_config() == before.get_config()
+    for name in ("sequence_output", "pooled_output"):
+        assert (
+            largest_difference(before(INPUTS)[name], after(INPUTS)[name]) == 0
+        )
+
+
+def test_a_classifier_comes_back_with_its_head_and_labels(tmp_path):
+    before = BertClassifier(encoder(), labels=["no", "yes"], problem="multi")
+    after = BertClassifier.from_preset(saved(tmp_path / "a", before))
+    assert (after.labels, after.problem) == (["no", "yes"], "multi")
+    assert largest_difference(before(INPUTS), after(INPUTS)) == 0
+    assert after.load_report.skipped == after.load_report.initialised == []
+
+
+def test_the_folder_holds_three_files_and_no_optimizer_state(tmp_path):
+    model = BertClassifier(encoder(), labels=["no", "yes"])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    folder = saved(tmp_path / "a", model)
+    assert sorted(os.listdir(folder)) == [
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+    ]
+    weights = 4 * sum(np.prod(w.shape) for w in model.trainable_weights)
+    size = os.path.getsize(os.path.join(folder, "model.safetensors"))
+    assert weights < size < weights + 10_000
+
+
+def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
+    tmp_path, caplog
+):
+    before = BertPretrainer(encoder())
+    folder = saved(tmp_path / "a", before)
+    with caplog.at_level(logging.INFO, "bert_keras.interop.loading"):
+        after = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    pooled = [m.encoder(INPUTS)["pooled_output"] for m in (before, after)]
+    assert largest_difference(*pooled) == 0
+    report = after.load_report
+    assert report.initialised == ["classifier/bias", "classifier/kernel"]
+    assert "mlm/dense/kernel" in report.skipped and len(report.skipped) == 7
+    assert len(caplog.messages) == 3
+    assert caplog.messages[2] == (
+        "Freshly initialised 2: classifier/bias, classifier/kernel"
+    )
+    kernel = np.asarray(after.classifier.kernel)
+    assert 0 < np.abs(kernel).max() <= 0.04
+
+
+def test_a_head_whose_labels_differ_begins_anew(tmp_path):
+    model = BertClassifier(encoder(), labels=["no", "yes"])
+    folder = saved(tmp_path / "a", model)
+    other = BertClassifier.from_preset(folder, labels=["yes", "no"])
+    assert "classifier/kernel" in other.load_report.initialised
+    more = BertClassifier.from_preset(folder, labels=["a", "b", "c"])
+    assert more.classifier.kernel.shape == (8, 3)
+
+
+def test_unnamed_labels_take_the_names_of_the_caller(tmp_path):
+    model = BertClassifier(encoder(), labels=["LABEL_0", "LABEL_1"])
+    folder = saved(tmp_path / "a", model)
+    named = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    assert named.labels == ["no", "yes"]
+    assert named.load_report.initialised == []
+
+
+def test_arguments_of_encoder_and_head_go_where_they_belong(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    model = BertClassifier.from_preset(
+        folder, labels=["a"], dropout=0.5, attention_dropout=0.3
+    )
+    assert (model.dropout, model.encoder.dropout) == (0.5, 0.1)
+    assert model.encoder.attention_dropout == 0.3
+    half = BertEncoder.from_preset(folder, dtype="mixed_bfloat16")
+    assert half.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("name", ["num_layers", "vocabulary_size", "colour"])
+def test_an_argument_that_the_weights_decide_is_refused(tmp_path, name):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.raises(InputError, match=f"takes no {name}"):
+        BertEncoder.from_preset(folder, **{name: 3})
+
+
+def test_the_preprocessor_comes_back_with_its_settings(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    after = load_preprocessor(folder)
+    assert after.sequence_length == 12
+    assert after.tokenizer.vocabulary == PIECES
+    assert after.tokenizer.lowercase is False
+    assert after.tokenizer.max_word_length == 50
+    assert load_preprocessor(folder, sequence_length=6).sequence_length == 6
+
+
+def test_rows_longer_than_the_model_are_refused(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.raises(InputError, match="17.*16 positions"):
+        load_preprocessor(folder, sequence_length=17)
+
+
+def test_a_contradicted_case_names_the_argument(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    assert load_preprocessor(folder, lowercase=False)
+    with pytest.raises(WeightsError, match="lowercase=False"):
+        load_preprocessor(folder, lowercase=True)
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with open(os.path.join(folder, "vocab.txt"), "a") as file:
+        file.write("ninth\n")
+    with pytest.raises(WeightsError, match="at most 8 pieces, found 9"):
+        load_preprocessor(folder)
+
+
+def test_saving_replaces_an_older_preset_and_nothing_else(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    saved(folder, BertPretrainer(encoder()))
+    assert BertPretrainer.from_preset(folder).load_report.initialised == []
+    (tmp_path / "a" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="thesis.tex"):
+        saved(folder, encoder())
+
+
+def test_a_failed_save_leaves_the_older_preset(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.raises(AttributeError):
+        save_preset(folder, encoder(), preprocessor="none")
+    assert BertEncoder.from_preset(folder)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    with open(path, "w") as file:
+        json.dump({**config, "format_version": 2}, file)
+    with pytest.raises(WeightsError, match="newer version"):
+        BertEncoder.from_preset(folder)
+
+
+def test_names_of_models_do_not_matter(tmp_path):
+    before = BertClassifier(
+        encoder(name="body"), labels=["no", "yes"], name="whole"
+    )
+    after = BertClassifier.from_preset(saved(tmp_path / "a", before))
+    assert largest_difference(before(INPUTS), after(INPUTS)) == 0
+
+
+class Scorer(TaskModel):
+    """A head that the package knows nothing of."""
+
+    def __init__(self, encoder, width=3, name="scorer"):
+        self.width = width
+        self.score = keras.layers.Dense(width, name="score")
+        inputs = symbolic_inputs()
+        scores = self.score(encode(encoder, inputs)["pooled_output"])
+        super().__init__(inputs, scores, encoder, name)
+
+    def arguments(self):
+        return {"width": self.width}
+
+
+def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    model = Scorer.from_preset(folder, width=2)
+    assert model.load_report.initialised == ["score/bias", "score/kernel"]
+    model.score.bias.assign([0.5, -0.5])  # as if it had been trained
+    again = Scorer.from_preset(saved(tmp_path / "b", model))
+    assert again.width == 2
+    assert largest_difference(model(INPUTS), again(INPUTS)) == 0
+    assert BertEncoder.from_preset(tmp_path / "b").load_report.skipped == [
+        "score/bias",
+        "score/kernel",
+    ]
+
+
+def test_what_is_neither_a_path_nor_a_name_is_told(tmp_path):
+    with pytest.raises(InputError, match="is no weights that are known"):
+        BertEncoder.from_preset("bert")
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(InputError, match="is no weights that are known"):
+        BertEncoder.from_preset(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="holds no weights"):
+        BertEncoder.from_preset(tmp_path)
+    with pytest.raises(InputError, match="revision is 'main'"):
+        BertEncoder.from_preset(tmp_path, revision="main")
+
+
+def test_what_lora_learnt_is_merged_into_the_folder(tmp_path):
+    before = encoder()
+    enable_lora(before, rank=2)
+    for weight in before.trainable_weights:
+        weight.assign(np.full(weight.shape, 0.1))
+    after = BertEncoder.from_preset(saved(tmp_path / "a", before))
+    difference = largest_difference(
+        before(INPUTS)["sequence_output"], after(INPUTS)["sequence_output"]
+    )
+    assert difference < 1e-6
+    assert not any("lora" in weight.path for weight in after.weights)

@@ -1,0 +1,59 @@
+"""Toy models and texts that the tests of weights share."""
+
+import numpy as np
+
+from bert_keras.modeling.causal import BertCausalModel
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "##ly"]
+IDS = np.array([[2, 5, 7, 3], [2, 6, 3, 0]], "int32")
+INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
+SIZES = {
+    "vocabulary_size": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 12,
+    "max_sequence_length": 16,
+}
+
+
+def encoder(**arguments):
+    return BertEncoder(**{**SIZES, **arguments})
+
+
+def preprocessor(**arguments):
+    tokenizer = WordPieceTokenizer(PIECES, lowercase=False, max_word_length=50)
+    return BertPreprocessor(tokenizer, **{"sequence_length": 12, **arguments})
+
+
+def model(name, **arguments):
+    """A toy model by the name of its class, every weight random."""
+    body = encoder(**arguments)
+    made = {
+        "BertEncoder": lambda: body,
+        "BertPretrainer": lambda: BertPretrainer(body),
+        "BertCausalModel": lambda: BertCausalModel(body),
+        "BertClassifier": lambda: BertClassifier(
+            body, labels=["no", "maybe", "yes"], dropout=0.2
+        ),
+        "BertSpanPredictor": lambda: BertSpanPredictor(body),
+        "BertTagger": lambda: BertTagger(body, labels=["O", "PER"]),
+        "BertChooser": lambda: BertChooser(body),
+    }[name]()
+    random = np.random.default_rng(3)
+    for weight in made.weights:
+        # Biases and scales too, so that a swapped pair shows.
+        weight.assign(random.normal(0.5, 0.3, weight.shape))
+    return made
+
+
+def largest_difference(first, second):
+    return float(np.max(np.abs(np.asarray(first) - np.asarray(second))))
