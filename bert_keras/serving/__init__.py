@@ -1,0 +1,1 @@
+"""One SavedModel that takes raw strings: written, checked and called."""

@@ -1,0 +1,124 @@
+"""Recorded requests asked again: what another model answers otherwise."""
+
+import json
+
+import numpy as np
+
+from bert_keras.errors import InputError
+
+BATCH = 32
+
+
+def read_records(path):
+    """The lines of a JSONL file of requests with their answers.
+
+    A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
+    value}}`; without `signature` it is the default's. Of the answer only what
+    is there is compared.
+    """
+    records = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                record = json.loads(line)
+                known = record["inputs"].keys() and record["answer"].keys()
+            except (ValueError, KeyError, TypeError, AttributeError):
+                known = None
+            if not known:
+                raise InputError(
+                    f"{path}, line {number}, is not a recorded request. "
+                    'Expected {"inputs": {"text": "..."}, "answer": '
+                    '{"label": "..."}} on each line.'
+                )
+            records.append(record)
+    return records
+
+
+def compare(records, served, worst=5):
+    """How the served model's answers differ from the recorded ones.
+
+    Args:
+        records: list of dict; see `read_records`.
+        served: a `ServedModel`.
+        worst: how many cases of an output to show.
+
+    Returns:
+        dict, output name -> dict of `compared`, `equal` (a share) and, of
+        numbers, `greatest_difference`; and `worst`, the cases that differ,
+        the farthest first.
+    """
+    cases = {}
+    for signature, group in _by_signature(records, served).items():
+        for first in range(0, len(group), BATCH):
+            batch = group[first : first + BATCH]
+            for record, answer in _answered(served, signature, batch):
+                for name, old in record["answer"].items():
+                    case = _case(record["inputs"], old, answer.get(name))
+                    cases.setdefault(name, []).append(case)
+    return {name: _summary(found, worst) for name, found in cases.items()}
+
+
+def _by_signature(records, served):
+    groups = {}
+    for record in records:
+        name = record.get("signature", served.card["default"])
+        groups.setdefault(name, []).append(record)
+    unknown = sorted(set(groups) - set(served.signatures))
+    if unknown:
+        raise InputError(
+            f"The records ask for {', '.join(unknown)}; the model answers "
+            f"{', '.join(served.signatures)}. Compare with another export."
+        )
+    return groups
+
+
+def _answered(served, signature, batch):
+    """Each record with the answer to it, output name -> plain value."""
+    order = served.card["signatures"][signature]["input_order"]
+    columns = [[record["inputs"].get(key) for record in batch] for key in order]
+    if any(None in column for column in columns):
+        raise InputError(
+            f"A record of {signature} lacks one of {' and '.join(order)}."
+        )
+    answers = getattr(served, signature)(*columns)
+    for row, record in enumerate(batch):
+        yield record, {name: _plain(v[row]) for name, v in answers.items()}
+
+
+def _plain(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _case(inputs, old, new):
+    return {
+        "inputs": inputs,
+        "old": old,
+        "new": new,
+        "difference": _difference(old, new),
+    }
+
+
+def _difference(old, new):
+    """0 where equal, infinite where no numbers or of another shape."""
+    if old == new:
+        return 0.0
+    try:
+        old, new = np.asarray(old, "float64"), np.asarray(new, "float64")
+    except (ValueError, TypeError):
+        return np.inf
+    if old.shape != new.shape:
+        return np.inf
+    return float(np.abs(old - new).max(initial=0.0))
+
+
+def _summary(cases, worst):
+    differences = np.array([case["difference"] for case in cases])
+    farthest = np.argsort(-differences, kind="stable")[:worst]
+    summary = {
+        "compared": len(cases),
+        "equal": float((differences == 0).mean()),
+        "worst": [cases[i] for i in farthest if differences[i] > 0],
+    }
+    if np.isfinite(differences).all():
+        summary["greatest_difference"] = float(differences.max())
+    return summary

@@ -1,0 +1,48 @@
+"""Answers requests with a SavedModel and nothing but TensorFlow.
+
+Run by its path in a process of its own, so that what it answers cannot come
+from the process that exported:
+
+    python replay.py FOLDER REQUESTS.json ANSWERS.npz
+
+The requests are a list of [signature, {input: rows}]; a string in them is
+{"b64": ...}, a number a number. The answers are arrays named `number/output`.
+Each package named after these is imported first, for its operations.
+"""
+
+import base64
+import importlib
+import json
+import sys
+
+
+def main(folder, requests, answers, *packages):
+    import numpy as np
+    import tensorflow as tf
+
+    for package in packages:
+        importlib.import_module(package)
+    loaded = tf.saved_model.load(folder)
+    with open(requests, encoding="utf-8") as file:
+        requests = json.load(file)
+    arrays = {}
+    for number, (signature, inputs) in enumerate(requests):
+        inputs = {k: tf.constant(_decoded(v)) for k, v in inputs.items()}
+        for name, value in loaded.signatures[signature](**inputs).items():
+            array = value.numpy()
+            if array.dtype == object:  # strings: NumPy's own, no pickle
+                array = array.astype("S")
+            arrays[f"{number}/{name}"] = array
+    if "bert_keras" in sys.modules:
+        raise SystemExit("This process imported bert_keras: no proof.")
+    np.savez(answers, **arrays)
+
+
+def _decoded(value):
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

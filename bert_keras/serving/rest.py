@@ -1,0 +1,216 @@
+"""The REST form of TensorFlow Serving: requests checked, answers spelled.
+
+Knows nothing of HTTP libraries: bytes in, plain values out. A request names a
+signature (the default without) and gives `instances`, one object a row, or
+`inputs`, one list an input; the answer is `predictions` or `outputs`.
+"""
+
+import base64
+import binascii
+import dataclasses
+import json
+
+import numpy as np
+
+from bert_keras.errors import InputError
+
+
+class RequestError(InputError):
+    """A request that cannot be answered; `status` is the HTTP status."""
+
+    def __init__(self, message, status=400):
+        super().__init__(message)
+        self.status = status
+
+
+@dataclasses.dataclass
+class Limits:
+    """What a request may ask for.
+
+    Attributes:
+        body: bytes of a request.
+        rows: texts of one request, and of those that wait together.
+        text: bytes of one text.
+    """
+
+    body: int = 1 << 20
+    rows: int = 256
+    text: int = 100_000
+
+
+@dataclasses.dataclass
+class Request:
+    """A request that can be answered.
+
+    Attributes:
+        signature: its name.
+        inputs: input name -> list of rows.
+        by_row: whether it came as `instances`.
+    """
+
+    signature: str
+    inputs: dict[str, list]
+    by_row: bool
+
+    @property
+    def rows(self):
+        return len(next(iter(self.inputs.values())))
+
+
+def parse(body, card, limits):
+    """The `Request` in a body of JSON.
+
+    Raises:
+        RequestError: it says what is wrong.
+    """
+    content = _json(body)
+    if not isinstance(content, dict):
+        raise RequestError("The body is not a JSON object.")
+    name = content.get("signature_name", card["default"])
+    name = card["default"] if name == "serving_default" else name
+    if not isinstance(name, str) or name not in card["signatures"]:
+        raise RequestError(
+            f"There is no signature {name!r}. Expected one of "
+            f"{', '.join(sorted(card['signatures']))}.",
+            404,
+        )
+    entry = card["signatures"][name]
+    by_row = "instances" in content
+    if by_row == ("inputs" in content):
+        raise RequestError("The body needs either `instances` or `inputs`.")
+    inputs = (
+        _from_instances(content["instances"], entry)
+        if by_row
+        else _from_inputs(content["inputs"], entry)
+    )
+    _check_rows(inputs, limits)
+    inputs = {
+        key: [_value(row, key, entry["inputs"][key], limits) for row in rows]
+        for key, rows in inputs.items()
+    }
+    return Request(name, inputs, by_row)
+
+
+def _json(body):
+    try:
+        return json.loads(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"The body is not UTF-8: byte {error.start}. Send text that is "
+            'not UTF-8 as {"b64": "..."}.'
+        ) from None
+    except json.JSONDecodeError as error:
+        raise RequestError(f"The body is not JSON: {error}.") from None
+    except RecursionError:
+        raise RequestError("The body is nested too deeply.") from None
+
+
+def _from_instances(instances, entry):
+    order = entry["input_order"]
+    if not isinstance(instances, list):
+        raise RequestError("`instances` is not a list.")
+    if len(order) == 1 and not any(_is_row(row, order) for row in instances):
+        return {order[0]: instances}
+    for number, row in enumerate(instances):
+        if not _is_row(row, order):
+            raise RequestError(
+                f"Instance {number} is not an object of {' and '.join(order)}."
+            )
+    return {key: [row[key] for row in instances] for key in order}
+
+
+def _is_row(row, order):
+    return isinstance(row, dict) and set(row) == set(order)
+
+
+def _from_inputs(inputs, entry):
+    order = entry["input_order"]
+    if len(order) == 1 and isinstance(inputs, list):
+        return {order[0]: inputs}
+    if not _is_row(inputs, order) or not all(
+        isinstance(rows, list) for rows in inputs.values()
+    ):
+        raise RequestError(
+            f"`inputs` is not an object with a list each for "
+            f"{' and '.join(order)}."
+        )
+    return inputs
+
+
+def _check_rows(inputs, limits):
+    lengths = {key: len(rows) for key, rows in inputs.items()}
+    if len(set(lengths.values())) > 1:
+        raise RequestError(f"The inputs have unequal lengths: {lengths}.")
+    count = next(iter(lengths.values()))
+    if not 1 <= count <= limits.rows:
+        raise RequestError(
+            f"The request has {count} rows; 1 to {limits.rows} are answered "
+            "at once."
+        )
+
+
+def _value(value, key, kind, limits):
+    """One row of an input: text, or a list of texts or of integers."""
+    if kind.endswith("(B,)"):
+        return _text(value, key, limits)
+    if not isinstance(value, list) or not value:
+        raise RequestError(f"{key} has a row that is not a list, or is empty.")
+    if len(value) > limits.text:
+        raise RequestError(f"{key} has a row of {len(value)} values.", 413)
+    if kind.startswith("string"):
+        return [_text(item, key, limits) for item in value]
+    if not all(type(item) is int and 0 <= item < 1 << 31 for item in value):
+        raise RequestError(f"{key} has a row that is not all of token ids.")
+    return value
+
+
+def _text(value, key, limits):
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        try:
+            value = base64.b64decode(value["b64"], validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise RequestError(f"{key} has a row of bad base64.") from None
+    elif isinstance(value, str):
+        try:
+            value = value.encode()
+        except UnicodeEncodeError:
+            raise RequestError(
+                f"{key} has a row with half a surrogate pair."
+            ) from None
+    else:
+        raise RequestError(
+            f"{key} has a row that is not a string: {type(value).__name__}."
+        )
+    if len(value) > limits.text:
+        raise RequestError(
+            f"{key} has a text of {len(value)} bytes; {limits.text} are read.",
+            413,
+        )
+    return value
+
+
+def spelled(outputs, by_row):
+    """The answer's JSON value, of output name -> NumPy array."""
+    values = {key: _plain(array) for key, array in outputs.items()}
+    if not by_row:
+        only = next(iter(values.values())) if len(values) == 1 else values
+        return {"outputs": only}
+    if len(values) == 1:
+        return {"predictions": next(iter(values.values()))}
+    rows = zip(*values.values(), strict=True)
+    return {
+        "predictions": [dict(zip(values, row, strict=True)) for row in rows]
+    }
+
+
+def _plain(array):
+    if array.dtype == object and array.size:
+        array = np.frompyfunc(_decoded, 1, 1)(array)
+    return np.asarray(array).tolist()
+
+
+def _decoded(value):
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

@@ -1,0 +1,49 @@
+"""One question that a served model answers, and what both sides call it."""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# The examples that the signature cards show.
+SENTENCE = "An hour well spent."
+NEXT = "I would gladly spend another."
+TRUNCATED = "bool (B,): the text was cut to what a row holds"
+
+
+@dataclasses.dataclass
+class Signature:
+    """One question that the SavedModel answers.
+
+    Outputs are dense, batch first; rows of unequal length are padded and
+    have a `count`.
+
+    Attributes:
+        name: what it is called by.
+        inputs: input name -> an example for one row: a string, a list of
+            strings or a list of integers.
+        function: tensors, in the order of `inputs`, to a dict of tensors.
+        outputs: output name -> what it means.
+        padded: outputs whose second axis is filled up to the batch's largest
+            `count`.
+        labels: what the classes are called, in the order of their numbers.
+    """
+
+    name: str
+    inputs: dict[str, str | list]
+    function: Callable
+    outputs: dict[str, str]
+    padded: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def specs(self):
+        """What the function takes: strings or integers, rows of any length."""
+        return [_spec(name, row) for name, row in self.inputs.items()]
+
+
+def _spec(name, row):
+    if isinstance(row, str):
+        return tf.TensorSpec([None], tf.string, name)
+    is_text = isinstance(row[0], str)
+    dtype = tf.string if is_text else tf.int32
+    return tf.TensorSpec([None, None], dtype, name)

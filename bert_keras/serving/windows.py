@@ -1,0 +1,128 @@
+"""Texts longer than a row: cut into rows that overlap, and put together."""
+
+import dataclasses
+
+import tensorflow as tf
+
+# Rows that go through the model at once: what a long text costs in memory
+# stays that of a batch, however long it is.
+ROWS_AT_ONCE = 32
+
+
+@dataclasses.dataclass
+class Windows:
+    """Every text of a batch as one or more windows of its ids.
+
+    Attributes:
+        ids: ragged (W, None), the texts' windows one after the other.
+        text: int64 (W,), the row of the batch that a window is of.
+        start: int64 (W,), the place of its first id in that row.
+        places: ragged int64 (W, None), of each id its place among the flat
+            ids of all texts.
+        num_texts: int64, B.
+    """
+
+    ids: tf.RaggedTensor
+    text: tf.Tensor
+    start: tf.Tensor
+    places: tf.RaggedTensor
+    num_texts: tf.Tensor
+
+    def mean(self, values):
+        """Of the windows' values (W, C) by text (B, C), each by its length."""
+        lengths = tf.maximum(self.ids.row_lengths(), 1)  # an empty text's is 0
+        weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
+        total = self._sum(values * weights)
+        return total / self._sum(weights)
+
+    def _sum(self, values):
+        return tf.math.unsorted_segment_sum(values, self.text, self.num_texts)
+
+
+def windows(ids, room, stride):
+    """Ragged ids (B, None) in windows of `room`, each `stride` further on.
+
+    `room` and `stride` are integers, one for all or one a row (B,). The last
+    window of a text is the first that reaches its end.
+    """
+    lengths = ids.row_lengths()
+    room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
+    stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
+    beyond = tf.maximum(lengths - room, 0)
+    counts = 1 + -(-beyond // stride)
+    numbers = tf.ragged.range(counts)  # (B, windows of each)
+    text = numbers.value_rowids()
+    start = numbers.values * tf.gather(stride, text)
+    end = tf.minimum(start + tf.gather(room, text), tf.gather(lengths, text))
+    offset = tf.gather(ids.row_starts(), text)
+    places = tf.ragged.range(offset + start, offset + end)  # (W, None)
+    cut = tf.gather(ids.values, places)
+    return Windows(cut, text, start, places, ids.nrows())
+
+
+def best_context(cut):
+    """Whether no other window has more context around a token.
+
+    Context is the smaller of the tokens before and after it in the window; of
+    equals the first counts. Equals the original's maximum-context rule, whose
+    window's length decides only for the last one, which is never longer. Each
+    token counts in exactly one window.
+
+    Returns:
+        ragged bool (W, None).
+    """
+    lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
+    before = tf.ragged.range(cut.ids.row_lengths()).values
+    after = lengths - 1 - before
+    context = tf.minimum(before, after)
+    window = cut.ids.value_rowids()
+    place = cut.places.values
+    count = tf.reduce_max(tf.concat([place, [-1]], axis=0)) + 1
+    most = tf.math.unsorted_segment_max(context, place, count)
+    is_most = context == tf.gather(most, place)
+    first = tf.math.unsorted_segment_min(
+        tf.where(is_most, window, window.dtype.max), place, count
+    )
+    return cut.ids.with_values(window == tf.gather(first, place))
+
+
+def in_chunks(function, count, specs):
+    """`function` on the rows 0 to `count`, `ROWS_AT_ONCE` at a time.
+
+    Args:
+        function: of the first row and the one after the last, int64; gives
+            a list of tensors, whose first axis is these rows.
+        count: int64, how many rows there are.
+        specs: `tf.TensorSpec` of each tensor, the first axis None.
+
+    Returns:
+        list of tensors, each with a first axis of `count`.
+    """
+    chunks = tf.maximum(-(-count // ROWS_AT_ONCE), 1)
+    arrays = [
+        tf.TensorArray(
+            spec.dtype,
+            tf.cast(chunks, tf.int32),
+            infer_shape=False,
+            element_shape=spec.shape,
+        )
+        for spec in specs
+    ]
+
+    def one_chunk(number, arrays):
+        begin = number * ROWS_AT_ONCE
+        values = function(begin, tf.minimum(begin + ROWS_AT_ONCE, count))
+        place = tf.cast(number, tf.int32)
+        arrays = [
+            array.write(place, value)
+            for array, value in zip(arrays, values, strict=True)
+        ]
+        return number + 1, arrays
+
+    _, arrays = tf.while_loop(
+        lambda number, _: number < chunks,
+        one_chunk,
+        [tf.constant(0, tf.int64), arrays],
+        parallel_iterations=1,
+    )
+    return [array.concat() for array in arrays]

@@ -1,0 +1,53 @@
+"""Toy models and their preprocessor, for the tests of serving."""
+
+import functools
+
+import numpy as np
+
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["an", "hour", "well", "spent", "i", "would", "gladly", "another"]
+VOCABULARY = [*SPECIAL, *WORDS, "film", "was", "bad", "good"]
+VOCABULARY += ["##ly", "##s", ".", ",", "!", "\u4eca", "\u65e5"]
+
+
+@functools.cache
+def tokenizer():
+    return WordPieceTokenizer(VOCABULARY)
+
+
+def preprocessor(sequence_length=12):
+    return BertPreprocessor(tokenizer(), sequence_length=sequence_length)
+
+
+def encoder(dtype=None, num_layers=1):
+    return BertEncoder(len(VOCABULARY), num_layers, 2, 16, 32, 32, dtype=dtype)
+
+
+def spread(model):
+    """Weights that are far from 0, so that answers differ from text to text."""
+    draw = np.random.default_rng(0)
+    for weight in model.weights:
+        if "norm" not in weight.path and "bias" not in weight.path:
+            weight.assign(draw.normal(0, 0.5, weight.shape))
+    return model
+
+
+def task_models():
+    """One of each, as one export may hold them."""
+    tags = ["B-FILM", "I-FILM", "O", "B-HOUR", "E-HOUR"]
+    return [
+        spread(BertClassifier(encoder(), labels=["bad", "fine", "good"])),
+        spread(BertSpanPredictor(encoder())),
+        spread(BertTagger(encoder(), labels=tags)),
+        spread(BertChooser(encoder())),
+        spread(BertPretrainer(encoder())),
+    ]

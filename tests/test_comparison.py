@@ -1,0 +1,69 @@
+import json
+import types
+
+import numpy as np
+import pytest
+
+from bert_keras.errors import InputError
+from bert_keras.serving.comparison import compare, read_records
+
+
+def classify(texts):
+    share = np.array([len(text) / 10 for text in texts])
+    return {
+        "label": ["long" if s > 0.5 else "short" for s in share],
+        "probabilities": np.stack([1 - share, share], axis=-1),
+    }
+
+
+SERVED = types.SimpleNamespace(
+    card={
+        "default": "classify",
+        "signatures": {"classify": {"input_order": ["text"]}},
+    },
+    signatures=["classify"],
+    classify=classify,
+)
+
+
+def record(text, label, share):
+    answer = {"label": label, "probabilities": [1 - share, share]}
+    return {"inputs": {"text": text}, "answer": answer}
+
+
+def test_shares_differences_and_worst_cases_are_found():
+    records = [record("a" * n, "short", n / 10) for n in range(40)]
+    for n in range(6, 40):
+        records[n]["answer"]["label"] = "long"
+    records[2] = record("aa", "long", 0.25)
+    records[35] = record("a" * 35, "long", 3.0)
+    found = compare(records, SERVED, worst=1)
+    assert found["label"]["compared"] == 40
+    assert found["label"]["equal"] == 39 / 40
+    (case,) = found["label"]["worst"]
+    assert (case["inputs"], case["old"]) == ({"text": "aa"}, "long")
+    assert case["new"] == "short"
+    numbers = found["probabilities"]
+    assert numbers["greatest_difference"] == pytest.approx(0.5)
+    assert numbers["worst"][0]["inputs"] == {"text": "a" * 35}
+
+
+def test_only_what_was_recorded_is_compared():
+    found = compare([{"inputs": {"text": "a"}, "answer": {"old": 1}}], SERVED)
+    assert found["old"]["equal"] == 0
+    assert "greatest_difference" not in found["old"]
+
+
+def test_what_cannot_be_asked_is_told(tmp_path):
+    with pytest.raises(InputError, match="ask for tag"):
+        compare([record("a", "b", 1) | {"signature": "tag"}], SERVED)
+    with pytest.raises(InputError, match="lacks one of text"):
+        compare([{"inputs": {"txt": "a"}, "answer": {"label": "b"}}], SERVED)
+    path = tmp_path / "old.jsonl"
+    good = json.dumps(record("a", "b", 1))
+    path.write_text(good + "\n")
+    assert read_records(path) == [record("a", "b", 1)]
+    for bad in ("{", "[]", '{"inputs": {"text": "a"}}', '{"inputs": 3}'):
+        path.write_text(f"{good}\n{bad}\n")
+        with pytest.raises(InputError, match="line 2"):
+            read_records(path)

@@ -1,0 +1,277 @@
+import ast
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from served_samples import (
+    VOCABULARY,
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.serving import loading, verification
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.loading import load_saved_model
+from bert_keras.serving.verification import greatest_difference
+
+TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
+
+
+@pytest.fixture(scope="module")
+def pretrainer():
+    return spread(BertPretrainer(encoder()))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    labels = ["bad", "fine", "\u826f\u3044"]
+    model = spread(BertClassifier(encoder(), labels=labels))
+    logits = np.array(model(preprocessor()(TEXTS)))
+    model.classifier.bias.assign(-logits.mean(0))  # else one label wins all
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(classifier, pretrainer, tmp_path_factory):
+    """Both exported, then moved: nothing may depend on the place."""
+    parent = tmp_path_factory.mktemp("served")
+    export_saved_model(
+        [classifier, pretrainer], preprocessor(), parent / "made"
+    )
+    return str((parent / "made").rename(parent / "moved"))
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    return load_saved_model(folder)
+
+
+def test_a_fresh_process_answers_as_the_live_models(
+    folder, classifier, pretrainer
+):
+    """Hard texts included; the process imports TensorFlow alone."""
+    models = [classifier, pretrainer]
+    assert greatest_difference(folder, models, preprocessor()) <= 1e-5
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("long_text", ["truncate", "windows"])
+def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
+    export_saved_model(
+        task_models(),
+        preprocessor(),
+        tmp_path / "out",
+        long_text=long_text,
+        portable=portable,
+        verify=True,
+    )
+
+
+def test_an_export_that_differs_is_not_written(tmp_path, monkeypatch):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+
+    def answers(folder, requests):  # another model's, near but not the same
+        count = len(requests[0][1]["text"])
+        logits = np.array(model(preprocessor()(requests[0][1]["text"])))
+        assert logits.shape == (count, 2)
+        exact = 1 / (1 + np.exp(logits[:, ::-1] - logits))
+        return [{"probabilities": exact + [[2e-5, -2e-5]]}]
+
+    monkeypatch.setattr(verification, "answer_in_fresh_process", answers)
+    with pytest.raises(InputError, match=r"differs .* by 2e-05"):
+        export_saved_model(model, preprocessor(), tmp_path / "out", verify=True)
+    assert os.listdir(tmp_path) == []
+
+
+def test_classify_names_the_likeliest_label(served, classifier):
+    answer = served.classify(TEXTS)
+    logits = np.array(classifier(preprocessor()(TEXTS)))
+    index = logits.argmax(-1)
+    assert len(set(index)) > 1
+    assert answer["label_index"].tolist() == index.tolist()
+    assert answer["label"] == [classifier.labels[i] for i in index]
+    np.testing.assert_allclose(answer["probabilities"].sum(-1), 1, atol=1e-6)
+    assert answer["truncated"].tolist() == [False] * 5
+
+
+def test_a_text_gets_the_same_answer_alone_and_beside_longer_ones(served):
+    texts = ["bad", "an hour well spent " * 9]
+    together = served.classify(texts)
+    alone = served.classify(texts[:1])
+    np.testing.assert_allclose(
+        together["probabilities"][:1], alone["probabilities"], atol=1e-6
+    )
+    assert together["truncated"].tolist() == [False, True]
+
+
+def test_truncated_begins_one_token_beyond_what_fits(served):
+    answer = served.classify(["bad " * 10, "bad " * 11])
+    assert answer["truncated"].tolist() == [False, True]
+
+
+def test_no_texts_get_no_answers(served):
+    assert served.classify([])["label"] == []
+    assert served.fill_mask([])["pieces"] == []
+    assert served.tokenize([])["pieces"] == []
+    assert served.embed([])["embedding"].shape == (0, 16)
+
+
+def test_fill_mask_answers_each_mask_of_each_text(served, pretrainer):
+    texts = ["an [MASK] well [MASK]", "bad film", "[MASK][MASK]film[MASK]"]
+    answer = served.fill_mask(texts)
+    assert answer["count"].tolist() == [2, 0, 3]
+    assert [len(row) for row in answer["pieces"]] == [2, 0, 3]
+    assert all(len(mask) == 5 for row in answer["pieces"] for mask in row)
+    ids = [VOCABULARY.index(w) for w in ["[CLS]", "an", "[MASK]", "well"]]
+    ids += [VOCABULARY.index("[MASK]"), VOCABULARY.index("[SEP]")]
+    inputs = {"token_ids": [ids], "mask_positions": [[2, 4]]}
+    logits = pretrainer({k: np.array(v) for k, v in inputs.items()})["mlm"][0]
+    best = np.argsort(-np.array(logits), axis=-1)[:, :5]
+    assert answer["piece_ids"][0] == best.tolist()
+    assert answer["pieces"][0] == [[VOCABULARY[i] for i in row] for row in best]
+    for mask in answer["probabilities"][2]:
+        assert mask == sorted(mask, reverse=True)
+        assert 0 < sum(mask) < 1
+
+
+def test_masks_beyond_the_row_are_not_answered(served):
+    answer = served.fill_mask(["bad " * 9 + "[MASK] [MASK]"])
+    assert answer["count"].tolist() == [1]
+    assert answer["truncated"].tolist() == [True]
+
+
+def test_next_sentence_is_the_probability_that_it_follows(served, pretrainer):
+    pair = (["an hour well spent"], ["i would gladly spent another"])
+    inputs = preprocessor()(pair)
+    inputs["mask_positions"] = inputs["token_ids"][:, :1] * 0
+    logits = np.array(pretrainer(inputs)["nsp"])[0]
+    expected = 1 / (1 + np.exp(logits[1] - logits[0]))
+    for answer in (
+        served.next_sentence(*pair),
+        served.next_sentence(text_pair=pair[1], text=pair[0]),
+    ):
+        np.testing.assert_allclose(answer["probability"], expected, atol=1e-6)
+
+
+def test_tokenize_gives_whole_rows_without_special_tokens(served):
+    answer = served.tokenize(["gladly, hours!", "", "bad " * 40])
+    assert answer["pieces"][0] == ["gladly", ",", "hour", "##s", "!"]
+    assert answer["pieces"][1] == []
+    assert answer["count"].tolist() == [5, 0, 40]
+    assert answer["token_ids"][0][3] == VOCABULARY.index("##s")
+
+
+def test_a_bfloat16_model_is_served_in_float32_as_its_home_pools(tmp_path):
+    model = spread(encoder("mixed_bfloat16"))
+    model.sentence_embedding = {"pooling": "cls", "normalize": True}
+    export_saved_model(model, preprocessor(), tmp_path / "out")
+    served = load_saved_model(tmp_path / "out")
+    assert served.signatures == ["embed", "tokenize"]
+    exact = model.with_dtype("float32")(preprocessor(4)(["good film"]))
+    vector = np.array(exact["sequence_output"])[0, 0]
+    np.testing.assert_allclose(
+        served.embed(["good film", "bad " * 8])["embedding"][0],
+        vector / np.linalg.norm(vector),
+        atol=1e-5,
+    )
+
+
+def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
+    card = files.read_json(os.path.join(folder, "signature_card.json"))
+    assert card["default"] == "classify"
+    for name, entry in card["signatures"].items():
+        answer = getattr(served, name)(**entry["request"])
+        assert set(answer) == set(entry["outputs"]) == set(entry["answer"])
+    shown = card["signatures"]["classify"]
+    assert (
+        shown["answer"]["label"] == served.classify(**shown["request"])["label"]
+    )
+    for name, digest in card["sha256"].items():
+        assert files.sha256(os.path.join(folder, name)) == digest
+    assert card["versions"]["bert_keras"]
+
+
+def test_the_default_signature_is_the_first_models_own(served):
+    default = served.loaded.signatures["serving_default"]
+    assert "probabilities" in default.structured_outputs
+    text = default.structured_input_signature[1]["text"]
+    assert text.shape.as_list() == [None]
+
+
+def test_the_same_export_may_be_there_already(folder, classifier, pretrainer):
+    models = [classifier, pretrainer]
+    before = os.stat(folder).st_mtime_ns
+    export_saved_model(models, preprocessor(), folder)
+    assert os.stat(folder).st_mtime_ns == before
+    with pytest.raises(InputError, match="another export"):
+        export_saved_model(models, preprocessor(9), folder)
+    with pytest.raises(InputError, match="another export"):
+        export_saved_model(classifier, preprocessor(), folder)
+
+
+def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="something else"):
+        export_saved_model(classifier, preprocessor(), tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_models_that_cannot_be_served_together_are_refused(
+    tmp_path, classifier
+):
+    def export(*models, length=12):
+        models = list(models)
+        export_saved_model(models, preprocessor(length), tmp_path / "out")
+
+    with pytest.raises(InputError, match="Two of the models answer"):
+        export(classifier, classifier)
+    with pytest.raises(InputError, match="cannot be exported"):
+        export("model")
+    with pytest.raises(InputError, match="tokens in a row"):
+        export(classifier, length=64)
+    small = BertEncoder(9, 1, 2, 4, 8, 32)
+    with pytest.raises(InputError, match="pieces in the vocabulary"):
+        export(small)
+    assert os.listdir(tmp_path) == []
+
+
+def test_calls_that_make_no_sense_are_told_so(served, tmp_path):
+    with pytest.raises(InputError, match="Put it in a list"):
+        served.classify("bad")
+    with pytest.raises(InputError, match="text and text_pair"):
+        served.next_sentence(["bad"])
+    with pytest.raises(InputError, match="one length"):
+        served.next_sentence(["bad"], ["good", "film"])
+    with pytest.raises(AttributeError, match="classify"):
+        served.translate(["bad"])
+    with pytest.raises(InputError, match="not a folder"):
+        load_saved_model(tmp_path / "missing")
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(InputError, match="from_preset"):
+        load_saved_model(tmp_path)
+
+
+def test_loading_needs_no_model_code():
+    tree = ast.parse(pathlib.Path(loading.__file__).read_text())
+    modules = {
+        getattr(node, "module", None) or node.names[0].name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert {m for m in modules if m.startswith("bert_keras")} == {
+        "bert_keras",
+        "bert_keras.errors",
+    }
+    assert "keras" not in modules

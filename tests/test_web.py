@@ -1,0 +1,268 @@
+"""The server on a stand-in for a model, over real connections."""
+
+import asyncio
+import http.client
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import types
+
+import pytest
+import tensorflow as tf
+
+from bert_keras.serving.batching import Batcher, OverloadedError
+from bert_keras.serving.rest import Limits
+
+ENTRY = {
+    "input_order": ["text"],
+    "inputs": {"text": "string (B,)"},
+    "outputs": {},
+    "padded": [],
+    "labels": ["short", "long"],
+    "request": {"text": ["An hour well spent."]},
+}
+
+
+class Served:
+    """Counts the letters of texts, slowly if told to; fails on "boom"."""
+
+    def __init__(self):
+        self.card = {
+            "default": "classify",
+            "signatures": {
+                "classify": ENTRY,
+                "letters": {**ENTRY, "padded": ["letter"], "labels": []},
+            },
+        }
+        self.batches = []
+        self.seconds = 0.0
+        self.loaded = types.SimpleNamespace(
+            signatures={"classify": self.classify, "letters": self.letters}
+        )
+
+    def classify(self, text):
+        self.batches.append(text.numpy().tolist())
+        time.sleep(self.seconds)
+        if b"boom" in self.batches[-1]:
+            raise tf.errors.InvalidArgumentError(None, None, "no booms")
+        length = tf.strings.length(text)
+        share = tf.cast(length, tf.float32) / 100.0
+        label = tf.where(length > 9, "long", "short")
+        return {
+            "label": label,
+            "probabilities": tf.stack([1.0 - share, share], axis=-1),
+        }
+
+    def letters(self, text):
+        letters = tf.strings.bytes_split(text)
+        count = tf.cast(letters.row_lengths(), tf.int32)
+        return {"letter": letters.to_tensor(""), "count": count}
+
+
+def together(batcher, *requests):
+    async def ask():
+        asked = (batcher.ask(name, {"text": texts}) for name, texts in requests)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(ask())
+
+
+def test_what_waits_is_answered_together_and_to_those_who_asked():
+    served = Served()
+    texts = [[b"a"], [b"b" * 5, b"c"], [b"d" * 20]]
+    answers = together(Batcher(served), *[("classify", t) for t in texts])
+    assert served.batches == [[b"a", b"b" * 5, b"c", b"d" * 20]]
+    labels = [answer["label"].tolist() for answer in answers]
+    assert labels == [[b"short"], [b"short", b"short"], [b"long"]]
+
+
+def test_batches_hold_one_signature_and_like_lengths_and_have_a_limit():
+    served = Served()
+    batcher = Batcher(served, max_rows=3)
+    texts = [b"a", b"b" * 5000, b"c", b"d", b"e", b"f" * 4097]
+    together(
+        batcher,
+        *[("classify", [text]) for text in texts],
+        ("letters", [b"xy"]),
+    )
+    assert served.batches == [
+        [b"a", b"c", b"d"],
+        [b"b" * 5000, b"f" * 4097],
+        [b"e"],
+    ]
+
+
+def test_answers_are_padded_to_the_own_rows_only():
+    short, long = together(
+        Batcher(Served()), ("letters", [b"ab", b"c"]), ("letters", [b"abcde"])
+    )
+    assert short["letter"].tolist() == [[b"a", b"b"], [b"c", b""]]
+    assert long["letter"].shape == (1, 5)
+
+
+def test_a_request_that_fails_fails_alone():
+    good, bad, other = together(
+        Batcher(Served()),
+        *[("classify", [text]) for text in (b"a", b"boom", b"b")],
+    )
+    assert good["label"].tolist() == other["label"].tolist() == [b"short"]
+    assert isinstance(bad, tf.errors.InvalidArgumentError)
+
+
+def test_too_much_that_waits_is_refused():
+    served = Served()
+    batcher = Batcher(served, max_rows=1, max_waiting=3)
+    answers = together(batcher, *[("classify", [b"a"])] * 6)
+    refused = [isinstance(x, OverloadedError) for x in answers]
+    assert sum(refused) >= 2
+    assert not refused[0]
+    assert batcher.waiting == 0
+
+
+@pytest.fixture(scope="module")
+def server():
+    uvicorn = pytest.importorskip(
+        "uvicorn", reason="needs the extra `serve`: uvicorn"
+    )
+    web = pytest.importorskip(
+        "bert_keras.serving.web", reason="needs the extra `serve`"
+    )
+    served = Served()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(web, "SLOW_CLIENT", 0.5)
+    app = web.create_app(served, "m", Limits(body=2000, text=500), 8)
+    config = uvicorn.Config(app, port=0, log_level="warning")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    while not running.started:
+        time.sleep(0.01)
+    port = running.servers[0].sockets[0].getsockname()[1]
+    yield types.SimpleNamespace(port=port, served=served)
+    running.should_exit = True
+    thread.join()
+    patch.undo()
+
+
+def call(server, method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    try:
+        connection.request(method, path, body, headers or {})
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+def predict(server, content):
+    body = content if isinstance(content, bytes) else json.dumps(content)
+    status, text = call(server, "POST", "/v1/models/m:predict", body)
+    return status, json.loads(text)
+
+
+def test_a_request_gets_its_answer(server):
+    status, answer = predict(server, {"instances": ["hello", "x" * 20]})
+    assert status == 200
+    assert [row["label"] for row in answer["predictions"]] == ["short", "long"]
+    status, answer = predict(
+        server, {"signature_name": "letters", "inputs": {"text": ["ab"]}}
+    )
+    assert answer == {"outputs": {"letter": [["a", "b"]], "count": [2]}}
+
+
+def test_the_model_says_what_it_is(server):
+    assert call(server, "GET", "/health")[0] == 200
+    status, text = call(server, "GET", "/v1/models/m")
+    assert json.loads(text)["model_version_status"][0]["state"] == "AVAILABLE"
+    status, text = call(server, "GET", "/v1/models/m/metadata")
+    assert "letters" in json.loads(text)["metadata"]["signature_def"]
+    assert json.loads(call(server, "GET", "/card")[1])["name"] == "m"
+    predict(server, {"instances": ["hello"]})
+    metrics = call(server, "GET", "/metrics")[1]
+    pattern = r'bert_requests_total{signature="classify",status="200"} [1-9]'
+    assert re.search(pattern, metrics)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (b"\xff\xfe", 400, "not UTF-8"),
+        (b"[" * 1500, 400, "nested|not JSON"),
+        ({"instances": [5]}, 400, "not a string"),
+        ({"instances": ["a" * 600]}, 413, "600 bytes"),
+        ({"instances": ["a" * 3000]}, 413, "larger than 2000"),
+        ({"instances": ["boom"]}, 400, "no booms"),
+    ],
+)
+def test_bad_requests_are_told_why(server, content, status, said):
+    got, answer = predict(server, content)
+    assert got == status
+    assert re.search(said, answer["error"])
+    assert predict(server, {"instances": ["a"]})[0] == 200
+
+
+def test_other_addresses_and_methods_are_refused(server):
+    body = json.dumps({"instances": ["a"]})
+    for path in ("/v1/models/other:predict", "/v1/models/m:classify"):
+        status, text = call(server, "POST", path, body)
+        assert status == 404
+        assert "/v1/models/m:predict" in text
+    assert call(server, "GET", "/v1/models/other")[0] == 404
+    assert call(server, "GET", "/etc/passwd")[0] == 404
+    assert call(server, "PUT", "/health")[0] == 405
+
+
+def test_slow_and_dropped_clients_cost_nothing(server):
+    head = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: m\r\n"
+    head += b"Content-Length: 100\r\n\r\n{"
+    slow = socket.create_connection(("127.0.0.1", server.port))
+    slow.sendall(head)
+    gone = socket.create_connection(("127.0.0.1", server.port))
+    gone.sendall(head)
+    gone.close()
+    assert predict(server, {"instances": ["a"]})[0] == 200
+    slow.settimeout(10)
+    assert b" 408 " in slow.recv(200)
+    slow.close()
+
+
+def test_overload_is_answered_429_and_the_rest_is_answered(server):
+    server.served.seconds = 0.1
+    statuses = []
+
+    def ask(number):
+        status, _ = predict(server, {"instances": ["a" * (number % 9)] * 3})
+        statuses.append(status)
+
+    threads = [threading.Thread(target=ask, args=[n]) for n in range(16)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        server.served.seconds = 0.0
+    assert set(statuses) == {200, 429}
+    assert predict(server, {"instances": ["a"]})[0] == 200
+
+
+def test_the_page_asks_and_shows_the_answer(server):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium on the PATH")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu"]
+    command += ["--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run(
+        [*command, f"http://127.0.0.1:{server.port}/#ask"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    section = done.stdout.partition('id="classify"')[2]
+    assert "label: long" in section, done.stderr[-500:]
+    assert "0.190" in section  # the share of a text of 19 letters, as a bar
+    assert 'style="display: block; width: 19%' in section
