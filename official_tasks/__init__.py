@@ -1,0 +1,1 @@
+"""What the BERT paper did, as commands: python -m official_tasks.finetune."""

@@ -1,0 +1,77 @@
+"""What every script shares: parsing flags, plain messages, exit codes.
+
+A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
+mistake, 75 saved and to be run again.
+"""
+
+import os
+import sys
+import tempfile
+
+from absl import app, flags, logging
+
+from bert_keras.errors import InputError
+
+USER_ERROR = 2
+
+
+def start(main, define_flags):
+    """Runs `main(FLAGS)` as the command that this process was started as.
+
+    Nothing heavy is imported before `main` runs, so that `--help` answers at
+    once. An `InputError` is printed alone and exits with 2.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.set_verbosity(logging.WARNING)
+    define_flags()
+    app.run(lambda _: _run(main), flags_parser=_parse)
+
+
+def _parse(arguments):
+    if {"--help", "-h", "-help", "--helpshort"} & set(arguments[1:]):
+        app.usage(shorthelp=True, writeto_stdout=True)
+        sys.exit(0)
+    try:
+        rest = flags.FLAGS(arguments)
+        if rest[1:]:
+            raise flags.Error(f"Unexpected argument: {' '.join(rest[1:])}")
+        return rest
+    except flags.Error as error:
+        sys.exit(_told(f"{error} (see --help)"))
+
+
+def _run(main):
+    try:
+        _import_tensorflow()
+        return main(flags.FLAGS)
+    except InputError as error:
+        return _told(error)
+    except PermissionError as error:
+        return _told(f"{error.filename} cannot be written or read: no rights")
+
+
+def _import_tensorflow():
+    """Imports it without the lines on CUDA and oneDNN that it writes.
+
+    They come from C++ before any setting is read, so that only the file
+    descriptor can hold them back; where the import fails they are shown.
+    """
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as held_back:
+        os.dup2(held_back.fileno(), 2)
+        try:
+            import tensorflow
+
+            tensorflow.config.list_physical_devices()
+        except BaseException:
+            held_back.seek(0)
+            os.write(kept, held_back.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _told(message):
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    return USER_ERROR

@@ -1,0 +1,73 @@
+"""The demo on a toy corpus: every stage, every figure, and going on."""
+
+import json
+import re
+
+import pytest
+
+from bert_keras import InputError
+from official_tasks import demo
+
+TINY = demo.QUICK._replace(
+    vocabulary_size=150,
+    hidden_dim=64,
+    batch_size=8,
+    steps=8,
+    labels=40,
+    dev_rows=80,
+)
+WORDS = "wind rain snow storm cloud river stone field tower candle".split()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(40):
+        lines = [
+            f"In book {number} the {a} met the {b} near the old {c} and slept."
+            for a in WORDS[number % 7 :: 2]
+            for b in WORDS[::3]
+            for c in WORDS[number % 3 :: 3]
+        ]
+        (folder / f"{number}.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    demo.run(folder, str(corpus), 3, TINY)
+    return folder
+
+
+def test_the_report_has_every_figure(report):
+    figures = json.loads((report / "report.json").read_text())
+    named = (
+        "mlm_accuracy mlm_unigram_baseline nsp_accuracy "
+        "classify_accuracy_pretrained classify_accuracy_scratch "
+        "classify_majority_baseline export_max_difference documents "
+        "sentences tokens parameters seconds seed corpus_hash versions"
+    ).split()
+    assert set(named) <= set(figures)
+    assert set(figures["seconds"]) == set(demo.STAGES)
+    assert figures["documents"] == 40
+    assert figures["seed"] == 3
+    assert figures["export_max_difference"] <= 1e-5
+    assert 0 < figures["mlm_unigram_baseline"] < 0.5
+
+
+def test_the_page_needs_nothing_from_elsewhere(report):
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 4
+    assert not re.search(r"<(script|link|img|iframe)\b", page)
+    assert not re.search(r"url\((?!#)|(src|href)\s*=\s*.?https?:", page)
+    assert "official_tasks.finetune --task=custom" in page
+
+
+def test_the_same_command_goes_on_and_other_settings_are_refused(
+    report, corpus
+):
+    before = json.loads((report / "report.json").read_text())
+    assert demo.run(report, str(corpus), 3, TINY) == before
+    with pytest.raises(InputError, match="seed was 3 and is now 4"):
+        demo.run(report, str(corpus), 4, TINY)

@@ -1,0 +1,53 @@
+import gzip
+
+import pytest
+
+from bert_keras import InputError
+from official_tasks.table import read_rows
+
+
+def rows(path, columns):
+    return [values for _, values in read_rows(path, columns)]
+
+
+def test_csv_keeps_quotes_commas_and_line_breaks_inside_quotes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbfid,text\n1,"He said ""no"", twice\nthen"\n')
+    assert rows(path, ["text", "id"]) == [['He said "no", twice\nthen', "1"]]
+
+
+def test_tsv_is_split_at_tabs_and_nowhere_else(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"odd quote\t1\n', encoding="utf-8")
+    assert rows(path, ["text", "label"]) == [['"odd quote', "1"]]
+
+
+def test_jsonl_and_gzip_are_read(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write('{"text": "Grüße", "label": 3}\n\n')
+    assert rows(path, ["text", "label"]) == [["Grüße", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"text\n", "ends in .csv"),
+        ("a.csv", b"", "line of column names"),
+        ("a.csv", b"words,label\na,1\n", "no column 'text'.*'words', 'label'"),
+        ("a.csv", b"text,label\na,1\nb\n", "line 3: expected 2 columns, got 1"),
+        ("a.csv", b"text,label\n\xffa,1\n", "UTF-8 text, got the byte 0xff"),
+        ("a.jsonl", b'{"text": "a"}\n', "line 1: expected a JSON object"),
+        ("a.csv.gz", b"text,label\n", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_told_plainly(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        rows(path, ["text", "label"])
+
+
+def test_a_missing_file_is_told_plainly(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        rows(tmp_path / "none.csv", ["text"])

@@ -1,0 +1,102 @@
+"""Turns text into pre-training data: tokens, sentence pairs and masks.
+
+    python tools/create_pretraining_data.py --input="books/*.txt" \
+        --vocabulary=runs/vocab.txt --output=runs/data
+
+In: text files (one document a file, or one sentence a line and a blank line
+between documents), a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
+documentation: for the documentation installed beside Python; a vocabulary.
+Out, in --output: tokens/ (the tokenised text, from which pre-training draws
+pairs and masks anew in each epoch) and train/ and held_out/ (TFRecords of
+examples drawn once, with the original BERT's feature names). Held-out
+documents are chosen by a hash of their content.
+
+Takes about 10 seconds for 8 MB of text on one CPU core.
+"""
+
+import os
+
+from absl import flags
+
+from official_tasks import script
+
+
+def define_flags():
+    flags.DEFINE_string("input", None, "Text to read.")
+    flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
+    flags.DEFINE_string("output", None, "Folder to write.")
+    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
+    flags.DEFINE_integer("sequence_length", 128, "Pieces of an example.")
+    flags.DEFINE_integer("max_predictions", 20, "Masked pieces, at most.")
+    flags.DEFINE_float("short_probability", 0.1, "Share of short examples.")
+    flags.DEFINE_float("mask_rate", 0.15, "Share of the pieces to predict.")
+    flags.DEFINE_list(
+        "mask_mix", ["80", "10", "10"], "Percent masked, replaced, kept."
+    )
+    flags.DEFINE_bool("whole_word", False, "Mask all pieces of a word.")
+    flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many words.")
+    flags.DEFINE_integer("copies", 1, "How often train/ uses the text.")
+    flags.DEFINE_float("held_out_share", 0.05, "Of the documents.")
+    flags.DEFINE_enum(
+        "sentences", "split", ("split", "lines"), "Find them, or one a line."
+    )
+    flags.DEFINE_integer("workers", os.cpu_count(), "Processes.")
+    flags.DEFINE_integer("seed", 0, "Of pairs and masks.")
+    flags.mark_flags_as_required(["input", "vocabulary", "output"])
+
+
+def main(values):
+    from bert_keras import WordPieceTokenizer
+    from bert_keras.data.corpus import read_documents
+    from bert_keras.data.laws import Laws
+    from bert_keras.data.pretraining import create_pretraining_data
+    from bert_keras.text.vocabulary import read_vocabulary
+    from official_tasks import progress
+
+    laws = Laws(
+        values.sequence_length,
+        values.max_predictions,
+        values.short_probability,
+        values.mask_rate,
+        _percentages(values.mask_mix),
+        values.whole_word,
+        values.max_ngram,
+    )
+    tokenizer = WordPieceTokenizer(
+        read_vocabulary(values.vocabulary), lowercase=values.lowercase
+    )
+    with progress.stages("Examples") as update:
+        manifests = create_pretraining_data(
+            read_documents(values.input),
+            tokenizer,
+            values.output,
+            laws,
+            seed=values.seed,
+            copies=values.copies,
+            held_out_share=values.held_out_share,
+            sentences=values.sentences,
+            workers=values.workers,
+            progress=update,
+        )
+    for name, manifest in manifests.items():
+        examples = sum(shard["examples"] for shard in manifest["shards"])
+        progress.console.print(
+            f"{name}: {manifest['documents']:,} documents, "
+            f"{manifest['sentences']:,} sentences, "
+            f"{manifest['tokens']:,} tokens, {examples:,} examples"
+        )
+
+
+def _percentages(words):
+    from bert_keras.errors import InputError
+
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        raise InputError(
+            f"mask_mix: expected three numbers, got {','.join(words)}"
+        ) from None
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

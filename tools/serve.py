@@ -1,0 +1,57 @@
+"""Serves an exported model over HTTP, in TensorFlow Serving's REST form.
+
+    python tools/serve.py --model=runs/served
+
+In: the folder of a SavedModel that tools/export.py made. Then
+http://127.0.0.1:8501/ is a page to try every signature on, and
+
+    curl -d '{"instances": [{"text": "An hour well spent."}]}' \
+        http://127.0.0.1:8501/v1/models/model:predict
+
+asks for one answer. /health and /metrics (Prometheus) are for machines.
+Requests that wait are answered together; too many are answered 429. For
+trying a model and for small loads; TensorFlow Serving takes the same folder
+and the same requests. Starts in about 5 seconds; Ctrl-C ends it.
+Needs: pip install 'bert_keras[serve]'.
+"""
+
+from absl import flags
+
+from official_tasks import script
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
+    flags.DEFINE_string("name", "model", "What the addresses call the model.")
+    flags.DEFINE_string("host", "127.0.0.1", "0.0.0.0 to be reached by others.")
+    flags.DEFINE_integer("port", 8501, "Port.")
+    flags.DEFINE_integer("max_text", 100_000, "Bytes of a text at most.")
+    flags.DEFINE_integer("max_waiting", 256, "Texts that may wait.")
+    flags.mark_flag_as_required("model")
+
+
+def main(values):
+    from bert_keras.errors import InputError
+    from bert_keras.serving.loading import load_saved_model
+
+    try:
+        import uvicorn
+
+        from bert_keras.serving.rest import Limits
+        from bert_keras.serving.web import create_app
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
+        ) from None
+    served = load_saved_model(values.model)
+    app = create_app(
+        served,
+        values.name,
+        Limits(text=values.max_text),
+        values.max_waiting,
+    )
+    uvicorn.run(app, host=values.host, port=values.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

@@ -1,0 +1,51 @@
+"""Learns a WordPiece vocabulary from text.
+
+    python tools/train_vocabulary.py --input="books/*.txt" --size=30000 \
+        --output=runs/vocab.txt
+
+In: text files, a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
+documentation: for the documentation installed beside Python. Out: one piece a
+line, [PAD] [UNK] [CLS] [SEP] [MASK] first. The same text and flags give the
+same file.
+
+Takes about 20 seconds for 8,000 pieces from 8 MB on two CPU cores.
+"""
+
+from absl import flags
+
+from official_tasks import script
+
+
+def define_flags():
+    flags.DEFINE_string("input", None, "Text to learn from.")
+    flags.DEFINE_string("output", None, "The vocabulary file to write.")
+    flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
+    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
+    flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.")
+    flags.mark_flags_as_required(["input", "output"])
+
+
+def main(values):
+    from bert_keras.data.corpus import read_documents
+    from bert_keras.text.vocabulary import learn_vocabulary, write_vocabulary
+    from official_tasks import progress
+
+    paragraphs = (
+        paragraph
+        for document in read_documents(values.input)
+        for paragraph in document.paragraphs
+    )
+    with progress.bar("Learning pieces") as update:
+        tokens = learn_vocabulary(
+            paragraphs,
+            values.size,
+            lowercase=values.lowercase,
+            min_count=values.min_count,
+            progress=update,
+        )
+    write_vocabulary(tokens, values.output)
+    progress.console.print(f"{values.output}: {len(tokens):,} pieces")
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
