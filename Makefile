@@ -28,7 +28,7 @@ lint: .venv/test
 
 .venv/demo .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"
-	$(BIN)/pip install -q -e ".[$(@F)]" --config-settings editable_mode=compat
+	$(BIN)/pip install -q -e ".[$(@F)]"
 	@touch $@
 
 .venv/bin/pip:
