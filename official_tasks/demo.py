@@ -48,7 +48,7 @@ FULL = Settings(
     learning_rate=1e-3,
     labels=1000,
     dev_rows=3000,
-    epochs=6.0,
+    epochs=8.0,
 )
 # For continuous integration: every stage, little learning.
 QUICK = FULL._replace(

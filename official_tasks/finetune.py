@@ -129,7 +129,7 @@ def _finetune(
         task.loss(),
         metrics=["accuracy"],
     )
-    dev_batches = _batches(dev, preprocess, in_order(len(dev), batch_size))
+    dev_batches = _batches(dev, preprocess, in_order(len(dev), 128))
     curve = train(
         folder,
         model,
