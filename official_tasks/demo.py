@@ -16,7 +16,7 @@ from bert_keras.data.documents import corpus_hash
 from bert_keras.training.run import RunFolder
 from official_tasks import finetune, pretrain, progress, report
 from official_tasks.custom import CustomTask
-from official_tasks.demo_proof import answer_typed, guess_masks
+from official_tasks.demo_proof import ask
 from official_tasks.source_task import write_source_task
 
 
@@ -317,8 +317,7 @@ def proof_stage(demo, results):
     texts = [row.text for row in rows]
     return {
         "export_max_difference": difference,
-        "answers": answer_typed(served),
-        "guesses": guess_masks(served, texts, demo.seed),
+        **ask(served, texts, demo.seed),
         "line": f"agrees with the live model to {difference:.1e}",
     }
 

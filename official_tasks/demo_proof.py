@@ -1,5 +1,6 @@
 """What the demo asks the SavedModel, in a process of TensorFlow alone."""
 
+import itertools
 import re
 
 import numpy as np
@@ -17,60 +18,65 @@ SENTENCES = 12  # shown in the report
 WORD = re.compile(r"(?<!\S)[a-z]{2,}(?![\w-])")
 
 
-def answer_typed(served) -> list[dict]:
-    """The label and its probability for each of the typed sentences."""
-    request = ("classify", {"text": list(TYPED)})
-    (answer,) = answer_in_fresh_process(served, [request])
-    return [
-        {
-            "text": text,
-            "label": answer["label"][row].decode(),
-            "probability": float(answer["probabilities"][row].max()),
-        }
-        for row, text in enumerate(TYPED)
-    ]
-
-
-def guess_masks(served, texts, seed) -> list[dict]:
-    """Held-out sentences with words masked, and the five best guesses.
+def ask(served, texts, seed) -> dict:
+    """Asks for the labels of typed sentences and for masked words.
 
     Args:
         served: folder of the SavedModel.
-        texts: held-out sentences to draw from.
-        seed: of the drawing.
+        texts: held-out sentences; words of some are masked.
+        seed: of which.
 
     Returns:
-        list of dict: "text" with [MASK] in it and "masks", each with the
-        "truth" and "guesses", pairs of piece and probability.
+        dict of "answers", each with "text", "label" and "probability", and
+        "guesses", each with "text" (with [MASK] in it) and "masks", which
+        have the "truth" and "guesses", pairs of piece and probability.
     """
+    masked = _masked_sentences(texts, seed)
+    labels, pieces = answer_in_fresh_process(
+        served,
+        [
+            ("classify", {"text": list(TYPED)}),
+            ("fill_mask", {"text": [text for text, _ in masked]}),
+        ],
+    )
+    return {
+        "answers": [
+            {
+                "text": text,
+                "label": labels["label"][row].decode(),
+                "probability": float(labels["probabilities"][row].max()),
+            }
+            for row, text in enumerate(TYPED)
+        ],
+        "guesses": [
+            {
+                "text": text,
+                "masks": [
+                    {"truth": truth, "guesses": _guesses(pieces, row, mask)}
+                    for mask, truth in enumerate(truths)
+                ],
+            }
+            for row, (text, truths) in enumerate(masked)
+        ],
+    }
+
+
+def _guesses(answer, row, mask):
+    guessed = zip(
+        answer["pieces"][row, mask],
+        answer["probabilities"][row, mask],
+        strict=True,
+    )
+    return [(piece.decode(), float(share)) for piece, share in guessed]
+
+
+def _masked_sentences(texts, seed):
     generator = np.random.default_rng(seed)
-    chosen = []
-    for index in generator.permutation(len(texts)):
-        masked = _mask_words(texts[index], generator)
-        if masked and len(chosen) < SENTENCES:
-            chosen.append(masked)
-    request = ("fill_mask", {"text": [text for text, _ in chosen]})
-    (answer,) = answer_in_fresh_process(served, [request])
-    return [
-        {
-            "text": text,
-            "masks": [
-                {
-                    "truth": truth,
-                    "guesses": [
-                        (piece.decode(), float(probability))
-                        for piece, probability in zip(
-                            answer["pieces"][row, mask],
-                            answer["probabilities"][row, mask],
-                            strict=True,
-                        )
-                    ],
-                }
-                for mask, truth in enumerate(truths)
-            ],
-        }
-        for row, (text, truths) in enumerate(chosen)
-    ]
+    masked = (
+        _mask_words(texts[index], generator)
+        for index in generator.permutation(len(texts))
+    )
+    return list(itertools.islice(filter(None, masked), SENTENCES))
 
 
 def _mask_words(text, generator):
