@@ -14,7 +14,7 @@ ifeq ($(OS),Windows_NT)
 $(error tensorflow-text has no build for Windows: use WSL 2 (wsl --install))
 endif
 
-.PHONY: demo test lint prove clean
+.PHONY: demo test lint peers clean
 
 demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -25,6 +25,12 @@ test: .venv/test
 lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Beside transformers and keras-hub, with real sizes: takes minutes, and
+# downloads PyTorch.
+peers: .venv/test
+	$(BIN)/pip install -q -e ".[peers]"
+	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py
 
 .venv/demo .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"

@@ -35,6 +35,7 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 256, "Sequences a step.", lower_bound=1)
     flags.DEFINE_integer("steps", 1_000_000, "Steps.", lower_bound=1)
     flags.DEFINE_integer("evaluations", 10, "On held-out documents, evenly.")
+    flags.DEFINE_integer("evaluation_steps", 100, "Batches of each, at most.")
     flags.DEFINE_float("learning_rate", 1e-4, "At its peak.")
     flags.DEFINE_float("warmup", 0.01, "Share of the steps that warm up.")
     flags.DEFINE_bool(
@@ -65,6 +66,7 @@ def run(
     batch_size=256,
     steps=1_000_000,
     evaluations=10,
+    evaluation_steps=100,
     learning_rate=1e-4,
     warmup=0.01,
     bias_correction=False,
@@ -90,6 +92,7 @@ def run(
         "batch_size": batch_size,
         "steps": steps,
         "evaluations": evaluations,
+        "evaluation_steps": evaluation_steps,
         "learning_rate": learning_rate,
         "warmup": warmup,
         "bias_correction": bias_correction,
@@ -113,7 +116,12 @@ def _pretrain(data, folder, save_every, *, records, **arguments):
 
     laws = Laws(arguments["sequence_length"], arguments["max_predictions"])
     source = PretrainingSource(
-        data, records, laws, arguments["batch_size"], arguments["seed"]
+        data,
+        records,
+        laws,
+        arguments["batch_size"],
+        arguments["evaluation_steps"],
+        arguments["seed"],
     )
     keras.utils.set_random_seed(arguments["seed"])
     model = _compiled_model(source.vocabulary, arguments)
@@ -189,6 +197,7 @@ def main(values):
         batch_size=values.batch_size,
         steps=values.steps,
         evaluations=values.evaluations,
+        evaluation_steps=values.evaluation_steps,
         learning_rate=values.learning_rate,
         warmup=values.warmup,
         bias_correction=values.bias_correction,

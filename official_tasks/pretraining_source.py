@@ -18,13 +18,16 @@ class PretrainingSource:
         laws: `Laws` by which examples are drawn; of records, what they were
             drawn by stands.
         batch_size: examples a step.
+        evaluation_steps: held-out batches, at most.
         seed: of order, pairs and masks.
 
     Raises:
         InputError: what is needed does not lie in the folder.
     """
 
-    def __init__(self, folder, records, laws, batch_size, seed):
+    def __init__(
+        self, folder, records, laws, batch_size, evaluation_steps, seed
+    ):
         from bert_keras.data.store import TokenStore
 
         self.tokens = os.path.join(folder, "tokens")
@@ -35,6 +38,7 @@ class PretrainingSource:
             )
         self.examples = folder if records else self.tokens
         self.laws, self.batch_size, self.seed = laws, batch_size, seed
+        self.evaluation_steps = evaluation_steps
         self.store = TokenStore(os.path.join(self.tokens, "train"))
         self.vocabulary = self.store.vocabulary
 
@@ -55,12 +59,12 @@ class PretrainingSource:
         """The held-out batches, the same each time."""
         from bert_keras.data.pipeline import evaluation_dataset
 
-        return evaluation_dataset(
+        batches = evaluation_dataset(
             os.path.join(self.examples, "held_out"),
             self.batch_size,
             laws=self.laws,
-            drop_remainder=True,
         )
+        return batches.take(self.evaluation_steps)
 
     def preprocessor(self):
         """The preprocessor that goes with the weights."""

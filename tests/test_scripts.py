@@ -51,6 +51,7 @@ SMALLER = {
     "finetune": "--epochs=12 --batch_size=16 --learning_rate=2e-3 "
     "--sequence_length=32",
     "export": "",
+    "convert_checkpoint": "",
 }
 
 
@@ -70,7 +71,7 @@ def readme_commands():
 
 @pytest.fixture(scope="module")
 def job(toy):
-    """The folder after the five commands of the README, made smaller."""
+    """The folder after the README's commands, made smaller."""
     commands = readme_commands()
     assert list(commands) == list(SMALLER)
     for command in commands.values():
@@ -103,6 +104,12 @@ def test_the_exported_model_equals_the_one_that_was_trained(job):
         shifted / shifted.sum(-1, keepdims=True),
         atol=1e-5,
     )
+
+
+def test_a_converted_model_keeps_its_head_and_its_labels(job):
+    config = json.loads((job / "huggingface" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["id2label"] == {"0": "hill", "1": "sea"}
 
 
 def test_the_curves_and_figures_of_pre_training_are_written(job):
