@@ -1,4 +1,7 @@
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,6 +176,32 @@ def test_a_damaged_source_is_named(sources, tmp_path):
         (place / file).write_bytes(b"x" + (place / file).read_bytes()[1:])
         with pytest.raises(InputError, match=f"{file} is damaged"):
             check_source(str(place))
+
+
+STILL_READING = """
+import sys
+from bert_keras.data.laws import Laws
+from bert_keras.data.pipeline import pretraining_dataset
+
+# Batches that take long, so that one is under way at the end.
+data = pretraining_dataset(sys.argv[1], 8_192, 0, laws=Laws(64, 9))
+iterator = iter(data)
+next(iterator)
+print("read", flush=True)
+"""
+
+
+def test_a_process_ends_while_a_data_set_is_being_read(sources):
+    store = str(sources[0] / "store")
+    process = subprocess.run(
+        [sys.executable, "-c", STILL_READING, store],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert process.returncode == 0 and process.stdout == "read\n"
+    assert "Traceback" not in process.stderr
 
 
 def test_windows_hold_every_unit_once_an_epoch():

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_keras.data.drawing import DrawnExamples
 from bert_keras.data.laws import Laws
+from bert_keras.data.python_calls import python_call
 from bert_keras.data.recorded import RecordedExamples
 from bert_keras.data.records import FEATURES
 from bert_keras.data.shards import check_shards
@@ -145,9 +146,7 @@ def _graph_call(draw: _Batches, laws: Laws, batch_size: int, step):
     types = [
         tf.float32 if name == "mask_weights" else tf.int32 for name in FEATURES
     ]
-    columns = tf.numpy_function(
-        functools.partial(_columns, draw), [step], types
-    )
+    columns = python_call(functools.partial(_columns, draw), [step], types)
     rows = dict(zip(FEATURES, columns, strict=True))
     for name, column in rows.items():
         column.set_shape(_shape(name, laws, batch_size))
