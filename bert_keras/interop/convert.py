@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+import tempfile
 
 import numpy as np
 from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.interop.google import save_google
+from bert_keras.interop.huggingface import PICKLE, has_weights
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.loading import build_model
@@ -17,6 +19,7 @@ from bert_keras.interop.presets import (
     load_preprocessor,
     open_checkpoint,
 )
+from bert_keras.interop.torch_pickle import unpickle_folder
 from bert_keras.modeling.causal import BertCausalModel
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
@@ -157,10 +160,32 @@ def sample_inputs(model):
     return inputs
 
 
-def convert_all(folder, target, format="bert_keras", **arguments):
+def without_pickle(source, folder):
+    """The source, or `folder` with safetensors in place of its pickle.
+
+    Args:
+        source: any preset.
+        folder: an empty one, for a source whose only weights are a pickle.
+    """
+    if not os.path.isfile(os.path.join(source, PICKLE)) or has_weights(source):
+        return source
+    unpickle_folder(source, folder)
+    return folder
+
+
+def convert_all(
+    folder, target, format="bert_keras", allow_torch=False, **arguments
+):
     """Converts every preset in a folder; returns a list of `Conversion`.
 
     One that cannot be converted is a row with its reason; the rest go on.
+
+    Args:
+        folder: each folder and file in it is a source.
+        target: gets a folder for each, of the same name.
+        format: a key of `WRITERS`.
+        allow_torch: read pickles, by PyTorch's restricted loader.
+        **arguments: as `convert` takes them.
     """
     if not os.path.isdir(folder):
         raise InputError(f"{folder} is no folder. Name one that holds presets.")
@@ -169,11 +194,16 @@ def convert_all(folder, target, format="bert_keras", **arguments):
         source = os.path.join(folder, name)
         stem = name.removesuffix(".zip")
         try:
-            row = convert(
-                source, os.path.join(target, stem), format, **arguments
-            )
+            with tempfile.TemporaryDirectory() as beside:
+                plain = (
+                    without_pickle(source, beside) if allow_torch else source
+                )
+                row = convert(
+                    plain, os.path.join(target, stem), format, **arguments
+                )
         except InputError as error:
             row = Conversion(source, refused=str(error))
+        row.source = source
         rows.append(row)
     return rows
 

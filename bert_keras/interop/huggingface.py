@@ -14,6 +14,7 @@ from bert_keras.interop.safetensors_file import read_safetensors
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+SAFETENSORS = (WEIGHTS, INDEX)
 KERAS = "tf_model.h5"
 PICKLE = "pytorch_model.bin"
 
@@ -40,7 +41,7 @@ def open_huggingface(folder):
 def _read_weights(folder, head):
     """The tensors by the library's names, and the names left over."""
     path = os.path.join(folder, KERAS)
-    if os.path.exists(path) and not _has_safetensors(folder):
+    if os.path.exists(path) and not has_weights(folder, SAFETENSORS):
         return renamed(read_h5(path), names(head), folder, from_keras)
     tensors, skipped = renamed(
         _read_safetensors(folder), names(head), folder, modern
@@ -51,10 +52,9 @@ def _read_weights(folder, head):
     return tensors, skipped
 
 
-def _has_safetensors(folder):
-    return any(
-        os.path.exists(os.path.join(folder, n)) for n in (WEIGHTS, INDEX)
-    )
+def has_weights(folder, files=(*SAFETENSORS, KERAS)):
+    """Whether the folder has one of the files; a pickle does not count."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in files)
 
 
 def _read_safetensors(folder):

@@ -27,6 +27,7 @@ PROBLEMS = {
     "multi_label_classification": "multi",
     "regression": "regression",
 }
+TIED = ("BertPretrainer", "BertCausalModel")
 LABELLED = ("BertClassifier", "BertTagger")
 WITH_DROPOUT = ("BertClassifier", "BertChooser", "BertTagger")
 EPSILON = 1e-12
@@ -103,6 +104,8 @@ def read_head(config):
     if head == "BertCausalModel" and not config.boolean("is_decoder", False):
         head = "BertPretrainer"
     arguments = {}
+    if head in TIED and not config.boolean("tie_word_embeddings", True):
+        config.refuse("tie_word_embeddings", "true, as in BERT", "false")
     if head in LABELLED:
         arguments["labels"] = read_labels(config)
     if head == "BertClassifier":

@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.json_file import shortened
 from bert_keras.text.vocabulary import check_vocabulary, write_vocabulary
 
 FETCH = "Put the vocab.txt that the model was trained with in its place"
@@ -71,17 +72,27 @@ def checked_pieces(pieces, path):
         for index, piece in enumerate(pieces)
     ]
     check_vocabulary(pieces, str(path))
-    longest = max(len(piece.encode()) for piece in pieces)
     words = [p for p in pieces if p != "##" and not p.startswith("[")]
-    if not words or longest > LONGEST_PIECE:
+    damaged = [p for p in pieces if not _is_sound(p)]
+    if damaged or not words:
         raise WeightsError(
             path,
             "this is no vocabulary of word pieces",
             FETCH,
-            expected=f"words and pieces of up to {LONGEST_PIECE} bytes",
-            found=f"{len(words)}, up to {longest} bytes",
+            expected=f"pieces of text, of up to {LONGEST_PIECE} bytes",
+            found=repr(shortened(damaged[0])) if damaged else "no words",
         )
     return pieces
+
+
+def _is_sound(piece):
+    """Whether it is text: not too long, no NUL, no half of a pair."""
+    data = piece.encode(errors="replace")
+    return (
+        len(data) <= LONGEST_PIECE
+        and "\0" not in piece
+        and data.decode() == piece
+    )
 
 
 def write_pieces(preprocessor, path):

@@ -1,0 +1,196 @@
+"""Which weights a name means, and whether their text is lower-cased."""
+
+import os
+import sys
+import types
+import urllib.error
+import zipfile
+
+import pytest
+import tiny
+from test_google import released
+from test_huggingface import folder_of
+
+from bert_keras.errors import InputError
+from bert_keras.interop import released as releases
+from bert_keras.interop.casing import settle_case, shown_case
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.hub import WANTED
+from bert_keras.interop.presets import load_model, open_checkpoint, save_preset
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.sizes import SIZES
+
+LOWER = [f"word{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(1200)]
+LOWER = [word.replace("word", "w") for word in LOWER]
+CASED = [*LOWER, *(word.title() for word in LOWER)]
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A stand-in for huggingface_hub with one folder on it."""
+    folder = tmp_path / "snapshots" / "0123abc"
+    folder_of(folder)
+    calls = []
+
+    def snapshot_download(name, revision=None, allow_patterns=None):
+        calls.append((name, revision, allow_patterns))
+        if name != "org/tiny":
+            raise OSError(f"404: {name}\nmore lines")
+        return str(folder)
+
+    module = types.ModuleType("huggingface_hub")
+    module.snapshot_download = snapshot_download
+    errors = types.ModuleType("huggingface_hub.errors")
+    errors.HfHubHTTPError = errors.HFValidationError = OSError
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["org/tiny", "hf://org/tiny"])
+def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
+    hub, tmp_path, name
+):
+    model = load_model(BertEncoder, name, revision="v1")
+    assert hub == [("org/tiny", "v1", list(WANTED))]
+    assert model.load_report.source == "hf://org/tiny@0123abc"
+    save_preset(tmp_path / "own", model, tiny.preprocessor())
+    config = (tmp_path / "own" / "config.json").read_text()
+    assert '"source": "hf://org/tiny@0123abc"' in config
+
+
+def test_only_what_cannot_run_is_fetched():
+    allowed = " ".join(WANTED)
+    for kind in (".py", ".bin", ".pt", ".h5", ".msgpack", "pickle"):
+        assert kind not in allowed
+
+
+def test_a_folder_goes_before_a_name(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path / "org" / "tiny")
+    assert open_checkpoint("org/tiny").source == "org/tiny"
+    assert hub == []
+
+
+def test_a_name_that_is_not_there_is_told(hub):
+    with pytest.raises(InputError, match="org/none is no folder here.*404"):
+        open_checkpoint("org/none")
+    with pytest.raises(InputError, match="Expected hf://org/name"):
+        open_checkpoint("hf://none")
+
+
+def test_without_huggingface_hub_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"pip install bert_keras\[hub\]"):
+        open_checkpoint("org/tiny")
+
+
+@pytest.mark.skipif(
+    os.environ.get("BERT_KERAS_ONLINE") != "1",
+    reason="BERT_KERAS_ONLINE is not 1",
+)
+def test_a_tiny_model_of_the_real_hub_is_read():
+    name = "hf-internal-testing/tiny-random-BertModel"
+    assert load_model(BertEncoder, name).load_report.loaded
+
+
+def test_every_released_name_has_a_size():
+    assert set(releases.RELEASED) <= set(SIZES)
+    assert set(releases.ALIASES.values()) <= set(releases.RELEASED)
+    assert len(releases.SMALL) == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("bert_base_en_uncased", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
+        ("bert_tiny_en_uncased", "2020_02_20/uncased_L-2_H-128_A-2.zip"),
+        ("bert_base_zh", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
+        (
+            "wwm_cased_L-24_H-1024_A-16",
+            "2019_05_30/wwm_cased_L-24_H-1024_A-16.zip",
+        ),
+    ],
+)
+def test_a_released_name_is_fetched_once(tmp_path, monkeypatch, name, address):
+    released(tmp_path / "x")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for file in os.listdir(tmp_path / "x"):
+            archive.write(tmp_path / "x" / file, f"x/{file}")
+    asked = []
+
+    def urlopen(url, timeout):
+        asked.append(url)
+        stream = open(tmp_path / "x.zip", "rb")  # noqa: SIM115
+        stream.headers = {"Content-Length": str(os.stat(stream.name).st_size)}
+        return stream
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    for _ in range(2):
+        assert open_checkpoint(name).format == "google"
+    url = "https://storage.googleapis.com/bert_models/"
+    assert asked == [url + address]
+
+
+def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+    def urlopen(url, timeout):
+        (tmp_path / "part").write_bytes(b"half")
+        stream = open(tmp_path / "part", "rb")  # noqa: SIM115
+        stream.headers = {"Content-Length": "8"}
+        return stream
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    with pytest.raises(InputError, match="4 bytes came instead of 8"):
+        open_checkpoint("bert_base_en")
+    assert os.listdir(tmp_path / "home" / "models" / "bert_keras") == []
+
+
+def test_no_network_is_told(tmp_path, monkeypatch):
+    def urlopen(url, timeout):
+        raise urllib.error.URLError("no route to host")
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    with pytest.raises(InputError, match="no route to host.*by hand"):
+        open_checkpoint("bert_base_en")
+
+
+def test_the_vocabulary_shows_its_case():
+    assert shown_case(LOWER) is True
+    assert shown_case(CASED) is False
+    assert shown_case(tiny.PIECES) is None
+    # A few added capitals do not make a vocabulary cased.
+    assert shown_case([*LOWER, "XYZ"]) is None
+
+
+@pytest.mark.parametrize(
+    ("cases", "pieces", "lowercase", "expected"),
+    [
+        ({}, tiny.PIECES, None, True),
+        ({}, CASED, None, False),
+        ({"config": False}, CASED, None, False),
+        ({"config": False}, tiny.PIECES, None, False),
+        ({"config": False}, CASED, False, False),
+        ({"config": False, "name": True}, tiny.PIECES, True, True),
+        ({"config": False}, LOWER, True, True),
+        ({"config": False}, LOWER, False, False),
+    ],
+)
+def test_the_case_is_settled(cases, pieces, lowercase, expected):
+    assert settle_case("folder", cases, pieces, lowercase) is expected
+
+
+@pytest.mark.parametrize(
+    ("cases", "pieces", "lowercase", "told"),
+    [
+        ({"config": False}, LOWER, None, "cased by config and lower-cased by"),
+        ({"config": True}, CASED, None, "Pass lowercase=True or =False"),
+        ({"config": True}, tiny.PIECES, False, "pass lowercase=True"),
+        ({}, CASED, True, "its vocabulary; lowercase=True"),
+    ],
+)
+def test_a_contradiction_is_an_error(cases, pieces, lowercase, told):
+    with pytest.raises(WeightsError, match=told):
+        settle_case("folder", cases, pieces, lowercase)

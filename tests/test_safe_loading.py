@@ -1,0 +1,314 @@
+"""Files that lie are refused before anything is allocated or run."""
+
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from test_google import released
+from test_huggingface import CONFIG, folder_of, write_json
+from test_keras_hub_format import preset
+
+from bert_keras.interop import fuzzing
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.mutation import index_entry
+from bert_keras.interop.presets import load_model, open_checkpoint, save_preset
+from bert_keras.interop.safetensors_file import read_safetensors
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    """No encoder may be built: a refusal comes before it."""
+
+    def built(*args, **arguments):
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr(BertEncoder, "__init__", built)
+
+
+def rewrite_header(path, change):
+    """Changes the header of a safetensors file; its length stays right."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + size])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+def test_a_pickle_in_any_clothes_is_never_read(tmp_path):
+    mark = str(tmp_path / "mark")
+    data = pickle.dumps(Trap(mark))
+    for name in ("pytorch_model.bin", "model.safetensors", "tf_model.h5"):
+        folder = tmp_path / name.replace(".", "_")
+        folder.mkdir()
+        write_json(folder, "config.json", CONFIG)
+        (folder / name).write_bytes(data)
+        with pytest.raises(WeightsError, match=name):
+            open_checkpoint(folder)
+    assert not os.path.exists(mark)
+    pickle.loads(data)  # the trap is one
+    assert os.path.exists(mark)
+
+
+QUERY = "encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda h: h[QUERY].update(shape=[6, 7]), "shape.*contradicts"),
+        (lambda h: h[QUERY].update(shape=[2**40, 2**40]), "contradicts"),
+        (lambda h: h[QUERY].update(shape=[-6, -6]), "the shape is damaged"),
+        (lambda h: h[QUERY].update(shape="6x6"), "the shape is damaged"),
+        (lambda h: h[QUERY].update(dtype="F31"), "unknown kind of number"),
+        (lambda h: h[QUERY].update(data_offsets=[0, 144]), "overlap"),
+        (
+            lambda h: h[QUERY].update(data_offsets=[10**9, 10**9 + 144]),
+            "outside the file",
+        ),
+        (lambda h: h.pop(QUERY), "leave a gap"),
+        (lambda h: h.update({QUERY: [1, 2]}), "header is damaged"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path, change, told):
+    folder_of(tmp_path)
+    rewrite_header(tmp_path / "model.safetensors", change)
+    with pytest.raises(WeightsError, match=told) as caught:
+        read_safetensors(str(tmp_path / "model.safetensors"))
+    assert caught.value.file.endswith("model.safetensors")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.5, 0.99])
+def test_a_truncated_file_is_refused(tmp_path, no_model, share):
+    folder_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(WeightsError, match=r"model\.safetensors"):
+        load_model(BertEncoder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"hidden_size": 8},
+        {"vocab_size": 10**9},
+        {"intermediate_size": 10**9},
+        {"max_position_embeddings": 10**9},
+        {"num_hidden_layers": 2},
+    ],
+)
+def test_settings_that_contradict_the_tensors_are_refused(
+    tmp_path, no_model, setting
+):
+    folder_of(tmp_path, **setting)
+    with pytest.raises(WeightsError) as caught:
+        load_model(BertEncoder, tmp_path)
+    assert caught.value.tensor and caught.value.expected and caught.value.found
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"num_hidden_layers": 10**6},
+        {"hidden_size": "six"},
+        {"hidden_size": -6},
+        {"hidden_size": True},
+        {"hidden_dropout_prob": 1},
+        {"layer_norm_eps": "small"},
+        {"architectures": "BertModel"},
+        {"id2label": {"0": "a", "7": "b"}, "architectures": []},
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused(tmp_path, setting):
+    kind = "BertForSequenceClassification"
+    folder_of(tmp_path, kind, **setting)
+    if setting.get("architectures") == []:
+        setting["architectures"] = [kind]
+        folder_of(tmp_path, kind, **setting)
+    with pytest.raises(WeightsError, match=r"config\.json: the setting"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_tensor_with_nan_is_refused_by_name(tmp_path, number):
+    model = tiny.model("BertEncoder")
+    kernel = model.transformer_layers[1].intermediate.kernel
+    numbers = kernel.numpy()
+    numbers[3, 4] = number
+    kernel.assign(numbers)
+    save_preset(tmp_path / "a", model)
+    with pytest.raises(WeightsError, match="finite numbers") as caught:
+        load_model(BertEncoder, tmp_path / "a")
+    assert caught.value.tensor == "encoder/layer_1/intermediate/kernel"
+
+
+@pytest.mark.parametrize(
+    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", 7, None]
+)
+def test_an_index_that_points_outside_is_refused(tmp_path, file):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
+    index = {"weight_map": {QUERY: file}}
+    write_json(tmp_path, "model.safetensors.index.json", index)
+    with pytest.raises(WeightsError, match="a file in this folder"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "{", "NaN", '{"vocab_size": NaN}', "[" * 100_000]
+)
+def test_a_config_that_is_no_json_object_is_refused(tmp_path, text):
+    folder_of(tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(WeightsError, match=r"config\.json"):
+        open_checkpoint(tmp_path)
+
+
+def test_labels_beyond_the_head_are_refused(tmp_path, no_model):
+    labels = {str(i): f"label {i}" for i in range(5000)}
+    folder_of(tmp_path, "BertForSequenceClassification", id2label=labels)
+    with pytest.raises(WeightsError, match="classifier"):
+        load_model(BertClassifier, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["soft", "external", "storage", "packed"])
+def test_hdf5_that_leads_out_or_blows_up_is_refused(tmp_path, kind):
+    preset(tmp_path)
+    name = "layers/embedding/vars/0"
+    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
+        numbers = file[name][:]
+        del file[name]
+        if kind == "soft":
+            file[name] = h5py.SoftLink("/layers/dense/vars/0")
+        elif kind == "external":
+            file[name] = h5py.ExternalLink("other.h5", "/x")
+        elif kind == "storage":
+            outside = [("/etc/passwd", 0, numbers.nbytes)]
+            file.create_dataset(
+                name, numbers.shape, "float32", external=outside
+            )
+        else:
+            file.create_dataset(name, data=numbers, compression="gzip")
+    with pytest.raises(WeightsError) as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.tensor == name
+
+
+def test_hdf5_groups_in_a_ring_are_refused(tmp_path):
+    preset(tmp_path)
+    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
+        file["layers/again"] = file["layers"]
+    with pytest.raises(WeightsError, match="do not end"):
+        open_checkpoint(tmp_path)
+
+
+def test_an_index_that_would_end_the_process_is_refused(tmp_path):
+    # TensorFlow's own reader aborts on some of these.
+    import random
+
+    released(tmp_path)
+    path = tmp_path / "bert_model.ckpt.index"
+    data, refused = path.read_bytes(), 0
+    for seed in range(40):
+        path.write_bytes(index_entry(data, random.Random(seed)))
+        try:
+            open_checkpoint(tmp_path)
+        except WeightsError:
+            refused += 1
+    assert refused > 20
+
+
+def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(tmp_path):
+    released(tmp_path)
+    path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 50):
+        data[at] ^= 1  # of a number's last bits: it stays finite
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
+        for tensor in open_checkpoint(tmp_path).tensors.values():
+            tensor.numbers()
+
+
+def test_the_large_table_of_a_checkpoint_is_checked_before_it_is_read(
+    tmp_path, monkeypatch, no_model
+):
+    monkeypatch.setattr("bert_keras.interop.tf_checkpoint.LARGE", 100)
+    released(tmp_path)
+    path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 50):
+        data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
+        load_model(BertEncoder, tmp_path)
+
+
+def test_rows_are_set_a_few_at_a_time_with_equal_numbers(tmp_path, monkeypatch):
+    model = tiny.model("BertEncoder")
+    save_preset(tmp_path / "a", model)
+    monkeypatch.setattr("bert_keras.interop.loading.SLICE", 20)
+    again = load_model(BertEncoder, tmp_path / "a")
+    for mine, theirs in zip(model.weights, again.weights, strict=True):
+        assert np.array_equal(mine.numpy(), theirs.numpy())
+    half = load_model(BertEncoder, tmp_path / "a", dtype="bfloat16")
+    expected = tf.cast(model.embeddings.token.embeddings.value, "bfloat16")
+    found = half.embeddings.token.embeddings.value
+    assert np.array_equal(found.numpy(), expected.numpy())
+
+
+def test_some_hundred_mutants_are_refused_or_loaded():
+    tally = fuzzing.fuzz(270, seed=1)
+    assert tally.total() == 270
+    for name in {name for name, _ in tally}:
+        assert tally[name, "refused"] > 3, name
+
+
+def test_the_fuzzing_would_notice(tmp_path, monkeypatch):
+    save_preset(tmp_path / "a", tiny.model("BertEncoder"), tiny.preprocessor())
+
+    def careless(path):
+        raise KeyError(path)
+
+    monkeypatch.setattr(fuzzing, "open_checkpoint", careless)
+    with pytest.raises(fuzzing.Finding, match="mutant 7 of a, .*KeyError"):
+        fuzzing.try_mutant(str(tmp_path / "a"), 7)
+    hoard = []
+    monkeypatch.setattr(
+        fuzzing, "open_checkpoint", lambda path: hoard.append(b"x" * 10**8)
+    )
+    monkeypatch.setattr(fuzzing, "check_tensors", lambda *args: None)
+    with pytest.raises(fuzzing.Finding):
+        fuzzing.try_mutant(str(tmp_path / "a"), 7)
+
+
+def test_the_library_side_imports_without_tensorflow():
+    code = (
+        "import sys; sys.modules['tensorflow'] = None; "
+        "sys.modules['tensorflow_text'] = None; "
+        "import bert_keras.interop.presets"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    pytest.importorskip("jax")
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
