@@ -33,6 +33,11 @@ class BertCausalModel(TaskModel):
 
     Raises:
         InputError: the encoder sees both ways.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
+    >>> BertCausalModel(encoder)([[2, 45, 3]]).shape
+    (1, 3, 100)
     """
 
     pools = False

@@ -30,6 +30,11 @@ class BertChooser(TaskModel):
 
     Returns:
         float32 (B, K), logits.
+
+    Example:
+    >>> model = BertChooser(BertEncoder(100, 2, 2, 8, 16))
+    >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
+    (1, 2)
     """
 
     def __init__(self, encoder, dropout=None, name="chooser_model"):

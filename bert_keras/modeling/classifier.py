@@ -43,6 +43,11 @@ class BertClassifier(TaskModel):
     Raises:
         InputError: labels missing or repeated, an unknown problem, packed
             rows under a BiLSTM.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> BertClassifier(encoder, labels=["no", "yes"])([[2, 45, 3]]).shape
+    (1, 2)
     """
 
     def __init__(

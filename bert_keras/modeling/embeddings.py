@@ -9,15 +9,32 @@ from bert_keras.modeling.initialization import weights_initializer
 from bert_keras.modeling.normalization import NORM_EPSILON, LayerNorm
 
 
-def lookup(embedding, ids):
-    """Rows of the table of an `Embedding`, (..., D), in the table's dtype.
+@keras.saving.register_keras_serializable("bert_keras")
+class Table(keras.layers.Embedding):
+    """Keras's `Embedding`, whose table gets its gradient as one tensor.
 
-    The table's gradient is one dense tensor. TensorFlow's own would be a list
-    of rows, to which the gradient of the tied output layer is added row by
-    row, and which replicas would exchange as such a list.
+    TensorFlow's own gradient would be a list of rows, to which the gradient
+    of the tied output layer is added row by row, and which replicas would
+    exchange as such a list.
     """
 
-    height, width = embedding.input_dim, embedding.output_dim
+    def __init__(self, input_dim, output_dim, **kwargs):
+        kwargs.setdefault("embeddings_initializer", weights_initializer())
+        super().__init__(input_dim, output_dim, **kwargs)
+
+    def call(self, inputs):
+        # Reshaped into its own shape: a tensor, where the custom gradient
+        # does not take a variable.
+        table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
+        if self.input_dim <= 4:
+            # For so few rows a product is faster than a gather, both ways.
+            one_hot = ops.one_hot(inputs, self.input_dim, dtype=table.dtype)
+            return ops.matmul(one_hot, table)
+        return _rows(table, inputs)
+
+
+def _rows(table, ids):
+    height, width = table.shape
 
     @ops.custom_gradient
     def rows(table):
@@ -28,8 +45,7 @@ def lookup(embedding, ids):
 
         return ops.take(table, ids, axis=0), gradient
 
-    # Reshaped into its own shape: a tensor, where a variable is not allowed.
-    return rows(ops.reshape(embedding.embeddings, (height, width)))
+    return rows(table)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -59,6 +75,10 @@ class BertEmbeddings(SeededLayer):
 
     Raises:
         InputError: T is above `max_sequence_length`.
+
+    Example:
+    >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape
+    (1, 3, 8)
     """
 
     def __init__(
@@ -81,19 +101,14 @@ class BertEmbeddings(SeededLayer):
         self.token = self._table(vocabulary_size, "token")
         self.position = self._table(max_sequence_length, "position")
         self.segment = self._table(num_segments, "segment")
-        # The sum and its normalisation stay in the variables' precision.
         self.norm = LayerNorm(
             epsilon=norm_epsilon, name="norm", dtype=self.variable_dtype
         )
-        self.autocast = False
 
     def _table(self, rows, name):
-        return keras.layers.Embedding(
-            rows,
-            self.hidden_dim,
-            embeddings_initializer=weights_initializer(),
-            name=name,
-            dtype=self.dtype_policy,
+        # The sum and its normalisation stay in the variables' precision.
+        return Table(
+            rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )
 
     def build(self, input_shape=None):
@@ -105,23 +120,16 @@ class BertEmbeddings(SeededLayer):
     def call(
         self, token_ids, segment_ids=None, position_ids=None, training=False
     ):
-        x = lookup(self.token, token_ids)  # (B, T, D)
-        x = x + self._segment_vectors(segment_ids)
-        x = x + self._position_vectors(token_ids, position_ids)
+        if position_ids is None:
+            position_ids = self._positions(token_ids)
+        if segment_ids is None:
+            segment_ids = ops.zeros((1,), "int32")
+        x = self.token(token_ids)  # (B, T, D)
+        x = x + self.segment(segment_ids) + self.position(position_ids)
         x = dropout(self.norm(x), self.dropout, self.draw_seed(training))
         return ops.cast(x, self.compute_dtype)
 
-    def _segment_vectors(self, segment_ids):
-        table = ops.convert_to_tensor(self.segment.embeddings)
-        if segment_ids is None:
-            return table[0]
-        # A product: with two rows it is faster than a gather, both ways.
-        one_hot = ops.one_hot(segment_ids, self.num_segments, dtype=table.dtype)
-        return ops.matmul(one_hot, table)  # (B, T, D)
-
-    def _position_vectors(self, token_ids, position_ids):
-        if position_ids is not None:
-            return lookup(self.position, position_ids)
+    def _positions(self, token_ids):
         length = ops.shape(token_ids)[1]
         if isinstance(length, int) and length > self.max_sequence_length:
             raise InputError(
@@ -129,7 +137,7 @@ class BertEmbeddings(SeededLayer):
                 f"{self.max_sequence_length} positions. Shorten the rows "
                 "(`sequence_length` of the preprocessor)."
             )
-        return ops.convert_to_tensor(self.position.embeddings)[:length]
+        return ops.arange(length, dtype="int32")
 
     def compute_output_shape(self, token_ids_shape, *args, **kwargs):
         return (*token_ids_shape, self.hidden_dim)

@@ -125,6 +125,10 @@ class LogitsHead(keras.layers.Dense):
 
     Returns:
         float32 (..., C).
+
+    Example:
+    >>> LogitsHead(3)(np.ones((1, 8))).shape
+    (1, 3)
     """
 
     def __init__(self, units, dropout=0.0, dtype=None, **kwargs):

@@ -31,6 +31,11 @@ class BertPretrainer(TaskModel):
     Returns:
         dict of `mlm` float32 (B, M, V) and `nsp` float32 (B, 2), logits; of
         packed rows, `nsp` is (B, E, 2).
+
+    Example:
+    >>> model = BertPretrainer(BertEncoder(100, 2, 2, 8, 16))
+    >>> model({"token_ids": [[2, 4, 3]], "mask_positions": [[1]]})["mlm"].shape
+    (1, 1, 100)
     """
 
     def __init__(self, encoder, examples_per_row=None, name="pretrainer"):

@@ -29,6 +29,11 @@ class BertSpanPredictor(TaskModel):
 
     Returns:
         dict of `start` and `end`, float32 (B, T), logits.
+
+    Example:
+    >>> model = BertSpanPredictor(BertEncoder(100, 2, 2, 8, 16))
+    >>> model([[2, 45, 3]])["start"].shape
+    (1, 3)
     """
 
     pools = False

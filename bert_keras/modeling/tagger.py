@@ -35,6 +35,11 @@ class BertTagger(TaskModel):
 
     Raises:
         InputError: labels missing or repeated.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> BertTagger(encoder, labels=["O", "B-PER"])([[2, 45, 3]]).shape
+    (1, 3, 2)
     """
 
     pools = False

@@ -38,6 +38,10 @@ class TransformerLayer(SeededLayer):
 
     Returns:
         float (B, T, D).
+
+    Example:
+    >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
+    (1, 3, 8)
     """
 
     def __init__(
