@@ -48,11 +48,19 @@ def by_string(function, strings):
 
 
 def compiled(function):
-    """The function of strings `(B,)` as a graph that all callers share."""
+    """The function of strings `(B,)` as a graph that all callers share.
+
+    It stays on the CPU, where strings are, with a GPU beside it too.
+    """
+
+    def on_cpu(strings):
+        with tf.device("/CPU:0"):
+            return function(strings)
+
     # A partial is known by itself, not by its code, so that tracing it for
     # several tokenizers is not taken for retracing one.
     return tf.function(
-        functools.partial(function),
+        functools.partial(on_cpu),
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )

@@ -10,6 +10,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 __all__ = [
     "check_vocabulary",
     "learn_vocabulary",
+    "read_pieces",
     "read_vocabulary",
     "write_vocabulary",
 ]
@@ -22,6 +23,17 @@ def read_vocabulary(path):
         InputError: naming the line that is empty, not UTF-8 or there twice,
             or the special token that is missing.
     """
+    tokens = read_pieces(path)
+    check_vocabulary(tokens, str(path))
+    return tokens
+
+
+def read_pieces(path):
+    """The lines of a vocabulary, sound or not, for who examines it.
+
+    Raises:
+        InputError: for a file that cannot be read, or a line not in UTF-8.
+    """
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
@@ -32,11 +44,9 @@ def read_vocabulary(path):
         ) from None
     if lines[-1] == b"":
         lines.pop()
-    tokens = [
+    return [
         _decoded(line, number, path) for number, line in enumerate(lines, 1)
     ]
-    check_vocabulary(tokens, str(path))
-    return tokens
 
 
 def write_vocabulary(tokens, path):
