@@ -22,7 +22,7 @@ _HOME = {
     "InputError": "errors",
     "adamw": "training.optimization",
     "export_saved_model": "serving.export",
-    "load_saved_model": "serving.export",
+    "load_saved_model": "serving.loading",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
 

@@ -28,7 +28,6 @@ from bert_keras.serving.classification import classify
 from bert_keras.serving.embedding import embed
 from bert_keras.serving.ids import ids
 from bert_keras.serving.loading import CARD
-from bert_keras.serving.loading import load_saved_model as load_saved_model
 from bert_keras.serving.pieces import tokenize
 from bert_keras.serving.pretraining import fill_mask, next_sentence
 from bert_keras.serving.rows import Rows
