@@ -1,10 +1,12 @@
 import json
+import time
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.training import checkpoint
 from bert_keras.training.loop import fit
 from bert_keras.training.state import TrainingState
 
@@ -77,6 +79,32 @@ def test_a_broken_run_ends_with_the_same_bits(whole, tmp_path, stop_after):
     assert [line["step"] for line in history] == [6, 12, 18, 20]
     for one, other in zip(history, whole[1], strict=True):
         assert one["val_loss"] == pytest.approx(other["val_loss"], rel=1e-6)
+
+
+def test_a_save_that_an_interrupted_fit_left_under_way_is_waited_for(
+    whole, tmp_path, monkeypatch
+):
+    write = checkpoint.write
+
+    def slowly(*arguments):
+        time.sleep(0.3)
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoint, "write", slowly)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, 3)
+    monkeypatch.setattr(checkpoint, "write", write)
+    restored = []
+    monkeypatch.setattr(
+        TrainingState,
+        "restore",
+        lambda self, model, restore=TrainingState.restore: (
+            restored.append(restore(self, model)) or restored[-1]
+        ),
+    )
+    weights, _ = train(tmp_path)
+    assert restored == [2]
+    np.testing.assert_array_equal(weights[0], whole[0][0])
 
 
 def test_a_kill_between_the_save_and_the_evaluation_is_made_up_for(

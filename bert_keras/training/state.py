@@ -25,6 +25,10 @@ EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
 
 logger = logging.getLogger(__name__)
 
+# Folder -> the save that this process last began there. A `fit` that was
+# interrupted leaves its thread writing, while the next one restores.
+_saves = {}
+
 
 class Preempted(SystemExit):
     """Raised out of `fit` after SIGTERM, when the state has been saved.
@@ -110,6 +114,8 @@ class TrainingState(keras.callbacks.Callback):
                 or every checkpoint is damaged.
         """
         variables = _variables(model)
+        if self.folder in _saves:
+            concurrent.futures.wait([_saves[self.folder]])
         files.make_folder(self.folder)
         files.remove_partials(self.folder)
         self._restored = True
@@ -148,6 +154,7 @@ class TrainingState(keras.callbacks.Callback):
         self._writing = self._writer.submit(
             self._write, self.step, groups, facts
         )
+        _saves[self.folder] = self._writing
         self._saved_step = self.step
 
     def wait(self):
