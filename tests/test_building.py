@@ -298,7 +298,10 @@ def test_a_journal_keeps_what_was_added(tmp_path):
     journal.add({"done": 1})
     with open(path, "ab") as file:
         file.write(b'{"done"')
-    assert Journal(path, {"a": 2}).entries == [{"done": 1}]
+    journal = Journal(path, {"a": 2})
+    assert journal.entries == [{"done": 1}]
+    journal.add({"done": 2})
+    assert Journal(path, {"a": 2}).entries == [{"done": 1}, {"done": 2}]
     with pytest.raises(InputError, match="a was 2, now 3; b was None, now 0"):
         Journal(path, {"a": 3, "b": 0})
     with open(path, "a") as file:

@@ -37,9 +37,10 @@ class Windows:
 
         The second, int64 `(W + 1,)`, ends with the size of the epoch.
         """
-        if self._last[0] != number:
-            self._last = (number, self._cut(number))
-        return self._last[1]
+        last = self._last  # another thread may change it meanwhile
+        if last[0] != number:
+            self._last = last = (number, self._cut(number))
+        return last[1]
 
     def _cut(self, number: int):
         rng = generator(self._seed, _ORDER, number)
