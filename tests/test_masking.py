@@ -157,6 +157,17 @@ def test_a_word_too_long_to_fit_is_still_taken_where_nothing_else_is():
     assert marks.tolist() == [[False, True, True, False, False, False]]
 
 
+def test_the_rest_of_a_word_whose_start_was_cut_off_is_a_word():
+    part = 5 + WORDS
+    ids = np.array([[CLS, part, part, SEP, part, SEP]], "int32")
+    for seed in range(20):
+        marks = selected(ids, masked(ids, seed=(seed, 0), whole_words=True))
+        assert marks.tolist() in (
+            [[False, True, True, False, False, False]],
+            [[False, False, False, False, True, False]],
+        )
+
+
 def test_runs_of_neighbours_are_as_long_as_their_law_says():
     ids = rows(1500, 512)
     marks = selected(ids, masked(ids, max_ngram=3, mask_selection_rate=0.04))

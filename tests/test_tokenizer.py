@@ -13,7 +13,7 @@ import tensorflow as tf
 from strange_strings import strange_strings
 
 from bert_keras.errors import InputError
-from bert_keras.text.normalization import results_of
+from bert_keras.text.character_tables import results_of
 from bert_keras.text.plain import LONGEST_CHARACTER, plain_codes
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import read_vocabulary

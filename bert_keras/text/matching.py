@@ -5,8 +5,8 @@ import collections
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.text.character_tables import FIRST_STAND_IN
 from bert_keras.text.code_points import table_of
-from bert_keras.text.normalization import FIRST_STAND_IN
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 # The first two nodes of the trie: before any piece, and behind "##".

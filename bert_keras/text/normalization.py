@@ -6,24 +6,18 @@ every step of the law is an operation on that vector.
 """
 
 import collections
-import functools
 
-import numpy as np
 import tensorflow as tf
 
 from bert_keras.text import unicode_tables as unicode
-from bert_keras.text.code_points import CodePointTable
+from bert_keras.text.character_tables import (
+    FIRST_STAND_IN,
+    KINDS,
+    ORDERED,
+    SEVERAL,
+    tables_for,
+)
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
-
-# A mark that is no accent, so that it stays, but has its place among marks.
-ORDERED = 6
-# An entry of the character table is KINDS * (what to add to the code point)
-# + the kind of the result. A sum from SEVERAL on is the number of a result
-# that has several characters.
-KINDS, SEVERAL = 8, 0x200000
-
-# Stand-ins for special tokens: characters that the law drops from any text.
-FIRST_STAND_IN = 1
 
 Words = collections.namedtuple(
     "Words", "code_points starts rows sources ends row_splits"
@@ -37,9 +31,6 @@ Words.__doc__ = """The words of some rows, one after another.
     ends: the decoded character behind it and its accents, `int64 (C,)`.
     row_splits: where in the decoded characters each row begins, `(B + 1,)`.
     """
-
-
-Tables = collections.namedtuple("Tables", "characters several roles classes")
 
 
 class Normalizer:
@@ -59,7 +50,7 @@ class Normalizer:
         self._lowercase = lowercase
         self._strip_accents = strip_accents
         self._keep_special_tokens = keep_special_tokens
-        self._tables = _tables(lowercase, strip_accents, keep_special_tokens)
+        self._tables = tables_for(lowercase, strip_accents, keep_special_tokens)
 
     def __call__(self, strings):
         decoded = tf.strings.unicode_decode(closed(strings), "UTF-8", "ignore")
@@ -207,79 +198,3 @@ def _past_tokens(words):
     number = tf.where(codes < len(more), codes, 0)
     more = tf.gather(tf.constant(more, words.ends.dtype), number)
     return words._replace(ends=words.ends + more)
-
-
-@functools.cache
-def _tables(lowercase, strip_accents, keep_special_tokens):
-    """`Tables` for these settings, made once."""
-    kinds = np.array(bytearray(unicode.kinds()))
-    roles = np.array(bytearray(unicode.sigma_roles()))
-    roles[kinds == unicode.DROPPED] = unicode.IGNORED
-    if keep_special_tokens:
-        stand_ins = slice(FIRST_STAND_IN, FIRST_STAND_IN + len(SPECIAL_TOKENS))
-        kinds[stand_ins] = unicode.IDEOGRAPH  # a word by itself
-        roles[stand_ins] = unicode.STOPS
-    characters, several = _character_table(
-        kinds,
-        _kinds_after(kinds, strip_accents),
-        results_of(lowercase, strip_accents),
-    )
-    return Tables(
-        CodePointTable(characters),
-        several,
-        CodePointTable(roles),
-        CodePointTable(bytearray(unicode.combining_classes())),
-    )
-
-
-def _kinds_after(kinds, strip_accents):
-    """What to do with each character when accents have been seen to."""
-    after = kinds.copy()
-    if strip_accents:
-        is_mark = np.array(bytearray(unicode.combining_classes())) > 0
-        after[is_mark & (kinds != unicode.MARK)] = ORDERED
-    else:
-        after[kinds == unicode.MARK] = unicode.OTHER
-    return after
-
-
-def _character_table(kinds, kinds_after, results):
-    """Entries of characters, and starts, lengths, entries of long results."""
-    table = kinds_after.astype(np.int64)
-    entries, starts, lengths = [], [], []
-    for code, result in results.items():
-        if len(result) == 1:
-            added, kind = result[0] - code, kinds_after[result[0]]
-        else:
-            added, kind = SEVERAL + len(starts) - code, unicode.OTHER
-            starts.append(len(entries))
-            lengths.append(len(result))
-            entries += [KINDS * c + int(kinds_after[c]) for c in result]
-        if kinds[code] == unicode.IDEOGRAPH:
-            kind = unicode.IDEOGRAPH
-        table[code] = KINDS * added + int(kind)
-    several = (
-        np.array(starts or [0], np.int64),
-        np.array(lengths or [1], np.int64),
-        np.array(entries or [0], np.int32),
-    )
-    return table, several
-
-
-def results_of(lowercase, strip_accents):
-    """Code point -> code points of what the law makes of it, where others.
-
-    Accents go here already, but for those of combining class 0, which keep
-    marks on their two sides apart, and for one where there is nothing else.
-    """
-    lower = unicode.lower_case() if lowercase else {}
-    if not strip_accents:
-        return {code: tuple(map(ord, text)) for code, text in lower.items()}
-    kinds, classes = unicode.kinds(), unicode.combining_classes()
-    found = {}
-    for code in {*lower, *unicode.decompositions()}:
-        text = lower.get(code, chr(code)).translate(unicode.decompositions())
-        parts = tuple(map(ord, text))
-        stays = [c for c in parts if kinds[c] != unicode.MARK or not classes[c]]
-        found[code] = tuple(stays) or parts[:1]
-    return found

@@ -22,7 +22,7 @@ from tensorflow_text.core.pybinds import (
 
 from bert_keras.text import plain_characters
 from bert_keras.text import unicode_tables as unicode
-from bert_keras.text.normalization import results_of
+from bert_keras.text.character_tables import results_of
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 # Bytes of the longest that one character may become: three of four each.
@@ -139,7 +139,7 @@ def _pieces_model(vocabulary, max_word_length):
     which takes a second.
     """
     model = pieces_builder.build_fast_wordpiece_model(
-        reachable_only(vocabulary),
+        vocabulary,
         max_word_length,  # in bytes
         "##",
         UNKNOWN,
@@ -147,24 +147,6 @@ def _pieces_model(vocabulary, max_word_length):
         False,  # support_detokenization
     )
     return np.frombuffer(model, np.uint8)
-
-
-def reachable_only(vocabulary):
-    """The vocabulary with names in place of pieces that no word can hold.
-
-    Words are cut at punctuation and ideographs, so that a longer piece with
-    one inside it stands for nothing; tensorflow-text might still use it.
-    """
-    parts = {unicode.PUNCTUATION, unicode.IDEOGRAPH}
-    kinds = unicode.kinds()
-    found = []
-    for number, piece in enumerate(vocabulary):
-        body = piece.removeprefix("##")
-        alone = len(piece) == 1
-        whole = body and all(kinds[ord(c)] not in parts for c in body)
-        usable = alone or whole or piece == UNKNOWN
-        found.append(piece if usable else f"[unreachable{number}]")
-    return found
 
 
 def _long_word(max_bytes):

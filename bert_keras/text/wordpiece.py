@@ -172,14 +172,7 @@ def _in_canonical_order(word):
 def _split_punctuation(word):
     """The word's stretches without punctuation and each mark by itself."""
     kinds = unicode.kinds()
-    found, open_word = [], False
-    for character in word:
-        if kinds[ord(character)] == unicode.PUNCTUATION:
-            found.append(character)
-            open_word = False
-        elif open_word:
-            found[-1] += character
-        else:
-            found.append(character)
-            open_word = True
-    return found
+    spaced = "".join(
+        f" {c} " if kinds[ord(c)] == unicode.PUNCTUATION else c for c in word
+    )
+    return [part for part in spaced.split(" ") if part]
