@@ -11,10 +11,10 @@ from bert_keras.interop.convert import (
     CLASSES,
     WRITERS,
     convert,
-    convert_all,
     greatest_difference,
-    table,
 )
+from bert_keras.interop.fleet import convert_all, table
+from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.presets import (
     load_model,
     load_preprocessor,
@@ -139,6 +139,34 @@ def test_keras_hub_goes_without_the_next_sentence_head(tmp_path):
     row = convert(tmp_path / "a", tmp_path / "b", "keras_hub")
     assert sorted(row.left_out) == ["nsp/bias", "nsp/kernel"]
     assert row.difference == 0.0
+
+
+@pytest.mark.parametrize("format", sorted(WRITERS))
+def test_what_a_source_lacks_is_not_made_up(tmp_path, format):
+    model = tiny.model("BertPretrainer")
+    pooler = [n for n in published_weights(model) if "pooler" in n]
+    save_huggingface(tmp_path / "a", model, without=["nsp/kernel", "nsp/bias"])
+    row = convert(tmp_path / "a", tmp_path / "b", format)
+    lost = sorted(["nsp/bias", "nsp/kernel", *pooler])
+    assert sorted(row.left_out + row.at_random) == lost
+    assert row.at_random == (sorted(pooler) if format == "keras_hub" else [])
+    again = load_model(CLASSES["BertPretrainer"], tmp_path / "b")
+    assert set(again.load_report.initialised) == set(row.left_out)
+
+
+def test_a_head_that_was_never_trained_is_no_head_of_keras_hub(tmp_path):
+    model = tiny.model("BertPretrainer")
+    head = [n for n in published_weights(model) if n.startswith("mlm/")]
+    save_huggingface(tmp_path / "a", model, without=head)
+    with pytest.raises(InputError, match="mlm/.* was never trained"):
+        convert(tmp_path / "a", tmp_path / "b", "keras_hub")
+
+
+def test_right_to_left_stays_in_the_own_format(tmp_path):
+    saved(tmp_path / "a", "BertEncoder", attention="right_to_left")
+    convert(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(InputError, match="transformers computes"):
+        convert(tmp_path / "a", tmp_path / "c", "huggingface")
 
 
 def test_a_fleet_becomes_one_table(tmp_path):

@@ -228,3 +228,38 @@ def test_nothing_but_gelu_is_known(tmp_path):
     released(tmp_path, config={**CONFIG, "hidden_act": "relu"})
     with pytest.raises(WeightsError, match="hidden_act.*relu"):
         open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("vocab.txt", 20_000_000), ("bert_model.ckpt.data-x", 100_000_000)],
+)
+def test_a_zip_that_swells_is_refused(tmp_path, name, size):
+    released(tmp_path / "x")
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in set(os.listdir(tmp_path / "x")) - {name}:
+            archive.write(tmp_path / "x" / file, file)
+        archive.writestr(name, bytes(size))
+    with pytest.raises(WeightsError, match="absurdly large"):
+        open_checkpoint(path)
+
+
+def test_a_zip_of_something_else_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(WeightsError, match="no release of BERT"):
+        open_checkpoint(tmp_path / "x.zip")
+
+
+def test_the_blank_line_of_the_chinese_vocabulary_keeps_its_id(tmp_path):
+    config = {**CONFIG, "vocab_size": 10}
+    released(tmp_path, config=config)
+    lines = [*tiny.PIECES, "\u2028", "good"]
+    text = "\n".join(lines) + "\n"
+    (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
+    tokenizer = load_preprocessor(tmp_path, sequence_length=8).tokenizer
+    assert tokenizer.vocabulary_size == 10
+    assert tokenizer.vocabulary[8] == "[line9]"
+    # Of a piece that is there twice the last one counts.
+    assert list(np.asarray(tokenizer("good bad"))) == [9, 6]

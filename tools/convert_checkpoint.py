@@ -66,26 +66,26 @@ def main(values):
 
 
 def convert_one(values, arguments):
-    from bert_keras.interop import convert
+    from bert_keras.interop import convert, fleet
     from official_tasks import progress
 
     with tempfile.TemporaryDirectory() as beside:
         source = values.source
         if values.allow_torch:
-            source = convert.without_pickle(source, beside)
+            source = fleet.without_pickle(source, beside)
         row = convert.convert(source, values.output, values.format, **arguments)
-    without = f", without {', '.join(row.left_out)}" if row.left_out else ""
+    remark = fleet.remark(row)
     progress.console.print(
         f"{values.output}: {row.task} of {values.source} ({row.format}), "
-        f"max abs difference {row.difference:.1e}{without}"
+        f"max abs difference {row.difference:.1e}{remark and ', ' + remark}"
     )
 
 
 def convert_fleet(values, arguments):
-    from bert_keras.interop import convert
+    from bert_keras.interop import fleet
     from official_tasks import progress
 
-    rows = convert.convert_all(
+    rows = fleet.convert_all(
         values.all,
         values.output,
         values.format,
@@ -95,7 +95,7 @@ def convert_fleet(values, arguments):
     path = os.path.join(values.output, "table.md")
     os.makedirs(values.output, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(convert.table(rows))
+        file.write(fleet.table(rows))
     refused = sum(row.refused is not None for row in rows)
     progress.console.print(
         f"{len(rows) - refused} converted, {refused} refused: see {path}"

@@ -61,7 +61,8 @@ class Tensor:
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
         # min and max pass a NaN on and allocate nothing.
-        if not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        ends = (array.min(), array.max()) if array.size else ()
+        if not all(map(np.isfinite, ends)):
             raise WeightsError(
                 self.file,
                 "the numbers are damaged",

@@ -1,15 +1,12 @@
 """Weights of any readable format into any writable one, and the proof."""
 
 import dataclasses
-import os
-import tempfile
 
 import numpy as np
 from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.interop.google import save_google
-from bert_keras.interop.huggingface import PICKLE, has_weights
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.loading import build_model
@@ -19,7 +16,6 @@ from bert_keras.interop.presets import (
     load_preprocessor,
     open_checkpoint,
 )
-from bert_keras.interop.torch_pickle import unpickle_folder
 from bert_keras.modeling.causal import BertCausalModel
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
@@ -60,8 +56,9 @@ class Conversion:
         labels: names of its classes, if it has any.
         difference: the greatest absolute difference between an output of the
             source's model and one of the converted folder's.
-        left_out: weights that the format has no place for, or that the
-            source did not have.
+        left_out: weights that are not in the folder: the format has no place
+            for them, or the source did not have them.
+        at_random: weights in the folder that the source did not have.
         refused: why nothing was written, or None.
     """
 
@@ -71,6 +68,7 @@ class Conversion:
     labels: list = dataclasses.field(default_factory=list)
     difference: float | None = None
     left_out: list = dataclasses.field(default_factory=list)
+    at_random: list = dataclasses.field(default_factory=list)
     refused: str | None = None
 
 
@@ -97,7 +95,8 @@ def convert(source, folder, format="bert_keras", **arguments):
     cls = CLASSES[checkpoint.head]
     model = build_model(cls, checkpoint, arguments)
     text = load_preprocessor(checkpoint) if checkpoint.read_text else None
-    left_out = _write(folder, format, model, text)
+    missing = model.load_report.initialised
+    left_out = WRITERS[format](folder, model, text, missing)
     again = load_model(cls, folder)
     return Conversion(
         source=checkpoint.source,
@@ -106,14 +105,8 @@ def convert(source, folder, format="bert_keras", **arguments):
         labels=list(getattr(model, "labels", None) or []),
         difference=greatest_difference(model, again),
         left_out=left_out,
+        at_random=[name for name in missing if name not in left_out],
     )
-
-
-def _write(folder, format, model, preprocessor):
-    missing = model.load_report.initialised
-    if format == "huggingface":
-        return save_huggingface(folder, model, preprocessor, missing)
-    return WRITERS[format](folder, model, preprocessor) or []
 
 
 def greatest_difference(first, second):
@@ -158,78 +151,3 @@ def sample_inputs(model):
     if isinstance(model, BertPretrainer):
         inputs["mask_positions"] = np.tile(places[: length // 2], (4, 1))
     return inputs
-
-
-def without_pickle(source, folder):
-    """The source, or `folder` with safetensors in place of its pickle.
-
-    Args:
-        source: any preset.
-        folder: an empty one, for a source whose only weights are a pickle.
-    """
-    if not os.path.isfile(os.path.join(source, PICKLE)) or has_weights(source):
-        return source
-    unpickle_folder(source, folder)
-    return folder
-
-
-def convert_all(
-    folder, target, format="bert_keras", allow_torch=False, **arguments
-):
-    """Converts every preset in a folder; returns a list of `Conversion`.
-
-    One that cannot be converted is a row with its reason; the rest go on.
-
-    Args:
-        folder: each folder and file in it is a source.
-        target: gets a folder for each, of the same name.
-        format: a key of `WRITERS`.
-        allow_torch: read pickles, by PyTorch's restricted loader.
-        **arguments: as `convert` takes them.
-    """
-    if not os.path.isdir(folder):
-        raise InputError(f"{folder} is no folder. Name one that holds presets.")
-    rows = []
-    for name in sorted(os.listdir(folder)):
-        source = os.path.join(folder, name)
-        stem = name.removesuffix(".zip")
-        try:
-            with tempfile.TemporaryDirectory() as beside:
-                plain = (
-                    without_pickle(source, beside) if allow_torch else source
-                )
-                row = convert(
-                    plain, os.path.join(target, stem), format, **arguments
-                )
-        except InputError as error:
-            row = Conversion(source, refused=str(error))
-        row.source = source
-        rows.append(row)
-    return rows
-
-
-def table(rows):
-    """The rows as one Markdown table."""
-    lines = [
-        "| source | format | task | labels | greatest difference | remark |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        difference = "" if row.refused else f"{row.difference:.1e}"
-        remark = row.refused or (
-            f"without {', '.join(row.left_out)}" if row.left_out else ""
-        )
-        cells = [
-            row.source,
-            row.format,
-            row.task,
-            ", ".join(row.labels),
-            difference,
-            remark,
-        ]
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text):
-    return text.replace("|", "\\|").replace("\n", " ")

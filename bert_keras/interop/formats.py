@@ -9,7 +9,6 @@ from bert_keras.interop.google_zip import open_google_zip
 from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.json_file import read_json
 from bert_keras.interop.keras_hub import open_keras_hub
-from bert_keras.interop.keras_hub_config import is_preset
 from bert_keras.interop.model_garden import (
     open_model_garden,
     open_saved_model,
@@ -53,7 +52,7 @@ def _open_folder(folder):
         fields = read_json(config)
         if fields.raw("format") == FORMAT:
             return open_own(folder)
-        if is_preset(fields):
+        if "registered_name" in fields:  # as Keras serializes a class
             return open_keras_hub(folder)
         return open_huggingface(folder)
     if os.path.exists(os.path.join(folder, "saved_model.pb")):

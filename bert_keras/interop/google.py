@@ -120,11 +120,18 @@ def _classes(config, count):
     return {"labels": labels, "problem": config.text("problem", default)}
 
 
-def save_google(folder, model, preprocessor=None):
-    """Writes the folder as the original's code reads it."""
+def save_google(folder, model, preprocessor=None, without=()):
+    """Writes the folder as the original's code reads it.
+
+    Args and Returns: as `save_own`.
+    """
     encoder = getattr(model, "encoder", model)
     check_computable(encoder, "the original", ORIGINAL)
-    weights = published_weights(model)
+    weights = {
+        name: weight
+        for name, weight in published_weights(model).items()
+        if name not in without
+    }
     unknown = [name for name in weights if not mapped(name, NAMES)]
     if unknown:
         raise InputError(
@@ -141,6 +148,7 @@ def save_google(folder, model, preprocessor=None):
         )
         if preprocessor is not None:
             write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
+    return list(without)
 
 
 def _reader(name, weight):

@@ -26,6 +26,8 @@ DAMAGED = (
     ValueError,
 )
 FETCH = "Fetch the zip again"
+# The largest published ones have 500 bytes and 2 MB.
+MOST_BYTES = {CONFIG: 1024 * 1024, VOCABULARY: 16 * 1024 * 1024}
 # Weights, the optimizer's two copies of them, heads; and then some.
 MOST_COPIES, SLACK = 4, 64 * 1024 * 1024
 
@@ -40,9 +42,10 @@ def open_google_zip(path):
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(path, archive)
-            for name in (CONFIG, VOCABULARY):
+            for name, most in MOST_BYTES.items():
                 if name in members:
-                    _unpack(archive, members[name], keep.name, name, SLACK)
+                    _check_size(path, name, members[name].file_size, most)
+                    _unpack(archive, members[name], keep.name, name)
             prefix = _unpack_weights(path, archive, members, keep.name)
     except WeightsError:
         raise
@@ -94,21 +97,30 @@ def _unpack_weights(path, archive, members, folder):
             found=", ".join(sorted(stems)) or "none",
         )
     (stem,) = stems
-    for name, member in members.items():
-        if name.startswith(f"{stem}.") and not name.endswith(".meta"):
-            _unpack(archive, member, folder, name, most)
+    wanted = {
+        name: member
+        for name, member in members.items()
+        if name.startswith(f"{stem}.") and not name.endswith(".meta")
+    }
+    total = sum(member.file_size for member in wanted.values())
+    _check_size(path, stem, total, most)
+    for name, member in wanted.items():
+        _unpack(archive, member, folder, name)
     return stem
 
 
-def _unpack(archive, member, folder, name, most):
-    if member.file_size > most:
+def _check_size(path, name, size, most):
+    if size > most:
         raise WeightsError(
-            archive.filename,
+            path,
             f"{name} is absurdly large",
             FETCH,
             expected=f"at most {most} bytes",
-            found=f"{member.file_size}",
+            found=f"{size}",
         )
+
+
+def _unpack(archive, member, folder, name):
     with (
         archive.open(member) as source,
         open(os.path.join(folder, name), "wb") as target,

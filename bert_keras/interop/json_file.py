@@ -6,7 +6,7 @@ import os
 from bert_keras.interop.checkpoint import WeightsError
 
 # The largest honest one, tokenizer.json of the multilingual model, has 3 MB.
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 
 
 def read_json(path, kind=dict, max_bytes=MAX_BYTES):

@@ -5,6 +5,7 @@ import os
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import keras_hub_config as config
+from bert_keras.interop import keras_hub_settings as settings
 from bert_keras.interop.checkpoint import Checkpoint
 from bert_keras.interop.computable import ORIGINAL, check_computable
 from bert_keras.interop.h5_file import read_h5, write_h5
@@ -59,8 +60,16 @@ def _read(folder, file, table):
     return renamed(read_h5(path), table, folder, plain)
 
 
-def save_keras_hub(folder, model, preprocessor=None):
+def save_keras_hub(folder, model, preprocessor=None, without=()):
     """Writes the folder as keras-hub reads it.
+
+    Args:
+        folder: where to.
+        model: `BertEncoder` or a task model.
+        preprocessor: its `BertPreprocessor`; no tokenizer is written without.
+        without: names of weights that were never trained. keras-hub reads no
+            folder that lacks some: the pooler is written as it is, a head is
+            refused.
 
     Returns:
         names of the weights that keras-hub has no place for: it has no
@@ -71,11 +80,7 @@ def save_keras_hub(folder, model, preprocessor=None):
     weights = published_weights(model)
     table = BACKBONE | TASK.get(type(model).__name__, {})
     left_out = [name for name in weights if not mapped(name, table)]
-    if any(not name.startswith("nsp/") for name in left_out):
-        raise InputError(
-            f"keras-hub has no place for {left_out[0]} of a "
-            f"{type(model).__name__}. Save it in another format."
-        )
+    _check_whole(model, left_out, without)
     check_replaceable(folder, WRITTEN)
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
@@ -83,6 +88,22 @@ def save_keras_hub(folder, model, preprocessor=None):
             _write(os.path.join(partial, file), part, encoder.num_heads, table)
         _write_settings(partial, model, preprocessor)
     return left_out
+
+
+def _check_whole(model, left_out, without):
+    """Refuses a head that has no place, or one that was never trained."""
+    homeless = [name for name in left_out if not name.startswith("nsp/")]
+    if homeless:
+        raise InputError(
+            f"keras-hub has no place for {homeless[0]} of a "
+            f"{type(model).__name__}. Save it in another format."
+        )
+    empty = [n for n in without if not n.startswith(("nsp/", "encoder/"))]
+    if empty:
+        raise InputError(
+            f"{empty[0]} was never trained, and keras-hub reads no "
+            f"{type(model).__name__} without it. Save the encoder alone."
+        )
 
 
 def _parts(weights):
@@ -111,12 +132,12 @@ def _write(path, weights, heads, table):
 def _write_settings(folder, model, preprocessor):
     encoder = getattr(model, "encoder", model)
     values = {
-        config.CONFIG: config.backbone(encoder),
-        config.TASK: config.task(model, preprocessor),
-        config.METADATA: config.metadata(model),
+        config.CONFIG: settings.backbone(encoder),
+        config.TASK: settings.task(model, preprocessor),
+        config.METADATA: settings.metadata(model),
     }
     if preprocessor is not None:
-        values[config.TOKENIZER] = config.tokenizer(preprocessor)
+        values[config.TOKENIZER] = settings.tokenizer(preprocessor)
         task = values[config.TASK]
         values[config.PREPROCESSOR] = task and task["config"]["preprocessor"]
         os.makedirs(os.path.join(folder, ASSETS))

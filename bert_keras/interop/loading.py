@@ -1,19 +1,14 @@
 """From a described checkpoint to a model that holds its weights."""
 
-import dataclasses
 import inspect
 import logging
-import math
 
 from bert_keras.errors import InputError
 from bert_keras.interop import names
+from bert_keras.interop.assigning import assign, check_shape
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.initialization import (
-    skip_initialization,
-    weights_initializer,
-)
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.initialization import skip_initialization
 
 logger = logging.getLogger(__name__)
 
@@ -27,41 +22,8 @@ SIZES = (
     "max_sequence_length",
     "num_segments",
 )
-# Numbers that are set at once: 4 MB.
-SLICE = 1024 * 1024
 # Some heads never trained the pooler; their formats leave it out.
 OPTIONAL = ("encoder/pooler/kernel", "encoder/pooler/bias")
-
-
-@dataclasses.dataclass
-class LoadReport:
-    """What became of the weights; on every loaded model as `load_report`.
-
-    Args:
-        source: where they came from.
-        loaded: the library's names of the weights that were set.
-        skipped: tensors of the source that the model has no place for.
-        initialised: weights of the model that begin at random.
-    """
-
-    source: str
-    loaded: list
-    skipped: list
-    initialised: list
-
-    def __str__(self):
-        return (
-            f"Loaded {len(self.loaded)} weights of {self.source}\n"
-            f"Skipped {_listed(self.skipped)}\n"
-            f"Freshly initialised {_listed(self.initialised)}"
-        )
-
-
-def _listed(found, most=8):
-    if not found:
-        return "none"
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return f"{len(found)}: {', '.join(sorted(found)[:most])}{more}"
 
 
 def build_model(cls, checkpoint, arguments):
@@ -83,7 +45,7 @@ def build_model(cls, checkpoint, arguments):
         encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
     # The head is small and initialised as it likes: some of it may stay so.
     whole = encoder if cls is encoder_class else cls(encoder, **head_arguments)
-    whole.load_report = _assign(whole, encoder, checkpoint, tensors)
+    whole.load_report = assign(whole, checkpoint, tensors)
     if checkpoint.embedding and whole is encoder:
         whole.sentence_embedding = checkpoint.embedding
     for line in str(whole.load_report).splitlines():
@@ -159,65 +121,3 @@ def check_tensors(head, checkpoint, tensors, head_arguments):
     expected = needed | of_head
     for name, tensor in tensors.items():
         check_shape(tensor, expected.get(name, tensor.shape))
-
-
-def check_shape(tensor, expected):
-    if tuple(tensor.shape) != tuple(expected):
-        raise WeightsError(
-            tensor.file,
-            "the shape contradicts the settings beside it",
-            "Put the settings that belong to these weights beside them",
-            tensor=tensor.name,
-            expected=f"the shape {tuple(expected)}",
-            found=f"{tuple(tensor.shape)}",
-        )
-
-
-def _assign(model, encoder, checkpoint, tensors):
-    """Sets every weight, one tensor in memory at a time."""
-    weights = published_weights(model)
-    report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
-    for name, tensor in checkpoint.tensors.items():
-        if name in weights and name in tensors:
-            check_shape(tensor, weights[name].shape)
-            _set(weights[name], tensor)
-            report.loaded.append(name)
-        else:
-            report.skipped.append(tensor.name)
-    report.initialised = sorted(set(weights) - set(report.loaded))
-    for name in report.initialised:
-        if name.startswith("encoder/") and name.endswith("/kernel"):
-            weight = weights[name]
-            weight.assign(weights_initializer()(weight.shape))
-    return report
-
-
-def _set(weight, tensor):
-    """Gives the weight its numbers, a few rows at a time where that is safe.
-
-    TensorFlow keeps the memory that a whole table of words takes on its way,
-    twice; in slices the way is short.
-    """
-    step = max(1, SLICE // math.prod(tensor.shape[1:]))
-    # Not on JAX, not where a strategy keeps several copies of a variable.
-    plain = type(getattr(weight, "value", None)).__name__ == "ResourceVariable"
-    if tensor.rows is None or not plain or tensor.shape[0] <= step:
-        weight.assign(tensor.numbers())
-        return
-    for first in range(0, tensor.shape[0], step):
-        last = min(first + step, tensor.shape[0])
-        _set_rows(weight, first, last, tensor.numbers(first, last))
-
-
-def _set_rows(weight, first, last, numbers):
-    import tensorflow as tf
-
-    # Not `weight.value[first:last]`, which holds on to the whole and so has
-    # TensorFlow copy it.
-    tf.raw_ops.ResourceStridedSliceAssign(
-        ref=weight.value.handle,
-        begin=[first],
-        end=[last],
-        strides=[1],
-        value=numbers.astype(weight.dtype, copy=False),
-    )

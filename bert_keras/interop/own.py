@@ -109,8 +109,18 @@ def _arguments(settings):
     return settings.values
 
 
-def save_own(folder, model, preprocessor=None):
-    """Writes the folder beside, then renames it; no optimizer state."""
+def save_own(folder, model, preprocessor=None, without=()):
+    """Writes the folder beside, then renames it; no optimizer state.
+
+    Args:
+        folder: where to.
+        model: `BertEncoder` or a task model.
+        preprocessor: its `BertPreprocessor`; no vocabulary is written without.
+        without: names of weights to leave out: loading begins them anew.
+
+    Returns:
+        the names of the weights that were left out.
+    """
     check_replaceable(folder, (CONFIG, WEIGHTS, VOCABULARY))
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
@@ -120,10 +130,12 @@ def save_own(folder, model, preprocessor=None):
         tensors = {
             name: (tuple(weight.shape), weight.numpy)
             for name, weight in sorted(published_weights(model).items())
+            if name not in without
         }
         write_safetensors(os.path.join(partial, WEIGHTS), tensors)
         if preprocessor is not None:
             write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
+    return list(without)
 
 
 def check_replaceable(folder, names):
