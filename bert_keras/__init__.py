@@ -9,6 +9,7 @@ import importlib
 __version__ = "0.1.0"
 
 _HOME = {
+    "BertCausalModel": "modeling.causal",
     "BertChooser": "modeling.chooser",
     "BertClassifier": "modeling.classifier",
     "BertEncoder": "modeling.encoder",

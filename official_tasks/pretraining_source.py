@@ -28,6 +28,7 @@ class PretrainingSource:
     def __init__(
         self, folder, records, laws, batch_size, evaluation_steps, seed
     ):
+        from bert_keras.data.pipeline import check_source
         from bert_keras.data.store import TokenStore
 
         self.tokens = os.path.join(folder, "tokens")
@@ -41,6 +42,8 @@ class PretrainingSource:
         self.evaluation_steps = evaluation_steps
         self.store = TokenStore(os.path.join(self.tokens, "train"))
         self.vocabulary = self.store.vocabulary
+        for side in ("train", "held_out"):
+            check_source(os.path.join(self.examples, side), self.vocabulary)
 
     def batches(self, first_step):
         """Endless training batches from a step on."""
@@ -63,6 +66,7 @@ class PretrainingSource:
             os.path.join(self.examples, "held_out"),
             self.batch_size,
             laws=self.laws,
+            fill_remainder=True,
         )
         return batches.take(self.evaluation_steps)
 

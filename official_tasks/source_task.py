@@ -12,7 +12,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from bert_keras.data.sentences import split_sentences
+from bert_keras.data.sentences import document_sentences
 from bert_keras.errors import InputError
 
 MAX_CLASSES = 8
@@ -76,18 +76,10 @@ def _by_class(documents, name_of):
     for document in documents:
         rows[name_of(document)].update(
             (sentence, None)
-            for sentence in _sentences(document)
+            for sentence in document_sentences(document)
             if len(sentence) in LENGTHS
         )
     return {name: list(sentences) for name, sentences in rows.items()}
-
-
-def _sentences(document):
-    for paragraph in document.paragraphs:
-        if document.sentences_given:
-            yield paragraph
-        else:
-            yield from split_sentences(paragraph)
 
 
 def _choose_classes(here, there, dev_rows, labels):
