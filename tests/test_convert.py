@@ -1,6 +1,8 @@
 """Every class through every format, and back with equal outputs."""
 
 import os
+import pickle
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -194,3 +196,28 @@ def test_a_difference_is_seen():
     kernel = second.transformer_layers[1].output_projection.kernel
     kernel.assign(np.asarray(kernel) * 1.01)
     assert greatest_difference(first, second) > 1e-4
+
+
+def test_a_pickle_is_read_on_request_only_and_apart(tmp_path):
+    save_huggingface(tmp_path / "fleet" / "old", tiny.model("BertEncoder"))
+    folder = tmp_path / "fleet" / "old"
+    mark = tmp_path / "mark"
+    trap = pickle.dumps(Trap(str(mark)))
+    os.remove(folder / "model.safetensors")
+    (folder / "pytorch_model.bin").write_bytes(trap)
+    (row,) = convert_all(tmp_path / "fleet", tmp_path / "out")
+    assert "--allow_torch" in row.refused
+    (row,) = convert_all(tmp_path / "fleet", tmp_path / "out", allow_torch=True)
+    wanted = "restricted loader" if find_spec("torch") else "pip install torch"
+    assert wanted in row.refused
+    assert not mark.exists()
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)

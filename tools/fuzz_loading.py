@@ -11,7 +11,7 @@ and what Python itself takes) ends the run, exits with 1 and says which mutant
 it was; --seed=NUMBER --mutants=1 makes it again. Should a reader crash, the bar
 has stopped at it.
 
-10,000 mutants take about 4 minutes.
+10,000 mutants take about 7 minutes on two cores.
 """
 
 from absl import flags

@@ -53,6 +53,11 @@ def _run_child(pickles, target):
         capture_output=True,
         text=True,
     )
+    if "No module named 'torch'" in done.stderr:
+        raise InputError(
+            f"Reading {pickles[0]} needs PyTorch, which is not installed: "
+            "pip install torch."
+        )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it ended"]
         raise WeightsError(

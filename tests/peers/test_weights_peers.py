@@ -10,10 +10,10 @@ import pytest
 import tiny
 
 from bert_keras.interop.convert import CLASSES, sample_inputs
+from bert_keras.interop.fleet import convert_all, without_pickle
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import load_model, load_preprocessor
-from bert_keras.interop.torch_pickle import unpickle_folder
 from bert_keras.modeling.heads import MaskedLanguageModelHead
 
 TOLERANCE = 1e-5
@@ -200,9 +200,27 @@ def test_a_pickle_is_converted_by_the_restricted_loader(tmp_path, transformers):
     other.save_pretrained(tmp_path / "a")
     (tmp_path / "a" / "model.safetensors").unlink()
     torch.save(other.state_dict(), tmp_path / "a" / "pytorch_model.bin")
-    unpickle_folder(tmp_path / "a", tmp_path / "b")
+    folder = without_pickle(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert folder == str(tmp_path / "b")
     mine = load_model(CLASSES["BertEncoder"], tmp_path / "b")
     assert compared(mine, other, PAIRS["BertEncoder"][1]) < TOLERANCE
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path, transformers):
+    import pickle
+
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "mark"),)
+
+    model = tiny.model("BertEncoder")
+    save_huggingface(tmp_path / "fleet" / "old", model)
+    (tmp_path / "fleet" / "old" / "model.safetensors").unlink()
+    path = tmp_path / "fleet" / "old" / "pytorch_model.bin"
+    path.write_bytes(pickle.dumps(Trap()))
+    (row,) = convert_all(tmp_path / "fleet", tmp_path / "b", allow_torch=True)
+    assert "restricted loader refuses it" in row.refused
+    assert not (tmp_path / "mark").exists()
 
 
 def test_the_ids_of_transformers_tokenizer_are_the_same(tmp_path, transformers):
