@@ -34,7 +34,8 @@ peers: .venv/test
 
 .venv/demo .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"
-	$(BIN)/pip install -q -e ".[$(@F)]"
+	@# setuptools warns of what an editable install is.
+	@PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[$(@F)]"
 	@touch $@
 
 .venv/bin/pip:
