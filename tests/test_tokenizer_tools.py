@@ -19,7 +19,7 @@ def vocabulary(tmp_path):
 
 def first_parts(vocabulary):
     """Mismatches of "law = original" and "graph = law", and comparisons."""
-    parts = tokenizer_proof.parts_of_proof([vocabulary], TEXTS, 40, step=9973)
+    parts = tokenizer_proof.parts_of_proof([vocabulary], TEXTS, 40, step=20011)
     for _, (_, tally, steps, total) in zip(range(2), parts, strict=False):
         for _ in steps:
             pass

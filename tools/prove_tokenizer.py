@@ -45,7 +45,7 @@ def main(values):
             "checkout of the source only: clone it and run it there."
         )
     sys.path.insert(0, str(TESTS))
-    from tokenizer_proof import parts_of_proof
+    from tokenizer_proof import MEGABYTES, parts_of_proof
 
     from bert_keras.files import write_json
     from official_tasks import progress
@@ -55,7 +55,10 @@ def main(values):
     ]
     report = {}
     parts = parts_of_proof(
-        list(map(Path, values.vocabulary)), texts, values.strings, values.step
+        list(map(Path, values.vocabulary)),
+        texts + MEGABYTES,
+        values.strings,
+        values.step,
     )
     for name, tally, steps, total in parts:
         began = time.monotonic()
