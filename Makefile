@@ -27,7 +27,7 @@ lint: .venv/test
 	$(BIN)/ruff format --check .
 
 # Beside transformers and keras-hub, with real sizes: takes minutes, and
-# downloads PyTorch.
+# installs PyTorch into .venv: 6 GB more where that comes with CUDA.
 peers: .venv/test
 	$(BIN)/pip install -q -e ".[peers]"
 	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py

@@ -12,6 +12,10 @@ has a place for, label names, tokenizer and lengths; and one line with the
 greatest difference between the outputs of the source and of the folder just
 written, loaded again, on fixed random rows.
 
+A format whose home computes with other settings than the model (the form of
+GELU, an epsilon) is refused; --accept_difference writes it all the same, and
+the difference that it makes is what the line shows.
+
 With --all=FOLDER in place of --source, everything in FOLDER is converted into
 a folder of its own, and OUTPUT/table.md says of each: source, task, labels,
 greatest difference, or why it was refused.
@@ -41,11 +45,8 @@ def define_flags():
         ["bert_keras", "huggingface", "google", "keras_hub"],
         "Format to write.",
     )
-    flags.DEFINE_enum(
-        "activation",
-        None,
-        ["gelu_tanh", "gelu_exact"],
-        "Form of GELU to write, whatever the source computes.",
+    flags.DEFINE_bool(
+        "accept_difference", False, "Write what its home computes otherwise."
     )
     flags.DEFINE_bool("allow_torch", False, "Read pytorch_model.bin too.")
     flags.mark_flag_as_required("output")
@@ -56,16 +57,13 @@ def main(values):
 
     if (values.source is None) == (values.all is None):
         raise InputError("Give --source or --all, one of them.")
-    arguments = {}
-    if values.activation:
-        arguments["activation"] = values.activation
     if values.all:
-        convert_fleet(values, arguments)
+        convert_fleet(values)
     else:
-        convert_one(values, arguments)
+        convert_one(values)
 
 
-def convert_one(values, arguments):
+def convert_one(values):
     from bert_keras.interop import convert, fleet
     from official_tasks import progress
 
@@ -73,7 +71,9 @@ def convert_one(values, arguments):
         source = values.source
         if values.allow_torch:
             source = fleet.without_pickle(source, beside)
-        row = convert.convert(source, values.output, values.format, **arguments)
+        row = convert.convert(
+            source, values.output, values.format, values.accept_difference
+        )
     remark = fleet.remark(row)
     progress.console.print(
         f"{values.output}: {row.task} of {values.source} ({row.format}), "
@@ -81,7 +81,7 @@ def convert_one(values, arguments):
     )
 
 
-def convert_fleet(values, arguments):
+def convert_fleet(values):
     from bert_keras.interop import fleet
     from official_tasks import progress
 
@@ -90,7 +90,7 @@ def convert_fleet(values, arguments):
         values.output,
         values.format,
         allow_torch=values.allow_torch,
-        **arguments,
+        accept_difference=values.accept_difference,
     )
     path = os.path.join(values.output, "table.md")
     os.makedirs(values.output, exist_ok=True)

@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.interop.computable import COMPUTES, SAME_HEAD
 from bert_keras.interop.google import save_google
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
@@ -72,15 +73,15 @@ class Conversion:
     refused: str | None = None
 
 
-def convert(source, folder, format="bert_keras", **arguments):
+def convert(source, folder, format="bert_keras", accept_difference=False):
     """Converts one preset, loads the result and compares the outputs.
 
     Args:
         source: any preset.
         folder: where the converted one goes.
         format: a key of `WRITERS`.
-        **arguments: of `BertEncoder`, over what the source says, such as
-            `activation="gelu_tanh"` for formats that know no other.
+        accept_difference: write the weights even where the format's home
+            computes with other settings (its form of GELU, its epsilon).
     """
     if format not in WRITERS:
         raise InputError(
@@ -93,10 +94,13 @@ def convert(source, folder, format="bert_keras", **arguments):
             f"this package. Expected one of {', '.join(CLASSES)}."
         )
     cls = CLASSES[checkpoint.head]
-    model = build_model(cls, checkpoint, arguments)
+    model = build_model(cls, checkpoint, {})
+    written = model
+    if accept_difference:
+        written = build_model(cls, checkpoint, _settings_of(format, cls))
     text = load_preprocessor(checkpoint) if checkpoint.read_text else None
     missing = model.load_report.initialised
-    left_out = WRITERS[format](folder, model, text, missing)
+    left_out = WRITERS[format](folder, written, text, missing)
     again = load_model(cls, folder)
     return Conversion(
         source=checkpoint.source,
@@ -107,6 +111,15 @@ def convert(source, folder, format="bert_keras", **arguments):
         left_out=left_out,
         at_random=[name for name in missing if name not in left_out],
     )
+
+
+def _settings_of(format, cls):
+    """Those of the format's home, as far as the class has them."""
+    return {
+        name: value
+        for name, value in COMPUTES[format].items()
+        if name not in SAME_HEAD or cls is BertPretrainer
+    }
 
 
 def greatest_difference(first, second):

@@ -23,7 +23,11 @@ def without_pickle(source, folder):
 
 
 def convert_all(
-    folder, target, format="bert_keras", allow_torch=False, **arguments
+    folder,
+    target,
+    format="bert_keras",
+    allow_torch=False,
+    accept_difference=False,
 ):
     """Converts every preset in a folder; returns a list of `Conversion`.
 
@@ -34,7 +38,7 @@ def convert_all(
         target: gets a folder for each, of the same name.
         format: a key of `WRITERS`.
         allow_torch: read pickles, by PyTorch's restricted loader.
-        **arguments: as `convert` takes them.
+        accept_difference: as `convert` takes it.
     """
     if not os.path.isdir(folder):
         raise InputError(f"{folder} is no folder. Name one that holds presets.")
@@ -48,7 +52,10 @@ def convert_all(
                     without_pickle(source, beside) if allow_torch else source
                 )
                 row = convert(
-                    plain, os.path.join(target, stem), format, **arguments
+                    plain,
+                    os.path.join(target, stem),
+                    format,
+                    accept_difference,
                 )
         except InputError as error:
             row = Conversion(source, refused=str(error))

@@ -9,7 +9,7 @@ import re
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import Checkpoint
-from bert_keras.interop.computable import ORIGINAL, check_computable
+from bert_keras.interop.computable import check_computable
 from bert_keras.interop.google_names import NAMES, TURNED
 from bert_keras.interop.json_file import read_json
 from bert_keras.interop.layer_names import mapped
@@ -125,8 +125,7 @@ def save_google(folder, model, preprocessor=None, without=()):
 
     Args and Returns: as `save_own`.
     """
-    encoder = getattr(model, "encoder", model)
-    check_computable(encoder, "the original", ORIGINAL)
+    check_computable(model, "google", "the original")
     weights = {
         name: weight
         for name, weight in published_weights(model).items()

@@ -49,9 +49,7 @@ def config_json(model, kind):
     encoder = getattr(model, "encoder", model)
     directed = encoder.attention == "left_to_right"
     if not directed:
-        check_computable(
-            encoder, "transformers", {"attention": "bidirectional"}
-        )
+        check_computable(model, "huggingface", "transformers")
     named = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         "architectures": [kind],

@@ -7,7 +7,7 @@ from bert_keras.errors import InputError
 from bert_keras.interop import keras_hub_config as config
 from bert_keras.interop import keras_hub_settings as settings
 from bert_keras.interop.checkpoint import Checkpoint
-from bert_keras.interop.computable import ORIGINAL, check_computable
+from bert_keras.interop.computable import check_computable
 from bert_keras.interop.h5_file import read_h5, write_h5
 from bert_keras.interop.heads_axis import joined, parted
 from bert_keras.interop.keras_hub_names import BACKBONE, TASK, plain, written
@@ -76,7 +76,7 @@ def save_keras_hub(folder, model, preprocessor=None, without=()):
         next-sentence head.
     """
     encoder = getattr(model, "encoder", model)
-    check_computable(encoder, "keras-hub", ORIGINAL)
+    check_computable(model, "keras_hub", "keras-hub")
     weights = published_weights(model)
     table = BACKBONE | TASK.get(type(model).__name__, {})
     left_out = [name for name in weights if not mapped(name, table)]

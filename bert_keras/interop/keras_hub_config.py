@@ -7,6 +7,7 @@ has no place for label names: they stand in the metadata, which it ignores.
 import os
 
 from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.computable import KERAS_HUB_HEAD
 from bert_keras.interop.json_file import read_json
 
 CONFIG, TASK, METADATA = "config.json", "task.json", "metadata.json"
@@ -74,8 +75,8 @@ def read_head(folder):
     file = read_json(path)
     config = _config_of(file, TASKS)
     head = TASKS[file.text("class_name")]
-    if head != "BertClassifier":
-        return head, {}
+    if head == "BertPretrainer":
+        return head, dict(KERAS_HUB_HEAD)
     activation = config.raw("activation", "linear")
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)

@@ -104,6 +104,10 @@ def _arguments(settings):
         settings.text("problem")
     if "dropout" in settings:
         settings.share("dropout")
+    if settings.raw("mlm_activation") is not None:
+        settings.text("mlm_activation")
+    if settings.raw("mlm_norm_epsilon") is not None:
+        settings.share("mlm_norm_epsilon")
     if "bilstm_dim" in settings:
         settings.integer("bilstm_dim", maximum=2**20)
     return settings.values

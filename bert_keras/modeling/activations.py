@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from bert_keras.errors import InputError
+
 # tanh(x (A + B x x)) stands for the error function in the tanh form.
 _A = 0.7978845608028654  # sqrt(2 / pi)
 _B = 0.044715 * _A
@@ -35,3 +37,11 @@ def gelu_exact(x):
 
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+
+
+def check_activation(name):
+    """Refuses the name of a form of GELU that is not here."""
+    if name not in ACTIVATIONS:
+        raise InputError(
+            f"activation is {name!r}. Expected one of {', '.join(ACTIVATIONS)}."
+        )

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.activations import ACTIVATIONS
+from bert_keras.modeling.activations import check_activation
 from bert_keras.modeling.attention import DIRECTIONS, attention_bias
 from bert_keras.modeling.embeddings import BertEmbeddings
 from bert_keras.modeling.gathering import first_tokens
@@ -131,15 +131,12 @@ class BertEncoder(Portable, keras.Model):
                 "heads cannot share equally. Choose a num_heads that divides "
                 "it."
             )
-        for name, choices in (
-            ("activation", ACTIVATIONS),
-            ("attention", DIRECTIONS),
-        ):
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}. Expected one of "
-                    f"{', '.join(choices)}."
-                )
+        check_activation(self.activation)
+        if self.attention not in DIRECTIONS:
+            raise InputError(
+                f"attention is {self.attention!r}. Expected one of "
+                f"{', '.join(DIRECTIONS)}."
+            )
 
     def _embeddings(self):
         return BertEmbeddings(

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from bert_keras.modeling.activations import ACTIVATIONS
+from bert_keras.modeling.activations import ACTIVATIONS, check_activation
 from bert_keras.modeling.dropout import Dropout
 from bert_keras.modeling.gathering import gather_positions
 from bert_keras.modeling.initialization import weights_initializer
@@ -50,6 +50,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        check_activation(activation)
         self.embedding = embedding
         self.activation = activation
         self.norm_epsilon = norm_epsilon

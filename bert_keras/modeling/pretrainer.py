@@ -22,6 +22,9 @@ class BertPretrainer(TaskModel):
         encoder: a `BertEncoder`.
         examples_per_row: most examples in a packed row, E; rows are not
             packed where None.
+        mlm_activation: the masked-word head's form of GELU; the encoder's
+            where None. keras-hub's head has a form of its own.
+        mlm_norm_epsilon: likewise.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -38,12 +41,21 @@ class BertPretrainer(TaskModel):
     (1, 1, 100)
     """
 
-    def __init__(self, encoder, examples_per_row=None, name="pretrainer"):
+    def __init__(
+        self,
+        encoder,
+        examples_per_row=None,
+        mlm_activation=None,
+        mlm_norm_epsilon=None,
+        name="pretrainer",
+    ):
         self.examples_per_row = examples_per_row
+        self.mlm_activation = mlm_activation
+        self.mlm_norm_epsilon = mlm_norm_epsilon
         self.mlm = MaskedLanguageModelHead(
             encoder.embeddings.token,
-            encoder.activation,
-            encoder.norm_epsilon,
+            mlm_activation or encoder.activation,
+            mlm_norm_epsilon or encoder.norm_epsilon,
             name="mlm",
             dtype=encoder.dtype_policy,
         )
@@ -60,7 +72,11 @@ class BertPretrainer(TaskModel):
         super().__init__(inputs, outputs, encoder, name)
 
     def arguments(self):
-        return {"examples_per_row": self.examples_per_row}
+        return {
+            "examples_per_row": self.examples_per_row,
+            "mlm_activation": self.mlm_activation,
+            "mlm_norm_epsilon": self.mlm_norm_epsilon,
+        }
 
 
 def pretraining_losses():
