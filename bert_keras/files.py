@@ -1,26 +1,113 @@
-"""Files and folders that are there whole or not at all; nothing of formats."""
+"""Files and folders that are there whole or not at all; nothing of formats.
+
+A path may be remote (`gs://`, see `remote.py`). There a file is uploaded
+from a finished local one, and a folder counts only once its manifest, which
+is uploaded last, is in it: no file system needs to rename.
+"""
 
 import contextlib
+import glob
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
+import tempfile
 import uuid
 
+from bert_keras import remote
 from bert_keras.errors import InputError
 
 PARTIAL = ".partial-"
+# Files that vouch for the folder that they lie in: written last, removed
+# first.
+MANIFESTS = ("manifest.json", "store.json")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_remote(path):
+    """Whether a path names a file system, as in `gs://bucket/folder`."""
+    return _SCHEME.match(os.fspath(path)) is not None
+
+
+def absolute(path):
+    """The path from the root of its file system."""
+    return os.fspath(path) if is_remote(path) else os.path.abspath(path)
+
+
+def is_file(path):
+    """Whether there is a file of this name."""
+    return remote.is_file(path) if is_remote(path) else os.path.isfile(path)
+
+
+def is_folder(path):
+    """Whether there is a folder of this name."""
+    return remote.is_folder(path) if is_remote(path) else os.path.isdir(path)
+
+
+def exists(path):
+    """Whether there is a file or a folder of this name."""
+    return is_file(path) or is_folder(path)
+
+
+def size(path):
+    """Bytes of a file."""
+    return remote.size(path) if is_remote(path) else os.path.getsize(path)
+
+
+def list_folder(path):
+    """The names in a folder, sorted; none where there is no folder."""
+    try:
+        names = remote.names(path) if is_remote(path) else os.listdir(path)
+    except FileNotFoundError:
+        return []
+    return sorted(names)
+
+
+def find(pattern):
+    """The paths that match a pattern, sorted."""
+    if is_remote(pattern):
+        return sorted(remote.find(pattern))
+    return sorted(glob.glob(pattern, recursive=True))
+
+
+def walk(folder):
+    """The paths of all files in a folder and in those below, sorted."""
+    walked = remote.walk(folder) if is_remote(folder) else os.walk(folder)
+    return sorted(
+        os.path.join(place, name)
+        for place, _, names in walked
+        for name in names
+    )
+
+
+def open_file(path, mode="rb"):
+    """Opens a file for reading, "rb" or "r" (UTF-8)."""
+    if not is_remote(path):
+        return open(path, mode, encoding=None if "b" in mode else "utf-8")
+    file = remote.open_to_read(path)
+    return file if "b" in mode else io.TextIOWrapper(file, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def written_beside(path):
-    """Yields a free path beside `path` that takes its place at the end.
+    """Yields a free local path that takes the place of `path` at the end.
 
     What the caller wrote there, a file or a folder, is flushed to the disk,
     then renamed to `path`. A file that stands there is replaced; a folder is
     replaced too, but between two renames, so that a kill may leave neither
     in place. When the caller fails, what was written is removed.
+
+    A remote `path` is uploaded to instead. Of a folder, what stands there is
+    removed and the manifest goes last: until it is there, the folder is none.
     """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
+            partial = os.path.join(folder, os.path.basename(path.rstrip("/")))
+            yield partial
+            upload(partial, path)
+        return
     path = os.path.abspath(path)
     parent, name = os.path.split(path)
     make_folder(parent)
@@ -48,9 +135,40 @@ def _replace_folder(path, partial):
     shutil.rmtree(replaced, ignore_errors=True)
 
 
+def upload(local, path):
+    """Copies a local file or folder to a remote place, manifests last."""
+    if os.path.isfile(local):
+        make_folder(os.path.dirname(path))
+        remote.copy(local, path)
+        return
+    remove(path)
+    found = [os.path.relpath(file, local) for file in walk(local)]
+    for name in sorted(found, key=lambda name: name in MANIFESTS):
+        target = os.path.join(path, name)
+        make_folder(os.path.dirname(target))
+        remote.copy(os.path.join(local, name), target)
+
+
+def download(path, local):
+    """Copies a remote file, or a local one, to a local place."""
+    remote.copy(path, local)
+
+
+def cache_folder():
+    """Where remote data is kept on this machine.
+
+    Below `KERAS_HOME`, which is ~/.keras where it is not set.
+    """
+    home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
+    return os.path.join(home, "datasets", "bert_keras")
+
+
 def make_folder(path):
     """Makes the folder and those above it; one sentence where it cannot."""
     try:
+        if is_remote(path):
+            remote.make_folder(path)
+            return
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise InputError(
@@ -65,12 +183,24 @@ def make_folder(path):
 
 
 def remove(path):
-    """Removes a file or a folder, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
+    """Removes a file or a folder, if it is there; of a remote folder, first
+    its manifest, so that what is left of it counts as none."""
+    if is_remote(path):
+        _remove_remote(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
+
+
+def _remove_remote(path):
+    if not remote.is_folder(path):
+        remote.remove_file(path)
+        return
+    for name in MANIFESTS:
+        remote.remove_file(os.path.join(path, name))
+    remote.remove_folder(path)
 
 
 def is_partial(name):
@@ -80,7 +210,7 @@ def is_partial(name):
 
 def remove_partials(folder):
     """Removes what killed writers left half-written in `folder`."""
-    for name in filter(is_partial, os.listdir(folder)):
+    for name in filter(is_partial, list_folder(folder)):
         remove(os.path.join(folder, name))
 
 
@@ -107,12 +237,12 @@ def _flush_tree(path):
 
 def sha256(path):
     """Hash of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(value, path):
-    """Writes one JSON value, for people to read too."""
+    """Writes one JSON value to a local file, for people to read too."""
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=2, ensure_ascii=False, sort_keys=True)
         file.write("\n")
@@ -120,5 +250,5 @@ def write_json(value, path):
 
 def read_json(path):
     """Reads one JSON value."""
-    with open(path, encoding="utf-8") as file:
+    with open_file(path, "r") as file:
         return json.load(file)

@@ -1,13 +1,17 @@
-"""Small corpora of numbers for the tests of pre-training data."""
+"""Small corpora, of numbers and of words, for the tests of data."""
 
+import os
 import random
 from types import SimpleNamespace
 
 import numpy as np
 
+from bert_keras.data.documents import Document
 from bert_keras.data.store_writer import StoreWriter
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [f"word{i}" for i in range(200)]
 
 
 def vocabulary(size=1_000):
@@ -42,3 +46,47 @@ def write_store(folder, documents, size=1_000):
                 np.array([len(document)]),
             )
         return writer.finish()
+
+
+def toy_tokenizer():
+    return WordPieceTokenizer([*SPECIAL, ".", "?", *WORDS])
+
+
+def sentence(rng):
+    words = rng.choice(WORDS, rng.integers(3, 12))
+    return " ".join(words).capitalize() + "."
+
+
+def corpus(count=60, seed=0):
+    """Documents of paragraphs of sentences of words."""
+    rng = np.random.default_rng(seed)
+    return [
+        Document(
+            f"document {number}",
+            "",
+            [
+                " ".join(sentence(rng) for _ in range(rng.integers(1, 9)))
+                for _ in range(rng.integers(1, 6))
+            ],
+        )
+        for number in range(count)
+    ]
+
+
+def contents(folder):
+    """Path -> bytes of every file but journals and leases, which tell times."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in set(names) - {"progress.jsonl", ".lease"}:
+            path = os.path.join(root, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = file.read()
+    return found
+
+
+def in_small_parts(patch):
+    """Has builds save often, and write many small shards."""
+    patch.setattr("bert_keras.data.building._PART", 2_000)
+    patch.setattr("bert_keras.data.building._SAVE", 0)
+    patch.setattr("bert_keras.data.windows.CAPACITY", 40)
+    patch.setattr("bert_keras.data.store_writer._BLOCK", 256)

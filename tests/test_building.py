@@ -1,8 +1,15 @@
+import json
 import os
 import pickle
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from data_samples import contents, corpus, in_small_parts, toy_tokenizer
 
 from bert_keras.data import workers
 from bert_keras.data.building import build_stores
@@ -18,53 +25,15 @@ from bert_keras.data.store import TokenStore, check_store
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-WORDS = [f"word{i}" for i in range(200)]
-
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?"]
-    return WordPieceTokenizer(special + WORDS)
-
-
-def sentence(rng):
-    words = rng.choice(WORDS, rng.integers(3, 12))
-    return " ".join(words).capitalize() + "."
-
-
-def corpus(count=60, seed=0):
-    rng = np.random.default_rng(seed)
-    return [
-        Document(
-            f"document {number}",
-            "",
-            [
-                " ".join(sentence(rng) for _ in range(rng.integers(1, 9)))
-                for _ in range(rng.integers(1, 6))
-            ],
-        )
-        for number in range(count)
-    ]
-
-
-def contents(folder):
-    """Path -> bytes of every file but the journals, which tell times."""
-    return {
-        os.path.relpath(os.path.join(root, name), folder): open(
-            os.path.join(root, name), "rb"
-        ).read()
-        for root, _, names in os.walk(folder)
-        for name in names
-        if name != "progress.jsonl"
-    }
+    return toy_tokenizer()
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr("bert_keras.data.building._PART", 2_000)
-    monkeypatch.setattr("bert_keras.data.building._SAVE", 0)
-    monkeypatch.setattr("bert_keras.data.windows.CAPACITY", 40)
-    monkeypatch.setattr("bert_keras.data.store_writer._BLOCK", 256)
+    in_small_parts(monkeypatch)
 
 
 def test_a_store_holds_the_ids_of_each_sentence(tokenizer, tmp_path):
@@ -308,3 +277,54 @@ def test_a_journal_keeps_what_was_added(tmp_path):
         file.write("no json\n")
     with pytest.raises(InputError, match="j.jsonl is damaged"):
         Journal(path, {"a": 2})
+
+
+WRITER = """
+import sys
+from data_samples import corpus, toy_tokenizer
+from bert_keras.data.pretraining import create_pretraining_data
+
+def wait(*_):
+    print("writing", flush=True)
+    sys.stdin.read()
+
+create_pretraining_data(
+    corpus(), toy_tokenizer(), sys.argv[1], progress=wait
+)
+"""
+
+
+def test_a_second_writer_is_refused_within_a_second(tokenizer, tmp_path):
+    tests = Path(__file__).parent
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"},
+    )
+    try:
+        assert writer.stdout.readline() == b"writing\n"
+        began = time.monotonic()
+        named = f"process {writer.pid} on host {socket.gethostname()}"
+        with pytest.raises(InputError, match=named):
+            create_pretraining_data(corpus(), tokenizer, str(tmp_path))
+        assert time.monotonic() - began < 1
+    finally:
+        writer.kill()
+        writer.communicate()
+    # A dead process holds nothing: the next goes on where it stopped.
+    create_pretraining_data(corpus(), tokenizer, str(tmp_path))
+
+
+def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_keras.data.writing._CHECKED_EVERY", -1)
+
+    def taken_over(*_):
+        lease = tmp_path / ".lease"
+        holder = json.loads(lease.read_text()) | {"token": "x", "pid": 1}
+        lease.write_text(json.dumps(holder))
+
+    with pytest.raises(InputError, match="was taken over by process 1 on"):
+        create_pretraining_data(
+            corpus(), tokenizer, str(tmp_path), Laws(16, 3), progress=taken_over
+        )

@@ -154,7 +154,7 @@ def test_rows_are_cls_a_sep_b_sep_and_padding(store):
     laws = Laws(16, max_predictions=3)
     field = np.array
     pairs = Pairs(field([3]), field([2]), field([9]), field([4]), field([1]))
-    rows = gather(store.tokens, pairs, laws, store.pieces)
+    rows = gather(store.tokens, pairs, laws.sequence_length, store.pieces)
     a, b = store.tokens[3:5].tolist(), store.tokens[9:13].tolist()
     ids = [2, *a, 3, *b, 3]
     assert rows["token_ids"].tolist() == [ids + [0] * 7]
@@ -165,7 +165,7 @@ def test_rows_are_cls_a_sep_b_sep_and_padding(store):
 
 def sample_rows(store, laws, count=4_000):
     pairs = drawn(store, laws, 6)[slice(count)]
-    return gather(store.tokens, pairs, laws, store.pieces)
+    return gather(store.tokens, pairs, laws.sequence_length, store.pieces)
 
 
 @pytest.mark.parametrize("most", [3, 9, 20])

@@ -81,7 +81,7 @@ def test_ours_can_read_the_original():
         as_the_original_writes(rows, index).SerializeToString()
         for index in range(50)
     ]
-    found = parser(16, 4)(records)
+    found = parser(Laws(16, 4))(records)
     for name, values in rows.items():
         assert found[name].dtype == values.dtype
         assert (found[name].numpy() == values).all()

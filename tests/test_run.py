@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from bert_keras import files
+from bert_keras import files, lease
 from bert_keras.errors import InputError
-from bert_keras.training import lease
 from bert_keras.training.run import RunFolder
 
 SETTINGS = {"seed": 1, "corpus": "a.txt", "sizes": (1, 2)}

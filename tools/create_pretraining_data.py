@@ -9,12 +9,15 @@ documentation: for the documentation installed beside Python; a vocabulary.
 Out, in --output: tokens/ (the tokenised text, from which pre-training draws
 pairs and masks anew in each epoch) and train/ and held_out/ (TFRecords of
 examples drawn once, with the original BERT's feature names). Held-out
-documents are chosen by a hash of their content.
+documents are chosen by a hash of their content. Every path may be remote
+(gs://...). A build that was broken off goes on when the same command is given
+again. With --beam it runs on many machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
 
 import os
+import shlex
 
 from absl import flags
 
@@ -23,6 +26,13 @@ from official_tasks import script
 
 def define_flags():
     flags.DEFINE_string("input", None, "Text to read.")
+    flags.DEFINE_enum(
+        "layout",
+        "auto",
+        ("auto", "document", "sentences"),
+        "What a text file holds: one document, or one sentence a line.",
+    )
+    flags.DEFINE_string("text_field", "text", "Of JSONL and of TFDS.")
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
@@ -35,6 +45,7 @@ def define_flags():
     )
     flags.DEFINE_bool("whole_word", False, "Mask all pieces of a word.")
     flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many words.")
+    flags.DEFINE_bool("packed", False, "Several examples in a row.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.")
     flags.DEFINE_float("held_out_share", 0.05, "Of the documents.")
     flags.DEFINE_enum(
@@ -42,14 +53,15 @@ def define_flags():
     )
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes.")
     flags.DEFINE_integer("seed", 0, "Of pairs and masks.")
+    flags.DEFINE_string(
+        "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
+    )
     flags.mark_flags_as_required(["input", "vocabulary", "output"])
 
 
 def main(values):
     from bert_keras import WordPieceTokenizer
-    from bert_keras.data.corpus import read_documents
     from bert_keras.data.laws import Laws
-    from bert_keras.data.pretraining import create_pretraining_data
     from bert_keras.text.vocabulary import read_vocabulary
     from official_tasks import progress
 
@@ -61,23 +73,22 @@ def main(values):
         _percentages(values.mask_mix),
         values.whole_word,
         values.max_ngram,
+        values.packed,
     )
     tokenizer = WordPieceTokenizer(
         read_vocabulary(values.vocabulary), lowercase=values.lowercase
     )
-    with progress.stages("Examples") as update:
-        manifests = create_pretraining_data(
-            read_documents(values.input),
-            tokenizer,
-            values.output,
-            laws,
-            seed=values.seed,
-            copies=values.copies,
-            held_out_share=values.held_out_share,
-            sentences=values.sentences,
-            workers=values.workers,
-            progress=update,
-        )
+    settings = {
+        "tokenizer": tokenizer,
+        "folder": values.output,
+        "laws": laws,
+        "seed": values.seed,
+        "copies": values.copies,
+        "held_out_share": values.held_out_share,
+        "sentences": values.sentences,
+    }
+    create = _with_beam if values.beam is not None else _here
+    manifests = create(values, settings)
     for name, manifest in manifests.items():
         examples = sum(shard["examples"] for shard in manifest["shards"])
         progress.console.print(
@@ -85,6 +96,30 @@ def main(values):
             f"{manifest['sentences']:,} sentences, "
             f"{manifest['tokens']:,} tokens, {examples:,} examples"
         )
+
+
+def _here(values, settings):
+    from bert_keras.data.corpus import read_documents
+    from bert_keras.data.pretraining import create_pretraining_data
+    from official_tasks import progress
+
+    documents = read_documents(values.input, values.layout, values.text_field)
+    with progress.stages("Examples") as update:
+        return create_pretraining_data(
+            documents, workers=values.workers, progress=update, **settings
+        )
+
+
+def _with_beam(values, settings):
+    from bert_keras.data.beam_pipeline import create_pretraining_data_with_beam
+
+    return create_pretraining_data_with_beam(
+        values.input,
+        layout=values.layout,
+        text_field=values.text_field,
+        beam_flags=shlex.split(values.beam),
+        **settings,
+    )
 
 
 def _percentages(words):

@@ -1,6 +1,7 @@
 """Documents to token stores, for training and for evaluation."""
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +11,7 @@ from bert_keras.data.documents import Document, content_hash, in_share
 from bert_keras.data.journal import Journal
 from bert_keras.data.laws import vocabulary_hash
 from bert_keras.data.sentences import split_sentences
-from bert_keras.data.store import TokenStore
+from bert_keras.data.store import TokenStore, is_store, read_manifest
 from bert_keras.data.store_writer import StoreWriter
 from bert_keras.data.tokenising import Part, Tokenise, TokenisedPart
 from bert_keras.data.workers import in_order
@@ -39,7 +40,9 @@ def build_stores(
     Args:
         documents: any number of them; only a few are held in memory.
         tokenizer: a `WordPieceTokenizer`.
-        folder: where to write; made where it is missing.
+        folder: where to write; made where it is missing. For a remote one
+            the stores are built in a folder of this machine (see
+            `work_folder`), which stays, and uploaded at the end.
         held_out_share: about this share of the documents, chosen by the hash
             of their content, goes to `held_out`; 0 for no such store.
         sentences: "split" finds the sentences of each paragraph, "lines"
@@ -54,8 +57,9 @@ def build_stores(
         InputError: fewer than two documents with text on either side, or
             the folder holds the tokens of another corpus or tokenizer.
     """
-    split = _splitter(sentences)
+    split = splitter(sentences)
     names = ["train", "held_out"] if held_out_share else ["train"]
+    target, folder = folder, work_folder(folder)
     files.make_folder(folder)
     settings = _settings(tokenizer, held_out_share, sentences)
     journal = Journal(os.path.join(folder, _JOURNAL), settings)
@@ -65,15 +69,42 @@ def build_stores(
             writer = StoreWriter(os.path.join(folder, name), tokenizer)
             stores[name] = stack.enter_context(writer)
         build = _Build(stores, journal, progress)
-        parts = build.unseen(_parts(documents, held_out_share, names))
+        parts = build.unseen(parts_of(documents, held_out_share, names))
         for part in in_order(Tokenise(tokenizer, split), parts, workers):
             build.add(part)
         for name, writer in stores.items():
             if writer.totals["documents"] < 2:
                 _leave_nothing(folder, names, journal)
-                _refuse_few(name, writer.totals["documents"])
+                refuse_few(name, writer.totals["documents"])
         build.save()
-        return {name: writer.finish() for name, writer in stores.items()}
+        built = {name: writer.finish() for name, writer in stores.items()}
+    if files.is_remote(target):
+        for name, store in built.items():
+            publish(store, os.path.join(target, name))
+    return built
+
+
+def work_folder(folder: str) -> str:
+    """Where a build writes what is not finished: in the folder itself, or
+    for a remote one in a folder of `files.cache_folder()`."""
+    if not files.is_remote(folder):
+        return folder
+    name = hashlib.sha256(folder.rstrip("/").encode()).hexdigest()[:32]
+    return os.path.join(files.cache_folder(), "building", name)
+
+
+def publish(store: TokenStore, folder: str):
+    """Uploads a store, unless it is there."""
+    store.source = folder
+    if is_store(folder) and read_manifest(folder) == store.manifest:
+        whole = (
+            files.is_file(os.path.join(folder, name))
+            and files.size(os.path.join(folder, name)) == entry["bytes"]
+            for name, entry in store.manifest["files"].items()
+        )
+        if all(whole):
+            return
+    files.upload(store.folder, folder)
 
 
 class _Build:
@@ -165,7 +196,8 @@ def _settings(tokenizer, held_out_share: float, sentences) -> dict:
     }
 
 
-def _splitter(sentences):
+def splitter(sentences) -> Callable[[str], list[str]]:
+    """The function that finds the sentences of a paragraph."""
     if callable(sentences):
         return sentences
     known = {"split": split_sentences, "lines": _as_it_is}
@@ -181,7 +213,7 @@ def _as_it_is(line: str) -> list[str]:
     return [line]
 
 
-def _parts(
+def parts_of(
     documents: Iterable[Document], share: float, names: list[str]
 ) -> Iterator[Part]:
     """Runs of documents of about `_PART` characters."""
@@ -212,7 +244,7 @@ def _leave_nothing(folder, names, journal):
         os.removedirs(folder)
 
 
-def _refuse_few(name: str, documents: int):
+def refuse_few(name: str, documents: int):
     """A random next sentence comes from another document."""
     if name == "train":
         raise InputError(

@@ -6,10 +6,10 @@ fixed order (files by name), so that a corpus of any size needs the memory of
 one.
 """
 
-import glob
 import os
 from collections.abc import Iterator
 
+from bert_keras import files
 from bert_keras.data import datasets, text_files
 from bert_keras.data.documentation import installed_documentation
 from bert_keras.data.documents import (
@@ -68,37 +68,40 @@ def read_documents(
     elif source.startswith("tfds:"):
         documents = datasets.read(source, text_field)
     else:
-        documents = _read_files(*_find(source), layout, text_field)
+        documents = _read_files(*find_files(source), layout, text_field)
     return _not_empty(documents, source)
 
 
-def _find(source: str) -> tuple[str, list[str]]:
+def find_files(source: str) -> tuple[str, list[str]]:
     """The folder that names are given relative to, and the files, sorted."""
-    if os.path.isfile(source):
+    if files.is_file(source):
         return os.path.dirname(source), [source]
-    if os.path.isdir(source):
-        root = source
-        found = glob.iglob(
-            os.path.join(glob.escape(source), "**"), recursive=True
-        )
-        files = [path for path in found if path.endswith(text_files.SUFFIXES)]
+    if files.is_folder(source):
+        root, found = source, files.walk(source)
+        found = [path for path in found if _is_text(path, source)]
     else:
         root = os.path.dirname(source.partition("*")[0])
-        files = glob.glob(source, recursive=True)
-    files = sorted(path for path in files if os.path.isfile(path))
-    if not files:
+        found = [path for path in files.find(source) if files.is_file(path)]
+    if not found:
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
             f"with files that end in {', '.join(text_files.SUFFIXES)}, a "
             "glob in quotes, or tfds:NAME[/CONFIG][:SPLIT]."
         )
-    return root, files
+    return root, found
+
+
+def _is_text(path: str, root: str) -> bool:
+    """Whether a file below `root` is text, and neither it nor a folder on
+    the way to it is hidden."""
+    hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
+    return path.endswith(text_files.SUFFIXES) and not hidden
 
 
 def _read_files(
-    root: str, files: list[str], layout: str, text_field: str
+    root: str, paths: list[str], layout: str, text_field: str
 ) -> Iterator[Document]:
-    for path in files:
+    for path in paths:
         name = os.path.relpath(path, root or ".")
         group = os.path.dirname(name).replace(os.sep, "/")
         yield from text_files.read(path, name, group, layout, text_field)

@@ -25,7 +25,11 @@ def read(source: str, text_field: str) -> Iterator[Document]:
 
 def _documents(name: str, split: str, text_field: str):
     tfds = _import(name)
-    records = tfds.load(name, split=split, shuffle_files=False)
+    try:
+        records = tfds.load(name, split=split, shuffle_files=False)
+    except ValueError as error:  # no such data set, configuration or split
+        told = str(error).strip().splitlines()[0][:300]
+        raise InputError(f"tfds:{name} cannot be read ({told}).") from None
     for number, record in enumerate(tfds.as_numpy(records)):
         if text_field not in record:
             raise InputError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class Laws:
         whole_word: masks all pieces of a word or none.
         max_ngram: masks runs of 1 to this many words, a run of n with a
             probability proportional to 1/n; implies `whole_word`.
+        packed: puts several examples into a row of `sequence_length`, up to
+            one for each 16 pieces of it, so that little is padding.
     """
 
     sequence_length: int = 128
@@ -34,6 +37,26 @@ class Laws:
     mask_mix: tuple[float, float, float] = (80, 10, 10)
     whole_word: bool = False
     max_ngram: int = 1
+    packed: bool = False
+
+    @property
+    def examples_per_row(self) -> int | None:
+        """Most examples in a packed row; None where rows are not packed."""
+        return max(2, self.sequence_length // 16) if self.packed else None
+
+    @property
+    def masks_per_row(self) -> int:
+        """Masked pieces that a row has places for.
+
+        Those of packed examples always find one: an example has at least 5
+        pieces, and rounding adds half a piece to its share, or what it lacks
+        to the one piece that is always masked.
+        """
+        if not self.packed:
+            return self.max_predictions
+        share = self.mask_rate * self.sequence_length
+        rounding = self.examples_per_row * max(0.5, 1 - 5 * self.mask_rate)
+        return min(self.sequence_length, math.ceil(share + rounding))
 
     def __post_init__(self):
         object.__setattr__(self, "mask_mix", tuple(self.mask_mix))

@@ -76,5 +76,6 @@ def unmask(rows: dict) -> dict:
     ids[row, rows["mask_positions"][row, column]] = rows["mask_ids"][
         row, column
     ]
-    kept = ("segment_ids", "padding_mask", "next_sentence_labels")
-    return {"token_ids": ids, **{name: rows[name] for name in kept}}
+    drawn = ("mask_positions", "mask_ids", "mask_weights")
+    kept = {name: rows[name] for name in rows if name not in drawn}
+    return {**kept, "token_ids": ids}

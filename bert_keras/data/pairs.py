@@ -21,6 +21,11 @@ class Pairs(NamedTuple):
     b_length: np.ndarray
     labels: np.ndarray  # 0 = B follows A, 1 = B is from another document
 
+    @property
+    def lengths(self):
+        """Pieces of each pair's example, with [CLS] and twice [SEP]."""
+        return self.a_length + self.b_length + 3
+
     def __getitem__(self, rows):
         return Pairs(*(field[rows] for field in tuple(self)))
 
@@ -120,14 +125,14 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     )
 
 
-def gather(tokens, pairs: Pairs, laws: Laws, pieces: Pieces) -> dict:
-    """The pairs' rows: [CLS] A [SEP] B [SEP] [PAD]...
+def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
+    """The pairs' rows of a length: [CLS] A [SEP] B [SEP] [PAD]...
 
     Returns:
         dict of int32: token_ids, segment_ids, padding_mask `(B, T)`,
         next_sentence_labels `(B,)`.
     """
-    column = np.arange(laws.sequence_length)  # (T,)
+    column = np.arange(length)  # (T,)
     a_end = pairs.a_length[:, None] + 1  # (B, 1), the column of [SEP]
     b_end = a_end + pairs.b_length[:, None] + 1
     in_b = column > a_end

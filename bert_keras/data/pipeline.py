@@ -3,7 +3,9 @@
 An element is `(x, y, w)`: x a dict of int32 token_ids, segment_ids,
 padding_mask `(B, T)` and mask_positions `(B, M)`; y a dict of int32 mlm
 `(B, M)`, the true ids, and nsp `(B,)`, the next-sentence labels; w a dict of
-float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones.
+float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones. Of packed
+rows, x has example_ids and position_ids `(B, T)` too, and both nsp are `(B, E)`
+with weight 1 where there is an example.
 """
 
 import functools
@@ -15,7 +17,7 @@ from bert_keras.data.drawing import DrawnExamples
 from bert_keras.data.laws import Laws
 from bert_keras.data.python_calls import python_call
 from bert_keras.data.recorded import RecordedExamples
-from bert_keras.data.records import FEATURES
+from bert_keras.data.records import is_float, row_shapes
 from bert_keras.data.shards import check_shards
 from bert_keras.data.store import TokenStore, check_store, is_store
 
@@ -40,11 +42,11 @@ def pretraining_dataset(
         source: a folder of records, a path or glob of record files (the
             original's too), or a folder with a token store; from a store,
             pairs and masks are drawn anew in each epoch.
-        batch_size: examples a batch, over all replicas.
+        batch_size: rows a batch, over all replicas.
         seed: int.
         first_step: the step to begin at.
-        laws: how pairs and masks are drawn from a store; what records hold
-            is drawn already.
+        laws: how pairs and masks are drawn from a store, and whether they
+            are packed; what records hold is drawn already.
         remask: draws the masks of records anew at each step.
 
     Raises:
@@ -73,11 +75,11 @@ def evaluation_dataset(
     Args:
         source: as for `pretraining_dataset`; from a store, the examples of
             one epoch of a fixed seed.
-        batch_size: examples a batch.
+        batch_size: rows a batch.
         laws: as for `pretraining_dataset`.
         drop_remainder: leaves the last, shorter batch out, so that all
             shapes are static.
-        fill_remainder: fills the last batch up with examples of weight 0, to
+        fill_remainder: fills the last batch up with rows of weight 0, to
             the same end; what is weighted stays exact.
     """
     examples = _open(source, 0, laws, False)
@@ -143,35 +145,29 @@ class _Batches:
 
 def _graph_call(draw: _Batches, laws: Laws, batch_size: int, step):
     """`draw(step)` in a graph, with static shapes, as (x, y, w)."""
-    types = [
-        tf.float32 if name == "mask_weights" else tf.int32 for name in FEATURES
-    ]
-    columns = python_call(functools.partial(_columns, draw), [step], types)
-    rows = dict(zip(FEATURES, columns, strict=True))
+    shapes = row_shapes(laws)
+    types = [tf.float32 if is_float(name) else tf.int32 for name in shapes]
+
+    def columns(step) -> list:
+        rows = draw(step)
+        return [rows[name] for name in shapes]
+
+    found = python_call(columns, [step], types)
+    rows = dict(zip(shapes, found, strict=True))
     for name, column in rows.items():
-        column.set_shape(_shape(name, laws, batch_size))
+        column.set_shape([batch_size, *shapes[name]])
     return _as_element(rows)
 
 
-def _shape(name: str, laws: Laws, batch_size: int) -> list[int]:
-    if name == "next_sentence_labels":
-        return [batch_size]
-    masked = name.startswith("mask_")
-    width = laws.max_predictions if masked else laws.sequence_length
-    return [batch_size, width]
-
-
 def _as_element(rows: dict):
-    inputs = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
-    labels = rows["next_sentence_labels"]
-    return (
-        {name: rows[name] for name in inputs},
-        {"mlm": rows["mask_ids"], "nsp": labels},
-        {
-            "mlm": rows["mask_weights"],
-            "nsp": tf.ones_like(labels, tf.float32),
-        },
-    )
+    labels = rows.pop("next_sentence_labels")
+    ones = tf.ones_like(labels, tf.float32)
+    y = {"mlm": rows.pop("mask_ids"), "nsp": labels}
+    w = {
+        "mlm": rows.pop("mask_weights"),
+        "nsp": rows.pop("example_weights", ones),
+    }
+    return rows, y, w
 
 
 def _first_rows(count: int, *element):
@@ -186,8 +182,3 @@ def _weigh_first_rows(count: int, x, y, w):
         return weights * tf.cast(rows < count, weights.dtype)
 
     return x, y, tf.nest.map_structure(cut, w)
-
-
-def _columns(draw: _Batches, step) -> list:
-    rows = draw(step)
-    return [rows[name] for name in FEATURES]

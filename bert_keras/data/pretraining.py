@@ -8,14 +8,15 @@ import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.data import shards
-from bert_keras.data.building import build_stores
+from bert_keras.data.building import build_stores, work_folder
 from bert_keras.data.documents import Document
-from bert_keras.data.drawing import DrawnExamples
+from bert_keras.data.drawing import DrawnExamples, count_rows
 from bert_keras.data.journal import Journal
 from bert_keras.data.laws import Laws
 from bert_keras.data.records import serialize
 from bert_keras.data.store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
+from bert_keras.data.writing import one_writer
 from bert_keras.text.vocabulary import write_vocabulary
 
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
@@ -52,7 +53,8 @@ def create_pretraining_data(
     Args:
         documents: from `read_documents` or `installed_documentation`.
         tokenizer: a `WordPieceTokenizer`.
-        folder: where to write; made where it is missing.
+        folder: where to write; made where it is missing. May be remote; see
+            `build_stores`.
         laws: how pairs and masks are drawn; the paper's by default.
         seed: int.
         copies: how often the training text is used, with other pairs and
@@ -69,31 +71,38 @@ def create_pretraining_data(
         The manifests of `train` and, unless the share is 0, `held_out`.
 
     Raises:
-        InputError: fewer than two documents on either side, or the folder
-            holds data of other documents or settings.
+        InputError: fewer than two documents on either side, the folder
+            holds data of other documents or settings, or another process
+            writes to it.
     """
     laws = laws or Laws()
-    stores = build_stores(
-        documents,
-        tokenizer,
-        os.path.join(folder, "tokens"),
-        held_out_share,
-        sentences,
-        workers,
-        progress and (lambda done, _: progress("tokens", done, None)),
-    )
-    return {
-        name: write_records(
-            store,
-            os.path.join(folder, name),
-            laws,
-            seed,
-            copies if name == "train" else 1,
+    tokens = os.path.join(folder, "tokens")
+    with one_writer(folder, progress) as progress:
+        stores = build_stores(
+            documents,
+            tokenizer,
+            tokens,
+            held_out_share,
+            sentences,
             workers,
-            progress and (lambda *done, name=name: progress(name, *done)),
+            lambda done, _: progress("tokens", done, None),
         )
-        for name, store in stores.items()
-    }
+        manifests = {
+            name: write_records(
+                store,
+                os.path.join(folder, name),
+                laws,
+                seed,
+                copies if name == "train" else 1,
+                workers,
+                lambda *done, name=name: progress(name, *done),
+            )
+            for name, store in stores.items()
+        }
+    if files.is_remote(folder):
+        for part in ("tokens", *manifests):
+            files.remove(work_folder(os.path.join(folder, part)))
+    return manifests
 
 
 def write_records(
@@ -128,15 +137,12 @@ def write_records(
     Raises:
         InputError: the folder holds records of other settings.
     """
+    work = work_folder(folder)
     files.make_folder(folder)
+    files.make_folder(work)
     files.remove_partials(folder)
-    facts = {
-        "laws": dataclasses.asdict(laws),
-        "seed": seed,
-        "copies": copies,
-        **{name: store.manifest[name] for name in _FROM_STORE},
-    }
-    journal = Journal(os.path.join(folder, _JOURNAL), facts)
+    facts = record_facts(store, laws, seed, copies)
+    journal = Journal(os.path.join(work, _JOURNAL), facts)
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
     write = WriteShard(store, folder, laws, seed, copies)
     done = {
@@ -154,6 +160,16 @@ def write_records(
             progress(len(done), len(write.names))
     entries = [done[name] for name in write.names]
     return shards.write_manifest(folder, {"shards": entries, **facts})
+
+
+def record_facts(store: TokenStore, laws: Laws, seed: int, copies: int):
+    """What a manifest of records says of how they were made."""
+    return {
+        "laws": dataclasses.asdict(laws),
+        "seed": seed,
+        "copies": copies,
+        **{name: store.manifest[name] for name in _FROM_STORE},
+    }
 
 
 class WriteShard:
@@ -188,14 +204,12 @@ class WriteShard:
         copy, window = self._places[number]
         path = os.path.join(self._folder, self.names[number])
         pairs = self._examples.draw(copy, window)
-        count = len(pairs.labels)
-        with (
-            files.written_beside(path) as partial,
-            tf.io.TFRecordWriter(partial) as writer,
-        ):
-            for start in range(0, count, _BATCH):
-                batch = pairs[start : start + _BATCH]
-                rows = self._examples.rows(batch, copy, window, start)
-                for record in serialize(rows):
-                    writer.write(record)
-        return shards.describe(path, count)
+        count = count_rows(pairs)
+        with files.written_beside(path) as partial:
+            with tf.io.TFRecordWriter(partial) as writer:
+                for start in range(0, count, _BATCH):
+                    batch = pairs[start : start + _BATCH]
+                    rows = self._examples.rows(batch, copy, window, start)
+                    for record in serialize(rows):
+                        writer.write(record)
+            return shards.describe(partial, self.names[number], count)

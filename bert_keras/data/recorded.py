@@ -1,14 +1,15 @@
 """Examples that were drawn before and lie in TFRecords."""
 
-import glob
 import os
 
 import numpy as np
 import tensorflow as tf
 
+from bert_keras import files
 from bert_keras.data import shards
 from bert_keras.data.laws import Laws, Pieces, generator
 from bert_keras.data.masks import mask_rows, unmask
+from bert_keras.data.packed import masked_rows, unpacked
 from bert_keras.data.records import lengths_of, parser
 from bert_keras.data.store import VOCABULARY
 from bert_keras.data.windows import Windows
@@ -34,7 +35,7 @@ class RecordedExamples:
         paths, counts, laws = _find(source)
         self.laws = laws
         self.seed = seed
-        self._parse = parser(laws.sequence_length, laws.max_predictions)
+        self._parse = parser(laws)
         self._pieces = _pieces(source) if remask else None
         self._units = [
             (path, start, min(_PIECE, count - start))
@@ -53,12 +54,19 @@ class RecordedExamples:
 
     def join(self, parts: list[np.ndarray], step: int) -> dict:
         """The rows of a step's parts of windows."""
-        parsed = self._parse(np.concatenate(parts))
+        records = np.concatenate(parts)
+        parsed = self._parse(records)
         rows = {name: value.numpy() for name, value in parsed.items()}
         if self._pieces is None:
             return rows
         rng = generator(self.seed, _MASKS, step)
-        return mask_rows(unmask(rows), self.laws, self._pieces, rng)
+        plain = unmask(rows)
+        if not self.laws.packed:
+            return mask_rows(plain, self.laws, self._pieces, rng)
+        lengths, own, examples = unpacked(plain)
+        return masked_rows(
+            lengths, own, len(records), examples, self.laws, self._pieces, rng
+        )
 
 
 def _find(source: str):
@@ -70,9 +78,9 @@ def _find(source: str):
         ]
         counts = [shard["examples"] for shard in manifest["shards"]]
         return paths, counts, Laws(**manifest["laws"])
-    if os.path.isdir(source):
+    if files.is_folder(source):
         shards.read_manifest(source)  # says what is missing
-    paths = sorted(glob.glob(source))
+    paths = files.find(source)
     if not paths:
         raise InputError(
             f"No records at {source!r}. Expected a folder that "
@@ -103,7 +111,7 @@ def _read(path: str, start: int, count: int) -> np.ndarray:
 
 def _pieces(source: str) -> Pieces:
     path = os.path.join(source, VOCABULARY)
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise InputError(
             f"Masks cannot be drawn anew: {path}, the vocabulary of the "
             "records, is missing. Copy it there."

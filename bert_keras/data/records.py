@@ -8,6 +8,7 @@ with TensorFlow's own parser, the original's files as well as ours.
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.laws import Laws
 from bert_keras.errors import InputError
 
 # The original's name of each of our names.
@@ -20,19 +21,37 @@ FEATURES = {
     "mask_weights": "masked_lm_weights",
     "next_sentence_labels": "next_sentence_labels",
 }
-_WEIGHTS = "mask_weights"  # the only one that is stored as floats
-_PER_TOKEN = ("token_ids", "padding_mask", "segment_ids")
+# What packed rows have besides; the original knows none.
+_PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
+
+
+def row_shapes(laws: Laws) -> dict[str, list[int]]:
+    """The shape of each part of a row, by name."""
+    shapes = dict.fromkeys(FEATURES, [laws.sequence_length])
+    if laws.packed:
+        shapes |= dict.fromkeys(_PACKED, [laws.sequence_length])
+        shapes["example_weights"] = [laws.examples_per_row]
+    shapes |= dict.fromkeys(_PER_MASK, [laws.masks_per_row])
+    labels = [laws.examples_per_row] if laws.packed else []
+    return {**shapes, "next_sentence_labels": labels}
+
+
+def is_float(name: str) -> bool:
+    """Whether a part of a row is stored as floats; the others as integers."""
+    return name.endswith("_weights")
 
 
 def serialize(rows: dict) -> list[bytes]:
     """One serialized `tf.train.Example` a row.
 
     Args:
-        rows: dict of arrays `(B, ...)` with the names of `FEATURES`.
+        rows: dict of arrays `(B, ...)` with the names of `row_shapes`.
     """
+    names = [*FEATURES, *(name for name in _PACKED if name in rows)]
     columns = [
-        _features(FEATURES[name], np.asarray(rows[name])) for name in FEATURES
+        _features(FEATURES.get(name, name), np.asarray(rows[name]))
+        for name in names
     ]
     bodies = map(b"".join, zip(*columns, strict=True))
     # Example.features, field 1
@@ -96,30 +115,25 @@ def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     return out.tobytes(), ends.reshape(values.shape)[:, -1]
 
 
-def parser(sequence_length: int, max_predictions: int):
+def parser(laws: Laws):
     """A function of serialized examples `(B,)`: the dict of their rows."""
-    width = dict.fromkeys(_PER_TOKEN, [sequence_length])
-    width |= dict.fromkeys(_PER_MASK, [max_predictions])
+    shapes = row_shapes(laws)
     types = {
-        original: tf.io.FixedLenFeature(
-            width.get(name, []),
-            tf.float32 if name == _WEIGHTS else tf.int64,
+        FEATURES.get(name, name): tf.io.FixedLenFeature(
+            shape or [1],  # the original writes the label as a list of one
+            tf.float32 if is_float(name) else tf.int64,
         )
-        for name, original in FEATURES.items()
+        for name, shape in shapes.items()
     }
-    # The original writes the label as a list of one.
-    types[FEATURES["next_sentence_labels"]] = tf.io.FixedLenFeature(
-        [1], tf.int64
-    )
 
     def parse(serialized) -> dict:
         found = tf.io.parse_example(serialized, types)
-        rows = {name: found[original] for name, original in FEATURES.items()}
-        rows["next_sentence_labels"] = rows["next_sentence_labels"][:, 0]
-        return {
-            name: value if name == _WEIGHTS else tf.cast(value, tf.int32)
-            for name, value in rows.items()
-        }
+        rows = {}
+        for name, shape in shapes.items():
+            values = found[FEATURES.get(name, name)]
+            values = values if is_float(name) else tf.cast(values, tf.int32)
+            rows[name] = tf.reshape(values, [-1, *shape])
+        return rows
 
     return parse
 
@@ -129,6 +143,11 @@ def lengths_of(path: str) -> tuple[int, int]:
     for record in tf.data.TFRecordDataset(path).take(1):
         example = tf.train.Example.FromString(record.numpy())
         feature = example.features.feature
+        if "example_ids" in feature:
+            raise InputError(
+                f"{path} holds packed rows, whose laws only the manifest "
+                "beside them tells. Name the folder instead."
+            )
         missing = [name for name in FEATURES.values() if name not in feature]
         if missing:
             raise InputError(

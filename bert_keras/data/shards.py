@@ -26,12 +26,12 @@ def write_manifest(folder: str, manifest: dict) -> dict:
     return read_manifest(folder)
 
 
-def describe(path: str, examples: int) -> dict:
-    """A shard's entry in the manifest."""
+def describe(path: str, name: str, examples: int) -> dict:
+    """The entry in the manifest of a shard that lies at `path`."""
     return {
-        "name": os.path.basename(path),
+        "name": name,
         "examples": examples,
-        "bytes": os.path.getsize(path),
+        "bytes": files.size(path),
         "sha256": files.sha256(path),
     }
 
@@ -40,15 +40,15 @@ def is_intact(folder: str, shard: dict) -> bool:
     """Whether a shard has the bytes that its entry says."""
     path = os.path.join(folder, shard["name"])
     return (
-        os.path.isfile(path)
-        and os.path.getsize(path) == shard["bytes"]
+        files.is_file(path)
+        and files.size(path) == shard["bytes"]
         and files.sha256(path) == shard["sha256"]
     )
 
 
 def has_manifest(folder: str) -> bool:
     """Whether finished records lie in the folder."""
-    return os.path.isfile(os.path.join(folder, MANIFEST))
+    return files.is_file(os.path.join(folder, MANIFEST))
 
 
 def read_manifest(folder: str) -> dict:
@@ -58,7 +58,7 @@ def read_manifest(folder: str) -> dict:
         InputError: no manifest, or not one of records.
     """
     path = os.path.join(folder, MANIFEST)
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise InputError(
             f"No finished records in {folder}: {MANIFEST} is not there. Run "
             "the command that makes them again; it goes on where it stopped."
@@ -67,7 +67,8 @@ def read_manifest(folder: str) -> dict:
         manifest = files.read_json(path)
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}.") from error
-    if "shards" not in manifest:
+    entries = manifest.get("shards") if isinstance(manifest, dict) else None
+    if not entries or any("/" in entry["name"] for entry in entries):
         raise InputError(f"{path} is no manifest of pre-training records.")
     return manifest
 
@@ -87,7 +88,7 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
     known = {shard["name"] for shard in manifest["shards"]}
     if len(known) < len(manifest["shards"]):
         raise InputError(f"The manifest in {folder} names a shard twice.")
-    for name in sorted(os.listdir(folder)):
+    for name in files.list_folder(folder):
         if ".tfrecord" in name and name not in known:
             raise InputError(
                 f"{os.path.join(folder, name)} is not in the manifest beside "
@@ -100,12 +101,12 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
 
 def _check_shard(path: str, shard: dict, owners: dict[str, str]):
     fault = None
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         fault = "is missing"
-    elif os.path.getsize(path) == 0:
+    elif files.size(path) == 0:
         fault = "is empty"
     else:
-        size, found = os.path.getsize(path), files.sha256(path)
+        size, found = files.size(path), files.sha256(path)
         if found in owners and owners[found] != shard["name"]:
             fault = f"holds the bytes of {owners[found]}"
         elif size != shard["bytes"]:

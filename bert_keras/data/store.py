@@ -6,7 +6,8 @@ begins in it, `documents.bin` where each document begins in `sentences.bin`,
 `blocks.bin` where each block of about 65,536 tokens begins in
 `documents.bin` (all int64, with the end behind the last). `store.json`, the
 manifest, is written last. The arrays are mapped, not read: a store of any
-size needs the memory of what is looked at.
+size needs the memory of what is looked at. A remote store is fetched first,
+see `fetching.py`.
 """
 
 import mmap
@@ -15,6 +16,7 @@ import os
 import numpy as np
 
 from bert_keras import files
+from bert_keras.data.fetching import fetched
 from bert_keras.data.laws import Pieces, vocabulary_hash
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
@@ -29,7 +31,7 @@ class TokenStore:
     """Opens a store for reading.
 
     Args:
-        folder: where `build_store` wrote it.
+        folder: where `build_stores` wrote it; may be remote.
 
     Raises:
         InputError: no store there, an unfinished one, or one whose files
@@ -37,8 +39,9 @@ class TokenStore:
     """
 
     def __init__(self, folder: str):
-        self.folder = folder
-        self.manifest = _read_manifest(folder)
+        self.source = folder
+        self.manifest = read_manifest(folder)
+        self.folder = folder = fetched(folder, self.manifest)
         for name, entry in self.manifest["files"].items():
             _check_size(os.path.join(folder, name), entry["bytes"])
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
@@ -72,7 +75,7 @@ class TokenStore:
 
 def is_store(folder: str) -> bool:
     """Whether a finished store lies in the folder."""
-    return os.path.isfile(os.path.join(folder, MANIFEST))
+    return files.is_file(os.path.join(folder, MANIFEST))
 
 
 def check_store(folder: str, vocabulary: list[str] | None = None):
@@ -82,7 +85,8 @@ def check_store(folder: str, vocabulary: list[str] | None = None):
         InputError: names the file that is missing, cut or changed, or says
             that the store was made with another vocabulary.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
+    folder = fetched(folder, manifest)
     for name, entry in manifest["files"].items():
         path = os.path.join(folder, name)
         _check_size(path, entry["bytes"])
@@ -106,15 +110,29 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
         )
 
 
-def _read_manifest(folder: str) -> dict:
+def read_manifest(folder: str) -> dict:
+    """The manifest of a finished store.
+
+    Raises:
+        InputError: no manifest, or not one of a store.
+    """
     path = os.path.join(folder, MANIFEST)
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise InputError(
             f"No finished token store in {folder}: {MANIFEST} is not there. "
             "Run the command that builds it again; it goes on where it "
             "stopped."
         )
-    return files.read_json(path)
+    try:
+        manifest = files.read_json(path)
+    except ValueError as error:
+        raise InputError(
+            f"{path} is damaged: {error}. Build the store again."
+        ) from None
+    named = manifest.get("files") if isinstance(manifest, dict) else None
+    if not named or any(os.path.basename(name) != name for name in named):
+        raise InputError(f"{path} is no manifest of a token store.")
+    return manifest
 
 
 def _check_size(path: str, size: int):

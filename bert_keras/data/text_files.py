@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator
 
+from bert_keras import files
 from bert_keras.data.documents import Document
 from bert_keras.data.sentences import split_sentences
 from bert_keras.errors import InputError
@@ -46,10 +47,10 @@ def read(
 @contextlib.contextmanager
 def _opened(path: str):
     """The file's bytes, which may be compressed."""
-    opener = gzip.open if path.endswith(".gz") else open
     try:
-        with opener(path, "rb") as file:
-            yield file
+        with files.open_file(path) as file:
+            packed = path.endswith(".gz")
+            yield gzip.GzipFile(fileobj=file) if packed else file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{path} is not a whole gzip file ({error}). Compress it anew."

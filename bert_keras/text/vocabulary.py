@@ -1,9 +1,11 @@
 """Vocabulary files: read, write, check. One piece a line, ids from 0."""
 
+import codecs
 import re
+import string
 
 from bert_keras.errors import InputError
-from bert_keras.files import written_beside
+from bert_keras.files import open_file, written_beside
 from bert_keras.text.learning import learn_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
@@ -14,6 +16,8 @@ __all__ = [
     "read_vocabulary",
     "write_vocabulary",
 ]
+
+LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
 def read_vocabulary(path):
@@ -35,8 +39,8 @@ def read_pieces(path):
         InputError: for a file that cannot be read, or a line not in UTF-8.
     """
     try:
-        with open(path, "rb") as file:
-            lines = file.read().split(b"\n")
+        with open_file(path) as file:
+            lines = file.read().removeprefix(codecs.BOM_UTF8).split(b"\n")
     except OSError as error:
         raise InputError(
             f"The vocabulary {path} cannot be read ({error.strerror}). "
@@ -63,15 +67,16 @@ def check_vocabulary(tokens, source="the vocabulary", required=SPECIAL_TOKENS):
     """Raises `InputError` unless every piece is usable and there once."""
     lines = {}
     for number, token in enumerate(tokens, 1):
-        if not isinstance(token, str) or not token or re.search(r"\s", token):
+        fault = fault_of(token)
+        if fault:
             raise InputError(
-                f"Line {number} of {source} is {token!r}; expected one piece "
-                "without white space. Remove the line or mend it."
+                f"Line {number} of {source} is {_shortened(token)}; expected "
+                f"one piece {fault}. {_advice(number)}"
             )
         if token in lines:
             raise InputError(
                 f"Line {number} of {source} repeats {token!r} of line "
-                f"{lines[token]}; each piece has one id. Remove one of them."
+                f"{lines[token]}; each piece has one id. {_advice(number)}"
             )
         lines[token] = number
     missing = [token for token in required if token not in lines]
@@ -80,13 +85,51 @@ def check_vocabulary(tokens, source="the vocabulary", required=SPECIAL_TOKENS):
             f"No line of {source} is {' or '.join(missing)}; BERT needs "
             f"{', '.join(required)}. Add what is missing."
         )
+    if not any(map(is_text, lines)):
+        raise InputError(
+            f"No line of {source} is a piece of a word; all text would be "
+            "[UNK]. Name the vocabulary that belongs to the model, or learn "
+            "one from text."
+        )
+
+
+def _advice(number):
+    return (
+        f"Write [line{number}] there, which no text has: without the line, all "
+        "later ids would change."
+    )
+
+
+def is_text(token):
+    """Whether a piece is of words, not a name in brackets or "##"."""
+    return token != "##" and not (len(token) > 1 and token.startswith("["))
+
+
+def fault_of(token):
+    """What a piece should be that this one is not, or None."""
+    if not isinstance(token, str):
+        return "of text"
+    if len(token.encode(errors="replace")) > LONGEST_PIECE:
+        return f"of at most {LONGEST_PIECE} bytes"
+    if not token or re.search("[\0\ud800-\udfff]", token):
+        return "of at least one character, none of them NUL or half of a pair"
+    # The Chinese vocabulary has a line separator for a piece; no text has it.
+    if re.search(r"\s", token) and (token.isascii() or len(token) > 1):
+        return "without white space"
+    return None
+
+
+def _shortened(token):
+    told = repr(token)
+    return told if len(told) <= 60 else f"{told[:60]}..."
 
 
 def _decoded(line, number, path):
     try:
-        return line.decode("utf-8").strip()
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"Line {number} of {path} is not UTF-8 (byte {error.start} is "
             f"0x{line[error.start]:02x}). Save the file as UTF-8."
         ) from None
+    return text.strip() or text.strip(string.whitespace)

@@ -6,7 +6,7 @@ import os
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.training.lease import Lease
+from bert_keras.lease import Lease
 
 SETTINGS = "run.json"
 LEASE = ".lease"

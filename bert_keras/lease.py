@@ -1,6 +1,7 @@
 """One writer to a folder: a lease that dies with its holder."""
 
 import contextlib
+import io
 import json
 import os
 import socket
@@ -8,6 +9,7 @@ import threading
 import time
 import uuid
 
+from bert_keras import files
 from bert_keras.errors import InputError
 
 try:
@@ -17,28 +19,35 @@ except ImportError:  # Windows
 
 RENEWED_EVERY = 30.0  # seconds
 VOID_AFTER = 180.0  # seconds: six renewals missed
+SETTLED_AFTER = 0.5  # seconds; for two that come to a remote folder at once
 
 
 class Lease:
     """Holds a file that says who writes; refuses while another holds it.
 
     A thread renews it. It is void three minutes after the last renewal, and
-    at once where its holder was a process of this host that has ended.
+    at once where its holder was a process of this host that has ended. A
+    remote file system has no locks: there, of two that come within half a
+    second, the one that wrote last holds it.
+
+    Args:
+        path: the lease's file, which may be remote; its folder is there.
+
+    Raises:
+        InputError: another holds it; names the host and the process.
     """
 
     def __init__(self, path):
-        self.path = os.path.abspath(path)
+        self.path = files.absolute(path)
         self._token = uuid.uuid4().hex
         self._ended = threading.Event()
         with self._opened() as file:
             holder = _read(file)
             if holder and _alive(holder):
-                raise InputError(
-                    f"{os.path.dirname(self.path)} is in use by process "
-                    f"{holder['pid']} on host {holder['host']}. Wait until it "
-                    "ends, stop it, or name another folder."
-                )
+                self._refuse(holder)
             self._write(file)
+        if files.is_remote(self.path):
+            self._settle()
         threading.Thread(target=self._renew, daemon=True).start()
 
     def check(self):
@@ -57,27 +66,53 @@ class Lease:
         """Frees the folder for the next."""
         self._ended.set()
         with self._opened() as file:
-            if (_read(file) or {}).get("token") == self._token:
-                file.truncate(0)
+            if self._holds(file):
+                _empty(file)
 
     def remove(self):
         """Frees the folder and takes the lease's file away."""
         self._ended.set()
         with self._opened() as file:
-            if (_read(file) or {}).get("token") == self._token:
-                os.remove(self.path)
+            if self._holds(file):
+                files.remove(self.path)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+    def _refuse(self, holder):
+        raise InputError(
+            f"{os.path.dirname(self.path)} is in use by process "
+            f"{holder['pid']} on host {holder['host']}. Wait until it "
+            "ends, stop it, or name another folder."
+        )
+
+    def _settle(self):
+        time.sleep(SETTLED_AFTER)
+        with self._opened() as file:
+            if not self._holds(file):
+                self._refuse(_read(file) or {"pid": "?", "host": "?"})
+
+    def _holds(self, file):
+        return (_read(file) or {}).get("token") == self._token
 
     def _renew(self):
         while not self._ended.wait(RENEWED_EVERY):
             # A renewal that fails is tried again; six may fail.
             with contextlib.suppress(OSError), self._opened() as file:
-                if (_read(file) or {}).get("token") != self._token:
+                if not self._holds(file):
                     return
                 self._write(file)
 
     @contextlib.contextmanager
     def _opened(self):
-        """The file, for one process at a time."""
+        """The file, on this machine for one process at a time."""
+        if files.is_remote(self.path):
+            with _replaced(self.path) as file:
+                yield file
+            return
         with open(self.path, "a+", encoding="utf-8") as file:
             # Some network file systems have no locks: there the token alone
             # tells who came last.
@@ -87,7 +122,7 @@ class Lease:
             file.flush()
 
     def _write(self, file):
-        file.truncate(0)
+        _empty(file)
         json.dump(
             {
                 "host": socket.gethostname(),
@@ -98,6 +133,29 @@ class Lease:
             },
             file,
         )
+
+
+@contextlib.contextmanager
+def _replaced(path):
+    """A remote file's text, written back whole where it was changed."""
+    try:
+        with files.open_file(path, "r") as file:
+            text = file.read()
+    except FileNotFoundError:
+        text = ""
+    file = io.StringIO(text)
+    yield file
+    if file.getvalue() != text:
+        with (
+            files.written_beside(path) as partial,
+            open(partial, "w", encoding="utf-8") as local,
+        ):
+            local.write(file.getvalue())
+
+
+def _empty(file):
+    file.seek(0)
+    file.truncate()
 
 
 def _read(file):

@@ -1,0 +1,204 @@
+"""Pre-training data on many machines: the build as Apache Beam pipelines.
+
+The functions of the local build run as Beam's steps, so that stores, shards
+and manifests have the same bytes. Apache Beam is imported only when asked.
+"""
+
+import hashlib
+import json
+import os
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.data import shards
+from bert_keras.data.beam_tasks import (
+    ENTRIES,
+    KINDS,
+    PIECES,
+    ShardTask,
+    TokeniseFile,
+)
+from bert_keras.data.building import (
+    build_stores,
+    publish,
+    refuse_few,
+    work_folder,
+)
+from bert_keras.data.corpus import DOCUMENTATION, find_files, read_documents
+from bert_keras.data.laws import Laws
+from bert_keras.data.pretraining import WriteShard, record_facts
+from bert_keras.data.store import VOCABULARY, TokenStore
+from bert_keras.data.store_writer import StoreWriter
+from bert_keras.data.writing import one_writer
+from bert_keras.errors import InputError
+from bert_keras.text.vocabulary import write_vocabulary
+
+
+def create_pretraining_data_with_beam(
+    source: str,
+    tokenizer,
+    folder: str,
+    laws: Laws | None = None,
+    seed: int = 0,
+    copies: int = 1,
+    held_out_share: float = 0.05,
+    sentences: str = "split",
+    layout: str = "auto",
+    text_field: str = "text",
+    beam_flags: list[str] | tuple[str, ...] = (),
+) -> dict[str, dict]:
+    """As `create_pretraining_data`, on the machines that Beam's flags name.
+
+    Each text file is tokenised by one worker, so that a corpus of many files
+    uses many; each shard is written by one. The stores are put together by
+    this process. Called again, it goes on with the files and shards that are
+    missing.
+
+    Args:
+        source: as for `read_documents`. What is not files (`tfds:` and
+            `documentation:`) is tokenised by this process.
+        folder: where to write; every worker must reach it under this name.
+        layout: see `read_documents`.
+        text_field: see `read_documents`.
+        beam_flags: Beam's own, such as `--runner=FlinkRunner`.
+        Others: as for `create_pretraining_data`.
+
+    Returns:
+        The manifests of `train` and, unless the share is 0, `held_out`.
+    """
+    run = _runner(beam_flags)
+    laws = laws or Laws()
+    tokens = os.path.join(folder, "tokens")
+    with one_writer(folder):
+        if source == DOCUMENTATION or source.startswith("tfds:"):
+            documents = read_documents(source, layout, text_field)
+            stores = build_stores(
+                documents, tokenizer, tokens, held_out_share, sentences
+            )
+        else:
+            stores = _build_stores(
+                source,
+                tokenizer,
+                tokens,
+                (held_out_share, sentences, layout, text_field),
+                run,
+            )
+        manifests = {
+            name: _write_records(
+                store,
+                os.path.join(folder, name),
+                laws,
+                seed,
+                copies if name == "train" else 1,
+                run,
+            )
+            for name, store in stores.items()
+        }
+    files.remove(os.path.join(tokens, PIECES))
+    if files.is_remote(folder):
+        files.remove(work_folder(tokens))
+    return manifests
+
+
+def _runner(flags):
+    """A function that runs a task over items by Beam and waits for the end."""
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise InputError(
+            "Apache Beam is not installed: pip install 'bert_keras[beam]'."
+        ) from error
+
+    def run(task, items):
+        with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
+            (
+                pipeline
+                | beam.Create(items)
+                | beam.Reshuffle()  # else some runners give all to one worker
+                | beam.Map(task)
+            )
+
+    return run
+
+
+def _build_stores(source, tokenizer, folder, choices, run):
+    """The stores of a source of files."""
+    share, sentences, layout, text_field = choices
+    _, paths = find_files(source)
+    names = ("train", "held_out") if share else ("train",)
+    config = json.dumps(tokenizer.get_config(), sort_keys=True)
+    what = json.dumps([config, choices, paths, list(map(files.size, paths))])
+    key = hashlib.sha256(what.encode()).hexdigest()[:16]
+    pieces = os.path.join(folder, PIECES, key)
+    task = TokeniseFile(
+        config, pieces, names, share, sentences, layout, text_field
+    )
+    done = set(files.list_folder(pieces))
+    missing = [
+        (number, path)
+        for number, path in enumerate(paths)
+        if os.path.basename(task.piece_path(number)) not in done
+    ]
+    if missing:
+        run(task, missing)
+    work = work_folder(folder)
+    numbers = range(len(paths))
+    stores = {
+        name: _assemble(map(task.piece_path, numbers), name, work, tokenizer)
+        for name in names
+    }
+    if files.is_remote(folder):
+        for name, store in stores.items():
+            publish(store, os.path.join(folder, name))
+    return stores
+
+
+def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
+    """The store of all pieces, in their order."""
+    with StoreWriter(os.path.join(folder, name), tokenizer) as writer:
+        writer.restore(None)
+        for path in pieces:
+            with files.open_file(path) as file, np.load(file) as piece:
+                writer.hash(piece[f"{name} hashes"].tobytes())
+                writer.add(*(piece[f"{name} {kind}"] for kind in KINDS))
+        if writer.totals["documents"] < 2:
+            files.remove(folder)  # so that a mistake leaves nothing
+            refuse_few(name, writer.totals["documents"])
+        return writer.finish()
+
+
+def _write_records(store, folder, laws, seed, copies, run) -> dict:
+    """Records and their manifest; each shard by one worker."""
+    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
+    task = ShardTask(store.source, folder, laws, seed, copies)
+    names = WriteShard(store, folder, laws, seed, copies).names
+    facts = record_facts(store, laws, seed, copies)
+    _keep_entries_of(facts, os.path.join(folder, ENTRIES))
+    missing = [n for n, name in enumerate(names) if not _done(task, name)]
+    if missing:
+        run(task, missing)
+    entries = [files.read_json(task.entry_path(name)) for name in names]
+    manifest = shards.write_manifest(folder, {"shards": entries, **facts})
+    files.remove(os.path.join(folder, ENTRIES))
+    return manifest
+
+
+def _keep_entries_of(facts: dict, folder: str):
+    """Drops the entries of shards that were drawn by other laws."""
+    path = os.path.join(folder, "facts.json")
+    if files.is_file(path) and files.read_json(path) == json.loads(
+        json.dumps(facts)
+    ):
+        return
+    files.remove(folder)
+    with files.written_beside(path) as partial:
+        files.write_json(facts, partial)
+
+
+def _done(task: ShardTask, name: str) -> bool:
+    path = task.entry_path(name)
+    if not files.is_file(path):
+        return False
+    return shards.is_intact(task.folder, files.read_json(path))
