@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from bert_keras.errors import InputError
+from bert_keras.training.finite import NotFiniteError, StopWhenNotFinite
+from bert_keras.training.lamb import Lamb, lamb
 from bert_keras.training.optimization import (
     AdamW,
     WarmupLinearDecay,
@@ -25,13 +27,13 @@ def variables():
     return [keras.Variable(value, name=name) for name, value in pairs]
 
 
-def restated(values, steps, rates, corrected=False):
-    """The law in plain NumPy: clip together, then Adam, then decay."""
+def restated(values, steps, rates, corrected=False, trusting=False):
+    """The law in plain NumPy: clip together, Adam, decay; LAMB's ratio."""
     values = [value.astype("float64") for value in values]
     m = [np.zeros(value.shape) for value in values]
     v = [np.zeros(value.shape) for value in values]
     for number, (gradients, rate) in enumerate(zip(steps, rates, strict=True)):
-        norm = np.sqrt(sum((g**2).sum() for g in gradients))
+        norm = np.sqrt(sum((g.astype("float64") ** 2).sum() for g in gradients))
         for i, gradient in enumerate(gradients):
             gradient = gradient / max(norm, 1.0)
             m[i] = 0.9 * m[i] + 0.1 * gradient
@@ -43,28 +45,123 @@ def restated(values, steps, rates, corrected=False):
             update = first / (np.sqrt(second) + 1e-6)
             if DECAYED[i]:
                 update = update + 0.01 * values[i]
+                if trusting:
+                    length = np.linalg.norm(values[i])
+                    update *= length / np.linalg.norm(update)
             values[i] = values[i] - rate * update
     return values
 
 
-@pytest.mark.parametrize("corrected", [False, True])
+def apply(optimizer, variables, gradients):
+    tensors = [keras.ops.convert_to_tensor(g) for g in gradients]
+    optimizer.apply_gradients(list(zip(tensors, variables, strict=True)))
+
+
+LAWS = {
+    "the original's": (AdamW, {}, {}),
+    "with bias correction": (
+        AdamW,
+        {"bias_correction": True},
+        {"corrected": True},
+    ),
+    "LAMB": (Lamb, {}, {"corrected": True, "trusting": True}),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("size", [0.01, 10.0])  # below and above the clip
-def test_the_law_equals_the_numpy_restatement(corrected, size):
+def test_the_law_equals_the_numpy_restatement_over_20_steps(law, size):
+    kind, arguments, restatement = LAWS[law]
     ours = variables()
-    steps = size * RANDOM.normal(size=(5, 4, 3, 2)).astype("float32")
-    rates = [0.0, 0.02, 0.02, 0.01, 0.005]
-    optimizer = AdamW(
-        keras.optimizers.schedules.PiecewiseConstantDecay(
-            [0, 2, 3], [0.0, 0.02, 0.01, 0.005]
-        ),
-        bias_correction=corrected,
-    )
-    second = restated([v.numpy() for v in ours], steps, rates, corrected)
+    steps = size * RANDOM.normal(size=(20, 4, 3, 2)).astype("float32")
+    rate = schedule(0.02, 20, warmup=4)
+    rates = [float(rate(step)) for step in range(20)]
+    second = restated([v.numpy() for v in ours], steps, rates, **restatement)
+    optimizer = kind(rate, **arguments)
     for gradients in steps:
-        tensors = [keras.ops.convert_to_tensor(g) for g in gradients]
-        optimizer.apply_gradients(list(zip(tensors, ours, strict=True)))
+        apply(optimizer, ours, gradients)
     for variable, expected in zip(ours, second, strict=True):
         np.testing.assert_allclose(variable.numpy(), expected, atol=2e-6)
+
+
+def test_lamb_leaves_a_weight_of_zeros_at_the_plain_step():
+    variable = keras.Variable(np.zeros((2, 2), "float32"), name="kernel")
+    apply(Lamb(0.1), [variable], [np.ones((2, 2), "float32")])
+    np.testing.assert_allclose(variable.numpy(), -0.1, rtol=1e-4)
+
+
+def everything(optimizer, variables):
+    return [np.array(v) for v in (*variables, *optimizer.variables)]
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30])
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(kind, broken):
+    with_break, without = variables(), None
+    without = [keras.Variable(v.numpy(), name=v.name) for v in with_break]
+    steps = RANDOM.normal(size=(5, 4, 3, 2)).astype("float32")
+    bad = steps[0].copy()
+    bad[2, 1, 1] = broken
+    optimizer, other = (kind(0.01, bias_correction=True) for _ in range(2))
+    for number, gradients in enumerate(steps):
+        if number in (0, 3):
+            before = [v.numpy() for v in with_break]
+            for repeated in range(2):
+                apply(optimizer, with_break, bad)
+                assert int(optimizer.skipped_in_row) == repeated + 1
+            for variable, value in zip(with_break, before, strict=True):
+                np.testing.assert_array_equal(variable.numpy(), value)
+        apply(optimizer, with_break, gradients)
+        apply(other, without, gradients)
+        assert int(optimizer.skipped_in_row) == 0
+    assert int(optimizer.skipped_steps) == 4
+    assert int(optimizer.iterations) == 9
+    assert float(optimizer.gradient_norm) == pytest.approx(
+        np.linalg.norm(steps[-1]), rel=1e-5
+    )
+    for left, right in zip(with_break, without, strict=True):
+        np.testing.assert_array_equal(left.numpy(), right.numpy())
+
+
+def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(caplog):
+    def fit(broken):
+        x = np.ones((8, 1), "float32")
+        x[broken] = np.nan
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(AdamW(0.01), "mse")
+        guard = StopWhenNotFinite(in_a_row=3)
+        return model.fit(
+            x, x * 0, batch_size=1, shuffle=False, verbose=0, callbacks=[guard]
+        )
+
+    assert fit([2, 4, 5]).history["skipped_steps"] == [3.0]
+    assert "3 steps so far were skipped" in caplog.text
+    with pytest.raises(NotFiniteError, match="last 4 steps were not finite"):
+        fit([2, 3, 4, 5])
+    with pytest.raises(InputError, match="got 0"):
+        StopWhenNotFinite(0)
+
+
+def test_averaged_weights_are_keras_own():
+    variable = keras.Variable(np.ones((2,), "float32"), name="kernel")
+    optimizer = AdamW(0.1, use_ema=True, ema_momentum=0.5)
+    average = None
+    for step in range(4):
+        apply(optimizer, [variable], [np.full(2, step + 1.0, "float32")])
+        value = variable.numpy()
+        average = value if average is None else 0.5 * average + 0.5 * value
+    optimizer.finalize_variable_values([variable])
+    np.testing.assert_allclose(variable.numpy(), average, rtol=1e-6)
+
+
+def test_what_keras_would_do_otherwise_is_refused():
+    for name in ("clipnorm", "global_clipnorm", "gradient_accumulation_steps"):
+        with pytest.raises(InputError, match=name):
+            AdamW(0.1, **{name: 2})
+    with pytest.raises(InputError, match="got 0"):
+        AdamW(0.1, accumulate=0)
+    with pytest.raises(InputError, match="takes a task model"):
+        apply(AdamW(0.1, accumulate=2), variables(), np.ones((4, 3, 2)))
 
 
 def test_biases_and_norms_of_the_model_are_not_decayed():
@@ -87,13 +184,19 @@ def test_biases_and_norms_of_the_model_are_not_decayed():
 
 
 def test_the_schedule_equals_the_originals():
-    rate = schedule(2.0, 10, 4)
+    rate = schedule(2.0, 10, warmup=4)
     # The warm-up rises from 0; the decay's line starts at step 0.
     expected = [0, 0.5, 1.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0, 0]
     ours = [float(rate(step)) for step in range(12)]
     np.testing.assert_allclose(ours, expected, atol=1e-6)
-    again = WarmupLinearDecay.from_config(rate.get_config())
-    assert float(again(7)) == float(rate(7))
+    curved = schedule(2.0, 10, warmup=4, power=2.0)
+    np.testing.assert_allclose(
+        [float(curved(step)) for step in (3, 4, 9, 10)],
+        [1.5, 0.72, 0.02, 0],
+        atol=1e-6,
+    )
+    again = WarmupLinearDecay.from_config(curved.get_config())
+    assert float(again(7)) == float(curved(7))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +211,15 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
 def test_an_impossible_schedule_is_refused(steps, warmup):
     with pytest.raises(InputError, match="is not possible"):
         schedule(1.0, steps, warmup)
+
+
+def test_lamb_comes_back_from_its_configuration():
+    optimizer = lamb(1e-3, 50, 5, 0.02, 0.5, power=2.0, accumulate=3)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is Lamb
+    assert copy.get_config() == optimizer.get_config()
+    assert (copy.decay, copy.clip_norm, copy.accumulate) == (0.02, 0.5, 3)
+    assert copy.bias_correction
 
 
 def test_the_optimizer_comes_back_from_its_configuration():

@@ -6,6 +6,7 @@ time for its gradient (rematerialisation) drops the same units.
 
 import keras
 from keras import ops
+from keras.src.utils.module_utils import tensorflow  # loads at its first use
 
 # A unit's fate takes 16 random bits, and its rate is met to 1 in 131072.
 # Keras's own dropout spends 32 bits, and in bfloat16 compares seven of them,
@@ -52,6 +53,21 @@ def _random_int16(shape, seed):
     return bits[..., :last]
 
 
+def _of_this_replica(seed):
+    """The seed, with the replica's number above the 32 bits of the count.
+
+    Under `tf.distribute` all replicas hold one state. On JAX a mask is drawn
+    for the whole batch, wherever its rows lie.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return seed
+    context = tensorflow.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return seed
+    replica = ops.cast(context.replica_id_in_sync_group, seed.dtype)
+    return seed + ops.stack([ops.zeros_like(replica), replica * 2**32])
+
+
 @keras.saving.register_keras_serializable("bert_keras")
 class SeededLayer(keras.layers.Layer):
     """A layer that draws one dropout seed a call while it trains."""
@@ -66,9 +82,13 @@ class SeededLayer(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(name="dropout")
 
     def draw_seed(self, training):
-        """int (2,), or None where nothing is dropped."""
+        """int (2,), or None where nothing is dropped.
+
+        A function of the layer's seed, of the number of the call and of the
+        replica; the state that it is drawn from is the same on all replicas.
+        """
         if training and hasattr(self, "seed_generator"):
-            return self.seed_generator.next()
+            return _of_this_replica(self.seed_generator.next())
         return None
 
 

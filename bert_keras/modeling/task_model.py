@@ -1,5 +1,7 @@
 """What the task models share: an encoder below, a functional graph."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -69,6 +71,23 @@ class TaskModel(Portable, keras.Model):
                 f"{', '.join(unknown)}. Expected {', '.join(expected)}."
             )
         return {name: _as_tensor(inputs.get(name)) for name in expected}
+
+    def train_step(self, *arguments):
+        return self._step("train_step")(*arguments)
+
+    def test_step(self, *arguments):
+        return self._step("test_step")(*arguments)
+
+    def _step(self, name):
+        """That of the optimizer, where it has one, else Keras's.
+
+        Ours have: the loss of a whole batch on any number of devices.
+        """
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        step = getattr(optimizer, name, None)
+        if step is None:
+            return getattr(super(), name)
+        return functools.partial(step, self)
 
     def get_config(self):
         return {

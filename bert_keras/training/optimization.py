@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.training.global_optimizer import GlobalOptimizer
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
@@ -16,14 +17,15 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Rises from 0 over `warmup_steps`, then falls to 0 at `steps`.
 
     Equals `create_optimizer` of the original: after the warm-up the rate is
-    `peak * (1 - step / steps)`, a line that starts at step 0 and not at the
-    end of the warm-up.
+    `peak * (1 - step / steps) ** power`, a line (for power 1) that starts at
+    step 0 and not at the end of the warm-up. Steps are optimizer steps.
     """
 
-    def __init__(self, peak, steps, warmup_steps=0):
+    def __init__(self, peak, steps, warmup_steps=0, power=1.0):
         self.peak = float(peak)
         self.steps = int(steps)
         self.warmup_steps = int(warmup_steps)
+        self.power = float(power)
         if not 0 <= self.warmup_steps <= self.steps or self.steps < 1:
             raise InputError(
                 f"A schedule of {steps} steps with {warmup_steps} of them "
@@ -33,7 +35,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
-        left = ops.maximum(1.0 - step / self.steps, 0.0)
+        left = ops.maximum(1.0 - step / self.steps, 0.0) ** self.power
         risen = step / max(self.warmup_steps, 1)
         return self.peak * ops.where(step < self.warmup_steps, risen, left)
 
@@ -42,16 +44,25 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             "peak": self.peak,
             "steps": self.steps,
             "warmup_steps": self.warmup_steps,
+            "power": self.power,
         }
 
 
-def schedule(peak, steps, warmup_steps=0):
-    """The learning rate of the original: linear up, then linear to 0."""
-    return WarmupLinearDecay(peak, steps, warmup_steps)
+def schedule(peak, steps, warmup=0, power=1.0):
+    """The learning rate of the original: linear up, then linear to 0.
+
+    Args:
+        peak: what the rate rises to.
+        steps: number of optimizer steps in all.
+        warmup: share of the steps (below 1) or number of steps (1 and more).
+        power: of the decay; 1 is a line.
+    """
+    warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
+    return WarmupLinearDecay(peak, steps, warmup_steps, power)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class AdamW(keras.optimizers.Optimizer):
+class AdamW(GlobalOptimizer):
     """Adam with decoupled weight decay, as BERT's original code has it.
 
     Gradients are clipped together to `clip_norm` after they were summed over
@@ -59,7 +70,8 @@ class AdamW(keras.optimizers.Optimizer):
     `weight_decay * variable` except for biases and layer normalisation; then
     `variable -= learning_rate * update`. Equals `AdamWeightDecayOptimizer`
     of the original with `tf.clip_by_global_norm` before it: no bias
-    correction unless asked for.
+    correction unless asked for. A step whose gradients are not finite changes
+    nothing and counts in the schedule only.
 
     Args:
         learning_rate: float or schedule.
@@ -74,6 +86,8 @@ class AdamW(keras.optimizers.Optimizer):
         layer_decay: factor on the learning rate from each encoder layer to
             the one below it; the heads and the pooler learn at the full rate,
             the embeddings most slowly.
+        accumulate: parts of a replica's rows that are computed one after
+            another, in the memory of one: see `GlobalOptimizer`.
     """
 
     def __init__(
@@ -86,17 +100,16 @@ class AdamW(keras.optimizers.Optimizer):
         clip_norm=1.0,
         bias_correction=False,
         layer_decay=1.0,
+        accumulate=1,
         name="adamw",
         **kwargs,
     ):
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        # Not Keras's own `weight_decay` and `global_clipnorm`: the one knows
-        # no exclusion by path, the other clips before replicas are summed.
+        super().__init__(learning_rate, clip_norm, accumulate, name, **kwargs)
+        # Not Keras's own `weight_decay`: it knows no exclusion by path.
         self.decay = weight_decay
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
-        self.clip_norm = clip_norm
         self.bias_correction = bias_correction
         self.layer_decay = layer_decay
 
@@ -111,37 +124,33 @@ class AdamW(keras.optimizers.Optimizer):
         self._decayed = [not NOT_DECAYED.search(path) for path in paths]
         self._rates = layer_rates(paths, self.layer_decay)
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        """On TensorFlow: where the gradients have just been summed."""
-        pairs = super()._all_reduce_sum_gradients(grads_and_vars)
-        grads = [_dense(gradient, variable) for gradient, variable in pairs]
-        grads = clip_by_global_norm(grads, self.clip_norm)
-        return list(zip(grads, [v for _, v in pairs], strict=True))
-
-    def _clip_gradients(self, grads):
-        """On other backends: gradients are already global here."""
-        if keras.backend.backend() == "tensorflow":
-            return grads
-        return clip_by_global_norm(grads, self.clip_norm)
-
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
-        gradient = ops.cast(gradient, variable.dtype)
+        gradient, taken = self.taken(ops.cast(gradient, variable.dtype))
         rate = ops.cast(learning_rate, variable.dtype) * self._rates[index]
-        self.assign_add(m, (gradient - m) * (1.0 - self.beta_1))
-        self.assign_add(v, (ops.square(gradient) - v) * (1.0 - self.beta_2))
+        self.assign_add(m, (gradient - m) * ((1.0 - self.beta_1) * taken))
+        self.assign_add(
+            v, (ops.square(gradient) - v) * ((1.0 - self.beta_2) * taken)
+        )
         update = (
             self._corrected(m, v)
             if self.bias_correction
             else m / (ops.sqrt(v) + self.epsilon)
         )
-        if self.decay and self._decayed[index]:
+        decayed = self._decayed[index]
+        if self.decay and decayed:
             update = update + self.decay * variable
-        self.assign_sub(variable, rate * update)
+        update = self.trusted(update, variable, decayed)
+        self.assign_sub(variable, rate * taken * update)
+
+    def trusted(self, update, variable, decayed):
+        """The update by its trust ratio, where the optimizer has one."""
+        return update
 
     def _corrected(self, m, v):
-        step = ops.cast(self.iterations + 1, m.dtype)
+        # Where the first step of all is skipped, it is not yet 1.
+        step = ops.maximum(ops.cast(self.updates + 1, m.dtype), 1.0)
         m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), step))
         v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), step))
         return m / (ops.sqrt(v) + self.epsilon)
@@ -153,7 +162,6 @@ class AdamW(keras.optimizers.Optimizer):
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
-            "clip_norm": self.clip_norm,
             "bias_correction": self.bias_correction,
             "layer_decay": self.layer_decay,
         }
@@ -174,23 +182,6 @@ def layer_rates(paths, layer_decay):
     return [layer_decay ** above(path, found) for path, found in pairs]
 
 
-def _dense(gradient, variable):
-    """A gradient that TensorFlow gives as a list of rows, as a whole."""
-    if hasattr(gradient, "indices"):
-        return ops.add(gradient, ops.zeros(variable.shape, gradient.dtype))
-    return gradient
-
-
-def clip_by_global_norm(grads, clip_norm):
-    """All gradients scaled so that their norm together is at most this."""
-    if clip_norm is None:
-        return grads
-    squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads]
-    norm = ops.sqrt(ops.sum(ops.stack(squares)))
-    scale = clip_norm / ops.maximum(norm, clip_norm)
-    return [g * ops.cast(scale, g.dtype) for g in grads]
-
-
 def adamw(
     learning_rate,
     steps,
@@ -199,6 +190,8 @@ def adamw(
     clip_norm=1.0,
     layer_decay=1.0,
     bias_correction=False,
+    power=1.0,
+    accumulate=1,
 ):
     """BERT's optimizer with its schedule, ready for `compile`.
 
@@ -214,12 +207,15 @@ def adamw(
         bias_correction: as Adam's paper, and unlike the original; runs of a
             few thousand steps, and fine-tuning on few labels, learn more
             surely with it (Mosbach et al. 2021, Zhang et al. 2021).
+        power: of the decay of the rate after the warm-up; 1 is a line.
+        accumulate: parts of a batch that are computed one after another, in
+            the memory of one; the step is that of the whole batch.
     """
-    warmup_steps = int(warmup * steps) if warmup < 1 else int(warmup)
     return AdamW(
-        schedule(learning_rate, steps, warmup_steps),
+        schedule(learning_rate, steps, warmup, power),
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
         bias_correction=bias_correction,
+        accumulate=accumulate,
     )

@@ -1,0 +1,206 @@
+"""From a name to the devices that a model is trained on.
+
+`--distribution` and `--tpu` of the scripts end here, and so do the mends that
+Keras needs under `tf.distribute` (`keras_mends.py`). The mathematics of a
+step over several devices is in `global_step.py`.
+"""
+
+import contextlib
+import json
+import os
+
+import keras
+
+from bert_keras.errors import InputError
+
+DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
+
+# As TensorFlow documents it; the index is another one on each host.
+_TF_CONFIG = (
+    '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
+
+
+class Strategy:
+    """Where a model lives; made by `make_strategy`.
+
+    Attributes:
+        name: what it became: one of `DISTRIBUTIONS` but "auto".
+        num_replicas: copies of the model, over all hosts; the batch that
+            `fit` is given is split among them.
+        is_chief: whether this process is the one that writes what only one
+            may write.
+        distributed: the `tf.distribute` strategy or `keras.distribution`
+            object; None for one device.
+    """
+
+    def __init__(self, name, distributed=None, num_replicas=1, is_chief=True):
+        self.name = name
+        self.distributed = distributed
+        self.num_replicas = num_replicas
+        self.is_chief = is_chief
+
+    def scope(self):
+        """Context in which to build and compile the model."""
+        if self.distributed is None:
+            return contextlib.nullcontext()
+        return self.distributed.scope()
+
+    def batches(self, dataset):
+        """A `tf.data.Dataset` of global batches, as `fit` wants it here.
+
+        Every host reads the same batches in the same order and keeps its own
+        rows of each. Left to itself, TensorFlow deals out files where it
+        finds some, and the batches are then other ones.
+        """
+        if self.name != "multi_worker":
+            return dataset
+        import tensorflow as tf
+
+        options = tf.data.Options()
+        policy = tf.data.experimental.AutoShardPolicy.DATA
+        options.experimental_distribute.auto_shard_policy = policy
+        return dataset.with_options(options)
+
+
+def make_strategy(distribution="off", tpu="local"):
+    """The devices to train on, by name.
+
+    Call it before anything else runs on a device. On JAX, "mirrored" and
+    "tpu" are `keras.distribution.DataParallel` over all devices.
+
+    Args:
+        distribution: "off", one device; "mirrored", all GPUs of this host;
+            "multi_worker", all GPUs of all hosts that the environment
+            variable TF_CONFIG names; "tpu"; "auto", the first of
+            multi_worker, tpu and mirrored for which something is there.
+        tpu: "local", the TPU of this host, or the name or the address of
+            one.
+
+    Returns:
+        `Strategy`.
+
+    Raises:
+        InputError: no such name, no such devices, or TF_CONFIG is not as
+            TensorFlow documents it.
+    """
+    if distribution not in DISTRIBUTIONS:
+        raise InputError(
+            f"distribution must be one of {', '.join(DISTRIBUTIONS)}; got "
+            f"{distribution!r}."
+        )
+    if distribution == "off":
+        return Strategy("off")
+    if keras.backend.backend() == "jax":
+        return _on_jax(distribution)
+    return _on_tensorflow(distribution, tpu)
+
+
+def _on_tensorflow(distribution, tpu):
+    import tensorflow as tf
+
+    if distribution == "auto":
+        distribution = _found(tf)
+    if distribution == "multi_worker":
+        return _multi_worker(tf)
+    if distribution == "tpu":
+        return _tpu(tf, tpu)
+    if distribution == "mirrored":
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        names = [d.name for d in tf.config.list_logical_devices(kind)]
+        return _strategy("mirrored", tf.distribute.MirroredStrategy(names))
+    return Strategy("off")
+
+
+def _found(tf):
+    """The name for what this process can see."""
+    if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
+        return "multi_worker"
+    if tf.config.list_physical_devices("TPU"):
+        return "tpu"
+    several = len(tf.config.list_physical_devices("GPU")) > 1
+    return "mirrored" if several else "off"
+
+
+def _multi_worker(tf):
+    cluster = _cluster()
+    if not cluster:
+        raise InputError(
+            "Training on several hosts needs the environment variable "
+            f"TF_CONFIG on each of them, such as TF_CONFIG='{_TF_CONFIG}'; it "
+            "is not set. Set it, or take --distribution=mirrored for the "
+            "devices of this host."
+        )
+    task = _tf_config()["task"]
+    chief = "chief" if cluster.get("chief") else "worker"
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    is_chief = (task["type"], int(task["index"])) == (chief, 0)
+    return _strategy("multi_worker", strategy, is_chief)
+
+
+def _tpu(tf, name):
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    # What a missing TPU raises depends on the version and on how it is
+    # missing: among others ValueError, NotFoundError and RuntimeError.
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"The TPU {name!r} cannot be used ({reason}). Expected a TPU of "
+            "this host with the package tensorflow-tpu (--tpu=local), or the "
+            "name or the address of one (--tpu=NAME). docs/tpu.md shows both."
+        ) from error
+    chief = resolver.task_id in (None, 0)
+    return _strategy("tpu", strategy, chief)
+
+
+def _strategy(name, distributed, is_chief=True):
+    from bert_keras.training.keras_mends import mend
+
+    mend()
+    replicas = distributed.num_replicas_in_sync
+    return Strategy(name, distributed, replicas, is_chief)
+
+
+def _on_jax(distribution):
+    if distribution == "multi_worker":
+        raise InputError(
+            "multi_worker is for the TensorFlow backend. On JAX, call "
+            "keras.distribution.initialize(...) on each host first and take "
+            "mirrored: it then sees the devices of all hosts."
+        )
+    devices = keras.distribution.list_devices()
+    if distribution == "tpu" and not devices[0].startswith("tpu"):
+        raise InputError(
+            f"JAX sees no TPU here, only {', '.join(devices)}. Install jax[tpu]"
+            " on a host with a TPU, or take --distribution=mirrored."
+        )
+    if distribution == "auto" and len(devices) == 1:
+        return Strategy("off")
+    name = "tpu" if devices[0].startswith("tpu") else "mirrored"
+    parallel = keras.distribution.DataParallel(devices=devices)
+    return Strategy(name, parallel, len(devices))
+
+
+def _cluster():
+    """Task type -> addresses, of TF_CONFIG; {} where it is not set."""
+    return _tf_config()["cluster"] if os.environ.get("TF_CONFIG") else {}
+
+
+def _tf_config():
+    text = os.environ["TF_CONFIG"]
+    try:
+        config = json.loads(text)
+        addresses = config["cluster"][config["task"]["type"]]
+        addresses[int(config["task"]["index"])]
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise InputError(
+            f"TF_CONFIG must be JSON such as {_TF_CONFIG}, with the task in "
+            f"the cluster; got {text}."
+        ) from None
+    return config
