@@ -58,12 +58,8 @@ def apply(optimizer, variables, gradients):
 
 
 LAWS = {
-    "the original's": (AdamW, {}, {}),
-    "with bias correction": (
-        AdamW,
-        {"bias_correction": True},
-        {"corrected": True},
-    ),
+    "the original's": (AdamW, {"bias_correction": False}, {}),
+    "with bias correction": (AdamW, {}, {"corrected": True}),
     "LAMB": (Lamb, {}, {"corrected": True, "trusting": True}),
 }
 

@@ -24,7 +24,7 @@ class GlobalOptimizer(GlobalStep, keras.optimizers.Optimizer):
     """Base of `AdamW` and `Lamb`: clips after the sum, skips what is broken.
 
     Where the norm of all gradients together is not finite, every gradient
-    reaches `update_step` as NaN throughout; `taken` there tells.
+    reaches `update_step` as 0 throughout; `taken` there tells.
 
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
@@ -100,17 +100,16 @@ class GlobalOptimizer(GlobalStep, keras.optimizers.Optimizer):
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         self.skipped_steps.assign(self.skipped_steps + skipped)
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
-        scale = ops.ones_like(norm)
+        divisor = ops.ones_like(norm)
         if self.clip_norm is not None:
-            scale = self.clip_norm / ops.maximum(norm, self.clip_norm)
-        scale = ops.where(finite, scale, float("nan"))
-        return [g * ops.cast(scale, g.dtype) for g in grads]
+            divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
+        # Divided by 0, whatever is broken becomes 0: one pass for both.
+        divisor = ops.where(finite, divisor, 0.0)
+        return [ops.divide_no_nan(g, ops.cast(divisor, g.dtype)) for g in grads]
 
-    def taken(self, gradient):
-        """The gradient, or 0 in a skipped step; and 1.0, or 0.0 there."""
-        finite = ops.isfinite(ops.reshape(gradient, (-1,))[0])
-        gradient = ops.where(finite, gradient, ops.zeros((), gradient.dtype))
-        return gradient, ops.cast(finite, gradient.dtype)
+    def taken(self, dtype):
+        """1.0, or 0.0 in a skipped step."""
+        return ops.cast(ops.equal(self.skipped_in_row, 0), dtype)
 
     @property
     def updates(self):
@@ -129,9 +128,17 @@ class GlobalOptimizer(GlobalStep, keras.optimizers.Optimizer):
 def global_norm(grads):
     """Of all gradients together, in float32 or better."""
     squares = [
-        ops.sum(ops.square(ops.cast(g, _at_least_float32(g)))) for g in grads
+        _sum_of_squares(ops.cast(g, _at_least_float32(g))) for g in grads
     ]
     return ops.sqrt(ops.sum(ops.stack(squares)))
+
+
+def _sum_of_squares(x):
+    if keras.backend.backend() == "tensorflow":
+        from bert_keras.training import tensorflow_update
+
+        return tensorflow_update.sum_of_squares(x)
+    return ops.sum(ops.square(x))
 
 
 def _at_least_float32(x):

@@ -69,8 +69,9 @@ class AdamW(GlobalOptimizer):
     all replicas; then `update = m / (sqrt(v) + epsilon)`, plus
     `weight_decay * variable` except for biases and layer normalisation; then
     `variable -= learning_rate * update`. Equals `AdamWeightDecayOptimizer`
-    of the original with `tf.clip_by_global_norm` before it: no bias
-    correction unless asked for. A step whose gradients are not finite changes
+    of the original with `tf.clip_by_global_norm` before it, where
+    `bias_correction` is off; Loshchilov and Hutter's AdamW where it is on. A
+    step whose gradients are not finite changes
     nothing and counts in the schedule only.
 
     Args:
@@ -82,7 +83,7 @@ class AdamW(GlobalOptimizer):
         clip_norm: greatest norm of all gradients together; None clips
             nothing.
         bias_correction: scales the moments up in the first steps, as Adam's
-            paper does.
+            paper does and the original code does not.
         layer_decay: factor on the learning rate from each encoder layer to
             the one below it; the heads and the pooler learn at the full rate,
             the embeddings most slowly.
@@ -98,7 +99,7 @@ class AdamW(GlobalOptimizer):
         beta_2=0.999,
         epsilon=1e-6,
         clip_norm=1.0,
-        bias_correction=False,
+        bias_correction=True,
         layer_decay=1.0,
         accumulate=1,
         name="adamw",
@@ -127,8 +128,11 @@ class AdamW(GlobalOptimizer):
     def update_step(self, gradient, variable, learning_rate):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
-        gradient, taken = self.taken(ops.cast(gradient, variable.dtype))
+        gradient = ops.cast(gradient, variable.dtype)
+        taken = self.taken(variable.dtype)
         rate = ops.cast(learning_rate, variable.dtype) * self._rates[index]
+        if self._is_fused(variable):
+            return self._fused(gradient, variable, m, v, rate, taken)
         self.assign_add(m, (gradient - m) * ((1.0 - self.beta_1) * taken))
         self.assign_add(
             v, (ops.square(gradient) - v) * ((1.0 - self.beta_2) * taken)
@@ -142,7 +146,38 @@ class AdamW(GlobalOptimizer):
         if self.decay and decayed:
             update = update + self.decay * variable
         update = self.trusted(update, variable, decayed)
-        self.assign_sub(variable, rate * taken * update)
+        return self.assign_sub(variable, rate * taken * update)
+
+    def _is_fused(self, variable):
+        """Whether one operation of the backend does the whole step."""
+        if keras.backend.backend() != "tensorflow":
+            return False
+        from bert_keras.training import tensorflow_update
+
+        # The operation rounds 1 - beta_2 to 1e-5 of itself, of which only
+        # the correction by the same beta_2 leaves nothing.
+        plain = self.bias_correction and type(self).trusted is AdamW.trusted
+        return plain and tensorflow_update.fits(variable)
+
+    def _fused(self, gradient, variable, m, v, rate, taken):
+        from bert_keras.training import tensorflow_update
+
+        betas = self.beta_1, self.beta_2
+        # A first step that is skipped leaves 0, which corrects nothing.
+        step = ops.cast(ops.maximum(self.updates + 1, 1), variable.dtype)
+        index = self._get_variable_index(variable)
+        tensorflow_update.adam(
+            variable,
+            m.value,
+            v.value,
+            gradient,
+            rate=rate * taken,
+            decay=self.decay if self._decayed[index] else 0,
+            # A moment of which all is kept does not move.
+            betas=[1.0 - (1.0 - beta) * taken for beta in betas],
+            powers=[ops.cast(b, variable.dtype) ** step for b in betas],
+            epsilon=self.epsilon,
+        )
 
     def trusted(self, update, variable, decayed):
         """The update by its trust ratio, where the optimizer has one."""
@@ -189,7 +224,7 @@ def adamw(
     weight_decay=0.01,
     clip_norm=1.0,
     layer_decay=1.0,
-    bias_correction=False,
+    bias_correction=True,
     power=1.0,
     accumulate=1,
 ):
@@ -204,8 +239,8 @@ def adamw(
         clip_norm: greatest norm of all gradients together.
         layer_decay: factor on the rate from each encoder layer to the one
             below it.
-        bias_correction: as Adam's paper, and unlike the original; runs of a
-            few thousand steps, and fine-tuning on few labels, learn more
+        bias_correction: as Adam's paper, and unlike the original code; runs
+            of a few thousand steps, and fine-tuning on few labels, learn more
             surely with it (Mosbach et al. 2021, Zhang et al. 2021).
         power: of the decay of the rate after the warm-up; 1 is a line.
         accumulate: parts of a batch that are computed one after another, in
