@@ -260,6 +260,6 @@ def test_the_blank_line_of_the_chinese_vocabulary_keeps_its_id(tmp_path):
     (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
     tokenizer = load_preprocessor(tmp_path, sequence_length=8).tokenizer
     assert tokenizer.vocabulary_size == 10
-    assert tokenizer.vocabulary[8] == "[line9]"
+    assert tokenizer.vocabulary[8] == "\u2028"
     # Of a piece that is there twice the last one counts.
     assert list(np.asarray(tokenizer("good bad"))) == [9, 6]

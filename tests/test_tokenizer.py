@@ -115,6 +115,13 @@ def test_pieces_that_no_word_can_hold_are_never_used(portable):
 
 
 @pytest.mark.parametrize("portable", [False, True])
+def test_a_line_separator_for_a_piece_is_never_used(portable):
+    texts = ["a\u2028b \u2028 b", "\u2028"]
+    vocabulary = [*SPECIAL_TOKENS, "\u2028", "a", "b", "##b"]
+    assert_as_the_law(texts, vocabulary, portable)
+
+
+@pytest.mark.parametrize("portable", [False, True])
 def test_special_tokens_in_the_text_are_tokens_on_request(portable):
     texts = [
         *("an [MASK] hour", "an[MASK]hours", "[mask]", "[MASK", "[CLS][SEP]"),
@@ -215,6 +222,10 @@ def test_an_id_or_a_piece_that_is_not_there_is_named():
 def test_what_cannot_be_used_is_refused():
     with pytest.raises(InputError, match=r"\[MASK\]"):
         WordPieceTokenizer(SMALL[:4])
+    with pytest.raises(InputError, match="tensorflow-text cannot use"):
+        WordPieceTokenizer([*SPECIAL_TOKENS, "a.b"])
+    with pytest.raises(InputError, match="No line .* piece of a word"):
+        WordPieceTokenizer(SPECIAL_TOKENS)
     tokenizer = WordPieceTokenizer(SMALL)
     with pytest.raises(InputError, match="unit is 'words'"):
         tokenizer.tokenize_with_offsets("an", unit="words")

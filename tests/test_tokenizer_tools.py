@@ -1,5 +1,8 @@
 """The proof and the benchmark of the tokenizer do what they say."""
 
+import json
+import types
+
 import pytest
 import tokenizer_proof
 
@@ -37,10 +40,39 @@ def test_the_proof_finds_a_law_that_is_broken(vocabulary, monkeypatch):
     assert all(differing for differing, *_ in first_parts(vocabulary))
 
 
-def test_the_benchmark_times_only_what_all_tokenise_alike(vocabulary):
+def test_the_benchmark_counts_other_ids_and_times_the_rest(vocabulary):
     makers = benchmark_tokenizer._tokenizers(str(vocabulary))
     lines = ["an hour", "un…", "a b"]
-    kept, different = benchmark_tokenizer._agreeing(makers, lines)
-    assert (kept, different) == (["an hour", "a b"], 1)
+    kept, wrong = benchmark_tokenizer._agreeing(makers, lines)
+    assert kept == lines
+    assert list(wrong.values()) == [0, 1, 0, 0]  # of the inexact one, "…"
     for make in makers.values():
-        assert benchmark_tokenizer._timed(make(kept, 1)) > 0
+        assert min(benchmark_tokenizer._timed(make(kept, 1))) > 0
+
+
+def test_the_benchmark_leaves_out_what_the_exact_ones_make_other_ids_of(
+    vocabulary,
+):
+    makers = benchmark_tokenizer._tokenizers(str(vocabulary))
+    lines = ["an hour", "[MASK]", "a b"]  # to `tokenizers` it is a token
+    kept, _ = benchmark_tokenizer._agreeing(makers, lines)
+    assert kept == ["an hour", "a b"]
+
+
+def test_the_benchmark_prints_a_row_for_each(vocabulary, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("an hour\n\nun able\n\na b\n")
+    values = types.SimpleNamespace(
+        vocabulary=str(vocabulary),
+        input=str(tmp_path / "text.txt"),
+        output=str(tmp_path / "speed.json"),
+        megabytes=1,
+        batch=1,
+        repeats=2,
+    )
+    benchmark_tokenizer.main(values)
+    report = json.loads((tmp_path / "speed.json").read_text())
+    assert report["lines"] == 3 and report["lines left out"] == 0
+    told = capsys.readouterr().out
+    for name, row in report["tokenizers"].items():
+        assert row["MB a second"] >= 0 and f"  {name}  " in told
+    assert len(report["seconds for one word of a megabyte"]) == 2

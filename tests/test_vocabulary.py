@@ -1,8 +1,13 @@
 """Vocabularies are read, learned, extended and examined as they should be."""
 
+import codecs
 import collections
+import itertools
+import os
 import pickle
 import random
+import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +21,11 @@ from bert_keras.text.doctor import (
     examine_vocabulary,
     fit_vocabulary,
 )
-from bert_keras.text.extension import extend_model, extend_vocabulary
+from bert_keras.text.extension import (
+    domain_words,
+    extend_model,
+    extend_vocabulary,
+)
 from bert_keras.text.learning import common_symbols
 from bert_keras.text.vocabulary import (
     check_vocabulary,
@@ -29,6 +38,9 @@ from bert_keras.text.word_counts import count_words
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 SPECIAL = list(SPECIAL_TOKENS)
+LONG = pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
 
 
 def text(words=3000, seed=0):
@@ -45,10 +57,10 @@ def text(words=3000, seed=0):
 
 
 def test_a_vocabulary_is_read_as_it_was_written(tmp_path):
-    pieces = [*SPECIAL, "é", "##中"]
+    pieces = [*SPECIAL, "é", "##中", "\u2028"]
     write_vocabulary(pieces, tmp_path / "vocab.txt")
     assert read_vocabulary(tmp_path / "vocab.txt") == pieces
-    windows = "\r\n".join(pieces).encode()
+    windows = codecs.BOM_UTF8 + "\r\n".join(pieces).encode()
     (tmp_path / "windows.txt").write_bytes(windows)
     assert read_vocabulary(tmp_path / "windows.txt") == pieces
 
@@ -62,6 +74,10 @@ def test_a_vocabulary_is_read_as_it_was_written(tmp_path):
         (b"[PAD]\n[UNK]\n[CLS]\na\n", r"\[SEP\] or \[MASK\]"),
         (b"[PAD]\na b\n", "Line 2 .* 'a b'"),
         (b"", r"\[PAD\]"),
+        (b"a\0b\n", "Line 1 .*NUL.* there, which no text"),
+        (b"a" * 257 + b"\n", r"Line 1 .*aaa\.\.\.; .*at most 256 bytes"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n##\n", "piece of a word"),
+        (b"\xef\xbb\xbf[PAD]\n\n", "Line 2 "),
     ],
 )
 def test_a_file_that_is_no_vocabulary_is_refused(tmp_path, lines, message):
@@ -80,6 +96,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read_vocabulary(tmp_path / "none.txt")
     with pytest.raises(InputError, match="is 7"):
         check_vocabulary([*SPECIAL, 7])
+    with pytest.raises(InputError, match="half of a pair"):
+        check_vocabulary([*SPECIAL, "\ud800"])
 
 
 def test_nothing_is_written_of_a_bad_vocabulary(tmp_path):
@@ -148,8 +166,12 @@ def test_learning_follows_the_case_and_keeps_places_free():
     assert "été" in learn_vocabulary(lines, 50, lowercase=False)
     assert "ete" in learn_vocabulary(lines, 50)
     assert "été" in learn_vocabulary(lines, 50, strip_accents=False)
+    free = ["[unused0]", "[unused1]", "[unused2]"]
     pieces = learn_vocabulary(lines, 50, unused=3)
-    assert pieces[5:8] == ["[unused0]", "[unused1]", "[unused2]"]
+    assert pieces[:8] == ["[PAD]", *free, *SPECIAL[1:]]
+    many = learn_vocabulary(lines, 2000, unused=994)
+    assert many[100:106] == [*SPECIAL[1:], "[unused99]", "[unused100]"]
+    assert many[998] == "[unused993]" and not many[999].startswith("[")
 
 
 def test_progress_goes_up_to_what_was_asked():
@@ -218,6 +240,18 @@ def test_extending_fills_free_places_and_then_appends():
     assert law.pieces("unaffable able") == ["unaff", "##able", "able"]
 
 
+def test_words_that_cost_most_pieces_are_found_in_a_domain():
+    old = [*SPECIAL, "a", "##b", "##c"]
+    texts = ["A abc abc abc ab ab ab ab ab xyz xyz", "acb acb"]
+    # 6 pieces too many for "abc", 5 for "ab", 4 for "acb", 2 for "xyz".
+    words = domain_words(old, texts, 3)
+    assert words == ["abc", "ab", "acb"]
+    assert domain_words(old, texts, 9) == [*words, "xyz"]
+    assert domain_words(old, texts, 9, lowercase=False) == [*words, "xyz", "A"]
+    extended = extend_vocabulary(old, words).vocabulary
+    assert domain_words(extended, texts, 9) == ["xyz"]
+
+
 @pytest.mark.parametrize("word", ["able", "a-b", "", "two words", "##able"])
 def test_what_is_no_new_word_cannot_be_added(word):
     with pytest.raises(InputError, match="cannot be added"):
@@ -266,6 +300,8 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do():
     assert [finding.evidence for finding in found] == [
         *("a", "[CLS], [SEP], [MASK]", "1 pieces: B")
     ]
+    (odd,) = examine_vocabulary([*SPECIAL, "a", "", "b c"], True)
+    assert odd.evidence == "line 7 is '', line 8 is 'b c'"
     (cased,) = examine_vocabulary([*SPECIAL, "a", "##b"], lowercase=False)
     assert "lowercase to True" in cased.advice
     fit = fit_vocabulary([*SPECIAL, "a", "##b"], ["abbb xyz"] * 3)
@@ -276,3 +312,33 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do():
     assert problems == [
         *("Many words become [UNK].", "Words fall into many pieces.")
     ]
+
+
+def corpus_texts(files):
+    """The first paragraphs of the shared corpus: to learn from, held out."""
+    folder = os.environ.get("BERT_KERAS_DATA")
+    if not folder:
+        pytest.skip("BERT_KERAS_DATA names no folder with a real corpus")
+    learned, held_out = [], []
+    with tarfile.open(Path(folder) / "data" / "corpus.tar.xz") as archive:
+        members = (member for member in archive if member.isfile())
+        for number, member in enumerate(itertools.islice(members, files)):
+            lines = archive.extractfile(member).read().decode().split("\n")
+            (held_out if number % 20 == 7 else learned).extend(lines)
+    return learned, held_out
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [(12, 8_000), pytest.param(None, 30_000, marks=LONG)],
+)
+def test_on_real_text_pieces_are_as_few_as_those_of_tokenizers(files, size):
+    tokenizers = pytest.importorskip("tokenizers")
+    learned, held_out = corpus_texts(files)
+    peer = tokenizers.BertWordPieceTokenizer()
+    peer.train_from_iterator(learned, vocab_size=size, show_progress=False)
+    ours = fit_vocabulary(learn_vocabulary(learned, size), held_out)
+    theirs = fit_vocabulary(list(peer.get_vocab()), held_out)
+    print(f"{size} pieces: ours {ours[:3]}, tokenizers {theirs[:3]}")
+    assert ours.pieces_per_word <= 1.02 * theirs.pieces_per_word
+    assert ours.unknown_share < 0.0001

@@ -19,7 +19,6 @@ from bert_keras.text.vocabulary import read_vocabulary
 from bert_keras.text.wordpiece import WordPiece
 
 CODE_POINTS = 0x110000
-SURROGATES = range(0xD800, 0xE000)
 BATCH = 20_000
 # A code point alone, inside a word, beside punctuation, near a final sigma.
 FORMS = ("_", "un_able", "x_. (_Ab", "ΑΣ_ _Σ")
@@ -70,7 +69,10 @@ def parts_of_proof(paths, texts, count, step=1):
     def strings():
         return all_strings(count, texts, step)
 
-    number = sum(1 for _ in strings())
+    number, characters = 0, set()
+    for text in strings():
+        number += 1
+        characters.update(text.decode("utf-8", "ignore"))
     vocabularies = [read_vocabulary(path) for path in paths]
     tally = Tally()
     yield (
@@ -82,12 +84,12 @@ def parts_of_proof(paths, texts, count, step=1):
     tally = Tally()
     steps = graph_equals_law(strings, vocabularies, tally)
     yield "graph = law", tally, steps, 4 * number * len(vocabularies)
-    for path in paths:
-        for lowercase in (True, False):
-            tally = Tally()
-            steps = tokenizers_agree(strings(), path, lowercase, tally)
-            case = "uncased" if lowercase else "cased"
-            yield f"tokenizers, {path.name}, {case}", tally, steps, number
+    for lowercase in (True, False):
+        tally = Tally()
+        differing = differing_characters(paths[0], lowercase, characters)
+        steps = tokenizers_agree(strings(), paths, lowercase, differing, tally)
+        case = "uncased" if lowercase else "cased"
+        yield f"tokenizers, {case}", tally, steps, number * len(paths)
 
 
 def all_strings(count, texts, step):
@@ -132,21 +134,17 @@ def graph_equals_law(strings, vocabularies, tally):
 
 
 class Makers:
-    """Both roads of a vocabulary, and its law, which remembers words."""
+    """Both roads of a vocabulary, and its law."""
 
     def __init__(self, vocabulary, lowercase):
         self._roads = [
             WordPieceTokenizer(vocabulary, lowercase, portable=portable)
             for portable in (False, True)
         ]
-        self._law = WordPiece(vocabulary, lowercase)
-        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
-        self._known = {}
+        self._ids_of = IdsOfWords(WordPiece(vocabulary, lowercase))
 
     def compare(self, texts, words, tally):
-        expected = [
-            [i for word in row for i in self._word_ids(word)] for row in words
-        ]
+        expected = list(map(self._ids_of, words))
         lengths = np.array([len(row) for row in expected])
         flat = np.array([i for row in expected for i in row], np.int32)
         for road in self._roads:
@@ -159,7 +157,19 @@ class Makers:
             for text, found, row in rows:
                 tally.add(text, found == row)
 
-    def _word_ids(self, word):
+
+class IdsOfWords:
+    """Ids of words by a law; remembers those of each word."""
+
+    def __init__(self, law):
+        self._law = law
+        self._ids = {piece: i for i, piece in enumerate(law.vocabulary)}
+        self._known = {}
+
+    def __call__(self, words):
+        return [token_id for word in words for token_id in self._of(word)]
+
+    def _of(self, word):
         if word not in self._known:
             if len(self._known) > 1_000_000:
                 self._known.clear()
@@ -168,49 +178,54 @@ class Makers:
         return self._known[word]
 
 
-def tokenizers_agree(strings, path, lowercase, tally):
+def tokenizers_agree(strings, paths, lowercase, differing, tally):
     """Ids by Hugging Face's `tokenizers` and by the law, where they may agree.
 
-    Left out are strings with characters that `differing_characters` found,
-    with capital sigmas to be lower-cased, and with two marks that stay.
+    Left out are strings with characters of `differing`, and, where text is
+    lower-cased, with capital sigmas.
     """
-    peer = tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
-    found = differing_characters(peer, lowercase)
+    differs = {c for characters in differing.values() for c in characters}
+    differs |= {"Σ"} if lowercase else set()
     tally.notes["differing characters by category"] = {
         category: f"{len(characters)}, such as U+{ord(characters[0]):04X}"
-        for category, characters in sorted(found.items())
+        for category, characters in sorted(differing.items())
     }
-    differs = {c for characters in found.values() for c in characters}
-    if lowercase:
-        differs.add("Σ")
+    tally.notes["strings left out"] = 0
+    peers = [peer_of(path, lowercase) for path in paths]
     # Its settings: 100 characters, and "[MASK]" in the text is a token.
-    law = WordPiece(
-        read_vocabulary(path),
-        lowercase,
-        max_word_length=100,
-        keep_special_tokens=True,
-    )
+    settings = {"max_word_length": 100, "keep_special_tokens": True}
+    laws = [
+        WordPiece(read_vocabulary(path), lowercase, **settings)
+        for path in paths
+    ]
+    makers = list(map(IdsOfWords, laws))
     for batch in batches(strings, BATCH):
         texts = [text.decode("utf-8", "ignore") for text in batch]
-        texts = [text for text in texts if differs.isdisjoint(text)]
-        encodings = peer.encode_batch(texts, add_special_tokens=False)
-        for text, encoding in zip(texts, encodings, strict=True):
-            tally.add(text, encoding.ids == law.ids(text))
+        kept = [text for text in texts if differs.isdisjoint(text)]
+        tally.notes["strings left out"] += len(texts) - len(kept)
+        words = list(map(laws[0].words, kept))
+        for peer, ids_of in zip(peers, makers, strict=True):
+            encodings = peer.encode_batch(kept, add_special_tokens=False)
+            for text, row, encoding in zip(kept, words, encodings, strict=True):
+                tally.add(text, encoding.ids == ids_of(row))
         yield tally.compared
 
 
-def differing_characters(peer, lowercase):
+def peer_of(path, lowercase):
+    return tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
+
+
+def differing_characters(path, lowercase, characters):
     """Characters that `tokenizers` makes other words of, by category."""
+    peer = peer_of(path, lowercase)._tokenizer
     law = WordPiece(["[UNK]"], lowercase)
     found = collections.defaultdict(list)
-    for code in range(CODE_POINTS):
-        if code in SURROGATES:
-            continue
-        text = f"a{chr(code)}b"
-        normal = peer._tokenizer.normalizer.normalize_str(text)
-        split = peer._tokenizer.pre_tokenizer.pre_tokenize_str(normal)
+    for character in sorted(characters):
+        text = f"a{character}b"
+        normal = peer.normalizer.normalize_str(text)
+        split = peer.pre_tokenizer.pre_tokenize_str(normal)
         if [word for word, _ in split] != law.words(text):
-            found[unicodedata.category(chr(code))].append(chr(code))
+            found[unicodedata.category(character)].append(character)
     return found
 
 

@@ -6,10 +6,14 @@
 In: text files, a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
 documentation: for the documentation installed beside Python. Out: one piece a
 line, [PAD] [UNK] [CLS] [SEP] [MASK] first. The same text and flags give the
-same file.
+same file, however many workers there are. --unused=994 keeps places free for
+words of a later domain, and ids of special tokens are then the original's.
 
-Takes about 20 seconds for 8,000 pieces from 8 MB on two CPU cores.
+Takes about half a minute for 30,000 pieces from 120 MB on two CPU cores.
 """
+
+import functools
+import os
 
 from absl import flags
 
@@ -22,11 +26,14 @@ def define_flags():
     flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.")
+    flags.DEFINE_integer("unused", 0, "Pieces [unusedN] to keep free.")
+    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.")
     flags.mark_flags_as_required(["input", "output"])
 
 
 def main(values):
     from bert_keras.data.corpus import read_documents
+    from bert_keras.data.workers import in_order
     from bert_keras.text.vocabulary import learn_vocabulary, write_vocabulary
     from official_tasks import progress
 
@@ -41,7 +48,9 @@ def main(values):
             values.size,
             lowercase=values.lowercase,
             min_count=values.min_count,
+            unused=values.unused,
             progress=update,
+            in_order=functools.partial(in_order, workers=values.workers),
         )
     write_vocabulary(tokens, values.output)
     progress.console.print(f"{values.output}: {len(tokens):,} pieces")

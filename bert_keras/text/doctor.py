@@ -3,6 +3,7 @@
 import collections
 
 from bert_keras.text import unicode_tables as unicode
+from bert_keras.text.vocabulary import fault_of
 from bert_keras.text.word_counts import count_words
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN, WordPiece
 
@@ -26,37 +27,50 @@ Fit.__doc__ = """How a vocabulary fits a text.
 def examine_vocabulary(vocabulary, lowercase):
     """`Finding`s about the pieces themselves; none where all is well."""
     counts = collections.Counter(vocabulary)
-    findings = []
+    faults = [
+        f"line {number} is {piece!r}"
+        for number, piece in enumerate(vocabulary, 1)
+        if fault_of(piece)
+    ]
     doubled = [piece for piece, count in counts.items() if count > 1]
-    if doubled:
-        findings.append(
-            Finding(
-                "Some pieces are there more than once.",
-                _some(doubled),
-                "Remove all but one: a piece has one id.",
-            )
-        )
     missing = [token for token in SPECIAL_TOKENS if token not in counts]
-    if missing:
-        findings.append(
-            Finding(
-                "Special tokens are missing.",
-                _some(missing),
-                "Add them; BERT frames, pads and masks with them.",
-            )
-        )
+    rows = [
+        (
+            "Some lines are no pieces.",
+            faults,
+            "Write names such as [line7] there; without their lines all later "
+            "ids would change.",
+        ),
+        (
+            "Some pieces are there more than once.",
+            doubled,
+            "Write names such as [line7] for all but one: a piece has one id, "
+            "and without their lines all later ids would change.",
+        ),
+        (
+            "Special tokens are missing.",
+            missing,
+            "Write them in the places of [unusedN] or at the end; BERT frames, "
+            "pads and masks with them.",
+        ),
+    ]
+    findings = [
+        Finding(problem, _some(found), advice)
+        for problem, found, advice in rows
+        if found
+    ]
     return findings + _case_findings(counts, lowercase)
 
 
 def _case_findings(pieces, lowercase):
     """Whether the case of the pieces and the setting contradict."""
-    letters = [p for p in pieces if p not in SPECIAL_TOKENS and p[0] != "["]
+    letters = [p for p in pieces if p.removeprefix("##").isalpha()]
     capital = [p for p in letters if any(map(_is_capital, p))]
     if lowercase and capital:
         return [
             Finding(
                 "Text is lower-cased, but pieces have capital letters.",
-                f"{len(capital)} pieces: {_some(capital)}",
+                f"{len(capital):,} pieces: {_some(capital)}",
                 "Set lowercase to False, unless the vocabulary was learned "
                 "from lower-cased text; these pieces are never used.",
             )
@@ -65,7 +79,7 @@ def _case_findings(pieces, lowercase):
         return [
             Finding(
                 "Text keeps its case, but no piece has a capital letter.",
-                f"{len(letters)} pieces: {_some(letters)}",
+                f"{len(letters):,} pieces: {_some(letters)}",
                 "Set lowercase to True: words with capitals become [UNK].",
             )
         ]

@@ -6,7 +6,8 @@ import re
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.text.wordpiece import WordPiece
+from bert_keras.text.word_counts import count_words
+from bert_keras.text.wordpiece import UNKNOWN, WordPiece
 
 UNUSED = re.compile(r"\[unused\d+\]")
 # Ends of the paths of weights that have a row for each piece.
@@ -50,6 +51,29 @@ def extend_vocabulary(vocabulary, words, max_word_length=200):
         old_ids[word] = place
         replaced[place] = law.ids(word)
     return Extension(extended, replaced)
+
+
+def domain_words(vocabulary, texts, number, lowercase=True, in_order=map):
+    """The words that most pieces, all in all, are spent on in some texts.
+
+    Args:
+        vocabulary: the pieces that the texts are cut into.
+        texts: iterable of strings, read once.
+        number: words to name, at most.
+        lowercase: as the tokenizer.
+        in_order: as of `learn_vocabulary`.
+
+    Returns:
+        A list for `extend_vocabulary`. A word that is "[UNK]" counts as one
+        of two pieces.
+    """
+    law = WordPiece(vocabulary, lowercase)
+    spent = collections.Counter()
+    for word, count in count_words(texts, lowercase, None, in_order).items():
+        pieces = law.cover(word)
+        spent[word] = count * (1 if UNKNOWN in pieces else len(pieces) - 1)
+    ranked = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+    return [word for word, pieces in ranked[:number] if pieces]
 
 
 def extend_model(model, extension):

@@ -8,6 +8,8 @@ from bert_keras.errors import InputError
 from bert_keras.text.word_counts import count_words
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
+BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
+
 
 def learn_vocabulary(
     texts,
@@ -34,7 +36,8 @@ def learn_vocabulary(
         lowercase, strip_accents: as the tokenizer that will use it.
         min_count: characters and pairs seen less often are not learned.
         unused: pieces `[unused0]`, `[unused1]`, ... to keep free for words
-            of a later domain, behind the special tokens.
+            of a later domain. They stand where the original has them: 994
+            of them put `[UNK]` at 100, as in its uncased vocabulary.
         progress: called with (pieces so far, `size`).
         in_order: a `map` that may work in parallel, called with a picklable
             function and the stretches of text that it is to count. The
@@ -47,7 +50,7 @@ def learn_vocabulary(
         InputError: for texts without a word, or a size too small for the
             special tokens and one character.
     """
-    fixed = [*SPECIAL_TOKENS, *(f"[unused{i}]" for i in range(unused))]
+    fixed = _fixed_pieces(unused)
     if size <= len(fixed):
         raise InputError(
             f"A vocabulary of {size} pieces was asked for; special and unused "
@@ -66,6 +69,13 @@ def learn_vocabulary(
     if progress:
         progress(len(merger.pieces), size)
     return merger.pieces
+
+
+def _fixed_pieces(unused):
+    """Special and unused pieces, in the original's order."""
+    free = [f"[unused{i}]" for i in range(unused)]
+    pad, *others = SPECIAL_TOKENS
+    return [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
 
 
 def common_symbols(counts, min_count, room):

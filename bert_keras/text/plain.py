@@ -20,6 +20,7 @@ from tensorflow_text.core.pybinds import (
     pywrap_fast_wordpiece_tokenizer_model_builder as pieces_builder,
 )
 
+from bert_keras.errors import InputError
 from bert_keras.text import plain_characters
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.character_tables import results_of
@@ -138,14 +139,20 @@ def _pieces_model(vocabulary, max_word_length):
     Asked for directly, because its class turns the bytes to a list first,
     which takes a second.
     """
-    model = pieces_builder.build_fast_wordpiece_model(
-        vocabulary,
-        max_word_length,  # in bytes
-        "##",
-        UNKNOWN,
-        False,  # no_pretokenization
-        False,  # support_detokenization
-    )
+    try:
+        model = pieces_builder.build_fast_wordpiece_model(
+            vocabulary,
+            max_word_length,  # in bytes
+            "##",
+            UNKNOWN,
+            False,  # no_pretokenization
+            False,  # support_detokenization
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"tensorflow-text cannot use the vocabulary: {error} Mend it, or "
+            "make the tokenizer with portable=True."
+        ) from None
     return np.frombuffer(model, np.uint8)
 
 

@@ -6,7 +6,7 @@ import re
 from bert_keras.text.wordpiece import UNKNOWN, WordPiece
 
 MOST_WORDS = 4_000_000  # distinct ones in memory, about 500 MB
-CHARACTERS = 4_000_000  # of text that are counted at once
+CHARACTERS = 1_000_000  # of text that are counted at once
 
 _SPACE = re.compile(r"[\t\n\r]")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")

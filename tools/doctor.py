@@ -1,0 +1,93 @@
+"""Examines a vocabulary, alone and on your text; says what to do about it.
+
+    python tools/doctor.py --vocabulary=vocab.txt --texts="books/*.txt" \
+        --lowercase
+
+In: a vocabulary file, one piece a line; text, as tools/train_vocabulary.py
+takes it; whether the tokenizer lower-cases (--nolowercase for vocabularies
+with capital letters). Out: on the terminal, how many words become [UNK], how
+many pieces a word has and how long sentences are, and each thing that is wrong
+(pieces there twice, special tokens missing, case that contradicts the setting,
+too many [UNK], too many pieces) with what to do. Exit code 1 where anything is
+wrong.
+
+Takes about half a minute for 100 MB of text.
+"""
+
+import collections
+
+from absl import flags
+
+from official_tasks import script
+
+# Words in a sentence, up to each and from the one before.
+LENGTHS = (5, 10, 20, 40, 80, 160)
+
+
+def define_flags():
+    flags.DEFINE_string("vocabulary", None, "Vocabulary to examine.")
+    flags.DEFINE_string("texts", None, "Text to try it on.")
+    flags.DEFINE_bool("lowercase", True, "Whether text is lower-cased.")
+    flags.mark_flag_as_required("vocabulary")
+
+
+def main(values):
+    from bert_keras.text import doctor
+    from bert_keras.text.vocabulary import read_pieces
+
+    pieces = read_pieces(values.vocabulary)
+    findings = doctor.examine_vocabulary(pieces, values.lowercase)
+    _tell(f"{values.vocabulary}: {len(pieces):,} pieces")
+    if values.texts and "[UNK]" in pieces:
+        lengths = collections.Counter()
+        texts = _paragraphs(values.texts, lengths)
+        fit = doctor.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
+        findings += doctor.examine_fit(fit)
+        _tell(
+            f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
+            f"pieces a word, {fit.unknown_share:.4%} [UNK]"
+        )
+        _tell(f"  most in pieces: {_counted(fit.split_words)}")
+        _tell(f"  most often [UNK]: {_counted(fit.unknown_words)}")
+        _tell(f"  {sum(lengths.values()):,} sentences; {_shares(lengths)}")
+    for finding in findings:
+        _tell(f"{finding.problem} {finding.evidence}")
+        _tell(f"  {finding.advice}")
+    if not findings:
+        _tell("Nothing is wrong with it.")
+    return int(bool(findings))
+
+
+def _paragraphs(source, lengths):
+    """The paragraphs; counts the words of their sentences on the way."""
+    from bert_keras.data.corpus import read_documents
+    from bert_keras.data.sentences import document_sentences
+
+    for document in read_documents(source):
+        for sentence in document_sentences(document):
+            lengths[len(sentence.split())] += 1
+        yield from document.paragraphs
+
+
+def _shares(lengths):
+    """How many sentences in a hundred have so many words."""
+    total, below, shares = sum(lengths.values()), 0, []
+    for most in LENGTHS:
+        upto = sum(n for length, n in lengths.items() if length <= most)
+        shares.append(f"{(upto - below) / total:.1%} up to {most}")
+        below = upto
+    return f"{', '.join(shares)} words, the longest {max(lengths)}"
+
+
+def _counted(words):
+    return ", ".join(f"{word} ({n:,})" for word, n in words) or "none"
+
+
+def _tell(line):
+    from official_tasks import progress
+
+    progress.console.print(line, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

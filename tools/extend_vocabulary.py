@@ -1,0 +1,62 @@
+"""Adds the words of a domain to a vocabulary, so that they are one piece.
+
+    python tools/extend_vocabulary.py --vocabulary=vocab.txt \
+        --input="reports/*.txt" --words=500 --output=runs/extended.txt
+
+In: the vocabulary of a model, and text of the domain, as
+tools/train_vocabulary.py takes it. Out: the vocabulary with the words that
+most pieces are spent on there; they take the places of [unusedN], then new
+ones at the end, and no other id changes. Pre-training that continues from the
+model with this vocabulary (official_tasks.pretrain --init --vocabulary) gives
+each new piece the mean of the rows that stood for it.
+
+Takes about half a minute for 120 MB of text.
+"""
+
+import functools
+import os
+
+from absl import flags
+
+from official_tasks import script
+
+
+def define_flags():
+    flags.DEFINE_string("vocabulary", None, "Vocabulary to extend.")
+    flags.DEFINE_string("input", None, "Text of the domain.")
+    flags.DEFINE_string("output", None, "The vocabulary file to write.")
+    flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
+    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
+    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.")
+    flags.mark_flags_as_required(["vocabulary", "input", "output"])
+
+
+def main(values):
+    from bert_keras.data.corpus import read_documents
+    from bert_keras.data.workers import in_order
+    from bert_keras.text import extension
+    from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+    from official_tasks import progress
+
+    old = read_vocabulary(values.vocabulary)
+    words = extension.domain_words(
+        old,
+        (
+            paragraph
+            for document in read_documents(values.input)
+            for paragraph in document.paragraphs
+        ),
+        values.words,
+        values.lowercase,
+        functools.partial(in_order, workers=values.workers),
+    )
+    pieces = extension.extend_vocabulary(old, words).vocabulary
+    write_vocabulary(pieces, values.output)
+    progress.console.print(
+        f"{values.output}: {len(pieces):,} pieces, {len(words):,} of them new,"
+        f" such as {', '.join(words[:5])}"
+    )
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
