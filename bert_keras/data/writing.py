@@ -17,11 +17,12 @@ _CHECKED_EVERY = 10  # seconds
 def one_writer(folder: str, progress: Callable | None = None):
     """Holds a folder's lease; yields `progress`, which checks it too.
 
-    A mistake that leaves nothing else in the folder leaves no folder.
+    After a mistake that left nothing in a new folder, the folder goes.
 
     Raises:
         InputError: another process holds the lease, or took it over.
     """
+    made = _missing(folder)
     files.make_folder(folder)
     lease = Lease(os.path.join(folder, LEASE))
     checked = time.monotonic()
@@ -38,7 +39,8 @@ def one_writer(folder: str, progress: Callable | None = None):
         yield checking
     except InputError:
         if set(files.list_folder(folder)) <= {LEASE}:
-            _leave_nothing(folder, lease)
+            lease.remove()
+            _remove_empty(made)
         else:
             lease.release()
         raise
@@ -48,8 +50,17 @@ def one_writer(folder: str, progress: Callable | None = None):
     lease.release()
 
 
-def _leave_nothing(folder: str, lease: Lease):
-    lease.remove()
-    if not files.is_remote(folder):
-        with contextlib.suppress(OSError):
-            os.removedirs(folder)
+def _missing(folder: str) -> list[str]:
+    """The folders that making this one makes, the innermost first."""
+    found = []
+    folder = files.absolute(folder)
+    while not files.is_remote(folder) and not os.path.exists(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
+
+
+def _remove_empty(folders: list[str]):
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            os.rmdir(folder)
