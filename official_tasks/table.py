@@ -31,16 +31,27 @@ def read_rows(path, columns: list[str]) -> Iterator[tuple[int, list[str]]]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        yield from rows_of(path, lines, columns, kind)
+
+
+def rows_of(path, lines, columns, kind):
+    """As `read_rows`, from open text that is called `path`, such as a pipe."""
     reader = _json_rows if kind == ".jsonl" else _delimited_rows
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            yield from reader(path, lines, columns, kind)
+        yield from reader(path, lines, columns, kind)
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: expected UTF-8 text, got the byte "
             f"{error.object[error.start]:#04x}: convert the file to UTF-8"
         ) from error
-    except (csv.Error, gzip.BadGzipFile, EOFError) as error:
+    except csv.Error as error:
+        raise InputError(
+            f"{path}: cannot be read: {error}: a quote opens that is not "
+            "closed, or text follows a closing one. Double each quote inside "
+            "quotes, or name a file without quoting .tsv"
+        ) from error
+    except (gzip.BadGzipFile, EOFError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
 
 
@@ -56,7 +67,7 @@ def _delimited_rows(path, lines, columns, kind):
         if column not in header:
             raise InputError(
                 f"{path}: no column {column!r}: its columns are "
-                f"{', '.join(map(repr, header))}"
+                f"{', '.join(map(repr, header))}{_hint(header, kind)}"
             )
     wanted = [header.index(column) for column in columns]
     for row in rows:
@@ -68,6 +79,15 @@ def _delimited_rows(path, lines, columns, kind):
                 f"columns, got {len(row)}"
             )
         yield rows.line_num, [row[index] for index in wanted]
+
+
+def _hint(header, kind):
+    """What to do where the file seems to be of the other kind."""
+    other, name = (",", "csv") if kind == ".tsv" else ("\t", "tsv")
+    if len(header) > 1 or other not in header[0]:
+        return ""
+    between = "commas" if kind == ".tsv" else "tabs"
+    return f". It has {between} between its columns: name it .{name}"
 
 
 def _json_rows(path, lines, columns, kind):

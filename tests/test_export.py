@@ -80,16 +80,15 @@ def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
 
 def test_an_export_that_differs_is_not_written(tmp_path, monkeypatch):
     model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    answered = verification.answer_in_fresh_process
 
     def answers(folder, requests):  # another model's, near but not the same
-        count = len(requests[0][1]["text"])
-        logits = np.array(model(preprocessor()(requests[0][1]["text"])))
-        assert logits.shape == (count, 2)
-        exact = 1 / (1 + np.exp(logits[:, ::-1] - logits))
-        return [{"probabilities": exact + [[2e-5, -2e-5]]}]
+        found = answered(folder, requests)
+        found[0]["probabilities"] += [[2e-5, -2e-5]]
+        return found
 
     monkeypatch.setattr(verification, "answer_in_fresh_process", answers)
-    with pytest.raises(InputError, match=r"differs .* by 2e-05"):
+    with pytest.raises(InputError, match=r"differs .* by 2\.?\d*e-05"):
         export_saved_model(model, preprocessor(), tmp_path / "out", verify=True)
     assert os.listdir(tmp_path) == []
 

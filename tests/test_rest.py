@@ -25,6 +25,10 @@ CARD = {
             "input_order": ["token_ids"],
             "inputs": {"token_ids": "int32 (B, N)"},
         },
+        "choice_ids": {
+            "input_order": ["token_ids"],
+            "inputs": {"token_ids": "int32 (B, K, N)"},
+        },
     },
 }
 LIMITS = Limits(rows=4, text=50)
@@ -59,6 +63,8 @@ def test_several_inputs_and_lists_are_read():
     assert request.inputs["choices"] == [[b"b", b"c"]]
     request = parsed(signature_name="ids", instances=[[1, 2], [3]])
     assert request.inputs == {"token_ids": [[1, 2], [3]]}
+    request = parsed(signature_name="choice_ids", instances=[[[1, 2], [3]]])
+    assert request.inputs == {"token_ids": [[[1, 2], [3]]]}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +116,16 @@ def test_several_inputs_and_lists_are_read():
         ({"signature_name": "ids", "instances": [[True]]}, "token ids", 400),
         ({"signature_name": "ids", "instances": [[2**31]]}, "token ids", 400),
         ({"signature_name": "ids", "instances": [[1] * 51]}, "51 values", 413),
+        (
+            {"signature_name": "choice_ids", "instances": [[[1], ["a"]]]},
+            "token ids",
+            400,
+        ),
+        (
+            {"signature_name": "choice_ids", "instances": [[1, 2]]},
+            "not a list",
+            400,
+        ),
     ],
 )
 def test_each_mistake_is_told(body, said, status):

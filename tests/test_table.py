@@ -39,6 +39,9 @@ def test_jsonl_and_gzip_are_read(tmp_path):
         ("a.csv", b"text,label\n\xffa,1\n", "UTF-8 text, got the byte 0xff"),
         ("a.jsonl", b'{"text": "a"}\n', "line 1: expected a JSON object"),
         ("a.csv.gz", b"text,label\n", "cannot be read"),
+        ("a.csv", b"text\tlabel\na\t1\n", "tabs between .* name it .tsv"),
+        ("a.tsv", b"text,label\na,1\n", "commas between .* name it .csv"),
+        ("a.csv", b'text,label\n"a,1\nb,2\n', "a quote opens that is not"),
     ],
 )
 def test_what_cannot_be_read_is_told_plainly(tmp_path, name, content, message):

@@ -27,6 +27,27 @@ ENTRY = {
 }
 
 
+FOUND = "It was \U0001f469\u200d\U0001f4bb in an <attic> in Bern."
+TAG = {
+    **ENTRY,
+    "padded": ["text", "type", "start", "end", "score"],
+    "request": {"text": [FOUND]},
+}
+ANSWER = {
+    **ENTRY,
+    "input_order": ["question", "context"],
+    "inputs": {"question": "string (B,)", "context": "string (B,)"},
+    "padded": ["answer", "start", "end", "score"],
+    "request": {"question": ["Where?"], "context": [FOUND]},
+}
+CHOOSE = {
+    **ENTRY,
+    "input_order": ["prompt", "choices"],
+    "inputs": {"prompt": "string (B,)", "choices": "string (B, N)"},
+    "request": {"prompt": ["She"], "choices": [["ran.", "sat."]]},
+}
+
+
 class Served:
     """Counts the letters of texts, slowly if told to; fails on "boom"."""
 
@@ -36,12 +57,17 @@ class Served:
             "signatures": {
                 "classify": ENTRY,
                 "letters": {**ENTRY, "padded": ["letter"], "labels": []},
+                "tag": TAG,
+                "answer": ANSWER,
+                "choose": CHOOSE,
             },
         }
         self.batches = []
         self.seconds = 0.0
         self.loaded = types.SimpleNamespace(
-            signatures={"classify": self.classify, "letters": self.letters}
+            signatures={
+                name: getattr(self, name) for name in self.card["signatures"]
+            }
         )
 
     def classify(self, text):
@@ -61,6 +87,36 @@ class Served:
         letters = tf.strings.bytes_split(text)
         count = tf.cast(letters.row_lengths(), tf.int32)
         return {"letter": letters.to_tensor(""), "count": count}
+
+    def tag(self, text):
+        """Bern is a place, the attic a thing: the later one first."""
+        return {
+            "text": tf.constant([["Bern", "<attic>"]]),
+            "type": tf.constant([["LOC", "THING"]]),
+            **self._places("Bern", "<attic>"),
+            "score": tf.constant([[0.9, 0.8]]),
+            "count": tf.constant([2]),
+        }
+
+    def answer(self, question, context):
+        return {
+            "answer": tf.constant([["<attic>"]]),
+            **self._places("<attic>"),
+            "score": tf.constant([[7.25]]),
+            "count": tf.constant([1]),
+            "null_score": tf.constant([-1.5]),
+        }
+
+    def _places(self, *parts):
+        starts = [FOUND.index(part) for part in parts]
+        ends = [s + len(p) for s, p in zip(starts, parts, strict=True)]
+        return {"start": tf.constant([starts]), "end": tf.constant([ends])}
+
+    def choose(self, prompt, choices):
+        return {
+            "choice": tf.constant([1]),
+            "probabilities": tf.constant([[0.25, 0.75]]),
+        }
 
 
 def together(batcher, *requests):
@@ -132,9 +188,8 @@ def server():
         "bert_keras.serving.web", reason="needs the extra `serve`"
     )
     served = Served()
-    patch = pytest.MonkeyPatch()
-    patch.setattr(web, "SLOW_CLIENT", 0.5)
-    app = web.create_app(served, "m", Limits(body=2000, text=500), 8)
+    limits = Limits(body=2000, text=500)
+    app = web.create_app(served, "m", limits, 8, slow_client=0.5)
     config = uvicorn.Config(app, port=0, log_level="warning")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)
@@ -145,7 +200,6 @@ def server():
     yield types.SimpleNamespace(port=port, served=served)
     running.should_exit = True
     thread.join()
-    patch.undo()
 
 
 def call(server, method, path, body=None, headers=None):
@@ -250,7 +304,9 @@ def test_overload_is_answered_429_and_the_rest_is_answered(server):
     assert predict(server, {"instances": ["a"]})[0] == 200
 
 
-def test_the_page_asks_and_shows_the_answer(server):
+@pytest.fixture(scope="module")
+def page(server):
+    """Section by section what the page shows once every button is pressed."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium on the PATH")
@@ -262,7 +318,24 @@ def test_the_page_asks_and_shows_the_answer(server):
         text=True,
         timeout=60,
     )
-    section = done.stdout.partition('id="classify"')[2]
-    assert "label: long" in section, done.stderr[-500:]
-    assert "0.190" in section  # the share of a text of 19 letters, as a bar
-    assert 'style="display: block; width: 19%' in section
+    assert "<section" in done.stdout, done.stderr[-500:]
+    sections = done.stdout.split("<section id=")[1:]
+    return {part.split('"')[1]: part for part in sections}
+
+
+def test_the_page_asks_and_shows_the_answer(page):
+    assert "label: long" in page["classify"]
+    assert "0.190" in page["classify"]  # the share of a text of 19 letters
+    assert 'style="display: block; width: 19%' in page["classify"]
+    assert "width: 75%" in page["choose"]
+    assert list(page)[0] == "classify"  # the default's comes first
+
+
+def test_the_page_marks_entities_and_answers_where_they_stand(page):
+    """Characters beyond UTF-16's first plane and markup among them."""
+    before = "It was \U0001f469\u200d\U0001f4bb in an "
+    attic = "<mark>&lt;attic&gt;<sub>{}</sub></mark>"
+    marked = before + attic.format("THING") + " in "
+    assert f"{marked}<mark>Bern<sub>LOC</sub></mark>." in page["tag"]
+    assert before + attic.format("7.25") + " in Bern." in page["answer"]
+    assert "no answer: -1.50" in page["answer"]

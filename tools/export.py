@@ -6,11 +6,27 @@ In: one or more model folders (--model may be given again). Out: one
 SavedModel with the tokenizer in its graph, `classify` for a classifier,
 `fill_mask` for a pre-trained model, and a card that says what goes in and
 what comes out. It runs in float32, whatever the model was trained in, and
-needs only tensorflow and tensorflow_text to be loaded. A fresh process loads
-it and must agree with the model to 1e-5 (--noverify leaves that out).
+needs only tensorflow and tensorflow_text to be loaded (--portable: only
+tensorflow). A fresh process loads it and must agree with the model to 1e-5
+(--noverify leaves that out).
+
+--dtype=bfloat16 halves the size, --dtype=int8 quarters it; with --dev=FILE
+(CSV, TSV or JSONL) the size, the time and the answers before and after are
+measured on its rows and printed:
+
+    python tools/export.py --model=runs/reviews/model --output=runs/small \\
+        --dtype=bfloat16 --dev=dev.csv --label=stars
+
+--format=litert or onnx writes the model on token ids through Keras's own
+export instead, with the vocabulary and the tokenizer's settings beside it,
+and compares it in its own runtime (pip install 'bert_keras[litert]' or
+'bert_keras[onnx]').
 
 Takes about half a minute for a small model, more for BERT base.
 """
+
+import os
+import tempfile
 
 from absl import flags
 
@@ -19,12 +35,31 @@ from official_tasks import script
 
 def define_flags():
     flags.DEFINE_multi_string("model", None, "Model folder; may be repeated.")
-    flags.DEFINE_string("output", None, "Folder of the SavedModel.")
+    flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_integer("sequence_length", None, "Pieces of a text at most.")
     flags.DEFINE_bool("pair", False, "The classifier reads two texts.")
-    flags.DEFINE_integer("top_k", 5, "Guesses of fill_mask for each mask.")
+    flags.DEFINE_integer("top_k", 5, "Guesses of fill_mask, answers of answer.")
     flags.DEFINE_enum(
-        "pooling", None, ("mean", "cls", "pooled"), "What embed gives a text."
+        "pooling",
+        None,
+        ("mean", "max", "cls", "pooled"),
+        "What embed gives a text; else what the weights' home says.",
+    )
+    flags.DEFINE_bool(
+        "normalize", None, "embed's vectors of length 1; else as their home."
+    )
+    flags.DEFINE_enum(
+        "features",
+        None,
+        (
+            "embeddings",
+            "second_to_last",
+            "last",
+            "sum_last_four",
+            "concat_last_four",
+            "sum_all",
+        ),
+        "embed also gives a vector a token, of these layers.",
     )
     flags.DEFINE_enum(
         "long_text",
@@ -35,19 +70,33 @@ def define_flags():
     flags.DEFINE_enum(
         "ids_signature",
         None,
-        ("ours", "original", "transformers"),
+        ("ours", "original", "transformers", "model_garden"),
         "Also answer ids, under these names.",
     )
     flags.DEFINE_bool("portable", False, "For servers without tensorflow_text.")
+    flags.DEFINE_enum(
+        "dtype", "float32", ("float32", "bfloat16", "int8"), "Of the weights."
+    )
+    flags.DEFINE_string("dev", None, "Rows to measure a smaller dtype on.")
+    flags.DEFINE_string("label", None, "Column of the true label in --dev.")
+    flags.DEFINE_list(
+        "columns", None, "Columns of the inputs in --dev, if called otherwise."
+    )
+    flags.DEFINE_enum(
+        "format", "saved_model", ("saved_model", "litert", "onnx"), "To write."
+    )
+    flags.DEFINE_string("license", None, "Of the weights; else their README's.")
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
     flags.mark_flags_as_required(["model", "output"])
 
 
 def main(values):
     import bert_keras
+    from bert_keras.errors import InputError
     from bert_keras.interop.presets import open_checkpoint
-    from official_tasks import progress
 
+    if values.dev and values.dtype == "float32":
+        raise InputError("--dev measures another --dtype; give one, or no dev.")
     models = []
     for folder in values.model:
         checkpoint = open_checkpoint(folder)
@@ -56,20 +105,101 @@ def main(values):
     preprocess = bert_keras.BertPreprocessor.from_preset(
         values.model[0], sequence_length=values.sequence_length
     )
+    if values.format == "saved_model":
+        export(models, preprocess, values)
+    else:
+        convert(models, preprocess, values)
+
+
+def export(models, preprocess, values):
+    import bert_keras
+    from bert_keras.serving.license import license_of
+
+    arguments = {
+        "pair": values.pair,
+        "top_k": values.top_k,
+        "pooling": values.pooling,
+        "normalize": values.normalize,
+        "features": values.features,
+        "long_text": values.long_text,
+        "ids_signature": values.ids_signature,
+        "portable": values.portable,
+        "license": values.license or license_of(values.model[0]),
+    }
     folder = bert_keras.export_saved_model(
         models,
         preprocess,
         values.output,
-        pair=values.pair,
-        top_k=values.top_k,
-        pooling=values.pooling,
-        long_text=values.long_text,
-        ids_signature=values.ids_signature,
-        portable=values.portable,
+        dtype=values.dtype,
         verify=values.verify,
+        **arguments,
     )
     served = bert_keras.load_saved_model(folder)
+    tell(folder, served)
+    if values.dev:
+        with tempfile.TemporaryDirectory() as beside:
+            full = bert_keras.export_saved_model(
+                models, preprocess, os.path.join(beside, "full"), **arguments
+            )
+            compare(full, folder, values)
+
+
+def tell(folder, served):
+    from official_tasks import progress
+
     progress.console.print(f"{folder} answers {', '.join(served.signatures)}")
+    foreign = served.card["operations_outside_core"]
+    listed = ", ".join(f"{name} ({n})" for name, n in foreign.items())
+    progress.console.print(f"operations outside TensorFlow: {listed or 'none'}")
+
+
+def compare(full, small, values):
+    """Prints size, time and answers of both, on the rows of --dev."""
+    import bert_keras
+    from bert_keras.serving.measuring import folder_size, measure
+    from official_tasks import progress
+    from official_tasks.table import read_rows
+
+    before, after = map(bert_keras.load_saved_model, (full, small))
+    order = before.card["signatures"][before.card["default"]]["input_order"]
+    columns = values.columns or order
+    labelled = [*columns, values.label] if values.label else columns
+    rows = [row for _, row in read_rows(values.dev, labelled)]
+    inputs = {name: [row[i] for row in rows] for i, name in enumerate(order)}
+    labels = [row[-1] for row in rows] if values.label else None
+    found = measure(before, after, inputs, labels)
+    say = progress.console.print
+    sizes = [folder_size(folder) / 1e6 for folder in (full, small)]
+    say(f"float32 -> {values.dtype} on {found['rows']} rows of {values.dev}:")
+    say(f"  size         {sizes[0]:.1f} MB -> {sizes[1]:.1f} MB")
+    for size, (old, new) in found["milliseconds"].items():
+        say(
+            f"  batch of {size:<3} {old:.2f} -> {new:.2f} ms a row, "
+            f"{old / new:.2f} times as fast"
+        )
+    for name in ("accuracy", "pearson"):
+        if name in found:
+            old, new = found[name]
+            say(f"  {name:<12} {old:.4f} -> {new:.4f}")
+    say(f"  same answer  {found['equal']:.2%} of the rows")
+    say(f"  numbers differ by {found['greatest_difference']:.2g} at most")
+
+
+def convert(models, preprocess, values):
+    from bert_keras.errors import InputError
+    from bert_keras.serving.on_ids import export_on_ids
+    from official_tasks import progress
+
+    if len(models) > 1:
+        raise InputError(
+            f"--format={values.format} takes one model; got {len(models)}."
+        )
+    difference = export_on_ids(
+        models[0], preprocess, values.output, values.format
+    )
+    progress.console.print(
+        f"{values.output} differs from the model by {difference:.2g}"
+    )
 
 
 if __name__ == "__main__":

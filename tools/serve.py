@@ -27,6 +27,7 @@ def define_flags():
     flags.DEFINE_integer("port", 8501, "Port.")
     flags.DEFINE_integer("max_text", 100_000, "Bytes of a text at most.")
     flags.DEFINE_integer("max_waiting", 256, "Texts that may wait.")
+    flags.DEFINE_float("slow_client", 10.0, "Seconds to send a body in.")
     flags.mark_flag_as_required("model")
 
 
@@ -49,6 +50,7 @@ def main(values):
         values.name,
         Limits(text=values.max_text),
         values.max_waiting,
+        values.slow_client,
     )
     uvicorn.run(app, host=values.host, port=values.port, log_level="warning")
 

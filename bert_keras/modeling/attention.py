@@ -30,7 +30,9 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
     """
     allowed = []
     if padding_mask is not None:
-        allowed.append(ops.cast(padding_mask, "bool")[:, None, None, :])
+        # Not `[:, None, None]`, which LiteRT's core operations lack.
+        mask = ops.expand_dims(ops.cast(padding_mask, "bool"), (1, 2))
+        allowed.append(mask)
     if example_ids is not None:
         same = example_ids[:, :, None] == example_ids[:, None, :]
         allowed.append(same[:, None])  # (B, 1, T, S)

@@ -26,7 +26,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
 def gather_positions(sequence, positions):
     """Vectors of `sequence` (B, T, D) at `positions` (B, M): (B, M, D)."""
     batch, length, width = ops.shape(sequence)
-    rows = ops.arange(batch, dtype="int32")[:, None] * length
+    rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))
     picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
     return ops.reshape(picked, (batch, -1, width))

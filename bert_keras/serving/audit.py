@@ -11,10 +11,16 @@ from bert_keras.errors import InputError
 # They run Python, or read and write files, when the model is called.
 FORBIDDEN = {
     "EagerPyFunc",
+    "FixedLengthRecordReaderV2",
+    "InitializeTableFromTextFile",
+    "InitializeTableFromTextFileV2",
     "MatchingFiles",
     "PyFunc",
     "PyFuncStateless",
     "ReadFile",
+    "TFRecordReaderV2",
+    "TextLineReaderV2",
+    "WholeFileReaderV2",
     "WriteFile",
 }
 

@@ -126,11 +126,16 @@ class Batcher:
 def _size(inputs):
     """What must be alike: lengths of texts roughly, of lists exactly."""
     return tuple(
-        max(len(row) for row in rows)
+        _list_size(rows)
         if isinstance(rows[0], list)
         else max(max(len(row) for row in rows), 64).bit_length()
         for rows in inputs.values()
     )
+
+
+def _list_size(rows):
+    inner = [len(x) for row in rows for x in row if isinstance(x, list)]
+    return max(len(row) for row in rows), max(inner, default=0)
 
 
 def _cut(outputs, own, padded):

@@ -51,6 +51,7 @@ def _card(offered, functions, options, fingerprint):
         "default": next(iter(offered)),
         "signatures": entries,
         "needs": needs,
+        "license_of_weights": options["license"] or "not stated",
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ["keras", *needs]},
@@ -62,7 +63,8 @@ def _card(offered, functions, options, fingerprint):
 
 
 def _shown(spec):
-    return f"{spec.dtype.name} {'(B,)' if spec.shape.rank == 1 else '(B, N)'}"
+    axes = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}[spec.shape.rank]
+    return f"{spec.dtype.name} {axes}"
 
 
 def _plain(tensor):

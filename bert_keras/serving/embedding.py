@@ -56,6 +56,7 @@ def embed(
 
     def pooled(inputs, **arguments):
         encoded = encoder(inputs, training=False, **arguments)
+        encoded = tf.nest.map_structure(_in_float32, encoded)
         return POOLINGS[pooling](encoded, inputs["padding_mask"]), encoded
 
     def scaled(embedding):
@@ -95,6 +96,10 @@ def embed(
         function, padded = with_features, tuple(TOKEN_OUTPUTS)
         outputs |= {**TOKEN_OUTPUTS, "count": "int32 (B,): its tokens"}
     return Signature("embed", {"text": SENTENCE}, function, outputs, padded)
+
+
+def _in_float32(vectors):
+    return tf.cast(vectors, tf.float32)
 
 
 def _check(pooling, long_text, features):

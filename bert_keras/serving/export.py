@@ -28,6 +28,7 @@ from bert_keras.serving.classification import classify
 from bert_keras.serving.embedding import embed
 from bert_keras.serving.ids import ids
 from bert_keras.serving.loading import CARD
+from bert_keras.serving.narrowing import TOLERANCES, narrowed
 from bert_keras.serving.pieces import tokenize
 from bert_keras.serving.pretraining import fill_mask, next_sentence
 from bert_keras.serving.rows import Rows
@@ -37,7 +38,6 @@ _NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-TOLERANCE = 1e-5  # float32 rounding through a deep model
 
 
 def export_saved_model(
@@ -53,9 +53,11 @@ def export_saved_model(
     long_text="truncate",
     ids_signature=None,
     portable=False,
+    dtype="float32",
+    license=None,
     verify=False,
 ):
-    """Writes one SavedModel that takes raw strings, in float32.
+    """Writes one SavedModel that takes raw strings.
 
     A classifier answers `classify`, a span predictor `answer`, a tagger
     `tag`, a chooser `choose`, a pre-trainer `fill_mask`, `next_sentence` and
@@ -82,11 +84,15 @@ def export_saved_model(
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping ones; `classify` and `embed` give their mean.
         ids_signature: adds `ids`, which takes the first model's ids under
-            the names of "ours", "original" or "transformers".
+            the names of "ours", "original", "transformers" or "model_garden".
         portable: only operations of TensorFlow's core, for servers without
             tensorflow_text; the tokenizer is slower.
+        dtype: "float32", whatever the model was trained in; "bfloat16", half
+            the size; "int8", a quarter. See `narrowing.py`.
+        license: of the weights, for the card, such as "apache-2.0".
         verify: loads the result in a fresh process and refuses it where it
-            differs from the live models by more than 1e-5.
+            differs from the live models, in this dtype, by more than 1e-5
+            (with bfloat16 0.05).
 
     Returns:
         The folder's path.
@@ -107,17 +113,17 @@ def export_saved_model(
     fingerprint = _fingerprint(models, preprocessor, options)
     if _already_there(folder, fingerprint):
         return folder
-    in_float32 = [as_float32(model) for model in models]
+    served = [narrowed(model, dtype) for model in models]
     rows = Rows(preprocessor, portable)
-    offered = _offered(in_float32, rows, options)
-    module, functions = _module(in_float32, offered)
+    offered = _offered(served, rows, options)
+    module, functions = _module(served, offered)
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
         tf.saved_model.save(module, partial, functions)
         foreign = audit(partial, portable)
         write_card(partial, offered, functions, options, fingerprint, foreign)
         if verify:
-            _verify(partial, in_float32, preprocessor)
+            _verify(partial, models, preprocessor, TOLERANCES[dtype])
     return folder
 
 
@@ -174,14 +180,14 @@ def signatures_of(model, rows, options):
     raise InputError(_NOT_A_MODEL.format(type(model).__name__))
 
 
-def _verify(folder, models, preprocessor):
+def _verify(folder, models, preprocessor, tolerance):
     from bert_keras.serving.verification import greatest_difference
 
     difference = greatest_difference(folder, models, preprocessor)
-    if not difference <= TOLERANCE:
+    if not difference <= tolerance:
         raise InputError(
             f"The export differs from the live model by {difference:.3g}, "
-            f"more than {TOLERANCE}; nothing was written. Export it with "
+            f"more than {tolerance}; nothing was written. Export it with "
             "verify=False to look into it."
         )
 
@@ -196,12 +202,6 @@ def _module(models, offered):
         functions[name] = function.get_concrete_function(*signature.specs())
     default = next(iter(functions.values()))
     return module, {"serving_default": default, **functions}
-
-
-def as_float32(model):
-    if model.dtype_policy.name == "float32":
-        return model
-    return model.with_dtype("float32")
 
 
 def _check_fits(model, preprocessor):

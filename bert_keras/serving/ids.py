@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
@@ -10,11 +11,67 @@ from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
 from bert_keras.serving.signature import Signature
 
+OURS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> what it calls token_ids, padding_mask, segment_ids.
 INPUTS = {
-    "ours": ("token_ids", "padding_mask", "segment_ids"),
+    "ours": OURS,
     "original": ("input_ids", "input_mask", "segment_ids"),
     "transformers": ("input_ids", "attention_mask", "token_type_ids"),
+    "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
+}
+# Of each model what comes out, in our order: what it is, and style -> names.
+_OUTPUTS = {
+    BertEncoder: (
+        ("float32 (B, T, D): a vector a token", "float32 (B, D): the pooler's"),
+        {
+            "ours": ("sequence_output", "pooled_output"),
+            "original": ("sequence_output", "pooled_output"),
+            "transformers": ("last_hidden_state", "pooler_output"),
+            "model_garden": ("sequence_output", "pooled_output"),
+        },
+    ),
+    BertClassifier: (
+        ("float32 (B, C): of every label",),
+        {
+            "ours": ("logits",),
+            "original": ("probabilities",),
+            "transformers": ("logits",),
+            "model_garden": ("outputs",),
+        },
+    ),
+    BertTagger: (
+        ("float32 (B, T, C): of every label, for each token",),
+        dict.fromkeys(INPUTS, ("logits",)),
+    ),
+    BertSpanPredictor: (
+        (
+            "float32 (B, T): that the answer begins there",
+            "float32 (B, T): that it ends there",
+        ),
+        {
+            **dict.fromkeys(INPUTS, ("start_logits", "end_logits")),
+            "ours": ("start", "end"),
+        },
+    ),
+    BertChooser: (
+        ("float32 (B, K): of every choice",),
+        {
+            **dict.fromkeys(INPUTS, ("logits",)),
+            "model_garden": ("outputs",),
+        },
+    ),
+    BertPretrainer: (
+        (
+            "float32 (B, T, V): of every piece at every position",
+            "float32 (B, 2): that B follows A, that it is random",
+        ),
+        {
+            "ours": ("mlm", "nsp"),
+            "original": ("mlm_logits", "nsp_logits"),
+            "transformers": ("prediction_logits", "seq_relationship_logits"),
+            "model_garden": ("mlm_logits", "next_sentence"),
+        },
+    ),
 }
 
 
@@ -22,110 +79,64 @@ def ids(model, rows, style):
     """The model on ids that the client made.
 
     Args:
-        model: an encoder or a task model in float32.
+        model: an encoder or a task model in float32; a chooser takes ids
+            (B, K, T), every other (B, T).
         rows: `Rows` of its preprocessor.
         style: whose names: "original" (what its code and its hub modules fed
-            and fetched), "transformers" or "ours".
+            and fetched), "transformers", "model_garden" (its serving
+            modules') or "ours".
     """
     if style not in INPUTS:
         raise InputError(
             f"ids_signature is {style!r}. Expected one of {', '.join(INPUTS)}."
         )
-    if type(model) not in _ANSWERS:
+    if type(model) not in _OUTPUTS:
         raise InputError(
             f"A {type(model).__name__} has no signature of ids. Export it "
             "without ids_signature."
         )
-    tokenizer = rows.tokenizer
-    sentence = [tokenizer.cls_id, tokenizer.unk_id, tokenizer.sep_id]
-    inputs = dict(
-        zip(INPUTS[style], [sentence, [1, 1, 1], [0, 0, 0]], strict=True)
-    )
-    answer, outputs = _ANSWERS[type(model)](model, style)
+    names = output_names(model, style)
 
-    def function(token_ids, padding_mask, segment_ids):
-        inputs = {
-            "token_ids": token_ids,
-            "padding_mask": padding_mask,
-            "segment_ids": segment_ids,
-        }
-        if isinstance(model, BertPretrainer):  # every position is scored
-            places = tf.range(tf.shape(token_ids)[1])[tf.newaxis]
-            places = tf.broadcast_to(places, tf.shape(token_ids))
-            inputs["mask_positions"] = places
-        return answer(model(inputs, training=False))
+    def function(*tensors):
+        inputs = dict(zip(OURS, tensors, strict=True))
+        return dict(zip(names, outputs_of(model, inputs, style), strict=True))
 
+    meanings = _OUTPUTS[type(model)][0]
+    inputs = dict(zip(INPUTS[style], _example(model, rows), strict=True))
+    outputs = dict(zip(names, meanings, strict=True))
     return Signature("ids", inputs, function, outputs)
 
 
-def _of_encoder(model, style):
-    sequence, pooled = {
-        "transformers": ("last_hidden_state", "pooler_output"),
-    }.get(style, ("sequence_output", "pooled_output"))
-
-    def answer(encoded):
-        return {
-            sequence: encoded["sequence_output"],
-            pooled: encoded["pooled_output"],
-        }
-
-    return answer, {
-        sequence: "float32 (B, T, D): a vector a token",
-        pooled: "float32 (B, D): the pooler's",
-    }
+def output_names(model, style):
+    """What the style calls the model's outputs, in our order."""
+    if style == "original" and getattr(model, "problem", "") in (
+        "multi",
+        "regression",
+    ):
+        return ("logits",)  # the original had neither
+    return _OUTPUTS[type(model)][1][style]
 
 
-def _of_classifier(model, style):
-    if style == "original" and model.problem == "single":
-        return (
-            lambda logits: {"probabilities": tf.nn.softmax(logits)},
-            {"probabilities": "float32 (B, C): of every label"},
-        )
-    return (
-        lambda logits: {"logits": logits},
-        {"logits": "float32 (B, C): of every label"},
-    )
+def outputs_of(model, inputs, style):
+    """The model's outputs for these inputs, in our order: list of tensors."""
+    if isinstance(model, BertPretrainer):  # every position is scored
+        places = tf.range(tf.shape(inputs["token_ids"])[1])[tf.newaxis]
+        places = tf.broadcast_to(places, tf.shape(inputs["token_ids"]))
+        inputs = {**inputs, "mask_positions": places}
+    outputs = model(inputs, training=False)
+    if isinstance(outputs, dict):
+        outputs = [outputs[name] for name in _OUTPUTS[type(model)][1]["ours"]]
+        return [tf.cast(output, tf.float32) for output in outputs]
+    if output_names(model, style) == ("probabilities",):
+        outputs = tf.nn.softmax(outputs)
+    return [outputs]
 
 
-def _of_tagger(model, style):
-    return (
-        lambda logits: {"logits": logits},
-        {"logits": "float32 (B, T, C): of every label, for each token"},
-    )
-
-
-def _of_span_predictor(model, style):
-    start, end = ("start", "end")
-    if style != "ours":
-        start, end = ("start_logits", "end_logits")
-    return (
-        lambda logits: {start: logits["start"], end: logits["end"]},
-        {
-            start: "float32 (B, T): that the answer begins there",
-            end: "float32 (B, T): that it ends there",
-        },
-    )
-
-
-def _of_pretrainer(model, style):
-    mlm, nsp = {
-        "transformers": ("prediction_logits", "seq_relationship_logits"),
-        "original": ("mlm_logits", "nsp_logits"),
-    }.get(style, ("mlm", "nsp"))
-
-    def answer(logits):
-        return {mlm: logits["mlm"], nsp: logits["nsp"]}
-
-    return answer, {
-        mlm: "float32 (B, T, V): of every piece at every position",
-        nsp: "float32 (B, 2): that B follows A, that it is random",
-    }
-
-
-_ANSWERS = {
-    BertClassifier: _of_classifier,
-    BertEncoder: _of_encoder,
-    BertPretrainer: _of_pretrainer,
-    BertSpanPredictor: _of_span_predictor,
-    BertTagger: _of_tagger,
-}
+def _example(model, rows):
+    """ids, mask and segments of one row."""
+    tokenizer = rows.tokenizer
+    sentence = [tokenizer.cls_id, tokenizer.unk_id, tokenizer.sep_id]
+    example = [sentence, [1, 1, 1], [0, 0, 0]]
+    if isinstance(model, BertChooser):
+        return [[row, row] for row in example]
+    return example

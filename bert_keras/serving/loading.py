@@ -95,11 +95,15 @@ def _tensors(name, order, texts, named):
 def as_tensor(rows):
     """A list of strings, or of lists of strings or integers, as a tensor.
 
-    Rows of unequal length are filled up with "" or 0.
+    Rows of unequal length are filled up with "" or 0. Lists of lists of
+    integers are three axes.
     """
     if not rows or isinstance(rows[0], str | bytes):
         return tf.constant(rows, tf.string)
-    ragged = tf.ragged.constant([list(row) for row in rows], ragged_rank=1)
+    rows = [list(row) for row in rows]
+    if rows[0] and not isinstance(rows[0][0], str | bytes | int):
+        return tf.ragged.constant(rows, tf.int32, ragged_rank=2).to_tensor()
+    ragged = tf.ragged.constant(rows, ragged_rank=1)
     dtype = tf.string if ragged.dtype == tf.string else tf.int32
     return tf.cast(ragged, dtype).to_tensor()
 

@@ -159,6 +159,9 @@ def _value(value, key, kind, limits):
         raise RequestError(f"{key} has a row of {len(value)} values.", 413)
     if kind.startswith("string"):
         return [_text(item, key, limits) for item in value]
+    if kind.endswith("(B, K, N)"):
+        inner = kind.replace("(B, K, N)", "(B, N)")
+        return [_value(row, key, inner, limits) for row in value]
     if not all(type(item) is int and 0 <= item < 1 << 31 for item in value):
         raise RequestError(f"{key} has a row that is not all of token ids.")
     return value

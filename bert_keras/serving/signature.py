@@ -21,7 +21,7 @@ class Signature:
     Attributes:
         name: what it is called by.
         inputs: input name -> an example for one row: a string, a list of
-            strings or a list of integers.
+            strings, a list of integers or a list of such lists.
         function: tensors, in the order of `inputs`, to a dict of tensors.
         outputs: output name -> what it means.
         padded: outputs whose second axis is filled up to the batch's largest
@@ -44,6 +44,8 @@ class Signature:
 def _spec(name, row):
     if isinstance(row, str):
         return tf.TensorSpec([None], tf.string, name)
+    if isinstance(row[0], list):
+        return tf.TensorSpec([None, None, None], tf.int32, name)
     is_text = isinstance(row[0], str)
     dtype = tf.string if is_text else tf.int32
     return tf.TensorSpec([None, None], dtype, name)

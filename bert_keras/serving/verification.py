@@ -10,9 +10,9 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.serving import live, replay
-from bert_keras.serving.export import as_float32
+from bert_keras.serving import live, live_ids, replay
 from bert_keras.serving.loading import read_card
+from bert_keras.serving.narrowing import narrowed
 
 # What breaks text models: nothing, blanks, punctuation alone, bytes that are
 # not UTF-8, other scripts, joined characters, markup, a very long text.
@@ -33,8 +33,9 @@ def greatest_difference(folder, models, preprocessor, texts=HARD_TEXTS):
     """Of all numbers that the export and the live model give for `texts`.
 
     The export answers in a process that imports TensorFlow and
-    tensorflow-text alone. The live model answers in this one, in float32,
-    called as in training: on the preprocessor's rows of full length.
+    tensorflow-text alone. The live model answers in this one, in the
+    export's dtype, called as in training: on the preprocessor's rows of full
+    length.
 
     Args:
         folder: of `export_saved_model`.
@@ -43,21 +44,23 @@ def greatest_difference(folder, models, preprocessor, texts=HARD_TEXTS):
         texts: strings, or bytes that need not be UTF-8.
 
     Returns:
-        float; the export is good where it is at most 1e-5.
+        float; the export is good where it is at most 1e-5 (`TOLERANCES`).
     """
     models = models if isinstance(models, list | tuple) else [models]
     card = read_card(folder)
-    asked = [
-        (name, as_float32(model))
-        for model in models
-        for name in live.CHECKS[type(model)]
-    ]
+    dtype = card["options"]["dtype"]
+    asked = _asked([narrowed(model, dtype) for model in models], card)
     texts = [t.encode() if isinstance(t, str) else t for t in texts]
     # Windows are compared one by one: some rows' worth of text is enough.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = card["options"]["long_text"] == "windows"
     requests = []
-    for name, _ in asked:
+    for name, model, _ in asked:
+        if name == "ids":
+            style = card["options"]["ids_signature"]
+            made = live_ids.request(model, preprocessor, style, few)
+            requests.append((name, made))
+            continue
         entry = card["signatures"][name]
         examples = {
             key: entry["request"][key][0] for key in entry["input_order"]
@@ -66,13 +69,24 @@ def greatest_difference(folder, models, preprocessor, texts=HARD_TEXTS):
         requests.append((name, requested(examples, chosen)))
     answers = answer_in_fresh_process(folder, requests)
     return max(
-        live.CHECKS[type(model)][name](
-            model, preprocessor, card["options"], answer, *request.values()
-        )
-        for (name, model), (_, request), answer in zip(
+        check(model, preprocessor, card["options"], answer, *request.values())
+        for (_, model, check), (_, request), answer in zip(
             asked, requests, answers, strict=True
         )
     )
+
+
+def _asked(models, card):
+    """(signature, model, check) of all that the card offers."""
+    asked = [
+        (name, model, check)
+        for model in models
+        for name, check in live.CHECKS[type(model)].items()
+    ]
+    for name, check in (("tokenize", live_ids.tokenize), ("ids", live_ids.ids)):
+        if name in card["signatures"]:
+            asked.append((name, models[0], check))
+    return asked
 
 
 def requested(examples, texts):

@@ -27,11 +27,13 @@ from starlette.routing import Route
 from bert_keras.serving.batching import Batcher, OverloadedError
 from bert_keras.serving.rest import Limits, RequestError, parse, spelled
 
-SLOW_CLIENT = 10.0  # seconds to send a body in
+DROPPED_AT_MOST = 64 << 20  # bytes read of a body that is too large
 PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(/versions/\d+)?")
 
 
-def create_app(served, name="model", limits=None, max_waiting=256):
+def create_app(
+    served, name="model", limits=None, max_waiting=256, slow_client=10.0
+):
     """The ASGI application.
 
     Args:
@@ -39,8 +41,11 @@ def create_app(served, name="model", limits=None, max_waiting=256):
         name: what the model is called in the addresses.
         limits: `Limits` of a request.
         max_waiting: rows that may wait; beyond them the answer is 429.
+        slow_client: seconds in which a client sends its body; else 408.
     """
-    service = _Service(served, name, limits or Limits(), max_waiting)
+    service = _Service(
+        served, name, limits or Limits(), max_waiting, slow_client
+    )
     return Starlette(
         routes=[
             Route("/", service.page),
@@ -54,8 +59,9 @@ def create_app(served, name="model", limits=None, max_waiting=256):
 
 
 class _Service:
-    def __init__(self, served, name, limits, max_waiting):
+    def __init__(self, served, name, limits, max_waiting, slow_client):
         self.served, self.name, self.limits = served, name, limits
+        self.slow_client = slow_client
         self.batcher = Batcher(served, max_waiting=max_waiting)
         self.registry = CollectorRegistry()
         self.requests = Counter(
@@ -153,24 +159,32 @@ class _Service:
         return JSONResponse({"error": str(error)}, error.status, headers)
 
     async def _body(self, request):
-        """The body, if it is small and comes soon."""
+        """The body, if it is small and comes soon.
+
+        One that is too large is read and dropped: a client that is cut off
+        while it sends never reads why.
+        """
         most = self.limits.body
         too_large = RequestError(f"The body is larger than {most} bytes.", 413)
         declared = request.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > most:
+        if declared.isdigit() and int(declared) > DROPPED_AT_MOST:
             raise too_large
         parts, size = [], 0
         try:
-            async with asyncio.timeout(SLOW_CLIENT):
+            async with asyncio.timeout(self.slow_client):
                 async for part in request.stream():
                     size += len(part)
-                    if size > most:
+                    if size > DROPPED_AT_MOST:
                         raise too_large
-                    parts.append(part)
+                    if size <= most:
+                        parts.append(part)
         except TimeoutError:
             raise RequestError(
-                f"The body did not come within {SLOW_CLIENT:.0f} seconds.", 408
+                f"The body did not come within {self.slow_client:g} seconds.",
+                408,
             ) from None
+        if size > most:
+            raise too_large
         return b"".join(parts)
 
 

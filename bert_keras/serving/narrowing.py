@@ -1,0 +1,57 @@
+"""Models with smaller weights for serving on a CPU; what they are exact to."""
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.embeddings import Table
+from bert_keras.modeling.projection import Projection
+
+# dtype -> how far the export may be from the live model in that dtype. With
+# bfloat16 a sum over a row of another length rounds otherwise.
+TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
+
+
+def narrowed(model, dtype):
+    """The model as it is served; the given one stays as it is.
+
+    Args:
+        model: a `BertEncoder` or a task model.
+        dtype: "float32"; "bfloat16", weights and products, half the size; or
+            "int8", a quarter: the matrices and the token table, with a scale
+            an output or a token. Their products run in float32: those of
+            Keras's own "int8", which rounds the inputs too, took three times
+            as long on a CPU as float32.
+    """
+    if dtype not in TOLERANCES:
+        raise InputError(
+            f"dtype is {dtype!r}. Expected one of {', '.join(TOLERANCES)}."
+        )
+    if dtype == "int8":
+        return _with_int8_weights(model.with_dtype("float32"))
+    is_there = model.dtype_policy.name == dtype and not _is_quantized(model)
+    return model if is_there else model.with_dtype(dtype)
+
+
+def _with_int8_weights(model):
+    weights_only = keras.quantizers.Int8QuantizationConfig(
+        activation_quantizer=None
+    )
+    for layer in _quantizable(model):
+        # Keras leaves subclasses alone unless told; ours compute the same.
+        layer.quantize("int8", type_check=False, config=weights_only)
+    return model
+
+
+def _quantizable(model):
+    # The masked-word head multiplies by the token table: float32 there.
+    is_tied = getattr(model, "mlm", None) is not None
+    token = getattr(model, "encoder", model).embeddings.token
+    for layer in model._flatten_layers():
+        if isinstance(layer, Projection) or (
+            isinstance(layer, Table) and layer is token and not is_tied
+        ):
+            yield layer
+
+
+def _is_quantized(model):
+    return any(layer.quantization_mode for layer in model._flatten_layers())

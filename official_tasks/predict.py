@@ -1,0 +1,108 @@
+"""Asks an exported model many texts and writes an answer a line.
+
+    python -m official_tasks.predict --model=runs/served --input=texts.txt \
+        --output=answers.jsonl
+
+In: the folder of a SavedModel that tools/export.py made, and a file of lines,
+or CSV, TSV or JSONL with a column for each input of the signature (also .gz),
+or - for a pipe. Out: JSONL, one line a row, in the rows' order, with its
+inputs and its answer; tools/compare.py asks such a file again. The same
+command goes on with a file that was broken off. Progress, and the share of
+texts that were cut to what a row holds, go to standard error:
+
+    zcat texts.gz | python -m official_tasks.predict --model=runs/served \
+        --input=- --output=- > answers.jsonl
+
+With --task it writes the task's official prediction files instead, from the
+folders of fine-tuning runs; of several, --model=A,B,C, the outputs are
+averaged:
+
+    python -m official_tasks.predict --task=mrpc --data_dir=glue \
+        --model=runs/mrpc --output=runs/mrpc/submission
+
+Takes some seconds and the model's time for the texts, in batches of like
+length.
+"""
+
+import sys
+
+from absl import flags
+
+from official_tasks import script, tasks
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
+    flags.DEFINE_string("input", "-", "File of texts, or - for a pipe.")
+    flags.DEFINE_string("output", "-", "JSONL file to write, or -.")
+    flags.DEFINE_enum(
+        "format",
+        None,
+        ("lines", "csv", "tsv", "jsonl"),
+        "Of the input; else by its name, and lines where that says nothing.",
+    )
+    flags.DEFINE_string("signature", None, "What to ask; else the default.")
+    flags.DEFINE_list(
+        "columns", None, "Columns of the inputs, where called otherwise."
+    )
+    flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
+    tasks.define_task_flags()
+    flags.adopt_module_key_flags(tasks)
+    flags.DEFINE_string("split", "test", "With --task: what to predict.")
+    flags.mark_flag_as_required("model")
+
+
+def main(values):
+    if values.task is not None:
+        from official_tasks import submission
+
+        submission.run(values)
+        return
+    from bert_keras.serving.loading import load_saved_model
+    from official_tasks import progress
+    from official_tasks.prediction import Answers, read_inputs
+
+    progress.console.stderr = True
+    served = load_saved_model(values.model)
+    name, entry, columns = asked(served, values.signature, values.columns)
+    lists = [
+        isinstance(entry["request"][key][0], list)
+        for key in entry["input_order"]
+    ]
+    answers = Answers(values.output, served, name)
+    before = answers.done
+    rows = read_inputs(values.input, values.format, columns, lists)
+    try:
+        with progress.bar(f"Asking {name}") as update:
+            for done in answers.answered(rows, values.batch_size):
+                update(done)
+    except BrokenPipeError:  # who reads our output has enough
+        sys.stderr.close()
+        return
+    told = f"{answers.done} rows, {answers.done - before} of them now"
+    if answers.tells_truncated and answers.done:
+        told += f"; {answers.truncated / answers.done:.1%} truncated"
+    progress.console.print(told)
+
+
+def asked(served, name, columns):
+    """The signature to ask, its entry in the card, and a column an input."""
+    from bert_keras.errors import InputError
+
+    name = name or served.card["default"]
+    if name not in served.signatures:
+        raise InputError(
+            f"The model answers {', '.join(served.signatures)}; got {name!r}."
+        )
+    entry = served.card["signatures"][name]
+    columns = columns or entry["input_order"]
+    if len(columns) != len(entry["input_order"]):
+        raise InputError(
+            f"--columns names {len(columns)}; {name} takes "
+            f"{', '.join(entry['input_order'])}."
+        )
+    return name, entry, columns
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

@@ -1,0 +1,191 @@
+"""A served model's answers to many rows, in their order, as lines of JSON.
+
+Rows are answered in batches of like length; no more of the input is in memory
+than some hundred rows. What an output holds already is not asked again.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from official_tasks.table import KINDS, rows_of
+
+BATCHES_AT_ONCE = 16  # are sorted by length together
+
+
+def read_inputs(path, kind, columns, lists):
+    """Yields each row's inputs: a list of str, or of list of str.
+
+    Args:
+        path: a file, also `.gz`, or "-" for standard input.
+        kind: "lines", "csv", "tsv" or "jsonl"; None: by the file's name.
+        columns: of a table, in the order of the inputs.
+        lists: for each column whether it holds a list, written as JSON.
+    """
+    kind = kind or _kind(path)
+    if kind == "lines" and len(columns) > 1:
+        raise InputError(
+            f"The model takes {' and '.join(columns)}, a line one text. Give "
+            "a CSV, TSV or JSONL file with these columns."
+        )
+    with _opened(path, kind) as lines:
+        if kind == "lines":
+            yield from ([line.rstrip("\r\n")] for line in lines)
+            return
+        for number, row in rows_of(path, lines, columns, f".{kind}"):
+            yield [
+                _list(path, number, value) if is_list else value
+                for value, is_list in zip(row, lists, strict=True)
+            ]
+
+
+def _kind(path):
+    suffix = Path(str(path).removesuffix(".gz")).suffix
+    return suffix[1:] if suffix in KINDS else "lines"
+
+
+def _opened(path, kind):
+    # Lines may be any bytes; what is not UTF-8 the tokenizer leaves out.
+    text = {
+        "encoding": "utf-8-sig",
+        "errors": "replace" if kind == "lines" else "strict",
+        "newline": "\n" if kind == "lines" else "",
+    }
+    if path == "-":
+        return open(sys.stdin.fileno(), closefd=False, **text)
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file")
+    opened = gzip.open if str(path).endswith(".gz") else open
+    return opened(path, "rt", **text)
+
+
+def _list(path, number, value):
+    try:
+        items = json.loads(value)
+    except ValueError:
+        items = None
+    if not items or not isinstance(items, list):
+        raise InputError(
+            f"{path}, line {number}: expected a list of texts as JSON, got "
+            f"{value[:60]!r}"
+        )
+    return [x if isinstance(x, int | list) else str(x) for x in items]
+
+
+class Answers:
+    """The output: a line `{"row", "model", "signature", "inputs", "answer"}`
+    a row, which `tools/compare.py` reads too.
+
+    Args:
+        path: a file, or "-" for standard output. A file that another run of
+            the same model left off is gone on with.
+        served: a `ServedModel`.
+        signature: its name.
+    """
+
+    def __init__(self, path, served, signature):
+        self.path, self.served, self.signature = path, served, signature
+        entry = served.card["signatures"][signature]
+        self.inputs = entry["input_order"]
+        self.model = served.card["fingerprint"][:12]
+        self.done, self.truncated, self.last = 0, 0, None
+        self.tells_truncated = "truncated" in entry["outputs"]
+        if path != "-" and os.path.exists(path):
+            self._go_on()
+
+    def _go_on(self):
+        """Counts the whole lines, and cuts off one that was not finished."""
+        end = 0
+        with open(self.path, "rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._check(line)
+                end += len(line)
+        os.truncate(self.path, end)
+
+    def _check(self, line):
+        try:
+            record = json.loads(line)
+            found = record["row"], record["model"], record["signature"]
+            self.last, answer = record["inputs"], record["answer"]
+        except (ValueError, KeyError, TypeError):
+            found, answer = None, {}
+        if found != (self.done, self.model, self.signature):
+            raise InputError(
+                f"{self.path}, line {self.done + 1}, is not of this model and "
+                "signature. Name another --output, or remove the file."
+            )
+        self.done += 1
+        self.truncated += bool(answer.get("truncated"))
+
+    def answered(self, rows, batch_size):
+        """Answers the rows that are not done yet; yields how many are.
+
+        Args:
+            rows: iterator of each row's inputs.
+        """
+        self._skip(rows)
+        ask = getattr(self.served, self.signature)
+        with self._opened() as file:
+            while some := list(islice(rows, BATCHES_AT_ONCE * batch_size)):
+                answers = _in_batches(ask, some, batch_size)
+                for row, answer in zip(some, answers, strict=True):
+                    self._write(file, row, answer)
+                file.flush()
+                yield self.done
+
+    def _opened(self):
+        if self.path == "-":
+            return contextlib.nullcontext(sys.stdout)
+        return open(self.path, "a", encoding="utf-8")
+
+    def _skip(self, rows):
+        last, count = None, 0
+        for row in islice(rows, self.done):
+            last, count = self._named(row), count + 1
+        if count != self.done or last != self.last:
+            raise InputError(
+                f"{self.path} holds {self.done} answers to other rows. Name "
+                "another --output, or remove the file."
+            )
+
+    def _named(self, row):
+        return dict(zip(self.inputs, row, strict=True))
+
+    def _write(self, file, row, answer):
+        record = {
+            "row": self.done,
+            "model": self.model,
+            "signature": self.signature,
+            "inputs": self._named(row),
+            "answer": answer,
+        }
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self.done += 1
+        self.truncated += bool(answer.get("truncated"))
+
+
+def _in_batches(ask, rows, batch_size):
+    """An answer a row, asked by length so that a batch wastes little."""
+    lengths = [sum(len(str(value)) for value in row) for row in rows]
+    order = np.argsort(lengths, kind="stable")
+    answers = [None] * len(rows)
+    for first in range(0, len(rows), batch_size):
+        batch = order[first : first + batch_size]
+        columns = zip(*[rows[i] for i in batch], strict=True)
+        found = ask(*map(list, columns))
+        for place, i in enumerate(batch):
+            answers[i] = {k: _plain(v[place]) for k, v in found.items()}
+    return answers
+
+
+def _plain(value):
+    return value.tolist() if hasattr(value, "tolist") else value

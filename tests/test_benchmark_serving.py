@@ -1,0 +1,51 @@
+"""The latency table's sums, and one worker that is really asked."""
+
+import pytest
+from served_samples import VOCABULARY, encoder, preprocessor, spread, tokenizer
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.loading import load_saved_model
+from official_tasks.tools.benchmark_serving import row, texts, timed, workers
+
+
+def test_texts_have_as_many_tokens_as_they_should():
+    made = texts(VOCABULARY, 16, 5)
+    assert len(set(made)) == 5
+    lengths = tokenizer()(made).row_lengths().numpy()
+    assert (lengths == 14).all()  # and [CLS] and [SEP]
+
+
+def test_systems_are_asked_in_turns_and_must_agree():
+    asked = []
+
+    def asker(name, seconds, first):
+        def ask(texts):
+            asked.append(name)
+            return seconds, first
+
+        return ask
+
+    ours = asker("savedmodel", 0.01, [0.25, 0.75])
+    theirs = asker("onnxruntime", 0.03, [0.2501, 0.7499])
+    seconds = timed({"savedmodel": ours, "onnxruntime": theirs}, ["a"], 4)
+    turn = ["savedmodel", "onnxruntime"]
+    assert asked[-4:] == turn + turn[::-1]
+    found = row(seconds, 1, 16)
+    assert found["savedmodel"] == [10.0, 10.0, 10.0, 1.0]
+    assert found["onnxruntime"] == [30.0, 30.0, 30.0, 3.0]
+    wrong = asker("onnxruntime", 0.03, [0.26, 0.74])
+    with pytest.raises(InputError, match="onnxruntime answers otherwise"):
+        timed({"savedmodel": ours, "onnxruntime": wrong}, ["a"], 1)
+
+
+def test_a_worker_answers_what_the_export_answers(tmp_path):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    folder = export_saved_model(model, preprocessor(), tmp_path / "savedmodel")
+    with workers({"savedmodel": folder}, {}) as askers:
+        seconds, first = askers["savedmodel"](["an hour", "bad film"])
+    served = load_saved_model(folder)
+    expected = served.classify(["an hour", "bad film"])["probabilities"][0]
+    assert first == pytest.approx(expected.tolist(), abs=1e-6)
+    assert 0 < seconds < 60

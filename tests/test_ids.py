@@ -1,0 +1,69 @@
+"""`ids`: every model under every client's names, against the live model."""
+
+import numpy as np
+import pytest
+from served_samples import encoder, preprocessor, spread, task_models
+
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.serving import live_ids
+from bert_keras.serving.ids import INPUTS, ids
+from bert_keras.serving.loading import as_tensor
+from bert_keras.serving.rows import Rows
+from bert_keras.serving.verification import HARD_TEXTS
+
+MODELS = [*task_models(), spread(encoder())]
+TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
+
+
+@pytest.mark.parametrize("style", INPUTS)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_every_model_answers_ids_under_every_name(model, style):
+    signature = ids(model, Rows(preprocessor()), style)
+    assert tuple(signature.inputs) == INPUTS[style]
+    request = live_ids.request(model, preprocessor(), style, TEXTS)
+    answer = signature.function(*map(as_tensor, request.values()))
+    assert set(answer) == set(signature.outputs)
+    answer = {key: np.array(value) for key, value in answer.items()}
+    options = {"ids_signature": style}
+    check = live_ids.ids
+    arguments = model, preprocessor(), options
+    assert check(*arguments, answer, *request.values()) <= 1e-5
+    for name in answer:
+        wrong = answer | {name: answer[name] + np.float32(1e-3)}
+        assert check(*arguments, wrong, *request.values()) > 5e-4
+
+
+def test_the_names_are_those_that_clients_know():
+    rows = Rows(preprocessor())
+    models = {type(model).__name__: model for model in MODELS}
+
+    def names(model, style):
+        signature = ids(models[model], rows, style)
+        return [*signature.inputs, *signature.outputs]
+
+    garden = ["input_word_ids", "input_mask", "input_type_ids"]
+    assert names("BertClassifier", "model_garden") == [*garden, "outputs"]
+    spans = ["start_logits", "end_logits"]
+    assert names("BertSpanPredictor", "model_garden") == [*garden, *spans]
+    assert names("BertTagger", "model_garden") == [*garden, "logits"]
+    old = ["input_ids", "input_mask", "segment_ids"]
+    assert names("BertClassifier", "original") == [*old, "probabilities"]
+    hugging = ["input_ids", "attention_mask", "token_type_ids"]
+    assert names("BertChooser", "transformers") == [*hugging, "logits"]
+    vectors = ["last_hidden_state", "pooler_output"]
+    assert names("BertEncoder", "transformers") == [*hugging, *vectors]
+
+
+def test_several_labels_are_logits_under_the_originals_names():
+    labels = list("abc")
+    model = BertClassifier(encoder(), labels=labels, problem="multi")
+    signature = ids(model, Rows(preprocessor()), "original")
+    assert list(signature.outputs) == ["logits"]
+
+
+def test_choices_are_three_axes_and_filled_up():
+    chooser = next(m for m in MODELS if m.name == "chooser_model")
+    signature = ids(chooser, Rows(preprocessor()), "ours")
+    assert [spec.shape.rank for spec in signature.specs()] == [3, 3, 3]
+    tensor = as_tensor([[[2, 5, 3], [2, 3]], [[2, 3], [2, 3]]])
+    assert tensor.numpy()[0].tolist() == [[2, 5, 3], [2, 3, 0]]

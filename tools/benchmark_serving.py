@@ -1,0 +1,191 @@
+"""Times raw text to probabilities beside transformers and ONNX Runtime.
+
+    python tools/benchmark_serving.py --model=runs/reviews/model \
+        --output=latency.json
+
+In: a classifier's folder. Its weights go into a SavedModel (float32 and
+bfloat16), a Hugging Face folder and an ONNX file; each is asked the same
+strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a process
+of its own, in turns within one run. Out: a table of median milliseconds with
+the quartiles, and how many times ours each takes; every system must answer
+the same to 1e-3 (bfloat16: 0.05).
+
+transformers runs in an environment of its own, which is made with pip (600 MB)
+under --environment, or in one that --transformers_python names. Takes about
+five minutes for a small model. Needs: pip install 'bert_keras[onnx]'.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from absl import flags
+
+from official_tasks import script
+
+LENGTHS, BATCHES = (16, 128, 512), (1, 32)
+AGREE = {"savedmodel bfloat16": 0.05}  # to others 1e-3
+FIRST = "savedmodel"
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Folder of a classifier.")
+    flags.DEFINE_string("output", None, "JSON file for the figures.")
+    flags.DEFINE_string(
+        "transformers_python", None, "Python that has torch and transformers."
+    )
+    flags.DEFINE_string(
+        "environment", "runs/peers", "Where one is made without it."
+    )
+    flags.DEFINE_integer("rounds", 15, "Times that each is asked.")
+    flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "Tokens a text.")
+    flags.mark_flag_as_required("model")
+
+
+def peer_python(folder):
+    """The interpreter of an environment with torch and transformers."""
+    python = os.path.join(folder, "bin", "python")
+    if not os.path.exists(python):
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install = [python, "-m", "pip", "install", "-q"]
+    index = "https://download.pytorch.org/whl/cpu"
+    install += ["torch>=2.7", "transformers>=5", "--extra-index-url", index]
+    subprocess.run(install, check=True)
+    return python
+
+
+def write_all(model, preprocess, folder):
+    """The same weights for each system: system -> folder."""
+    import bert_keras
+    from bert_keras.interop.convert import convert
+    from bert_keras.serving.on_ids import export_on_ids
+
+    folders = {
+        name: os.path.join(folder, name.replace(" ", "_"))
+        for name in (
+            FIRST,
+            "savedmodel bfloat16",
+            "transformers",
+            "onnxruntime",
+        )
+    }
+    own = os.path.join(folder, "own")
+    bert_keras.export_saved_model(model, preprocess, folders[FIRST])
+    small = folders["savedmodel bfloat16"]
+    bert_keras.export_saved_model(model, preprocess, small, dtype="bfloat16")
+    model.save_preset(own, preprocess)
+    # The form of GELU that the weights are written with is theirs.
+    convert(own, folders["transformers"], "huggingface")
+    export_on_ids(model, preprocess, folders["onnxruntime"], "onnx")
+    return folders
+
+
+def texts(vocabulary, tokens, count, seed=0):
+    """Texts of so many tokens, [CLS] and [SEP] among them."""
+    import numpy as np
+
+    words = [p for p in vocabulary if p.isascii() and p.isalpha()]
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice(words, tokens - 2)) for _ in range(count)]
+
+
+@contextlib.contextmanager
+def workers(folders, pythons):
+    """Yields system -> function of texts: (seconds, first row)."""
+    path = os.path.join(os.path.dirname(__file__), "serving_worker.py")
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: _asker(stack, [pythons.get(name, sys.executable), path], at)
+            for name, at in folders.items()
+        }
+
+
+def _asker(stack, command, folder):
+    name = os.path.basename(folder).partition("_")[0]
+    process = subprocess.Popen(
+        [*command, name, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    stack.callback(process.wait)
+    stack.callback(process.stdin.close)
+
+    def ask(texts):
+        process.stdin.write(json.dumps(texts) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{' '.join(command)} {name} ended")
+        return json.loads(line)
+
+    return ask
+
+
+def timed(askers, asked, rounds):
+    """System -> seconds of each round, in turns; all must agree."""
+    import numpy as np
+
+    from bert_keras.errors import InputError
+
+    _, expected = askers[FIRST](asked)
+    for name, ask in askers.items():
+        ask(asked)
+        _, first = ask(asked)
+        apart = float(np.abs(np.subtract(first, expected)).max())
+        if apart > AGREE.get(name, 1e-3):
+            raise InputError(f"{name} answers otherwise, by {apart:.2g}.")
+    seconds = {name: [] for name in askers}
+    for number in range(rounds):
+        names = list(askers)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            seconds[name].append(askers[name](asked)[0])
+    return seconds
+
+
+def row(seconds, batch, tokens):
+    """Of one case: system -> quartiles in milliseconds, times ours."""
+    import numpy as np
+
+    found = {"batch": batch, "tokens": tokens}
+    ours = np.array(seconds[FIRST])
+    for name, values in seconds.items():
+        low, middle, high = np.percentile(values, [25, 50, 75]) * 1000
+        times = float(np.median(np.array(values) / ours))
+        found[name] = [round(x, 2) for x in (low, middle, high, times)]
+    return found
+
+
+def main(values):
+    import bert_keras
+    from official_tasks import progress
+
+    lengths = [int(n) for n in values.lengths]
+    model = bert_keras.BertClassifier.from_preset(values.model)
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        values.model, sequence_length=max(lengths)
+    )
+    python = values.transformers_python or peer_python(values.environment)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        folders = write_all(model, preprocess, folder)
+        with workers(folders, {"transformers": python}) as askers:
+            for batch in BATCHES:
+                for tokens in lengths:
+                    vocabulary = preprocess.tokenizer.vocabulary
+                    asked = texts(vocabulary, tokens, batch)
+                    seconds = timed(askers, asked, values.rounds)
+                    found.append(row(seconds, batch, tokens))
+                    line = json.dumps(found[-1])
+                    progress.console.print(line, soft_wrap=True)
+    if values.output:
+        with open(values.output, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=2)
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

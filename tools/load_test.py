@@ -1,0 +1,194 @@
+"""Loads tools/serve.py with good and bad requests and says what holds.
+
+    python tools/load_test.py --model=runs/served --seconds=30
+
+In: the folder of a SavedModel that takes one or two texts. A server is started
+on it, then: as many clients as find its peak; good requests alone at a third
+of the peak; the same with a fifth of bad ones beside (wrong types, 10 MB,
+invalid UTF-8, empty, deep JSON, slow clients, dropped connections); three
+times the peak; and the last two once more. Out: a table, and whether each law
+holds:
+
+    no crash; no growth of memory from the first round to the second; each bad
+    request gets a 4xx that says why; good ones keep their p99 within 1.5
+    times that without bad ones; overload is answered 429, and what is
+    answered stays at 90 % of the peak.
+
+Exits with 1 where one does not hold. Takes six times --seconds and half a
+minute. Needs: pip install 'bert_keras[serve]'.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from absl import flags
+
+from official_tasks import script
+
+CLIENTS = 64  # ask at once to find the peak
+ALLOWED_GROWTH = 0.03  # of memory; the allocator keeps some of what it had
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
+    flags.DEFINE_float("seconds", 20.0, "Of each of the six parts.")
+    flags.DEFINE_string("output", None, "JSON file for the figures.")
+    flags.mark_flag_as_required("model")
+
+
+@dataclasses.dataclass
+class Part:
+    """One part of the test: what was sent and what came back."""
+
+    name: str
+    seconds: float
+    outcomes: list
+    memory: int  # bytes of the server after it
+
+    @property
+    def goodput(self):
+        good = [o for o in self.outcomes if o.status == 200]
+        return len(good) / self.seconds
+
+    def as_dict(self):
+        from official_tasks.tools.load_client import by_status, percentile
+
+        counts = by_status(self.outcomes)
+        return {
+            "name": self.name,
+            "goodput": round(self.goodput, 1),
+            "p50_ms": round(percentile(self.outcomes, 0.5) * 1000, 1),
+            "p99_ms": round(percentile(self.outcomes, 0.99) * 1000, 1),
+            "memory_mb": round(self.memory / 1e6, 1),
+            "answers": {f"{k}: {s}": n for (k, s), n in sorted(counts.items())},
+        }
+
+
+@contextlib.contextmanager
+def server(folder, *arguments):
+    """A server in a process of its own: yields (port, process)."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "official_tasks.tools.serve"]
+    process = subprocess.Popen(
+        [*command, f"--model={folder}", f"--port={port}", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        while True:
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health")
+                break
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended: {process.returncode}")
+            time.sleep(0.2)
+        yield port, process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def memory(process):
+    """Bytes that the process holds."""
+    with open(f"/proc/{process.pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def run_parts(clients, process, seconds, told=lambda part: None):
+    """All parts, in order: list of `Part`."""
+    parts = []
+
+    async def part(name, work):
+        clients.seen = []
+        began = time.perf_counter()
+        await work
+        spent = time.perf_counter() - began
+        parts.append(Part(name, spent, clients.seen, memory(process)))
+        told(parts[-1])
+        return parts[-1]
+
+    await clients.closed_loop(CLIENTS, min(seconds, 5))  # warm
+    peak = (await part("peak", clients.closed_loop(CLIENTS, seconds))).goodput
+    rate = max(peak / 3, 1.0)
+    await part("clean", clients.open_loop(rate, seconds))
+    for turn in (1, 2):
+        # As many good ones as without the bad.
+        mixed = clients.open_loop(rate * 1.25, seconds, bad_share=0.2)
+        await part(f"a fifth bad {turn}", mixed)
+        await part(f"overload {turn}", clients.open_loop(3 * peak, seconds))
+    return parts
+
+
+def laws(parts, is_alive):
+    """Law -> whether it holds."""
+    from official_tasks.tools.load_client import percentile
+
+    peak, clean, *rounds = parts
+    mixed, overloads = rounds[::2], rounds[1::2]
+    bad = [o for p in mixed for o in p.outcomes if o.kind != "good"]
+    told = [o for o in bad if o.kind != "dropped"]
+    all_overload = [o for p in overloads for o in p.outcomes]
+    slowest = max(percentile(_good(p.outcomes), 0.99) for p in mixed)
+    before, after = rounds[1].memory, rounds[3].memory
+    return {
+        "no crash": is_alive,
+        "no growth of memory": after <= before * (1 + ALLOWED_GROWTH),
+        "bad ones get 4xx that say why": all(
+            400 <= o.status < 500 and '"error"' in o.said for o in told
+        ),
+        "good ones are answered beside bad ones": all(
+            o.status == 200 for p in mixed for o in _good(p.outcomes)
+        ),
+        "p99 within 1.5 times": slowest
+        <= 1.5 * percentile(clean.outcomes, 0.99),
+        "overload answers 429": {o.status for o in all_overload} == {200, 429},
+        "goodput at 90 % of peak": min(p.goodput for p in overloads)
+        >= 0.9 * peak.goodput,
+    }
+
+
+def _good(outcomes):
+    return [o for o in outcomes if o.kind == "good"]
+
+
+def main(values):
+    from bert_keras.errors import InputError
+    from bert_keras.serving.loading import read_card
+    from official_tasks import progress
+    from official_tasks.tools.load_client import Clients
+
+    card = read_card(values.model)
+    entry = card["signatures"][card["default"]]
+    if any(kind != "string (B,)" for kind in entry["inputs"].values()):
+        raise InputError("The load test asks signatures of plain texts.")
+
+    def tell(part):
+        progress.console.print(json.dumps(part.as_dict()), soft_wrap=True)
+
+    with server(values.model) as (port, process):
+        path = "/v1/models/model:predict"
+        clients = Clients(port, path, entry["input_order"])
+        work = run_parts(clients, process, values.seconds, tell)
+        parts = asyncio.run(work)
+        held = laws(parts, process.poll() is None)
+    for law, holds in held.items():
+        progress.console.print(f"{'holds' if holds else 'FAILS'}: {law}")
+    if values.output:
+        with open(values.output, "w", encoding="utf-8") as file:
+            content = [part.as_dict() for part in parts]
+            json.dump({"parts": content, "laws": held}, file, indent=2)
+    return 0 if all(held.values()) else 1
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
