@@ -67,3 +67,35 @@ def masked(row, specials, most, rate, size, mask_id, random):
         elif random.random() < 0.5:
             result[place] = random.randrange(size)
     return result, truth
+
+
+def masked_words(segments, count, max_ngram, random):
+    """Positions to predict, by whole words and runs of them.
+
+    The original's law (`max_ngram` 1) and ALBERT's, but that no run goes on
+    from one segment to the next.
+
+    Args:
+        segments: a list of words each; a word is a list of positions.
+    """
+    starts = [
+        [words[first : first + n] for n in range(1, max_ngram + 1)
+         if first + n <= len(words)]
+        for words in segments
+        for first in range(len(words))
+    ]  # fmt: skip
+    random.shuffle(starts)
+    covered = set()
+    for runs in starts:
+        if len(covered) >= count:
+            break
+        weights = [1 / n for n in range(1, len(runs) + 1)]
+        n = random.choices(range(len(runs)), weights)[0]
+        found = sum(runs[n], [])
+        while len(covered) + len(found) > count and n > 0:
+            n -= 1
+            found = sum(runs[n], [])
+        if len(covered) + len(found) > count or covered & set(found):
+            continue
+        covered |= set(found)
+    return covered

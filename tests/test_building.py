@@ -328,3 +328,13 @@ def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
         create_pretraining_data(
             corpus(), tokenizer, str(tmp_path), Laws(16, 3), progress=taken_over
         )
+
+
+def test_stores_alone_are_enough_to_draw_examples(tokenizer, tmp_path):
+    manifests = create_pretraining_data(
+        corpus(), tokenizer, str(tmp_path), held_out_share=0.2, records=False
+    )
+    assert set(os.listdir(tmp_path)) == {"tokens", ".lease"}
+    store = TokenStore(str(tmp_path / "tokens" / "train"))
+    assert manifests["train"] == store.manifest
+    assert set(manifests) == {"train", "held_out"}

@@ -3,13 +3,20 @@ import random
 import numpy as np
 import pytest
 from data_samples import numbers, write_store
-from published_laws import masked, pairs_of_document, shortened
+from published_laws import (
+    masked,
+    masked_words,
+    pairs_of_document,
+    shortened,
+)
 from scipy import stats
 
 from bert_keras.data.drawing import DrawnExamples, block_sizes
 from bert_keras.data.laws import Laws, Pieces, generator
 from bert_keras.data.masks import mask_rows, unmask
 from bert_keras.data.pairs import Pairs, draw_pairs, gather, truncate
+from bert_keras.data.pipeline import pretraining_dataset
+from bert_keras.data.pretraining import write_records
 from bert_keras.errors import InputError
 
 # Two samples of one law give a smaller p-value once in 10,000 tests.
@@ -230,6 +237,79 @@ def test_words_are_masked_whole(store, law):
     assert split[0] == 0 and split[1] > 0.1
     full = ours["mask_weights"].sum(1) == single["mask_weights"].sum(1)
     assert full.mean() > 0.95
+
+
+def words_of(row, length, continues):
+    """The words of each segment of a row, as lists of positions."""
+    segments = [[]]
+    for place in range(length):
+        if row[place] in (2, 3):
+            segments.append([])
+        elif continues[row[place]] and segments[-1]:
+            segments[-1][-1].append(place)
+        else:
+            segments[-1].append([place])
+    return segments
+
+
+def runs_of(places):
+    """Lengths of the runs of neighbours."""
+    places = np.sort(np.fromiter(places, int))
+    ends = np.flatnonzero(np.diff(places, append=-9) != 1)
+    return np.diff(ends, prepend=-1)
+
+
+@pytest.mark.parametrize("ngram", [1, 3])
+def test_whole_words_and_runs_follow_the_published_laws(store, ngram):
+    laws = Laws(64, whole_word=True, max_ngram=ngram, short_probability=0.3)
+    rows = sample_rows(store, laws, 6_000)
+    ours = mask_rows(rows, laws, store.pieces, generator(5))
+    random_ = random.Random(6)
+    runs = np.zeros((2, 12), int)
+    counts, where = [[], []], [[], []]
+    for i, row in enumerate(rows["token_ids"].tolist()):
+        length = int(rows["padding_mask"][i].sum())
+        count = min(20, max(1, round(length * 0.15)))
+        segments = words_of(row, length, store.pieces.continues)
+        theirs = masked_words(segments, count, ngram, random_)
+        if not theirs:  # no word is short enough: ours takes single pieces
+            continue
+        mine = ours["mask_positions"][i][ours["mask_weights"][i] == 1]
+        for side, places in enumerate((mine, theirs)):
+            np.add.at(runs[side], np.minimum(runs_of(places), 12) - 1, 1)
+            counts[side].append(len(places))
+            where[side].extend(place / length for place in places)
+    runs = runs[:, runs.min(0) > 5]
+    assert runs.shape[1] > 3 + ngram
+    assert stats.chi2_contingency(runs).pvalue > CHANCE
+    assert stats.ks_2samp(*where).pvalue > CHANCE
+    assert np.mean(counts[0]) == pytest.approx(np.mean(counts[1]), abs=0.01)
+
+
+@pytest.mark.parametrize("kind", ["drawn anew", "records"])
+@pytest.mark.parametrize("mix", [(80, 10, 10), (50, 20, 30), (100, 0, 0)])
+def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind, mix):
+    laws = Laws(64, 9, mask_mix=mix)
+    source = store.folder
+    if kind == "records":
+        source = str(tmp_path)
+        write_records(store, source, laws, 1)
+    counts = np.zeros(3, int)  # masked, another piece, kept
+    data = pretraining_dataset(source, 256, 3, laws=laws)
+    for x, y, w in data.take(4):
+        real = w["mlm"].numpy() == 1
+        ids, places = x["token_ids"].numpy(), x["mask_positions"].numpy()
+        found = np.take_along_axis(ids, places, 1)[real]
+        truth = y["mlm"].numpy()[real]
+        masked_ = found == 4
+        kept = (found == truth) & ~masked_
+        counts += [masked_.sum(), (~masked_ & ~kept).sum(), kept.sum()]
+    for count, percent in zip(counts, mix, strict=True):
+        # A random piece is the true one, or [MASK], once in 1,000.
+        low = stats.binom.ppf(CHANCE, counts.sum(), percent / 100 * 0.998)
+        most = min(1, percent / 100 + 1e-3)
+        high = stats.binom.ppf(1 - CHANCE, counts.sum(), most)
+        assert low <= count <= high
 
 
 def test_any_mix_of_masked_replaced_and_kept(store):

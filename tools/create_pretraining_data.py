@@ -9,7 +9,8 @@ documentation: for the documentation installed beside Python; a vocabulary.
 Out, in --output: tokens/ (the tokenised text, from which pre-training draws
 pairs and masks anew in each epoch) and train/ and held_out/ (TFRecords of
 examples drawn once, with the original BERT's feature names). Held-out
-documents are chosen by a hash of their content. Every path may be remote
+documents are chosen by a hash of their content; --norecords leaves train/ and
+held_out/ out, which are most of the disk. Every path may be remote
 (gs://...). A build that was broken off goes on when the same command is given
 again. With --beam it runs on many machines; see docs/data.md.
 
@@ -45,6 +46,7 @@ def define_flags():
     )
     flags.DEFINE_bool("whole_word", False, "Mask all pieces of a word.")
     flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many words.")
+    flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_bool("packed", False, "Several examples in a row.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.")
     flags.DEFINE_float("held_out_share", 0.05, "Of the documents.")
@@ -86,16 +88,17 @@ def main(values):
         "copies": values.copies,
         "held_out_share": values.held_out_share,
         "sentences": values.sentences,
+        "records": values.records,
     }
     create = _with_beam if values.beam is not None else _here
     manifests = create(values, settings)
     for name, manifest in manifests.items():
-        examples = sum(shard["examples"] for shard in manifest["shards"])
-        progress.console.print(
-            f"{name}: {manifest['documents']:,} documents, "
-            f"{manifest['sentences']:,} sentences, "
-            f"{manifest['tokens']:,} tokens, {examples:,} examples"
-        )
+        words = [
+            f"{manifest[what]:,} {what}"
+            for what in ("documents", "sentences", "tokens", "examples")
+            if what in manifest
+        ]
+        progress.console.print(f"{name}: {', '.join(words)}")
 
 
 def _here(values, settings):

@@ -47,6 +47,7 @@ def create_pretraining_data_with_beam(
     layout: str = "auto",
     text_field: str = "text",
     beam_flags: list[str] | tuple[str, ...] = (),
+    records: bool = True,
 ) -> dict[str, dict]:
     """As `create_pretraining_data`, on the machines that Beam's flags name.
 
@@ -65,7 +66,7 @@ def create_pretraining_data_with_beam(
         Others: as for `create_pretraining_data`.
 
     Returns:
-        The manifests of `train` and, unless the share is 0, `held_out`.
+        As `create_pretraining_data`.
     """
     run = _runner(beam_flags)
     laws = laws or Laws()
@@ -84,8 +85,9 @@ def create_pretraining_data_with_beam(
                 (held_out_share, sentences, layout, text_field),
                 run,
             )
-        manifests = {
-            name: _write_records(
+        manifests = {name: s.manifest for name, s in stores.items()}
+        for name, store in stores.items() if records else ():
+            manifests[name] = _write_records(
                 store,
                 os.path.join(folder, name),
                 laws,
@@ -93,8 +95,6 @@ def create_pretraining_data_with_beam(
                 copies if name == "train" else 1,
                 run,
             )
-            for name, store in stores.items()
-        }
     files.remove(os.path.join(tokens, PIECES))
     if files.is_remote(folder):
         files.remove(work_folder(tokens))

@@ -43,6 +43,7 @@ def create_pretraining_data(
     sentences: str | Callable[[str], list[str]] = "split",
     workers: int = 1,
     progress: Callable[[str, int, int | None], None] | None = None,
+    records: bool = True,
 ) -> dict[str, dict]:
     """Raw documents to records for training and for evaluation.
 
@@ -66,9 +67,12 @@ def create_pretraining_data(
         progress: called with the stage ("tokens", "train" or "held_out"),
             how much of it is done (documents or shards) and how much there
             is, None if unknown.
+        records: whether to write them; the stores alone are enough to draw
+            examples anew.
 
     Returns:
-        The manifests of `train` and, unless the share is 0, `held_out`.
+        The manifests of `train` and, unless the share is 0, `held_out`: of
+        the records, or of the stores where there are none.
 
     Raises:
         InputError: fewer than two documents on either side, the folder
@@ -87,8 +91,9 @@ def create_pretraining_data(
             workers,
             lambda done, _: progress("tokens", done, None),
         )
-        manifests = {
-            name: write_records(
+        manifests = {name: s.manifest for name, s in stores.items()}
+        for name, store in stores.items() if records else ():
+            manifests[name] = write_records(
                 store,
                 os.path.join(folder, name),
                 laws,
@@ -97,8 +102,6 @@ def create_pretraining_data(
                 workers,
                 lambda *done, name=name: progress(name, *done),
             )
-            for name, store in stores.items()
-        }
     if files.is_remote(folder):
         for part in ("tokens", *manifests):
             files.remove(work_folder(os.path.join(folder, part)))

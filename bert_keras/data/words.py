@@ -32,9 +32,12 @@ def choose_words(word, starts, count, max_ngram, rng):
 
     The words of a row are taken in random order, each with so many that
     follow it as to make a run of 1 to `max_ngram` (n with a probability
-    proportional to 1/n) in its segment. A run that holds a chosen word or
-    would be too much is left out; single words fill up the rest. Where no
-    word is short enough, single pieces are chosen.
+    proportional to 1/n, among those that its segment has room for). A run
+    that would be too much is cut at its end by as many words as need be; one
+    that holds a chosen word is left out. This is the original's law of whole
+    words, and ALBERT's of runs, but that no run goes on from one segment to
+    the other, and that single words fill up what runs leave. Where no word is
+    short enough, single pieces are chosen.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
@@ -47,11 +50,8 @@ def choose_words(word, starts, count, max_ngram, rng):
     words = _Words(word, starts, count)
     order = np.argsort(rng.random(words.first.shape, np.float32), axis=1)
     if max_ngram > 1:
-        weights = 1 / np.arange(1, max_ngram + 1)
-        weights /= weights.sum()
-        sizes = rng.choice(max_ngram, order.shape, p=weights) + 1
-        words.take_in_turn(order, sizes)
-    words.take_in_turn(order, np.ones_like(order))
+        words.take_in_turn(order, words.draw_runs(max_ngram, rng))
+    words.take_in_turn(order)
     chosen = words.pieces()
     none = ~chosen.any(1)
     chosen[none] = choose_pieces(word[none], count[none], rng)
@@ -85,22 +85,36 @@ class _Words:
         table[row, self._number[row, column]] = column
         return table
 
-    def take_in_turn(self, order, sizes):
-        """Takes runs of words in a random order until there are enough."""
-        for start, size in zip(order.T, sizes.T, strict=True):
+    def draw_runs(self, max_ngram, rng):
+        """How many words the run that begins at each word has `(B, W)`."""
+        width = self.first.shape[1]
+        ends = np.diff(self._segment, axis=1, append=-2) != 0
+        last = np.where(ends, np.arange(width), width)[:, ::-1]
+        last = np.minimum.accumulate(last, axis=1)[:, ::-1]
+        room = np.minimum(last - np.arange(width) + 1, max_ngram)
+        weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
+        drawn = rng.random(room.shape) * weights[room - 1]
+        return np.searchsorted(weights, drawn, "right") + 1
+
+    def take_in_turn(self, order, sizes=None):
+        """Takes runs of words, or single ones, in a random order until there
+        are enough."""
+        for start in order.T:
             row = np.flatnonzero(self._used < self._count)
             if not len(row):
                 return
-            self._take(row, start[row], start[row] + size[row] - 1)
+            start = start[row]
+            more = 0 if sizes is None else sizes[row, start] - 1
+            self._take(row, start, start + more)
 
     def _take(self, row, start, stop):
         """Takes the words `start` to `stop` of each row, if that may be."""
-        inside = stop < self.first.shape[1]
-        row, start, stop = row[inside], start[inside], stop[inside]
-        segment = self._segment[row, start]
+        room = self._count[row] - self._used[row]
         size = self._last[row, stop] - self.first[row, start] + 1
-        free = (segment == self._segment[row, stop]) & (segment >= 0)
-        free &= self._used[row] + size <= self._count[row]
+        while ((size > room) & (stop > start)).any():
+            stop = np.where(size > room, np.maximum(stop - 1, start), stop)
+            size = self._last[row, stop] - self.first[row, start] + 1
+        free = (self._segment[row, start] >= 0) & (size <= room)
         run = range(int((stop - start).max(initial=0)) + 1)
         for offset in run:
             free &= ~self._taken[row, np.minimum(start + offset, stop)]

@@ -1,0 +1,75 @@
+"""Every command of docs/data.md runs, on toy text."""
+
+import json
+import re
+import shlex
+
+import pytest
+from data_samples import contents, corpus, toy_tokenizer
+from run_script import ROOT, run_script
+
+from bert_keras.data.pipeline import check_source
+from bert_keras.text.vocabulary import write_vocabulary
+
+TEXT = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+COMMANDS = [
+    shlex.split(line) for line in re.findall(r"^    python (.*)$", TEXT, re.M)
+]
+
+
+def output_of(command):
+    (output,) = (w for w in command if w.startswith("--output="))
+    return output.removeprefix("--output=")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "books").mkdir()
+    for number, document in enumerate(corpus(40)):
+        path = folder / "books" / f"{number}.txt"
+        path.write_text("\n".join(document.paragraphs), encoding="utf-8")
+    (folder / "runs").mkdir()
+    write_vocabulary(toy_tokenizer().vocabulary, folder / "runs" / "vocab.txt")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=output_of)
+def test_a_command_runs(folder, command):
+    if any(word.startswith("--beam") for word in command):
+        pytest.importorskip(
+            "apache_beam", reason="needs pip install 'bert_keras[beam]'"
+        )
+    more = ["--held_out_share=0.2", "--workers=1"]
+    if "benchmark" in command[0]:
+        more = ["--seconds=0.01"]
+    done = run_script(ROOT / command[0], *command[1:], *more, folder=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    output = folder / output_of(command)
+    if output.suffix == ".json":
+        figures = json.loads(output.read_text())
+        assert figures["sequences/s of 128, drawn anew"] > 100
+        assert "times the original's script" in done.stdout
+        return
+    check_source(str(output / "tokens" / "train"))
+    written = {path.split("/")[0] for path in contents(output)}
+    if "--norecords" in command:
+        assert written == {"tokens"}
+        return
+    assert written == {"tokens", "train", "held_out"}
+    laws = check_records(output)["laws"]
+    assert laws["packed"] == ("--packed" in command)
+
+
+def check_records(output):
+    check_source(str(output / "train"))
+    return json.loads((output / "train" / "manifest.json").read_text())
+
+
+def test_the_flags_that_the_page_names_are_the_tools():
+    done = run_script(
+        ROOT / "tools" / "create_pretraining_data.py", "--help", folder="."
+    )
+    pages = set(re.findall(r"`--([a-z_]+)", TEXT)) - {"records", "norecords"}
+    tools = set(re.findall(r"--(?:\[no\])?([a-z_]+)", done.stdout))
+    assert pages <= tools
