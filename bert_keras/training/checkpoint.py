@@ -2,7 +2,8 @@
 
 `step-00001234/` holds one safetensors file for each group of tensors and
 `manifest.json`, written last. A folder whose manifest or hashes do not hold
-is never used. Which tensors, and when to save, is not decided here.
+is never used, and a remote one counts only once its manifest is there. Which
+tensors, and when to save, is not decided here.
 """
 
 import hashlib
@@ -12,12 +13,9 @@ import os
 import re
 import shutil
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
-
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.training.tensor_file import read_tensors, write_tensors
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -31,10 +29,17 @@ class DamagedError(ValueError):
 
 def steps(folder):
     """The steps of the checkpoints in `folder`, oldest first."""
-    if not os.path.isdir(folder):
-        return []
-    found = (re.fullmatch(r"step-(\d{8,})", n) for n in os.listdir(folder))
-    return sorted(int(match[1]) for match in found if match)
+    names = files.list_folder(folder)
+    found = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
+    numbers = sorted(int(match[1]) for match in found if match)
+    if not files.is_remote(folder):
+        return numbers
+    # Without rename, half an upload looks like a folder too.
+    return [
+        step
+        for step in numbers
+        if files.is_file(os.path.join(path_of(folder, step), MANIFEST))
+    ]
 
 
 def path_of(folder, step):
@@ -42,7 +47,7 @@ def path_of(folder, step):
 
 
 def write(folder, step, groups, facts):
-    """Writes a checkpoint beside, then renames it.
+    """Writes a checkpoint beside, then puts it in its place.
 
     Args:
         folder: where the checkpoints are.
@@ -55,12 +60,9 @@ def write(folder, step, groups, facts):
         os.mkdir(partial)
         written = {}
         for group, tensors in groups.items():
-            path = os.path.join(partial, f"{group}.safetensors")
-            save_file(tensors, path)
-            written[os.path.basename(path)] = {
-                "bytes": os.path.getsize(path),
-                "sha256": files.sha256(path),
-            }
+            name = f"{group}.safetensors"
+            path = os.path.join(partial, name)
+            written[name] = write_tensors(tensors, path)
         manifest = {
             "format_version": FORMAT_VERSION,
             "step": step,
@@ -116,12 +118,19 @@ def prune(folder, keep, keep_every=None):
     """Removes all but the newest `keep` and each `keep_every`-th step."""
     for step in steps(folder)[:-keep]:
         if not (keep_every and step % keep_every == 0):
-            # Renamed first: a kill in between leaves no half checkpoint.
-            path = path_of(folder, step)
-            doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
-            files.remove(doomed)
-            os.rename(path, doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            _remove(folder, step)
+
+
+def _remove(folder, step):
+    path = path_of(folder, step)
+    if files.is_remote(folder):
+        files.remove(path)  # its manifest first
+        return
+    # Renamed first: a kill in between leaves no half checkpoint.
+    doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
+    files.remove(doomed)
+    os.rename(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _manifest_hash(manifest):
@@ -144,7 +153,7 @@ def _read_manifest(path):
 def _check_file(path, expected):
     name = os.path.basename(path)
     try:
-        size = os.path.getsize(path)
+        size = files.size(path)
         if size != expected["bytes"]:
             raise DamagedError(
                 f"{name} has {size} bytes instead of {expected['bytes']}"
@@ -157,9 +166,7 @@ def _check_file(path, expected):
 
 def _read_tensors(path):
     try:
-        with safe_open(path, framework="np") as file:
-            names = file.keys()
-            return {name: np.array(file.get_tensor(name)) for name in names}
-    except (SafetensorError, OSError) as error:
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
         name = os.path.basename(path)
         raise DamagedError(f"{name} cannot be read ({error})") from None

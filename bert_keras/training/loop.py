@@ -1,9 +1,10 @@
 """`model.fit` from wherever the saved training state left off."""
 
 import json
-import os
 
 import keras
+
+from bert_keras import files
 
 
 def fit(
@@ -15,6 +16,7 @@ def fit(
     history,
     validation=None,
     callbacks=(),
+    bounds=(),
 ):
     """Trains `model` to `steps` steps in all; goes on where `state` stopped.
 
@@ -30,33 +32,52 @@ def fit(
         state: `TrainingState`.
         history: path of a JSONL file; gets one object an epoch: the step and
             what `fit` logs, `val_` before the names of held-out figures.
-        validation: held-out batches, evaluated at the end of each epoch.
+        validation: held-out batches, evaluated at the end of each epoch; or
+            a function of the step that returns held-out figures by name.
         callbacks: further Keras callbacks.
+        bounds: steps at which the batches take another shape: `batches` is
+            called anew there, and an epoch that spans one ends there.
 
     Returns:
         list of dict, the lines of `history`.
     """
     step = state.restore(model)
     history = History(history, state, upto=step)
-    if step and step % steps_per_epoch == 0 and history.last_step < step:
+    ends = {*bounds, steps}
+    at_end = step % steps_per_epoch == 0 or step in ends
+    if step and at_end and history.last_step < step:
         # Killed between the save and the evaluation: made up for here.
-        logs = model.evaluate(validation, verbose=0, return_dict=True)
-        history.add({f"val_{name}": logs[name] for name in logs})
+        history.add(_evaluated(model, validation, step))
+    if callable(validation):
+        callbacks = [_Evaluation(validation, state), *callbacks]
     while step < steps:
-        length, epochs = _next_stretch(step, steps, steps_per_epoch)
+        end = min(end for end in ends if end > step)
+        length, epochs = _next_stretch(step, end, steps_per_epoch)
         epoch = step // steps_per_epoch
         model.fit(
             batches(step),
             steps_per_epoch=length,
             initial_epoch=epoch,
             epochs=epoch + epochs,
-            validation_data=validation,
+            validation_data=None if callable(validation) else validation,
             callbacks=[*callbacks, state, history],
             shuffle=False,  # the batches come in their order
             verbose=0,
         )
         step += length * epochs
+        if step in ends:
+            # Else TensorFlow makes one graph for both shapes, with its sizes
+            # unknown; and a run that goes on here would compute otherwise.
+            model.train_function = model.test_function = None
     return history.lines
+
+
+def _evaluated(model, validation, step):
+    if callable(validation):
+        logs = validation(step)
+    else:
+        logs = model.evaluate(validation, verbose=0, return_dict=True)
+    return {f"val_{name}": logs[name] for name in logs}
 
 
 def _next_stretch(step, steps, steps_per_epoch):
@@ -68,19 +89,31 @@ def _next_stretch(step, steps, steps_per_epoch):
     return min(steps, end) - step, 1
 
 
+class _Evaluation(keras.callbacks.Callback):
+    """Adds the figures of a function of the step to an epoch's logs."""
+
+    def __init__(self, evaluate, state):
+        super().__init__()
+        self.evaluate, self.state = evaluate, state
+
+    def on_epoch_end(self, epoch, logs):
+        # Keras hands the same dict on to the callbacks that come later.
+        logs.update(_evaluated(self.model, self.evaluate, self.state.step))
+
+
 class History(keras.callbacks.Callback):
     """What each epoch logged, kept in a JSONL file over broken runs."""
 
     def __init__(self, path, state, upto):
         super().__init__()
         self.path, self.state, self.lines = path, state, []
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                # A kill may leave a last line that is cut.
+        if files.is_file(path):
+            with files.open_file(path, "r") as file:
+                # Somebody else may have cut the last line.
                 whole = [line for line in file if line.endswith("\n")]
-            self.lines = [json.loads(line) for line in whole]
-        self.lines = [line for line in self.lines if line["step"] <= upto]
-        self._write("w", self.lines)
+            lines = map(json.loads, whole)
+            self.lines = [line for line in lines if line["step"] <= upto]
+        self._write()
 
     @property
     def last_step(self):
@@ -92,8 +125,32 @@ class History(keras.callbacks.Callback):
     def add(self, logs):
         logs = {name: float(value) for name, value in logs.items()}
         self.lines.append({"step": self.state.step, **logs})
-        self._write("a", self.lines[-1:])
+        self.state.notes["best"] = best_figures(self.lines)
+        self._write()
 
-    def _write(self, mode, lines):
-        with open(self.path, mode, encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+    def _write(self):
+        if not self.state.writes:
+            return
+        # Whole, and renamed: a kill cuts no line.
+        with (
+            files.written_beside(self.path) as partial,
+            open(partial, "w", encoding="utf-8") as file,
+        ):
+            file.writelines(json.dumps(line) + "\n" for line in self.lines)
+
+
+def best_figures(lines):
+    """The best held-out figure of each name, and the step that it is from.
+
+    Of losses and perplexities the least is the best, of all else the
+    greatest.
+    """
+    best = {}
+    for line in lines:
+        for name, value in line.items():
+            least = name.endswith(("loss", "perplexity"))
+            sign = -1 if least else 1
+            so_far = best.get(name, {"value": -sign * float("inf")})
+            if name.startswith("val_") and sign * (value - so_far["value"]) > 0:
+                best[name] = {"value": value, "step": line["step"]}
+    return best

@@ -21,8 +21,10 @@ class RunFolder:
     other process gets it.
 
     Args:
-        path: the folder, made where it is missing.
+        path: the folder, made where it is missing; it may be remote.
         settings: JSON dict of all that decides what the run computes.
+        writes: false in the other workers of a run: they read what is there
+            and own nothing.
 
     Raises:
         InputError: not writable, foreign, of other settings, or in use.
@@ -37,10 +39,13 @@ class RunFolder:
     ...         run.finish("corpus", figures, outputs=["corpus.txt"])
     """
 
-    def __init__(self, path, settings):
-        self.path = os.path.abspath(path)
-        settings = json.loads(json.dumps(settings))
+    def __init__(self, path, settings, writes=True):
+        self.path = files.absolute(path)
         self._is_new = False
+        self._lease = None
+        if not writes:
+            return
+        settings = json.loads(json.dumps(settings))
         files.make_folder(self.path)
         self._refuse_foreign()
         self._lease = Lease(self.file(LEASE))
@@ -66,44 +71,49 @@ class RunFolder:
             record = files.read_json(self.file(STAGES, f"{stage}.json"))
         except FileNotFoundError:
             return None
-        if all(os.path.exists(self.file(o)) for o in record["outputs"]):
+        if all(files.exists(self.file(o)) for o in record["outputs"]):
             return record["figures"]
         return None
 
     def finish(self, stage, figures, outputs=()):
         """Records that a stage is done, with its figures and its outputs."""
+        if self._lease is None:
+            return
         record = {"figures": figures, "outputs": list(outputs)}
         with self.output(os.path.join(STAGES, f"{stage}.json")) as path:
             files.write_json(record, path)
 
     def check(self):
         """Raises where another process has taken the folder over."""
-        self._lease.check()
+        if self._lease is not None:
+            self._lease.check()
 
     def close(self):
-        self._lease.release()
+        if self._lease is not None:
+            self._lease.release()
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *_):
         mistaken = kind is not None and issubclass(kind, InputError)
-        unused = set(os.listdir(self.path)) <= {SETTINGS, LEASE}
-        if mistaken and unused and self._is_new:
+        names = set(files.list_folder(self.path))
+        if mistaken and self._is_new and names <= {SETTINGS, LEASE}:
             self._leave_nothing()
         else:
             self.close()
 
     def _leave_nothing(self):
         """So that after a mistake the folder takes other settings."""
-        os.remove(self.file(SETTINGS))
+        files.remove(self.file(SETTINGS))
         self._lease.remove()
-        with contextlib.suppress(OSError):
-            os.rmdir(self.path)
+        if not files.is_remote(self.path):
+            with contextlib.suppress(OSError):
+                os.rmdir(self.path)
 
     def _refuse_foreign(self):
         try:
-            names = set(os.listdir(self.path))
+            names = set(files.list_folder(self.path))
         except OSError as error:
             raise InputError(
                 f"The folder {self.path} cannot be read ({error.strerror}). "
@@ -122,7 +132,7 @@ class RunFolder:
     def _take(self, settings):
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
-        if os.path.exists(path):
+        if files.is_file(path):
             check_same_settings(_read_settings(path), settings, self.path)
             return
         with self.output(SETTINGS) as partial:

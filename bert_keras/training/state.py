@@ -49,9 +49,13 @@ class TrainingState(keras.callbacks.Callback):
     variable of the optimizer, and the step. A run that was killed at any
     instant ends with the same bits as one that was not, if the data is a
     function of the step and the model is made from a fixed seed. Only the
-    copy to host memory blocks training; a thread writes it. SIGTERM saves
-    after the step at hand and raises `Preempted`. Metrics start anew; random
-    operations that have no seed generator in the model are not covered.
+    copy to host memory blocks training; a thread writes it, and what goes
+    wrong there is raised after the next step. SIGTERM saves after the step at
+    hand and raises `Preempted`. Metrics start anew; random operations that
+    have no seed generator in the model are not covered.
+
+    Of several workers that train one model, one writes, and all read the same
+    folder; where one gets SIGTERM, all stop after the same step.
 
     Args:
         folder: where the checkpoints go, `step-00001234` each.
@@ -61,6 +65,9 @@ class TrainingState(keras.callbacks.Callback):
         settings: JSON dict that must be the same when the run goes on.
         check: called before each save; raises where saving must not go on,
             such as `RunFolder.check`.
+        writes: whether this process writes the checkpoints.
+        any_worker: function of this process's bool, called by all workers
+            after each step: whether any of them says yes.
 
     Attributes:
         step: steps taken so far, over all processes.
@@ -82,6 +89,8 @@ class TrainingState(keras.callbacks.Callback):
         keep_every=None,
         settings=None,
         check=None,
+        writes=True,
+        any_worker=bool,
     ):
         super().__init__()
         if every < 1 or keep < 1:
@@ -89,12 +98,14 @@ class TrainingState(keras.callbacks.Callback):
                 "A training state is saved every 1 or more steps and keeps 1 "
                 f"or more checkpoints; got every={every}, keep={keep}."
             )
-        self.folder = os.path.abspath(folder)
+        self.folder = files.absolute(folder)
         self.every = every
         self.keep = keep
         self.keep_every = keep_every
         self.settings = settings or {}
         self.check = check
+        self.writes = writes
+        self.any_worker = any_worker
         self.step = 0
         self.notes = {}
         self._saved_step = 0
@@ -116,8 +127,9 @@ class TrainingState(keras.callbacks.Callback):
         variables = _variables(model)
         if self.folder in _saves:
             concurrent.futures.wait([_saves[self.folder]])
-        files.make_folder(self.folder)
-        files.remove_partials(self.folder)
+        if self.writes:
+            files.make_folder(self.folder)
+            files.remove_partials(self.folder)
         self._restored = True
         newest = checkpoint.read_newest(self.folder)
         if newest is None:
@@ -137,6 +149,9 @@ class TrainingState(keras.callbacks.Callback):
 
     def save(self):
         """Copies the state to host memory and has a thread write it."""
+        self._saved_step = self.step
+        if not self.writes:
+            return
         self.wait()  # for the save before, so that one copy is held
         if self.check is not None:
             self.check()
@@ -155,7 +170,6 @@ class TrainingState(keras.callbacks.Callback):
             self._write, self.step, groups, facts
         )
         _saves[self.folder] = self._writing
-        self._saved_step = self.step
 
     def wait(self):
         """Returns when the last save is on the disk; raises what it raised."""
@@ -181,7 +195,8 @@ class TrainingState(keras.callbacks.Callback):
                 "overwrite. Call `restore(model)` before `fit` to go on from "
                 "them, or name another folder."
             )
-        files.make_folder(self.folder)
+        if self.writes:
+            files.make_folder(self.folder)
         self._asked_to_stop = False
         if threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_signal)
@@ -193,23 +208,24 @@ class TrainingState(keras.callbacks.Callback):
         # `batch` grows by more than 1 under `steps_per_execution`.
         self.step += batch + 1 - self._batches_seen
         self._batches_seen = batch + 1
+        if self._writing is not None and self._writing.done():
+            self.wait()  # raises now what went wrong, not at the next save
         if self.step // self.every > self._saved_step // self.every:
             self.save()
-        if self._asked_to_stop:
-            self._stop()
+        self._stop_if_asked()
 
     def on_test_batch_end(self, batch, logs=None):
-        if self._asked_to_stop:
-            self._stop()
+        self._stop_if_asked()
 
     def on_train_end(self, logs=None):
-        if self._asked_to_stop:
-            self._stop()
+        self._stop_if_asked()
         if self.step > self._saved_step:
             self.save()
         self._end()
 
-    def _stop(self):
+    def _stop_if_asked(self):
+        if not self.any_worker(self._asked_to_stop):
+            return
         if self.step > self._saved_step:
             self.save()
         self._end()
