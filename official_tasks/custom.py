@@ -1,163 +1,260 @@
-"""The user's own classes: rows of a CSV, TSV or JSONL file, no code needed."""
+"""The user's own data: rows of a CSV, TSV or JSONL file, no code needed."""
 
 import csv
-from collections import Counter
+import json
 from pathlib import Path
 
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks import metrics
+from official_tasks import custom_advice, metrics
 from official_tasks.table import read_rows
-from official_tasks.task import Example, Task
+from official_tasks.task import Example, Option
+from official_tasks.text_task import TextTask
 
 HELD_OUT_SHARE = 0.1  # of each class, where no dev file is given
+PROBLEMS = ("single", "multi", "regression")
+METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
 
 
-class CustomTask(Task):
-    """Classification of the rows of `train`, scored on those of `dev`.
+class CustomTask(TextTask):
+    """Classes, several labels, or a number for the rows of `train`.
 
-    Labels are the distinct values of the label column, sorted. Without
-    `dev` a tenth of each class, drawn by `seed`, is held out.
+    Labels are the distinct values of the label column, sorted; without
+    `train` they come from the model. Without `dev` a tenth of the rows (of
+    each class), drawn by `split_seed`, is held out.
 
-    Attributes:
-        advice: list of str, what in the data deserves a look.
+    Args:
+        train, dev, test: files; `test` needs no column of labels.
+        text, text_pair, label: their columns.
+        problem: "single" (one class a text), "multi" (any number of labels)
+            or "regression".
+        label_separator: what stands between the labels of a text, "multi".
+        split_seed: of what is held out.
     """
 
     name = "custom"
-    metric = "accuracy"
+    options = {
+        "train": Option(None, "File to learn from; several with commas."),
+        "dev": Option(None, "File to score on."),
+        "test": Option(None, "File to predict."),
+        "text": Option("text", "Column of the text."),
+        "text_pair": Option(None, "Column of the second text."),
+        "label": Option("label", "Column of the label."),
+        "problem": Option(
+            "single",
+            f"One of {', '.join(PROBLEMS)}, spans, tags, choices; the last "
+            "three have columns of their own.",
+        ),
+        "label_separator": Option(",", "Between the labels of a text."),
+        "split_seed": Option(0, "Of what is held out without --dev."),
+    }
 
     def __init__(
         self,
-        train,
+        train=None,
         dev=None,
+        test=None,
         text="text",
         text_pair=None,
         label="label",
-        seed=0,
+        problem="single",
+        label_separator=",",
+        split_seed=0,
     ):
-        self.columns = [text, label, *([text_pair] if text_pair else [])]
-        self.advice: list[str] = []
-        rows = self._rows(train)
-        self.labels = sorted({row[1] for row in rows})
-        if len(self.labels) < 2:
+        if problem not in PROBLEMS:
             raise InputError(
-                f"{train}: expected at least 2 classes in column {label!r}, "
-                f"got {len(self.labels)}"
+                f"problem is {problem!r}: expected one of {', '.join(PROBLEMS)}"
             )
-        examples = self._examples(train, rows)
-        if dev:
-            held = self._examples(dev, self._rows(dev))
-        else:
-            examples, held = self._hold_out(train, examples, seed)
-        self.splits = {"train": examples, "dev": held}
-        self._advise(train)
+        self.problem, self.separator = problem, label_separator
+        self.metric = METRICS[problem]
+        self.columns = [text, *([text_pair] if text_pair else [])]
+        self.label_column = label
+        self.advice: list[str] = []
+        self.files = {"train": train, "dev": dev, "test": test}
+        self.splits: dict[str, list[Example]] = {}
+        if train:
+            self._read_train(train, split_seed)
 
     def read(self, split):
+        if split not in self.splits:
+            path = self.files[split]
+            if path is None:
+                raise InputError(f"No {split} file: give --{split}=FILE")
+            self.splits[split] = self._read(path, labelled=split != "test")
         return self.splits[split]
 
-    def build(self, encoder):
-        from bert_keras import BertClassifier
-
-        return BertClassifier(encoder, labels=self.labels)
-
-    def loss(self):
-        import keras
-
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def score(self, examples, outputs):
-        confusion = metrics.confusion_matrix(
-            [example.label for example in examples],
-            np.argmax(outputs, axis=-1),
-            len(self.labels),
-        )
-        classes = metrics.per_class(confusion)
-        return {
-            "accuracy": metrics.accuracy(confusion),
-            "macro_f1": metrics.macro_f1(confusion),
-            "majority_baseline": metrics.majority_baseline(
-                [example.label for example in examples]
-            ),
-            "classes": {
-                label: {key: float(classes[key][row]) for key in classes}
-                for row, label in enumerate(self.labels)
-            },
-            "confusion": confusion.tolist(),
-        }
-
-    def write(self, examples, outputs, folder):
-        shifted = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-        probabilities = shifted / shifted.sum(axis=-1, keepdims=True)
+    def write(self, examples, predictions, folder):
+        """predictions.csv: the row, what was predicted, and its score."""
         path = Path(folder) / "predictions.csv"
         with open(path, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            pair = ["text_pair"] if len(self.columns) == 3 else []
-            writer.writerow(["text", *pair, "label", "predicted", "score"])
-            for example, row in zip(examples, probabilities, strict=True):
-                writer.writerow(
-                    [
-                        example.text,
-                        *([example.text_pair] if pair else []),
-                        self.labels[example.label],
-                        self.labels[row.argmax()],
-                        f"{row.max():.4f}",
-                    ]
-                )
+            names = ["text", "text_pair"][: len(self.columns)]
+            writer.writerow([*names, "label", *self._headings()])
+            rows = zip(examples, self._columns(predictions), strict=True)
+            for example, columns in rows:
+                label = "" if example.label is None else self._told(example)
+                texts = [example.text, example.text_pair][: len(names)]
+                writer.writerow([*texts, label, *columns])
 
-    def _rows(self, path):
+    def _headings(self):
+        if self.problem == "regression":
+            return ["predicted"]
+        if self.problem == "multi":
+            return ["predicted", *self.labels]
+        return ["predicted", "score"]
+
+    def _columns(self, predictions):
+        """What stands in a row of predictions.csv behind the label."""
+        if self.problem == "regression":
+            return [[f"{row[0]:.6g}"] for row in predictions]
+        if self.problem == "single":
+            return [
+                [self.labels[row.argmax()], f"{row.max():.4f}"]
+                for row in metrics.probabilities(predictions)
+            ]
+        shares = 1 / (1 + np.exp(-predictions.astype(np.float64)))
+        return [
+            [
+                self._joined(np.flatnonzero(row > 0.5)),
+                *(f"{share:.4f}" for share in row),
+            ]
+            for row in shares
+        ]
+
+    def _told(self, example):
+        if self.problem == "single":
+            return self.labels[example.label]
+        if self.problem == "multi":
+            return self._joined(sorted(example.label))
+        return f"{example.label:.6g}"
+
+    def _joined(self, indices):
+        return self.separator.join(self.labels[index] for index in indices)
+
+    def _read_train(self, train, split_seed):
+        rows = self._rows(train, labelled=True)
+        if self.problem != "regression":
+            self.labels = self._discovered(train, rows)
+        examples = self._examples(rows)
+        self.advice += custom_advice.on_rows(rows, examples)
+        if self.files["dev"]:
+            self.splits["train"] = examples
+            self.advice += custom_advice.on_overlap(examples, self.read("dev"))
+        else:
+            held = self._held_out(train, examples, split_seed)
+            for split, wanted in (("train", False), ("dev", True)):
+                self.splits[split] = [
+                    example
+                    for i, example in enumerate(examples)
+                    if (i in held) == wanted
+                ]
+        self.advice += custom_advice.on_labels(
+            self.problem, self.splits["train"], self.labels
+        )
+
+    def _read(self, path, labelled):
+        rows = self._rows(path, labelled)
+        examples = self._examples(rows)
+        self.advice += custom_advice.on_rows(rows, examples)
+        return examples
+
+    def _rows(self, paths, labelled):
+        """((file, line), texts, label) of each row; label None without."""
+        wanted = [*self.columns, *([self.label_column] if labelled else [])]
         rows = []
-        for number, (text, label, *pair) in read_rows(path, self.columns):
-            if not text.strip():
-                self.advice.append(f"{path}, line {number}: the text is empty")
-            rows.append((text, label, pair[0] if pair else None))
+        for path in str(paths).split(","):
+            for number, values in read_rows(path.strip(), wanted):
+                place = (path.strip(), number)
+                label = values.pop() if labelled else None
+                rows.append((place, values, self._parsed(place, label)))
         if not rows:
-            raise InputError(f"{path}: expected at least one row, got none")
+            raise InputError(f"{paths}: expected at least one row, got none")
         return rows
 
-    def _examples(self, path, rows):
-        index = {label: i for i, label in enumerate(self.labels)}
-        unknown = sorted({label for _, label, _ in rows} - index.keys())
-        if unknown:
+    def _parsed(self, place, label):
+        """A label as a name, a list of names or a number."""
+        if label is None or self.problem == "single":
+            return label
+        if self.problem == "multi":
+            if label.startswith("["):  # a list, of JSONL
+                return [str(name) for name in json.loads(label)]
+            names = (name.strip() for name in label.split(self.separator))
+            return [name for name in names if name]
+        try:
+            number = float(label)
+        except ValueError:
+            number = float("nan")
+        if not np.isfinite(number):
             raise InputError(
-                f"{path}: expected the labels of the training file "
-                f"({', '.join(self.labels[:20])}), got {unknown[0]!r}"
+                f"{_told_place(place)}: expected a number in column "
+                f"{self.label_column!r}, got {label!r}"
             )
-        return [Example(text, pair, index[label]) for text, label, pair in rows]
+        return number
 
-    def _hold_out(self, path, examples, seed):
-        generator = np.random.default_rng(seed)
-        held: set[int] = set()
-        for label, name in enumerate(self.labels):
-            rows = [i for i, row in enumerate(examples) if row.label == label]
-            if len(rows) < 2:
+    def _discovered(self, path, rows):
+        names = {
+            name
+            for _, _, label in rows
+            for name in (label if self.problem == "multi" else [label])
+        }
+        if len(names) < 2:
+            raise InputError(
+                f"{path}: expected at least 2 classes in column "
+                f"{self.label_column!r}, got {len(names)}"
+            )
+        return sorted(names)
+
+    def _examples(self, rows):
+        index = {name: i for i, name in enumerate(self.labels or [])}
+        return [
+            Example(
+                texts[0],
+                texts[1] if len(texts) == 2 else None,
+                self._indexed(place, label, index),
+            )
+            for place, texts, label in rows
+        ]
+
+    def _indexed(self, place, label, index):
+        if label is None or self.problem == "regression":
+            return label
+        names = label if self.problem == "multi" else [label]
+        if not index:
+            raise InputError(
+                f"{_told_place(place)}: which labels there are is not known: "
+                "give --train, or a --model that was fine-tuned on them"
+            )
+        for name in names:
+            if name not in index:
                 raise InputError(
-                    f"{path}: the class {name!r} has one row, expected at "
+                    f"{_told_place(place)}: expected the labels of the "
+                    f"training file ({', '.join(index)}), got {name!r}"
+                )
+        if self.problem == "multi":
+            return frozenset(index[name] for name in names)
+        return index[label]
+
+    def _held_out(self, path, examples, split_seed):
+        """Indices of a tenth of the rows, of each class alike."""
+        generator = np.random.default_rng(split_seed)
+        groups: dict = {}
+        for row, example in enumerate(examples):
+            key = example.label if self.problem == "single" else None
+            groups.setdefault(key, []).append(row)
+        held: set[int] = set()
+        for key in sorted(groups, key=lambda label: label or 0):
+            rows = groups[key]
+            if len(rows) < 2:
+                which = "" if key is None else f"class {self.labels[key]!r}"
+                raise InputError(
+                    f"{path}: the {which or 'file'} has one row, expected at "
                     "least 2 to hold one out: add rows or give --dev"
                 )
             count = max(1, round(HELD_OUT_SHARE * len(rows)))
             held.update(generator.permutation(rows)[:count].tolist())
-        return (
-            [row for i, row in enumerate(examples) if i not in held],
-            [row for i, row in enumerate(examples) if i in held],
-        )
+        return held
 
-    def _advise(self, path):
-        train = [(row.text, row.text_pair) for row in self.splits["train"]]
-        again = len(train) - len(set(train))
-        if again:
-            self.advice.append(f"{path}: {again} rows repeat an earlier text")
-        both = {(r.text, r.text_pair) for r in self.splits["dev"]} & set(train)
-        if both:
-            self.advice.append(
-                f"{len(both)} texts stand in train and in dev, which flatters "
-                f"the score: the first is {min(both)[0][:60]!r}"
-            )
-        counts = Counter(row.label for row in self.splits["train"])
-        rare = min(self.labels, key=lambda n: counts[self.labels.index(n)])
-        share = counts[self.labels.index(rare)] / len(train)
-        if share * len(self.labels) < 0.2:
-            self.advice.append(
-                f"the class {rare!r} has {share:.1%} of the rows: look at "
-                "macro_f1 rather than accuracy, and sample it more often"
-            )
+
+def _told_place(place):
+    return f"{place[0]}, line {place[1]}"

@@ -1,4 +1,8 @@
-"""Scores of predictions, in NumPy; each equals its reference implementation."""
+"""Scores of predictions, in NumPy; each equals its reference implementation.
+
+Where scikit-learn or SciPy would answer "not a number" (constant
+predictions), the answer here is 0: nothing was learned.
+"""
 
 import numpy as np
 
@@ -16,15 +20,28 @@ def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
     A class that is never true or never predicted scores 0, as in
     scikit-learn with `zero_division=0`.
     """
-    hits = np.diag(confusion).astype(np.float64)
     true, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
-    precision = hits / np.maximum(predicted, 1)
-    recall = hits / np.maximum(true, 1)
-    f1 = 2 * hits / np.maximum(true + predicted, 1)
+    return _of_counts(np.diag(confusion), true, predicted)
+
+
+def per_label(labels, predictions) -> dict[str, np.ndarray]:
+    """As `per_class`, where a text may have any number of labels.
+
+    Args:
+        labels: bool `(R, C)`, which labels each text has.
+        predictions: bool `(R, C)`, which it was given.
+    """
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    hits = (labels & predictions).sum(axis=0)
+    return _of_counts(hits, labels.sum(axis=0), predictions.sum(axis=0))
+
+
+def _of_counts(hits, true, predicted):
+    hits = hits.astype(np.float64)
     return {
-        "precision": precision,
-        "recall": recall,
-        "f1": f1,
+        "precision": hits / np.maximum(predicted, 1),
+        "recall": hits / np.maximum(true, 1),
+        "f1": 2 * hits / np.maximum(true + predicted, 1),
         "support": true,
     }
 
@@ -39,6 +56,51 @@ def macro_f1(confusion: np.ndarray) -> float:
     return float(per_class(confusion)["f1"][occurs].mean())
 
 
+def f1(confusion: np.ndarray) -> float:
+    """F1 of class 1 of two, as GLUE scores MRPC and QQP."""
+    return float(per_class(confusion)["f1"][1])
+
+
+def matthews(confusion: np.ndarray) -> float:
+    """Matthews' correlation of truth and prediction, over all classes."""
+    counts = confusion.astype(np.float64)
+    true, predicted = counts.sum(axis=1), counts.sum(axis=0)
+    total = counts.sum()
+    covariance = np.trace(counts) * total - true @ predicted
+    spread = (total**2 - true @ true) * (total**2 - predicted @ predicted)
+    return float(covariance / np.sqrt(spread)) if spread else 0.0
+
+
 def majority_baseline(labels) -> float:
     """The accuracy of always guessing the commonest of `labels`."""
     return float(np.bincount(np.asarray(labels)).max() / len(labels))
+
+
+def pearson(first, second) -> float:
+    """The correlation of two lists of numbers."""
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    first = np.asarray(first, np.float64) - np.mean(first, dtype=np.float64)
+    second = np.asarray(second, np.float64) - np.mean(second, dtype=np.float64)
+    spread = np.linalg.norm(first) * np.linalg.norm(second)
+    return float(first @ second / spread)
+
+
+def spearman(first, second) -> float:
+    """The correlation of the ranks; equals share their mean rank."""
+    return pearson(_ranks(first), _ranks(second))
+
+
+def _ranks(values):
+    _, place, counts = np.unique(
+        np.asarray(values), return_inverse=True, return_counts=True
+    )
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[place]
+
+
+def probabilities(logits) -> np.ndarray:
+    """The softmax of logits `(R, C)`."""
+    logits = np.asarray(logits, np.float64)
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)

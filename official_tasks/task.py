@@ -1,48 +1,155 @@
-"""The few verbs that every task answers; fine-tuning asks for nothing else."""
+"""The few verbs that every task answers; the engine asks for nothing else."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Example(NamedTuple):
-    """One row of a task: a text or a pair of texts, and its label.
+    """A text or a pair of texts, and its label.
 
-    `label` is an index into the task's `labels`, or None where unknown.
+    `label` is an index into the task's `labels`, a number for regression, or
+    None where unknown. A task may have examples of its own instead.
     """
 
     text: str
     text_pair: str | None
-    label: int | None
+    label: Any
+
+
+class Encoded(NamedTuple):
+    """Examples as rows of numbers, R of them; tokenised once.
+
+    A row is what the model sees at once: a text, a window of a long one, or
+    the folded choices of a question.
+
+    Attributes:
+        inputs: dict of what the model reads, each with R rows. What has a
+            token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
+            `(R, K, None)` for choices; batches pad it to their longest row.
+        targets: what the loss compares with: array `(R, ...)`, ragged where
+            it has a token axis, or a dict of them by the names of the
+            model's outputs; None where the labels are unknown.
+        weights: of the targets and shaped like them; all 1 where None. Each
+            batch scales them to a mean of 1 over its slots, so that the
+            loss's plain mean is sum(weight x loss) / sum(weight).
+        example: int `(R,)`, which example each row is of; None: row i is of
+            example i.
+        cut: int `(R,)`, the example's tokens that no row has room for; None:
+            nothing is cut.
+        notes: dict, whatever the task's `decode` wants to know of the rows.
+    """
+
+    inputs: dict
+    targets: Any = None
+    weights: Any = None
+    example: Any = None
+    cut: Any = None
+    notes: dict = {}
+
+
+class Defaults(NamedTuple):
+    """How a task is fine-tuned unless a flag says otherwise."""
+
+    batch_size: int = 32
+    epochs: float = 3.0
+    learning_rate: float = 5e-5
+    sequence_length: int = 128
+
+
+class Option(NamedTuple):
+    """A keyword argument of a task's constructor, and a flag of its name.
+
+    The default's type is the flag's; None is a string that may be left out.
+    """
+
+    default: Any
+    help: str
 
 
 class Task:
-    """A task that fine-tuning can run; subclass it and answer each verb.
+    """A task to fine-tune, score and predict; subclass it, answer the verbs.
 
     Attributes:
         name: how the task is called in messages and files.
-        labels: list of str, the names of the classes.
-        metric: the key of `score` by which runs are compared.
+        labels: list of str, the names of the classes; None for others.
+        metric: the key of `score` by which runs are compared; the higher the
+            better.
+        defaults: `Defaults`.
+        options: name -> `Option`, what the constructor takes; each must be a
+            plain value, because it tells one run from another.
+        per_token: whether the model's outputs have a token axis, `(R, T,
+            ...)`, which is then cut to each row's own length.
+        loss_weights: of the model's outputs, as `compile` takes them.
+        advice: list of str, what in the data deserves a look.
     """
 
     name: str
-    labels: list[str]
+    labels: list[str] | None = None
     metric: str
+    defaults = Defaults()
+    options: dict[str, Option] = {}
+    per_token = False
+    loss_weights: Any = None
+    advice: list[str] = []
 
-    def read(self, split: str) -> list[Example]:
-        """The examples of a split: "train" or "dev"."""
+    def read(self, split: str) -> list:
+        """The examples of a split: "train", "dev" or "test".
+
+        Raises:
+            InputError: there is no such split, or its file is not usable.
+        """
+        raise NotImplementedError
+
+    def encode(self, examples: list, preprocess) -> Encoded:
+        """The examples' rows, by a `BertPreprocessor`.
+
+        Its `tokenizer`, its `packer` and its `sequence_length` are the run's.
+        Targets are left out where an example's label is unknown.
+        """
         raise NotImplementedError
 
     def build(self, encoder):
-        """A compiled-ready Keras model over `encoder`."""
+        """A `TaskModel` over `encoder`, not compiled."""
         raise NotImplementedError
 
     def loss(self):
-        """The Keras loss that `build`'s model is trained with."""
+        """The Keras loss, or a dict by output, of `build`'s model."""
         raise NotImplementedError
 
-    def score(self, examples: list[Example], outputs) -> dict:
-        """Metrics of the model's outputs `(B, C)`, one row an example."""
+    def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
+        """The predictions, one an example: by default the outputs as such.
+
+        Args:
+            outputs: of the model, or the mean over several models: array
+                `(R, ...)`; with `per_token` a list of R arrays `(T, ...)`; a
+                dict of such by name where the model has several outputs.
+        """
+        return outputs
+
+    def score(self, examples: list, predictions) -> dict:
+        """All the official metrics of predictions as `decode` gives them.
+
+        Numbers at the top level are the metrics that are shown; what else is
+        told (a table per class, a confusion matrix) lies in dicts and lists.
+        """
         raise NotImplementedError
 
-    def write(self, examples: list[Example], outputs, folder) -> None:
-        """Writes the predictions as the task's users want them."""
+    def mistakes(self, examples: list, predictions) -> list[dict]:
+        """What was got wrong, the most confidently wrong first.
+
+        For the report: each a dict of what to show, text and numbers by
+        their headings; all with the same keys. None by default.
+        """
+        return []
+
+    def write(self, examples: list, predictions, folder) -> None:
+        """Writes the predictions to the official files, in `folder`."""
         raise NotImplementedError
+
+    def read_predictions(self, path, examples: list) -> Any:
+        """Predictions from somebody's official file, as `decode` gives."""
+        from bert_keras.errors import InputError
+
+        raise InputError(
+            f"The task {self.name} scores no files of predictions. Give "
+            "--model instead."
+        )

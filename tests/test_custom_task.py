@@ -22,14 +22,14 @@ def reviews(tmp_path):
 def test_a_tenth_of_each_class_is_held_out_and_no_row_is_on_both_sides(
     reviews,
 ):
-    task = CustomTask(reviews, seed=1)
+    task = CustomTask(reviews, split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert task.labels == ["bad", "good"]
     assert [sum(row.label == k for row in dev) for k in (0, 1)] == [2, 4]
     assert len(train) + len(dev) == 60
     assert not {row.text for row in train} & {row.text for row in dev}
-    assert CustomTask(reviews, seed=1).read("dev") == dev
-    assert CustomTask(reviews, seed=2).read("dev") != dev
+    assert CustomTask(reviews, split_seed=1).read("dev") == dev
+    assert CustomTask(reviews, split_seed=2).read("dev") != dev
 
 
 def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
@@ -47,17 +47,87 @@ def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
     assert float(rows[0]["score"]) == pytest.approx(0.8808, abs=1e-4)
 
 
-def test_what_deserves_a_look_is_said(tmp_path):
-    rows = [("same", "a"), ("same", "a"), (" ", "a"), ("x", "b")]
+def test_what_deserves_a_look_is_said_with_line_numbers(tmp_path):
+    rows = [("same", "a"), ("same", "a"), (" ", "a"), ("x", "b"), ("x", "a")]
     train = write(
         tmp_path / "t.csv", rows + [(f"t{i}", "a") for i in range(40)]
     )
     dev = write(tmp_path / "d.csv", [("same", "a"), ("new", "b")])
     advice = " | ".join(CustomTask(train, dev).advice)
     assert "line 4: the text is empty" in advice
-    assert "1 rows repeat" in advice
+    assert "line 3: 1 rows repeat an earlier one" in advice
+    assert "line 6: 1 rows repeat an earlier text under another" in advice
     assert "1 texts stand in train and in dev" in advice
-    assert "the class 'b' has 2.3%" in advice
+    assert "the class 'b' has 2.2%" in advice
+    numbers = write(tmp_path / "n.csv", [("a", "100"), ("b", "900")] * 5)
+    advice = " | ".join(CustomTask(numbers, problem="regression").advice)
+    assert "line 4, 5, 6, 7, 8, ...: 8 rows repeat" in advice
+    assert "the numbers have a mean of" in advice
+
+
+def test_several_files_are_read_as_one(tmp_path):
+    first = write(tmp_path / "a.csv", [("a", "x"), ("b", "y")])
+    second = write(tmp_path / "b.csv", [("c", "x"), ("d", "z")])
+    task = CustomTask(f"{first},{second}", dev=str(first))
+    assert [row.text for row in task.read("train")] == list("abcd")
+    assert task.labels == ["x", "y", "z"]
+
+
+def test_several_labels_of_a_text_are_told_apart(tmp_path):
+    rows = [("a", "x; y"), ("b", ""), ("c", "y"), ("d", "x")]
+    file = write(tmp_path / "t.csv", rows)
+    task = CustomTask(file, file, problem="multi", label_separator=";")
+    dev = task.read("dev")
+    assert [sorted(row.label) for row in dev] == [[0, 1], [], [1], [0]]
+    outputs = np.array([[1, 1], [-1, -1], [-1, -1], [1, 1]], "float32")
+    scores = task.score(dev, outputs)
+    assert scores["accuracy"] == 0.5
+    assert scores["majority_baseline"] == 0.25
+    assert scores["micro_f1"] == pytest.approx(6 / 8)
+    task.write(dev, outputs, tmp_path)
+    with open(tmp_path / "predictions.csv", newline="") as written:
+        rows = list(csv.DictReader(written))
+    assert [row["predicted"] for row in rows] == ["x;y", "", "", "x;y"]
+    assert [row["label"] for row in rows] == ["x;y", "", "y", "x"]
+    lines = ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}']
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(lines))
+    task = CustomTask(path, path, problem="multi")
+    assert [len(row.label) for row in task.read("dev")] == [2, 0]
+
+
+def test_numbers_are_scored_by_correlation_and_written(tmp_path):
+    file = write(tmp_path / "t.csv", [(str(i), str(i / 4)) for i in range(8)])
+    task = CustomTask(file, file, problem="regression")
+    dev = task.read("dev")
+    outputs = np.array([[2.0 * row.label + 1] for row in dev])
+    scores = task.score(dev, outputs)
+    assert scores["pearson"] == pytest.approx(1)
+    assert scores["mean_squared_error"] == pytest.approx(
+        np.mean([(row.label + 1) ** 2 for row in dev])
+    )
+    task.write(dev, outputs, tmp_path)
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert lines[:3] == ["text,label,predicted", "0,0,1", "1,0.25,1.5"]
+    farthest = task.mistakes(dev, outputs)[0]
+    assert (farthest["text"], farthest["truth"]) == ("7", "1.75")
+
+
+def test_a_test_file_needs_no_labels(tmp_path, reviews):
+    path = tmp_path / "test.csv"
+    path.write_text("text\nsome words\n")
+    rows = CustomTask(reviews, test=str(path)).read("test")
+    assert [(row.text, row.label) for row in rows] == [("some words", None)]
+    with pytest.raises(InputError, match="give --test=FILE"):
+        CustomTask(reviews).read("test")
+
+
+def test_labels_that_are_no_numbers_or_problems_that_are_none(tmp_path):
+    file = write(tmp_path / "t.csv", [("a", "1"), ("b", "nan")])
+    with pytest.raises(InputError, match="line 3: expected a number .* 'nan'"):
+        CustomTask(file, problem="regression")
+    with pytest.raises(InputError, match="single, multi, regression"):
+        CustomTask(file, problem="ranking")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +136,7 @@ def test_what_deserves_a_look_is_said(tmp_path):
         ([], None, "at least one row"),
         ([("a", "1"), ("b", "1")], None, "at least 2 classes"),
         ([("a", "1"), ("b", "1"), ("c", "2")], None, "'2' has one row"),
-        ([("a", "1"), ("b", "2")], [("c", "3")], "got '3'"),
+        ([("a", "1"), ("b", "2")], [("c", "3")], "line 2: .* got '3'"),
     ],
 )
 def test_rows_that_cannot_be_learned_are_refused(tmp_path, rows, dev, message):

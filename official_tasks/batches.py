@@ -1,0 +1,183 @@
+"""Encoded rows as batches of rows of like length, padded to the longest.
+
+The batch of a step is a function of (rows, batch size, seed, steps, step)
+alone, so that a run goes on at any step with the batches it would have had.
+"""
+
+import numpy as np
+
+# Batches that are sorted by length together: enough that rows of a batch are
+# about as long as each other, few enough that a batch still mixes the epoch.
+WINDOW = 32
+MULTIPLE = 8  # lengths are rounded up to it: fewer shapes to prepare for
+
+
+def training_batches(
+    encoded,
+    batch_size,
+    seed,
+    steps,
+    first_step=0,
+    *,
+    pad_id=0,
+    length=None,
+):
+    """The batches of the steps from `first_step` to `steps`.
+
+    Each pass over the rows holds each row once; a batch may span two passes.
+    The rows of 32 batches are sorted by length, cut into batches, and these
+    are shuffled.
+
+    Args:
+        encoded: `Encoded` with targets.
+        batch_size: rows a batch, over all replicas.
+        seed: int.
+        steps: steps of the whole run.
+        first_step: the step to begin at.
+        pad_id: what `token_ids` are padded with.
+        length: pads every row to this length instead, in shuffled order, so
+            that all shapes are static.
+
+    Returns:
+        `tf.data.Dataset` of `(inputs, targets, weights)`.
+    """
+    import tensorflow as tf
+
+    from bert_keras.data.order import shuffled, shuffled_rows
+
+    lengths = tf.constant(row_lengths(encoded.inputs))
+    count = len(lengths)
+
+    def rows(step):
+        window = step // WINDOW
+        first = window * WINDOW
+        batches = tf.minimum(tf.constant(WINDOW, tf.int64), steps - first)
+        places = tf.range(first * batch_size, (first + batches) * batch_size)
+        drawn = shuffled_rows(places, count, seed)
+        drawn = tf.gather(drawn, tf.argsort(tf.gather(lengths, drawn)))
+        keys = tf.random.stateless_uniform([batches], tf.stack([seed, window]))
+        batch = tf.cast(tf.argsort(keys)[step - first], tf.int64)
+        return drawn[batch * batch_size : (batch + 1) * batch_size]
+
+    if length is None:
+        indices = tf.data.Dataset.range(first_step, steps).map(
+            rows, tf.data.AUTOTUNE, deterministic=True
+        )
+    else:
+        indices = shuffled(count, batch_size, seed, first_step)
+        indices = indices.take(steps - first_step)
+    pad = _padding(encoded, pad_id, length, batch_size)
+    batches = indices.map(pad, tf.data.AUTOTUNE, deterministic=True)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def prediction_batches(inputs, rows, batch_size, pad_id=0):
+    """The inputs of `rows` in this order, in batches, padded each."""
+    import tensorflow as tf
+
+    width = _Width(inputs)
+    batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
+    return batches.map(
+        lambda rows: _gathered(inputs, rows, width, pad_id), tf.data.AUTOTUNE
+    ).prefetch(tf.data.AUTOTUNE)
+
+
+def row_lengths(inputs) -> np.ndarray:
+    """Tokens of each row, int64 `(R,)`; of choices, the longest one's."""
+    import tensorflow as tf
+
+    lengths = inputs["token_ids"].row_lengths(axis=-1)
+    if isinstance(lengths, tf.RaggedTensor):
+        lengths = lengths.to_tensor()
+    if lengths.shape.rank == 2:
+        lengths = tf.reduce_max(lengths, axis=1)
+    return lengths.numpy().astype(np.int64)
+
+
+class _Width:
+    """Pads a batch to its longest row, or always to the same length."""
+
+    def __init__(self, inputs, fixed=None):
+        self.fixed = fixed
+        self.longest = int(row_lengths(inputs).max())
+
+    def pad(self, ragged, value):
+        """A ragged `(B, None)` as `(B, T)`."""
+        import tensorflow as tf
+
+        value = tf.cast(value, ragged.dtype)
+        if self.fixed is not None:
+            return ragged.to_tensor(value, shape=(None, self.fixed))
+        padded = ragged.to_tensor(value)
+        length = tf.shape(padded)[1]
+        wanted = -(-length // MULTIPLE) * MULTIPLE
+        more = tf.maximum(tf.minimum(wanted, self.longest) - length, 0)
+        return tf.pad(padded, [[0, 0], [0, more]], constant_values=value)
+
+
+def _padding(encoded, pad_id, length, batch_size):
+    """The function that turns indices (B,) into a batch."""
+    import tensorflow as tf
+
+    width = _Width(encoded.inputs, length)
+    weights = encoded.weights
+    if weights is None:
+        weights = _map(_ones_like, encoded.targets)
+
+    def pad(rows):
+        rows = tf.ensure_shape(rows, [batch_size])
+        return (
+            _gathered(encoded.inputs, rows, width, pad_id),
+            _gathered(encoded.targets, rows, width),
+            _map(_to_mean_one, _gathered(weights, rows, width)),
+        )
+
+    return pad
+
+
+def _map(function, values):
+    """Of one array, or of each in a dict."""
+    if isinstance(values, dict):
+        return {name: function(part) for name, part in values.items()}
+    return function(values)
+
+
+def _ones_like(values):
+    import tensorflow as tf
+
+    if isinstance(values, tf.RaggedTensor):
+        return tf.ones_like(values, tf.float32)
+    return np.ones(np.shape(values)[:1], np.float32)
+
+
+def _to_mean_one(weights):
+    """So that a mean over the slots is one over what is weighted."""
+    import tensorflow as tf
+
+    weights = tf.cast(weights, tf.float32)
+    return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))
+
+
+def _gathered(values, rows, width, pad_id=0):
+    """Rows of arrays and ragged tensors, in a dict or alone, padded."""
+    import tensorflow as tf
+
+    if isinstance(values, dict):
+        return {
+            name: _gathered(
+                part, rows, width, pad_id if name == "token_ids" else 0
+            )
+            for name, part in values.items()
+        }
+    if not isinstance(values, tf.RaggedTensor):
+        return tf.gather(values, rows)
+    choices = values.uniform_row_length
+    if values.ragged_rank == 2:  # (R, K, None), as R K rows
+        within = tf.range(choices, dtype=rows.dtype)
+        first = rows[:, None] * tf.cast(choices, rows.dtype)
+        rows = tf.reshape(first + within, [-1])
+        values = values.values
+    padded = width.pad(tf.gather(values, rows), pad_id)
+    if choices is None:
+        return padded
+    return tf.reshape(padded, [-1, choices, tf.shape(padded)[1]])

@@ -1,0 +1,203 @@
+"""The files of multiple-choice tasks, each described by one row."""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_keras.errors import InputError
+from official_tasks.table import read_rows
+from official_tasks.task import Defaults
+
+
+class ChoiceRow(NamedTuple):
+    """All about one of the data sets.
+
+    Attributes:
+        names: split -> names of its official file.
+        prompt: the column of the text that all choices continue.
+        lead: a column that stands in front of each choice, or None.
+        choices: the columns of the choices.
+        label: the column of the right one; None where it stands in a file of
+            its own, rows of id and label.
+        labels: how the right one is written, for each choice.
+        answers: (part of a file's name, what stands in its place in the name
+            of the file of labels), where that is a file of its own.
+        written: name and header of the file of predictions.
+        with_ids: whether a prediction stands behind its row's id.
+    """
+
+    name: str
+    names: dict
+    prompt: str
+    lead: str | None
+    choices: tuple[str, ...]
+    label: str | None
+    labels: tuple[str, ...]
+    written: tuple[str, tuple[str, ...]]
+    with_ids: bool = False
+    answers: tuple[tuple[str, str], ...] = ()
+    id: str | None = None
+    defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
+
+
+SWAG = ChoiceRow(
+    name="swag",
+    names={"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
+    prompt="sent1",
+    lead="sent2",
+    choices=("ending0", "ending1", "ending2", "ending3"),
+    label="label",
+    labels=("0", "1", "2", "3"),
+    written=("predictions.csv", ("pred",)),
+)
+COSMOS_QA = ChoiceRow(
+    name="cosmosqa",
+    names={
+        "train": ("train.csv",),
+        "dev": ("valid.csv",),
+        "test": ("test.csv",),
+    },
+    prompt="context",
+    lead="question",
+    choices=("answer0", "answer1", "answer2", "answer3"),
+    label="label",
+    labels=("0", "1", "2", "3"),
+    written=("predictions.lst", ()),
+    defaults=Defaults(16, 3.0, 2e-5, 256),
+)
+COMVE = ChoiceRow(
+    name="comve",
+    names={
+        "train": ("Training  Data/subtaskB_data_all.csv",),
+        "dev": ("Dev Data/subtaskB_dev_data.csv",),
+        "test": ("Test Data/subtaskB_test_data.csv",),
+    },
+    prompt="FalseSent",
+    lead=None,
+    choices=("OptionA", "OptionB", "OptionC"),
+    label=None,
+    labels=("A", "B", "C"),
+    written=("subtaskB_answers.csv", ()),
+    with_ids=True,
+    answers=(
+        ("data_all", "answers_all"),
+        ("dev_data", "gold_answers"),
+        ("test_data", "gold_answers"),
+    ),
+    id="id",
+)
+
+
+class ChoiceExample(NamedTuple):
+    """A text and its continuations; `label` is None where unknown."""
+
+    id: str
+    prompt: str
+    choices: tuple[str, ...]
+    label: int | None
+
+
+def read_choices(row: ChoiceRow, path: Path, labelled) -> list[ChoiceExample]:
+    """The examples of a file; with `labelled`, each has a label.
+
+    Raises:
+        InputError: a column or a label that is missing, no rows.
+    """
+    texts = [row.prompt, *([row.lead] if row.lead else []), *row.choices]
+    columns = [*texts, *([row.id] if row.id else [])]
+    own_label = labelled and row.label is not None
+    if own_label:
+        columns.append(row.label)
+    labels = _labels_beside(row, path) if labelled and not own_label else {}
+    rows = (
+        (line, dict(zip(columns, values, strict=True)))
+        for line, values in read_rows(path, columns)
+    )
+    return _examples(row, path, rows, labelled, labels)
+
+
+def choices_of(row: ChoiceRow, source: str, rows, labelled):
+    """The like of dicts by the same names, as TFDS gives them."""
+    if row.label is None:
+        raise InputError(
+            f"{source}: the task {row.name} has its labels in a file of their "
+            "own: give a folder or files"
+        )
+    wanted = [row.prompt, *([row.lead] if row.lead else []), *row.choices]
+    wanted += [row.label] * labelled
+    return _examples(row, source, _cells(source, wanted, rows), labelled, {})
+
+
+def _cells(source, wanted, rows):
+    for number, cells in enumerate(rows):
+        absent = sorted(set(wanted) - cells.keys())
+        if absent:
+            raise InputError(
+                f"{source}: expected the fields {', '.join(wanted)}, got none "
+                f"named {absent[0]!r}"
+            )
+        yield number, {name: str(value) for name, value in cells.items()}
+
+
+def _examples(row, path, rows, labelled, labels):
+    own_label = row.label is not None
+    examples = []
+    for line, cells in rows:
+        name = cells[row.id] if row.id else str(len(examples))
+        label = None
+        if labelled:
+            written = cells[row.label] if own_label else labels.get(name)
+            label = label_index(row, path, line, written)
+        examples.append(_example(row, name, cells, label))
+    if not examples:
+        raise InputError(f"{path}: expected at least one row, got none")
+    return examples
+
+
+def label_index(row, path, line, written) -> int:
+    """The place of the choice that a label names."""
+    if written is None or written.strip() not in row.labels:
+        came = "none" if written is None else repr(written)
+        raise InputError(
+            f"{path}, line {line}: expected a label of "
+            f"{', '.join(row.labels)}, got {came} (a test file without "
+            "labels can only be predicted)"
+        )
+    return row.labels.index(written.strip())
+
+
+def _labels_beside(row, path):
+    """id -> label, of the file of labels that stands beside `path`."""
+    for part, other in row.answers:
+        if part in path.name:
+            beside = path.with_name(path.name.replace(part, other))
+            return dict(_pairs(beside))
+    parts = " or ".join(part for part, _ in row.answers)
+    raise InputError(
+        f"{path}: expected {parts} in the file's name, by which the file of "
+        "labels is found"
+    )
+
+
+def _example(row, name, cells, label):
+    lead = cells[row.lead] + " " if row.lead else ""
+    choices = tuple(lead + cells[column] for column in row.choices)
+    return ChoiceExample(name, cells[row.prompt], choices, label)
+
+
+def _pairs(path):
+    for number, row in enumerate(csv_rows(path), 1):
+        if len(row) != 2:
+            raise InputError(
+                f"{path}, line {number}: expected an id and a label, got "
+                f"{len(row)} columns"
+            )
+        yield row
+
+
+def csv_rows(path):
+    """Yields the rows of a CSV file without a header."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file")
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        yield from csv.reader(file)

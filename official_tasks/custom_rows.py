@@ -1,0 +1,98 @@
+"""Rows of the user's own files, for tasks that are more than one text."""
+
+import json
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from official_tasks.table import read_rows
+from official_tasks.task import Option
+
+HELD_OUT_SHARE = 0.1  # of the contexts, texts or prompts, without a dev file
+FILES = {
+    "train": Option(None, "File to learn from; several with commas between."),
+    "dev": Option(None, "File to score on."),
+    "test": Option(None, "File to predict."),
+    "split_seed": Option(0, "Of what is held out without --dev."),
+}
+
+
+class OwnRows:
+    """Splits of rows of the user's own; a tenth is held out without --dev.
+
+    A subclass says what `_columns` are needed, and needed but for a test
+    file; which `_row` their cells make; and which `_group` a row is of: rows
+    of one, such as questions on one context, are held out together.
+    """
+
+    def _rows(self, split):
+        if split == "dev" and not self.splits.files.get("dev"):
+            return self._held_out()[1]
+        rows = self._read_files(split)
+        if split == "train" and not self.splits.files.get("dev"):
+            return self._held_out()[0]
+        return rows
+
+    def _read_files(self, split):
+        rows = []
+        for path in self.splits.paths(split):
+            needed, optional = self._columns()
+            columns = [*needed, *(optional if split != "test" else ())]
+            for line, values in read_rows(path, columns):
+                cells = dict(zip(columns, values, strict=True))
+                place = f"{path}, line {line}"
+                rows.append(self._row(place, str(len(rows)), cells))
+        if not rows:
+            raise InputError(f"The {split} file has no rows: expected one")
+        return rows
+
+    def _held_out(self):
+        rows = self._read_files("train")
+        groups = list(dict.fromkeys(self._group(row) for row in rows))
+        if len(groups) < 2:
+            raise InputError(
+                "The train file has one context, text or prompt, expected at "
+                "least 2 to hold one out: add rows or give --dev"
+            )
+        count = max(1, round(HELD_OUT_SHARE * len(groups)))
+        order = np.random.default_rng(self.split_seed).permutation(len(groups))
+        held = {groups[i] for i in order[:count]}
+        return (
+            [row for row in rows if self._group(row) not in held],
+            [row for row in rows if self._group(row) in held],
+        )
+
+
+def choice_place(place: str, label: str, choices) -> int:
+    """The number of the choice that a label names, by number or text."""
+    if label in choices:
+        return choices.index(label)
+    if label.isdigit() and int(label) < len(choices):
+        return int(label)
+    raise InputError(
+        f"{place}: expected the number of a choice from 0 to "
+        f"{len(choices) - 1}, or its text, got {label!r}"
+    )
+
+
+def whole_number(place: str, column: str, text: str) -> int:
+    """The number in a cell."""
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"{place}: expected a whole number in column {column!r}, got "
+            f"{text!r}"
+        ) from None
+
+
+def word_list(place: str, text: str) -> tuple[str, ...]:
+    """The words of a cell: a JSON list, or with blanks between."""
+    if not text.lstrip().startswith("["):
+        return tuple(text.split())
+    try:
+        return tuple(str(word) for word in json.loads(text))
+    except ValueError as error:
+        raise InputError(
+            f"{place}: expected a list of words, got {text[:60]!r}"
+        ) from error

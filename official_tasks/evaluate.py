@@ -1,0 +1,93 @@
+"""Scores models, or somebody's prediction files, by a task's own metrics.
+
+    python -m official_tasks.evaluate --task=mrpc --data_dir=glue \
+        --model=runs/mrpc
+    python -m official_tasks.evaluate --task=squad1 --data_dir=squad \
+        --predictions=predictions.json
+
+In: a task and its data; the folder of a fine-tuning run or of a model, or
+several with commas between, whose outputs are then averaged (--model=A,B,C);
+or, with --predictions, a file in the task's official form. Out: all official
+metrics as one table; with --output, results.json, the official prediction
+files in that folder.
+
+Takes about ten seconds for 1,000 short texts with a small model on two CPU
+cores.
+"""
+
+import os
+
+from absl import flags
+
+from official_tasks import script, tasks
+from official_tasks.tasks import task_from_flags
+
+
+def define_flags():
+    tasks.define_task_flags()
+    flags.adopt_module_key_flags(tasks)
+    flags.DEFINE_string("model", None, "Folders, with commas between.")
+    flags.DEFINE_string("predictions", None, "A file to score instead.")
+    flags.DEFINE_string("split", "dev", "The split to score on.")
+    flags.DEFINE_string("output", None, "Folder for what is written.")
+    flags.mark_flags_as_required(["task"])
+
+
+def evaluate(task, models=(), predictions=None, split="dev", output=None):
+    """The task's scores of an ensemble of models, or of a prediction file.
+
+    Args:
+        task: a `Task`.
+        models: model or run folders; the outputs of several are averaged.
+        predictions: path of a file in the task's official form.
+        output: folder for results.json and the official files; None writes
+            nothing.
+    """
+    from official_tasks.running import ensemble_outputs, take_labels
+
+    if predictions is None:
+        take_labels(task, models[0])
+    examples = task.read(split)
+    if predictions is not None:
+        found = task.read_predictions(predictions, examples)
+    else:
+        encoded, outputs = ensemble_outputs(task, models, examples)
+        found = task.decode(examples, encoded, outputs)
+    scores = task.score(examples, found)
+    if output is not None:
+        _write(task, examples, found, scores, output)
+    return scores
+
+
+def _write(task, examples, predictions, scores, output):
+    from bert_keras import files
+
+    files.make_folder(output)
+    task.write(examples, predictions, output)
+    files.write_json(scores, os.path.join(output, "results.json"))
+
+
+def main(values):
+    from bert_keras.errors import InputError
+    from official_tasks import progress
+    from official_tasks.several import table_of
+
+    if bool(values.model) == bool(values.predictions):
+        raise InputError(
+            "Give either --model, a folder, or --predictions, a file."
+        )
+    task, _ = task_from_flags(values)
+    scores = evaluate(
+        task,
+        (values.model or "").split(","),
+        values.predictions,
+        values.split,
+        values.output,
+    )
+    for line in task.advice:
+        progress.console.print(f"note: {line}")
+    progress.console.print(table_of(task.name, {values.split: scores}))
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

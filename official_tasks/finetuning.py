@@ -1,0 +1,269 @@
+"""One fine-tuning run: any task, from any weights, into one folder."""
+
+import importlib.util
+import math
+
+import numpy as np
+
+from bert_keras import files
+from official_tasks import advice, progress, task_report
+from official_tasks.batches import row_lengths, training_batches
+from official_tasks.running import Predictor, load_model, preset_of
+from official_tasks.train import train
+
+RESULTS = "results.json"
+SAVE_EVERY = 1000  # steps between two checkpoints
+COUNTS = ("rows", "dev_rows", "best_step", "cut")  # no metrics
+
+
+def run(
+    task,
+    init,
+    output,
+    *,
+    from_scratch=False,
+    epochs=None,
+    batch_size=None,
+    learning_rate=None,
+    sequence_length=None,
+    seed=0,
+    dtype="float32",
+    pad_to_longest=True,
+    distribution="off",
+    tpu="local",
+    settings=None,
+) -> dict:
+    """Fine-tunes on `task`, scores it, and writes the run folder `output`.
+
+    After each epoch the dev split is scored; the weights that scored best by
+    the task's metric are kept.
+
+    Args:
+        task: a `Task`.
+        init: model folder, run folder of another task, or name of weights.
+        output: the run's folder; a broken run goes on, a finished one is
+            not trained again.
+        from_scratch: keep the sizes and the vocabulary of `init` only.
+        epochs, batch_size, learning_rate, sequence_length: the task's
+            `defaults` where None.
+        pad_to_longest: batches of rows of like length, padded to the longest
+            of each; without, rows of `sequence_length`, as a TPU wants them.
+        distribution, tpu: devices; see `make_strategy`.
+        settings: further settings that tell this run from another, such as
+            the files that the task reads.
+
+    Returns:
+        The scores of the task on its dev split, with "rows", "dev_rows",
+        "best_step", "cut" (the share of training texts that are cut),
+        "notes", and "curve", what was logged after each epoch.
+    """
+    given = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "sequence_length": sequence_length,
+    }
+    arguments = {
+        "init": str(init),
+        "from_scratch": from_scratch,
+        **{
+            name: getattr(task.defaults, name) if value is None else value
+            for name, value in given.items()
+        },
+        "seed": seed,
+        "dtype": dtype,
+        "pad_to_longest": pad_to_longest,
+    }
+    from bert_keras.training.run import RunFolder
+    from bert_keras.training.strategy import make_strategy
+
+    strategy = make_strategy(distribution, tpu)
+    decided = {"task": task.name, **arguments, **(settings or {})}
+    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
+        results = folder.done("finetune")
+        if results is None:
+            results = _Run(task, folder, strategy, **arguments).finish()
+            folder.finish("finetune", results, outputs=["model"])
+        return results
+
+
+class _Run:
+    """The rows, the model and the best weights so far of one run."""
+
+    def __init__(self, task, folder, strategy, *, init, seed, **arguments):
+        import keras
+
+        import bert_keras
+
+        self.task, self.folder, self.strategy = task, folder, strategy
+        self.init, self.seed, self.arguments = init, seed, arguments
+        keras.utils.set_random_seed(seed)
+        self.preprocess = bert_keras.BertPreprocessor.from_preset(
+            preset_of(init),
+            sequence_length=arguments["sequence_length"],
+            pad_to_longest=True,
+        )
+        self.examples = {split: task.read(split) for split in ("train", "dev")}
+        self.encoded = {
+            split: advice.check_encoded(
+                task, split, task.encode(examples, self.preprocess)
+            )
+            for split, examples in self.examples.items()
+        }
+        count = len(row_lengths(self._train.inputs))
+        self.rows, batch = count, arguments["batch_size"]
+        self.steps = max(1, round(arguments["epochs"] * count / batch))
+        self.steps_per_epoch = min(self.steps, -(-count // batch))
+        with strategy.scope():
+            self.model = self._compiled(init)
+        self.predictor = Predictor(
+            self.model, task.per_token, self.preprocess.packer.pad_id
+        )
+
+    @property
+    def _train(self):
+        return self.encoded["train"]
+
+    def _compiled(self, init):
+        import bert_keras
+
+        model = load_model(
+            self.task,
+            init,
+            self.arguments["dtype"],
+            self.arguments["from_scratch"],
+        )
+        # Lengths that vary would be compiled one by one.
+        varies = self.arguments["pad_to_longest"]
+        model.compile(
+            bert_keras.adamw(
+                self.arguments["learning_rate"],
+                steps=self.steps,
+                # Few labels learn more surely with it: see `adamw`.
+                bias_correction=True,
+            ),
+            self.task.loss(),
+            loss_weights=self.task.loss_weights,
+            jit_compile=False if varies else "auto",
+        )
+        return model
+
+    def finish(self) -> dict:
+        """Trains to the end and writes all that the run leaves."""
+        notes = advice.notes(self.task, self._train, self.preprocess)
+        for note in notes:
+            progress.console.print(f"note: {note}")
+        curve = train(
+            self.folder,
+            self.model,
+            self._batches,
+            steps=self.steps,
+            steps_per_epoch=self.steps_per_epoch,
+            validation=self._evaluate,
+            title=f"Fine-tuning {self.task.name}",
+            save_every=SAVE_EVERY,
+            strategy=self.strategy,
+        )
+        best = {"step": self.steps}
+        if self.strategy.is_chief:
+            best = files.read_json(self.folder.file("best.json"))
+        if best["step"] != self.steps:
+            self._take_best()
+        predictions = self._predict()
+        results = {
+            **self.task.score(self.examples["dev"], predictions),
+            "rows": self.rows,
+            "dev_rows": len(self.examples["dev"]),
+            "best_step": best["step"],
+            "cut": advice.cut_share(self._train),
+            "notes": notes,
+            "curve": curve,
+        }
+        if self.strategy.is_chief:
+            self._write(results, predictions)
+        return results
+
+    def _batches(self, step):
+        length = self.arguments["sequence_length"]
+        return self.strategy.batches(
+            training_batches(
+                self._train,
+                self.arguments["batch_size"],
+                self.seed,
+                self.steps,
+                step,
+                pad_id=self.preprocess.packer.pad_id,
+                length=None if self.arguments["pad_to_longest"] else length,
+            )
+        )
+
+    def _predict(self):
+        encoded = self.encoded["dev"]
+        return self.task.decode(
+            self.examples["dev"], encoded, self.predictor(encoded)
+        )
+
+    def _evaluate(self, step) -> dict:
+        """Scores the dev split; keeps the weights where none were better.
+
+        A run that goes on may come by a step that was scored before: what
+        was kept from there on is not yet true for it.
+        """
+        scores = self.task.score(self.examples["dev"], self._predict())
+        if self.strategy.is_chief:
+            self._keep_if_best(step, float(scores[self.task.metric]))
+        return scalars(scores)
+
+    def _keep_if_best(self, step, value):
+        value = value if math.isfinite(value) else -math.inf
+        try:
+            best = files.read_json(self.folder.file("best.json"))
+        except FileNotFoundError:
+            best = {"step": step}
+        if best["step"] >= step or value > best["value"]:
+            with self.folder.output("model") as path:
+                self.model.save_preset(path, self.preprocess)
+            with self.folder.output("best.json") as path:
+                files.write_json({"step": step, "value": value}, path)
+
+    def _take_best(self):
+        from bert_keras.modeling.weights import copy_weights
+
+        kept = type(self.model).from_preset(
+            self.folder.file("model"), **self.model.arguments()
+        )
+        copy_weights(kept, self.model)
+
+    def _write(self, results, predictions):
+        with self.folder.output("predictions") as path:
+            files.make_folder(path)
+            self.task.write(self.examples["dev"], predictions, path)
+        with self.folder.output(RESULTS) as path:
+            files.write_json(results, path)
+        if importlib.util.find_spec("matplotlib") is None:
+            progress.console.print(
+                "note: no report.html, which needs matplotlib: pip install "
+                "'bert_keras[plots]'"
+            )
+            return
+        report = task_report.render(
+            self.task.name,
+            self.task.metric,
+            results,
+            self.task.mistakes(self.examples["dev"], predictions),
+            {"init": self.init, "seed": self.seed, **self.arguments},
+        )
+        with (
+            self.folder.output("report.html") as path,
+            open(path, "w", encoding="utf-8") as file,
+        ):
+            file.write(report)
+
+
+def scalars(scores) -> dict:
+    """The metrics among what `score` returns."""
+    return {
+        name: float(value)
+        for name, value in scores.items()
+        if isinstance(value, int | float | np.number)
+    }

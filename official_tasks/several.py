@@ -1,0 +1,193 @@
+"""Several runs of one task: learning rates, seeds; the best is kept."""
+
+import math
+import os
+import shutil
+
+import numpy as np
+from rich.table import Table
+
+from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from official_tasks import finetuning, progress
+
+
+def run(
+    task,
+    init,
+    output,
+    *,
+    learning_rates=None,
+    seeds=1,
+    learning_rate=None,
+    seed=0,
+    settings=None,
+    **arguments,
+) -> dict:
+    """Fine-tunes once for each learning rate and seed; tells all in a table.
+
+    One run alone is the folder `output` itself. Of several, each has a
+    folder in it, and the model, the predictions and the report of the one
+    that scored best on dev are copied up.
+
+    Args:
+        learning_rates: the rates to try; None tries `learning_rate` alone.
+        seeds: how many, from `seed` on.
+        settings, arguments: as for `finetuning.run`.
+
+    Returns:
+        The results of the best run; of several with "runs", "mean",
+        "deviation" and "failed" of the task's metric.
+    """
+    if learning_rates and learning_rate is not None:
+        raise InputError(
+            "A grid tries its own learning rates: leave --learning_rate or "
+            "--grid out."
+        )
+    rates = learning_rates or [learning_rate]
+    plan = [(rate, seed + i) for rate in rates for i in range(seeds)]
+    if len(plan) == 1:
+        results = finetuning.run(
+            task,
+            init,
+            output,
+            learning_rate=rates[0],
+            seed=seed,
+            settings=settings,
+            **arguments,
+        )
+        show(task, [results])
+        return results
+    if arguments.get("distribution") == "multi_worker":
+        raise InputError(
+            "Several runs in a row go on one host: leave --grid and --seeds "
+            "out, and give each run an --output of its own."
+        )
+    return _several(task, init, output, plan, settings, arguments)
+
+
+def _several(task, init, output, plan, settings, arguments):
+    from bert_keras.training.run import RunFolder
+
+    decided = {
+        "task": task.name,
+        "init": str(init),
+        "plan": plan,
+        **{k: v for k, v in arguments.items() if k not in DEVICES},
+        **(settings or {}),
+    }
+    with RunFolder(output, decided) as folder:
+        names = [_name(rate, seed) for rate, seed in plan]
+        runs = [
+            finetuning.run(
+                task,
+                init,
+                folder.file("runs", name),
+                learning_rate=rate,
+                seed=seed,
+                settings=settings,
+                **arguments,
+            )
+            for name, (rate, seed) in zip(names, plan, strict=True)
+        ]
+        results = summary(task.metric, dict(zip(names, runs, strict=True)))
+        if folder.done("several") is None:
+            _take_up(folder, results)
+            folder.finish("several", {}, outputs=["model"])
+        show(task, runs, names, results)
+        return results
+
+
+DEVICES = ("distribution", "tpu")
+
+
+def _name(rate, seed):
+    return f"seed-{seed}" if rate is None else f"rate-{rate:g}_seed-{seed}"
+
+
+def summary(metric, runs: dict) -> dict:
+    """The best run's results, with what all of them say together.
+
+    A run failed where it learned nothing: its metric is no better than the
+    best constant guess's, or no number.
+
+    Args:
+        metric: the key by which runs are compared.
+        runs: name -> results.
+    """
+    values = {name: runs[name][metric] for name in runs}
+    failed = [name for name in runs if has_failed(metric, runs[name])]
+    sound = [values[name] for name in runs if name not in failed]
+    best = max(values, key=lambda name: _comparable(values[name]))
+    return {
+        **runs[best],
+        "best_run": best,
+        "runs": {
+            name: finetuning.scalars(results) for name, results in runs.items()
+        },
+        "mean": float(np.mean(sound)) if sound else None,
+        "deviation": float(np.std(sound, ddof=1)) if len(sound) > 1 else None,
+        "failed": failed,
+    }
+
+
+def has_failed(metric, results) -> bool:
+    """Whether a run is no better than the best constant guess."""
+    baseline = results.get("majority_baseline", -math.inf)
+    return not results[metric] > baseline
+
+
+def _comparable(value):
+    return value if math.isfinite(value) else -math.inf
+
+
+def _take_up(folder, results):
+    """Copies what the best run wrote into the folder of all."""
+    best = folder.file("runs", results["best_run"])
+    for name in ("model", "predictions"):
+        with folder.output(name) as path:
+            shutil.copytree(f"{best}/{name}", path)
+    if os.path.exists(f"{best}/report.html"):
+        with folder.output("report.html") as path:
+            shutil.copyfile(f"{best}/report.html", path)
+    with folder.output(finetuning.RESULTS) as path:
+        write_json(results, path)
+
+
+def show(task, runs, names=None, results=None):
+    """One table: a line a run, then what they say together."""
+    rows = {}
+    for name, figures in zip(names or [task.name], runs, strict=True):
+        failed = has_failed(task.metric, figures)
+        rows[f"{name} (failed)" if failed else name] = figures
+    progress.console.print(table_of(task.name, rows))
+    if results:
+        told = [f"best: {results['best_run']}"]
+        if results["mean"] is not None:
+            told.append(f"mean {task.metric} {results['mean']:.4f}")
+        if results["deviation"] is not None:
+            told.append(f"standard deviation {results['deviation']:.4f}")
+        told.append(f"failed: {len(results['failed'])}")
+        progress.console.print("; ".join(told))
+
+
+def table_of(title, rows) -> Table:
+    """A table of the metrics of one or more results: name -> results."""
+    names = [
+        name
+        for name in finetuning.scalars(next(iter(rows.values())))
+        if name not in finetuning.COUNTS
+    ]
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    if len(rows) == 1:  # metrics below each other: there may be many
+        ((run, figures),) = rows.items()
+        table.add_column(run, justify="right")
+        for name in names:
+            table.add_row(name, f"{figures[name]:.4f}")
+        return table
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for run, figures in rows.items():
+        table.add_row(run, *(f"{figures[name]:.4f}" for name in names))
+    return table

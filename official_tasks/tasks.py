@@ -1,0 +1,161 @@
+"""Every task by its name, and a task from a file, made from flags."""
+
+import importlib.util
+import inspect
+import os
+
+from absl import flags
+
+from bert_keras.errors import InputError
+from official_tasks import choice_files, glue, ner_texts, squad
+from official_tasks.custom import CustomTask
+from official_tasks.custom_families import (
+    CustomChoices,
+    CustomSpans,
+    CustomTags,
+)
+from official_tasks.glue import GlueTask
+from official_tasks.ner import NerTask
+from official_tasks.squad import SquadTask
+from official_tasks.swag import ChoiceTask
+from official_tasks.task import Task
+
+# Name -> the class, and the arguments that make it this task.
+TASKS = {
+    **{row.name: (GlueTask, {"row": row}) for row in glue.ROWS},
+    "custom": (CustomTask, {}),
+    # The like as --task=custom --problem=spans.
+    "customspans": (CustomSpans, {}),
+    "customtags": (CustomTags, {}),
+    "customchoices": (CustomChoices, {}),
+    "squad1": (SquadTask, {"row": squad.SQUAD_1}),
+    "squad2": (SquadTask, {"row": squad.SQUAD_2}),
+    "triviaqa": (SquadTask, {"row": squad.TRIVIA_QA}),
+    "swag": (ChoiceTask, {"row": choice_files.SWAG}),
+    "cosmosqa": (ChoiceTask, {"row": choice_files.COSMOS_QA}),
+    "comve": (ChoiceTask, {"row": choice_files.COMVE}),
+    "ner": (NerTask, {"row": ner_texts.NER}),
+    "conll2003": (NerTask, {"row": ner_texts.CONLL_2003}),
+    "wnut17": (NerTask, {"row": ner_texts.WNUT_17}),
+    "wikiann": (NerTask, {"row": ner_texts.WIKI_ANN}),
+}
+_DEFINE = {
+    str: flags.DEFINE_string,
+    type(None): flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+}
+
+
+def define_task_flags():
+    """--task, and every option of every task, each told which it is for."""
+    flags.DEFINE_string(
+        "task",
+        None,
+        f"What to learn: one of {', '.join(TASKS)}, or a Python file with a "
+        "task of your own.",
+    )
+    flags.DEFINE_multi_string(
+        "option", [], "NAME=VALUE, for a task of your own; may be repeated."
+    )
+    owners: dict = {}
+    for name, (cls, _) in TASKS.items():
+        for option in cls.options:
+            owners.setdefault(option, []).append(name)
+    for option, names in owners.items():
+        cls, _ = TASKS[names[0]]
+        default, told = cls.options[option]
+        tasks = "all" if len(names) == len(TASKS) else ", ".join(names)
+        shown = "" if default is None else f" Default: {default}."
+        _DEFINE[type(default)](option, None, f"{told}{shown} Tasks: {tasks}.")
+
+
+def task_from_flags(values, task=None):
+    """The task that the flags name, and the options that were given for it.
+
+    Args:
+        values: absl's FLAGS.
+        task: a name in place of --task.
+
+    Returns:
+        `(task, settings)`; settings is what tells it from others, JSON.
+    """
+    cls, fixed = find_task(task or values.task)
+    known = {name for owner, _ in TASKS.values() for name in owner.options}
+    given = {name: values[name].value for name in known if values[name].present}
+    for text in values.option:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InputError(f"--option={text}: expected NAME=VALUE")
+        given[name] = value
+    unknown = sorted(given.keys() - cls.options.keys())
+    if unknown:
+        raise InputError(
+            f"--{unknown[0]} does nothing for the task "
+            f"{task}: its options are "
+            f"{', '.join(cls.options) or 'none'}"
+        )
+    options = {
+        name: _converted(name, value, cls.options[name].default)
+        for name, value in given.items()
+    }
+    return cls(**fixed, **options), options
+
+
+def find_task(name: str):
+    """The class of a task, and its fixed arguments, by name or file."""
+    if name is None:
+        raise InputError(
+            f"--task is missing: give one of {', '.join(TASKS)}, or a Python "
+            "file with a task of your own"
+        )
+    if name.endswith(".py"):
+        return task_class(name), {}
+    plain = name.lower().replace("-", "").replace("_", "")
+    if plain not in TASKS:
+        raise InputError(
+            f"There is no task {name!r}: expected one of {', '.join(TASKS)}, "
+            "or a Python file with a task of your own"
+        )
+    return TASKS[plain]
+
+
+def task_class(path):
+    """The one `Task` subclass that a Python file defines."""
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file")
+    name = os.path.basename(path).removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Task)
+        and value.__module__ == name
+    ]
+    if len(classes) != 1:
+        raise InputError(
+            f"{path}: expected one class that extends "
+            f"official_tasks.task.Task, got {len(classes)}"
+        )
+    return classes[0]
+
+
+def _converted(name, value, default):
+    """A value of --option in the type of the option's default."""
+    if not isinstance(value, str) or default is None:
+        return value
+    if isinstance(default, bool):
+        choices = {"true": True, "false": False}
+        if value.lower() not in choices:
+            raise InputError(f"--{name}={value}: expected true or false")
+        return choices[value.lower()]
+    try:
+        return type(default)(value)
+    except ValueError:
+        raise InputError(
+            f"--{name}={value}: expected {type(default).__name__}"
+        ) from None

@@ -1,0 +1,59 @@
+"""A toy model folder and toy texts that the tests of tasks share."""
+
+import csv
+
+import keras
+import numpy as np
+
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+WORDS = (
+    "good bad fine awful film book a the is was very not one two three four "
+    "cat dog sat ran red blue"
+).split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+GOOD, BAD = ("good", "fine"), ("bad", "awful")
+
+
+def save_toy_model(folder, seed=0, dropout=0.0):
+    """A model folder of one small layer that knows `WORDS`."""
+    keras.utils.set_random_seed(seed)
+    encoder = BertEncoder(
+        len(PIECES),
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=32,
+        max_sequence_length=128,
+        dropout=dropout,
+        attention_dropout=dropout,
+    )
+    preprocess = BertPreprocessor(WordPieceTokenizer(PIECES), 16)
+    encoder.save_preset(folder, preprocess)
+    return folder
+
+
+def sentences(count, seed=0):
+    """(text, whether it is good) of `count` toy reviews of any length."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        word = (GOOD if number % 2 else BAD)[random.integers(2)]
+        filling = random.choice(WORDS[4:16], random.integers(1, 12))
+        words = [*filling, word]
+        rows.append((" ".join(random.permutation(words)), number % 2))
+    return rows
+
+
+def write_csv(path, rows, header=("text", "label")):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def write_reviews(path, count, seed=0):
+    """A CSV of toy reviews under the labels "bad" and "good"."""
+    rows = [(text, ("bad", "good")[y]) for text, y in sentences(count, seed)]
+    return write_csv(path, rows)

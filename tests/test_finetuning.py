@@ -1,0 +1,310 @@
+"""Fine-tuning: going on to the bit, defaults, several runs, plain answers."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from task_samples import (
+    GOOD,
+    save_toy_model,
+    sentences,
+    write_csv,
+    write_reviews,
+)
+
+from bert_keras import BertClassifier, BertPreprocessor, InputError
+from official_tasks import evaluate, finetuning, several
+from official_tasks.custom import CustomTask
+from official_tasks.running import ensemble_outputs, load_model
+from official_tasks.task import Defaults, Example
+
+QUICK = {"batch_size": 8, "learning_rate": 1e-2, "sequence_length": 24}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tasks")
+    write_reviews(folder / "train.csv", 80)
+    write_reviews(folder / "dev.csv", 30, seed=1)
+    save_toy_model(folder / "init", dropout=0.1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(place):
+    return CustomTask(str(place / "train.csv"), str(place / "dev.csv"))
+
+
+@pytest.fixture(scope="module")
+def whole(place, task):
+    run = place / "whole"
+    return finetuning.run(task, place / "init", run, epochs=6, **QUICK)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop_after", [4, 23, 59])
+def test_a_run_that_was_broken_off_ends_with_the_same_bits(
+    place, task, whole, tmp_path, monkeypatch, stop_after
+):
+    from bert_keras.training.state import TrainingState
+
+    left = [stop_after]
+    on_batch = TrainingState.on_train_batch_end
+
+    def stop(self, batch, logs=None):
+        on_batch(self, batch, logs)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Stopped
+
+    monkeypatch.setattr(finetuning, "SAVE_EVERY", 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingState, "on_train_batch_end", stop)
+        with pytest.raises(Stopped):
+            finetuning.run(
+                task, place / "init", tmp_path / "run", epochs=6, **QUICK
+            )
+    again = finetuning.run(
+        task, place / "init", tmp_path / "run", epochs=6, **QUICK
+    )
+    assert left[0] <= 0 and again["best_step"] == whole["best_step"]
+    for name in ("model/model.safetensors", "predictions/predictions.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (
+            place / "whole" / name
+        ).read_bytes()
+    for one, other in zip(again["curve"], whole["curve"], strict=True):
+        assert one["val_accuracy"] == other["val_accuracy"]
+
+
+def test_a_finished_run_is_not_trained_again(place, task, whole, monkeypatch):
+    monkeypatch.setattr(finetuning, "train", None)
+    run = place / "whole"
+    again = finetuning.run(task, place / "init", run, epochs=6, **QUICK)
+    assert again["accuracy"] == whole["accuracy"]
+    with pytest.raises(InputError, match="epochs was 6 and is now 4"):
+        finetuning.run(task, place / "init", run, epochs=4, **QUICK)
+
+
+def test_the_defaults_are_the_tasks_own(place, tmp_path):
+    class Mine(CustomTask):
+        defaults = Defaults(16, 1.0, 1e-3, 12)
+
+    task = Mine(str(place / "train.csv"), str(place / "dev.csv"))
+    results = finetuning.run(task, place / "init", tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())
+    decided = settings["settings"]
+    assert [decided[name] for name in Defaults._fields] == [16, 1.0, 1e-3, 12]
+    assert results["curve"][-1]["step"] == 5
+
+
+def test_the_head_of_another_run_comes_along_where_labels_are_the_same(
+    place, task, whole, tmp_path
+):
+    stored = BertClassifier.from_preset(place / "whole" / "model")
+    kept = load_model(task, place / "whole")
+    np.testing.assert_array_equal(
+        kept.classifier.kernel, stored.classifier.kernel
+    )
+    rows = [(text, "xy"[y]) for text, y in sentences(20)]
+    other = CustomTask(str(write_csv(tmp_path / "other.csv", rows)))
+    new = load_model(other, place / "whole")
+    assert not np.allclose(new.classifier.kernel, stored.classifier.kernel)
+    np.testing.assert_array_equal(
+        new.encoder.pooler.kernel, stored.encoder.pooler.kernel
+    )
+
+
+def test_random_weights_keep_the_sizes_only(place, task):
+    stored = load_model(task, place / "init").encoder
+    random = load_model(task, place / "init", from_scratch=True).encoder
+    assert stored.count_params() == random.count_params()
+    assert not np.allclose(
+        stored.embeddings.token.embeddings, random.embeddings.token.embeddings
+    )
+
+
+def test_padding_to_one_length_trains_as_well(place, task, whole, tmp_path):
+    fixed = finetuning.run(
+        task,
+        place / "init",
+        tmp_path / "run",
+        epochs=0.2,
+        pad_to_longest=False,
+        **QUICK,
+    )
+    assert fixed["rows"] == whole["rows"]
+    assert len(fixed["curve"]) == 1
+
+
+def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
+    ran = []
+
+    def pretended(task, init, output, *, learning_rate, seed, **_):
+        """In the place of a training: writes what a run leaves."""
+        ran.append((learning_rate, seed))
+        for name in ("model", "predictions"):
+            (Path(output) / name).mkdir(parents=True)
+            (Path(output) / name / "file").write_text(f"{ran[-1]}")
+        (Path(output) / "report.html").write_text("a page")
+        return {"accuracy": learning_rate * 1e4 + seed / 10, "rows": 3}
+
+    monkeypatch.setattr(finetuning, "run", pretended)
+
+    class Task:
+        name, metric = "toy", "accuracy"
+
+    def run():
+        return several.run(
+            Task,
+            "init",
+            tmp_path / "run",
+            learning_rates=(5e-5, 2e-5),
+            seeds=2,
+        )
+
+    results = run()
+    assert ran == [(5e-5, 0), (5e-5, 1), (2e-5, 0), (2e-5, 1)]
+    assert results["best_run"] == "rate-5e-05_seed-1"
+    assert results["mean"] == pytest.approx(0.4)
+    kept = tmp_path / "run" / "model" / "file"
+    assert kept.read_text() == "(5e-05, 1)"
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert written["runs"].keys() == results["runs"].keys()
+    with pytest.raises(InputError, match="leave --learning_rate or --grid"):
+        several.run(
+            Task, "init", tmp_path, learning_rates=(1, 2), learning_rate=1.0
+        )
+
+
+def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
+    def ran(accuracy):
+        return {"accuracy": accuracy, "majority_baseline": 0.6, "notes": []}
+
+    runs = {"a": ran(0.9), "b": ran(0.6), "c": ran(float("nan")), "d": ran(0.8)}
+    results = several.summary("accuracy", runs)
+    assert results["failed"] == ["b", "c"]
+    assert results["mean"] == pytest.approx(0.85)
+    assert results["deviation"] == pytest.approx(np.std([0.9, 0.8], ddof=1))
+    assert results["best_run"] == "a"
+    nothing = several.summary("accuracy", {"b": ran(0.6)})
+    assert nothing["mean"] is None and nothing["deviation"] is None
+
+
+def test_the_report_is_one_page_with_every_part(place, whole):
+    page = (place / "whole" / "report.html").read_text()
+    for part in ("Learning", "Classes", "Confusion", "Settings", "macro f1"):
+        assert part in page
+    assert not re.search(r"<(script|link|img|iframe)\b", page)
+    assert not re.search(r"url\((?!#)|(src|href)\s*=\s*.?https?:", page)
+
+
+def test_the_report_shows_the_most_confidently_wrong_first():
+    from official_tasks.text_task import TextTask
+
+    task = TextTask()
+    task.labels = ["a", "b"]
+    rows = [("sure", 0), ("unsure", 0), ("right", 1)]
+    examples = [Example(text, None, label) for text, label in rows]
+    wrong = task.mistakes(examples, np.array([[0.0, 5], [0, 1], [0, 2]]))
+    assert [row["text"] for row in wrong] == ["sure", "unsure"]
+    assert wrong[0]["truth"] == "a" and wrong[0]["predicted"] == "b"
+    assert wrong[0]["probability"] == pytest.approx(1 / (1 + np.exp(-5)))
+
+
+def test_an_ensemble_is_the_mean_of_its_models(place, task, whole, tmp_path):
+    preprocess = BertPreprocessor.from_preset(place / "whole" / "model")
+    load_model(task, place / "init").save_preset(tmp_path / "b", preprocess)
+    assert (
+        evaluate.evaluate(task, [place / "whole"])["accuracy"]
+        == (whole["accuracy"])
+    )
+    models = [place / "whole", tmp_path / "b"]
+    dev = task.read("dev")
+    alone = [ensemble_outputs(task, [model], dev)[1] for model in models]
+    both = ensemble_outputs(task, models, dev)[1]
+    np.testing.assert_allclose(both, np.mean(alone, axis=0), rtol=1e-6)
+    scores = evaluate.evaluate(task, models, output=tmp_path / "both")
+    written = json.loads((tmp_path / "both" / "results.json").read_text())
+    assert written["accuracy"] == scores["accuracy"]
+
+
+def test_a_model_brings_its_labels_where_no_training_file_is_given(
+    place, whole
+):
+    alone = CustomTask(dev=str(place / "dev.csv"))
+    scores = evaluate.evaluate(alone, [place / "whole"])
+    assert scores["accuracy"] == whole["accuracy"]
+    assert set(scores["classes"]) == {"bad", "good"}
+
+
+def test_a_model_of_other_labels_or_of_another_kind_is_refused(
+    place, whole, tmp_path
+):
+    rows = [(text, "xy"[y]) for text, y in sentences(20)]
+    other = CustomTask(str(write_csv(tmp_path / "other.csv", rows)))
+    with pytest.raises(InputError, match=r"labels \['bad', 'good'\]"):
+        evaluate.evaluate(other, [place / "whole"])
+    with pytest.raises(InputError, match="is a BertEncoder; the task custom"):
+        evaluate.evaluate(other, [place / "init"])
+
+
+def test_texts_that_are_cut_and_pieces_that_are_unknown_are_told(
+    place, tmp_path
+):
+    rows = [(f"{GOOD[i % 2]} " + "zebra " * 30, i % 2) for i in range(20)]
+    task = CustomTask(str(write_csv(tmp_path / "long.csv", rows)))
+    results = finetuning.run(
+        task, place / "init", tmp_path / "run", sequence_length=12, epochs=1
+    )
+    notes = " | ".join(results["notes"])
+    assert "all texts are longer than 12 pieces" in notes
+    assert "sequence_length=33" in notes
+    assert "of the pieces are [UNK]" in notes
+    assert results["cut"] == 1.0
+
+
+def test_rows_without_labels_cannot_be_learned_from(place, task, tmp_path):
+    class Unlabelled(CustomTask):
+        def read(self, split):
+            return [e._replace(label=None) for e in super().read(split)]
+
+    wrong = Unlabelled(str(place / "train.csv"))
+    with pytest.raises(InputError, match="train split of custom has no labels"):
+        finetuning.run(wrong, place / "init", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_labels_a_text_are_trained_and_kept(place, tmp_path):
+    rows = [
+        (text, ";".join(["good"] * y + ["film"] * ("film" in text)))
+        for text, y in sentences(40)
+    ]
+    labels = CustomTask(
+        str(write_csv(tmp_path / "labels.csv", rows)),
+        problem="multi",
+        label_separator=";",
+    )
+    found = finetuning.run(
+        labels, place / "init", tmp_path / "labels", epochs=1, **QUICK
+    )
+    assert found["curve"][0]["loss"] == pytest.approx(np.log(2), abs=0.1)
+    model = BertClassifier.from_preset(tmp_path / "labels" / "model")
+    assert (model.labels, model.problem) == (["film", "good"], "multi")
+
+
+def test_numbers_are_trained_on_by_their_squared_error(place, tmp_path):
+    rows = [(text, 2.0 * y - 1) for text, y in sentences(40)]
+    numbers = CustomTask(
+        str(write_csv(tmp_path / "numbers.csv", rows)), problem="regression"
+    )
+    found = finetuning.run(
+        numbers, place / "init", tmp_path / "numbers", epochs=1, **QUICK
+    )
+    assert found["curve"][0]["loss"] == pytest.approx(1, abs=0.2)
+    model = BertClassifier.from_preset(tmp_path / "numbers" / "model")
+    assert (model.labels, model.problem) == (None, "regression")
