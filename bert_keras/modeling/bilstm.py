@@ -47,7 +47,9 @@ class BiLSTM(keras.layers.Layer):
     def call(self, inputs, padding_mask=None, training=False):
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
-        return self.both(inputs, mask=padding_mask, training=training)
+        read = self.both(inputs, mask=padding_mask, training=training)
+        # A copy has no Keras mask, which would go on to the loss and scale it.
+        return ops.copy(read)
 
     def compute_output_spec(self, inputs, padding_mask=None, training=False):
         shape = (*inputs.shape[:-1], 2 * self.units)

@@ -1,0 +1,102 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from bert_keras import InputError
+from official_tasks.custom_families import (
+    CustomChoices,
+    CustomSpans,
+    CustomTags,
+)
+
+
+def write(path, header, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def spans_file(path, answers, start=None):
+    rows = [
+        (f"Who {i}?", f"Text {i // 2} has Ada and Eve.", answer, start or "")
+        for i, answer in enumerate(answers)
+    ]
+    return write(path, ("question", "context", "answer", "at"), rows)
+
+
+def test_spans_come_with_answers_starts_or_without_any(tmp_path):
+    file = spans_file(tmp_path / "t.csv", ["Ada", "Eve"] * 10)
+    task = CustomSpans(train=file, split_seed=1)
+    train, dev = task.read("train"), task.read("dev")
+    assert len(train) == 18
+    assert len(dev) == 2  # one context and both its questions
+    assert not {q.context for q in train} & {q.context for q in dev}
+    assert not task.row.may_be_none
+    assert "unanswerable_f1" not in task.score(dev, [None, None])
+    other = CustomSpans(train=file, split_seed=2)
+    assert other.read("dev") != dev
+    file = spans_file(tmp_path / "d.csv", ["Ada", " "], start="11")
+    task = CustomSpans(train=file, dev=file, start="at")
+    first, second = task.read("dev")
+    assert (first.start, first.answers, second.answers) == (11, ("Ada",), ())
+    assert task.row.may_be_none
+    assert CustomSpans(test=file, answer="none").read("test")[0].answers is (
+        None
+    )
+    file = spans_file(tmp_path / "w.csv", ["Ada"], start="x")
+    with pytest.raises(InputError, match="line 2: expected a whole number"):
+        CustomSpans(dev=file, start="at").read("dev")
+
+
+def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
+    rows = [
+        {"words": ["New York", "is"], "tags": ["B-LOC", "O"]},
+        {"words": ["Ada"], "tags": ["B-PER"]},
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    task = CustomTags(train=str(path), dev=str(path))
+    first, second = task.read("train")
+    assert first.words == ("New York", "is")
+    assert second.labels == ("B-PER",)
+    assert task.labels == ["O", "B-LOC", "B-PER"]
+    header = ("words", "tags")
+    file = write(tmp_path / "t.csv", header, [("Ada is", "B-PER O")])
+    assert CustomTags(dev=file).read("dev")[0].labels == ("B-PER", "O")
+    for row, message in (
+        (("Ada is", "O"), "line 2: expected a label for each of the 2 words"),
+        (("Ada", "X-B"), "line 2: expected labels O, B-TYPE"),
+        (("", ""), "at least one word"),
+        (("[1", "O"), "expected a list of words"),
+    ):
+        file = write(tmp_path / "w.csv", header, [row])
+        with pytest.raises(InputError, match=message):
+            CustomTags(dev=file).read("dev")
+    with pytest.raises(InputError, match="one context, text or prompt"):
+        CustomTags(train=file.replace("w.csv", "t.csv")).read("train")
+
+
+def test_choices_are_named_by_number_or_by_their_text(tmp_path):
+    header = ("prompt", "a", "b", "c", "label")
+    rows = [
+        ("It rains,", "so", "but", "or", "1"),
+        ("It pours,", "so", "but", "or", "or"),
+    ]
+    file = write(tmp_path / "t.csv", header, rows)
+    task = CustomChoices(train=file, dev=file, choices="a, b,c")
+    assert [e.label for e in task.read("train")] == [1, 2]
+    assert task.read("dev")[0].choices == ("so", "but", "or")
+    scores = task.score(task.read("dev"), np.eye(3)[[1, 1]])
+    assert scores["accuracy"] == 0.5
+    test = CustomChoices(test=file, choices="a,b,c", label="absent")
+    assert test.read("test")[0].label is None
+    file = write(tmp_path / "w.csv", header, [(*rows[0][:4], "3")])
+    with pytest.raises(InputError, match="number of a choice from 0 to 2"):
+        CustomChoices(dev=file, choices="a,b,c").read("dev")
+    with pytest.raises(InputError, match="at least 2 columns"):
+        CustomChoices(choices="a")
+    with pytest.raises(InputError, match="has no rows"):
+        file = write(tmp_path / "e.csv", header, [])
+        CustomChoices(dev=file, choices="a,b,c").read("dev")

@@ -1,0 +1,116 @@
+"""Writes the features of texts: a vector a token or a word, from any layers.
+
+    python tools/extract_features.py --input=texts.txt \
+        --model=runs/pretrain/model --recipe=concat_last_four \
+        --per=word_first --dtype=float16 --output=features.npz
+
+In: a file with one text a line (words are what stands between blanks), or
+with --columns a file of words in columns, as NER has it; a model folder or
+name. Out: one .npz or .tfrecord file, written as it goes: the vectors of all
+texts, where each text begins, the ids of the tokens, and of each token the
+number of its word; official_tasks/feature_files.py names the arrays.
+
+The recipes are the paper's six, embeddings, second_to_last, last,
+weighted_sum_last_four, concat_last_four and weighted_sum_all (weights all 1),
+and such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is read
+in windows; no token is lost.
+
+Takes about a minute for 100,000 tokens with a small model on two CPU cores.
+"""
+
+from absl import flags
+
+from official_tasks import script
+from official_tasks.features import PER
+
+
+def define_flags():
+    flags.DEFINE_string("input", None, "File with one text a line.")
+    flags.DEFINE_bool("columns", False, "The file has words in columns.")
+    flags.DEFINE_string("model", None, "Model folder or name of weights.")
+    flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
+    flags.DEFINE_string("recipe", "last", "Which layers.")
+    flags.DEFINE_enum("per", "token", PER, "What a vector stands for.")
+    flags.DEFINE_enum("dtype", "float32", ("float32", "float16"), "Of them.")
+    flags.DEFINE_integer("sequence_length", 128, "Pieces of a row at most.")
+    flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
+    flags.mark_flags_as_required(["input", "model", "output"])
+
+
+def texts_of(path, columns):
+    """Yields the words of each text of a file."""
+    from bert_keras.errors import InputError
+    from official_tasks.ner_columns import read_columns
+
+    if columns:
+        for sentence in read_columns(path, labelled=False):
+            yield list(sentence.words)
+        return
+    try:
+        with open(path, encoding="utf-8-sig", newline="\n") as lines:
+            for line in lines:
+                yield line.split()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: expected UTF-8 text, got the byte "
+            f"{error.object[error.start]:#04x}: convert the file to UTF-8"
+        ) from error
+
+
+def main(values):
+    import os
+
+    import bert_keras
+    from bert_keras.errors import InputError
+    from official_tasks import progress
+    from official_tasks.feature_files import write_features
+    from official_tasks.features import Extractor
+    from official_tasks.layer_recipes import find_recipe
+
+    recipe = find_recipe(values.recipe)
+    extract = Extractor(
+        bert_keras.BertEncoder.from_preset(values.model),
+        bert_keras.BertPreprocessor.from_preset(
+            values.model,
+            sequence_length=values.sequence_length,
+            pad_to_longest=True,
+        ),
+        recipe,
+        values.per,
+        values.dtype,
+        values.batch_size,
+    )
+
+    def texts():
+        return texts_of(values.input, values.columns)
+
+    count = sum(1 for _ in texts())
+    vectors, tokens = extract.count(texts())
+    if not tokens:
+        raise InputError(f"{values.input}: expected some text, got none")
+    with progress.bar("Extracting features", count) as update:
+        write_features(
+            values.output,
+            _shown(extract(texts()), update),
+            (vectors, extract.width),
+            values.dtype,
+            count,
+            tokens,
+        )
+    size = os.path.getsize(values.output)
+    progress.console.print(
+        f"{values.output}: {vectors:,} vectors of {extract.width} numbers, of "
+        f"{count:,} texts; {size:,} bytes, {size / vectors:,.0f} a vector"
+    )
+
+
+def _shown(features, update):
+    for number, text in enumerate(features, 1):
+        yield text
+        update(number)
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
