@@ -225,6 +225,7 @@ def pretraining_stage(demo, results):
         max_predictions=settings.max_predictions,
         batch_size=settings.batch_size,
         steps=settings.steps,
+        phase_2_steps=0,
         learning_rate=settings.learning_rate,
         warmup=0.1,
         dropout=0.0,  # no text is seen often enough to be learned by heart

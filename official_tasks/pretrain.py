@@ -1,210 +1,214 @@
-"""Pre-trains BERT on both objectives, masked pieces and next sentence.
+"""Pre-trains BERT on its two objectives, or a directional model.
 
     python -m official_tasks.pretrain --data=runs/data --output=runs/pretrain \
-        --num_layers=2 --hidden_dim=256 --num_heads=4 --steps=1000
+        --num_layers=2 --hidden_dim=256 --steps=1000 --phase_2_steps=0
 
 In: a folder that tools/create_pretraining_data.py wrote. Pairs and masks are
-drawn anew in each epoch; --records takes the examples that were drawn once
-and written as TFRecords. Out, in --output: model/ (weights and vocabulary, to
-start fine-tuning from), results.json with the accuracies on the held-out
-documents, metrics.jsonl and TensorBoard logs of the curves. The same command
-goes on with a run that was broken off.
+drawn anew in each epoch and at both lengths; --records takes the examples
+that were drawn once and written as TFRecords. As in the paper, the last tenth
+of the steps sees sequences of 512 pieces (--phase_2_steps). --init goes on
+from anybody's weights. Out, in --output: model/ (weights and vocabulary, to
+start fine-tuning from), results.json and report.html with the figures on
+held-out documents, metrics.jsonl and TensorBoard logs of the curves. The same
+command goes on with a run that was broken off; --dry_run tells what a run
+would take, and starts nothing.
 
 Takes about 3 minutes for 1,000 steps of 64 sequences of 48 pieces with 2
 layers of 256 on two CPU cores in bfloat16.
 """
 
+import signal
+import sys
+
 from absl import flags
 
-from bert_keras.files import write_json
 from official_tasks import script
-from official_tasks.pretraining_source import PretrainingSource
-from official_tasks.train import train
+from official_tasks.pretraining_settings import OBJECTIVES, Execution, Settings
+
+PAPER = Settings()
+# What the script prints of the held-out figures, where the run has them.
+FIGURES = (
+    "mlm_accuracy",
+    "mlm_perplexity",
+    "nsp_accuracy",
+    "lm_accuracy",
+    "lm_perplexity",
+)
 
 
 def define_flags():
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
-    flags.DEFINE_bool("records", False, "Use its records: fixed examples.")
     flags.DEFINE_string("output", None, "Folder of this run.")
-    flags.DEFINE_integer("num_layers", 12, "Layers.", lower_bound=1)
-    flags.DEFINE_integer("hidden_dim", 768, "Width.", lower_bound=1)
-    flags.DEFINE_integer("num_heads", 12, "Attention heads.", lower_bound=1)
-    flags.DEFINE_float("dropout", 0.1, "Of layers and of attention.")
-    flags.DEFINE_integer("sequence_length", 128, "Pieces of an example.")
-    flags.DEFINE_integer("max_predictions", 20, "Masked pieces, at most.")
-    flags.DEFINE_integer("batch_size", 256, "Sequences a step.", lower_bound=1)
-    flags.DEFINE_integer("steps", 1_000_000, "Steps.", lower_bound=1)
-    flags.DEFINE_integer("evaluations", 10, "On held-out documents, evenly.")
-    flags.DEFINE_integer("evaluation_steps", 100, "Batches of each, at most.")
-    flags.DEFINE_float("learning_rate", 1e-4, "At its peak.")
-    flags.DEFINE_float("warmup", 0.01, "Share of the steps that warm up.")
-    flags.DEFINE_bool(
-        "bias_correction", False, "Adam's; better for runs of few steps."
-    )
-    flags.DEFINE_integer("save_every", 1000, "Steps between checkpoints.")
-    flags.DEFINE_integer("seed", 0, "Of weights, order and dropout.")
-    flags.DEFINE_enum(
-        "dtype",
-        "float32",
-        ("float32", "mixed_bfloat16", "mixed_float16"),
-        "Keras dtype policy of the computation.",
-    )
+    flags.DEFINE_bool("dry_run", False, "Tell what the run takes; train not.")
+    _define_model_flags()
+    _define_data_flags()
+    _define_training_flags()
+    _define_execution_flags()
     flags.mark_flags_as_required(["data", "output"])
 
 
-def run(
-    data,
-    output,
-    *,
-    records=False,
-    num_layers=12,
-    hidden_dim=768,
-    num_heads=12,
-    dropout=0.1,
-    sequence_length=128,
-    max_predictions=20,
-    batch_size=256,
-    steps=1_000_000,
-    evaluations=10,
-    evaluation_steps=100,
-    learning_rate=1e-4,
-    warmup=0.01,
-    bias_correction=False,
-    save_every=1000,
-    seed=0,
-    dtype="float32",
-) -> dict:
+def _define_model_flags():
+    flags.DEFINE_enum(
+        "objectives", PAPER.objectives, OBJECTIVES, "What is learned."
+    )
+    flags.DEFINE_string("init", None, "Weights to go on from, any format.")
+    flags.DEFINE_string(
+        "vocabulary", None, "The one the data must be made with."
+    )
+    flags.DEFINE_string("size", PAPER.size, "tiny to large, or as released.")
+    flags.DEFINE_integer("num_layers", None, "Over size: layers.", 1)
+    flags.DEFINE_integer("hidden_dim", None, "Over size: width.", 1)
+    flags.DEFINE_integer(
+        "num_heads", None, "Over size: heads; one for 64 of width.", 1
+    )
+    flags.DEFINE_float("dropout", PAPER.dropout, "Of layers and attention.")
+
+
+def _define_data_flags():
+    flags.DEFINE_bool("records", False, "Use its records: fixed examples.")
+    flags.DEFINE_bool("packed", PAPER.packed, "Several examples in a row.")
+    flags.DEFINE_float(
+        "short_probability", PAPER.short_probability, "Of short examples."
+    )
+    flags.DEFINE_float("mask_rate", PAPER.mask_rate, "Share to predict.")
+    flags.DEFINE_list("mask_mix", "80,10,10", "Percent masked, replaced, kept.")
+    flags.DEFINE_bool("whole_word", PAPER.whole_word, "Mask whole words.")
+    flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many.", 1)
+    for prefix, told in (("", "Phase 1"), ("phase_2_", "Phase 2")):
+        for name, what in (
+            ("sequence_length", "pieces of an example."),
+            ("max_predictions", "masked pieces, at most."),
+            ("batch_size", "sequences a step."),
+        ):
+            default = getattr(PAPER, prefix + name)
+            flags.DEFINE_integer(prefix + name, default, f"{told}: {what}", 1)
+    flags.DEFINE_integer("steps", PAPER.steps, "Of both phases.", 1)
+    flags.DEFINE_integer(
+        "phase_2_steps", None, "Of them, how many are long; by default 10 %.", 0
+    )
+
+
+def _define_training_flags():
+    flags.DEFINE_integer(
+        "evaluations", PAPER.evaluations, "On held-out documents, evenly.", 1
+    )
+    flags.DEFINE_integer(
+        "evaluation_steps", PAPER.evaluation_steps, "Batches of each, at most."
+    )
+    flags.DEFINE_enum(
+        "optimizer", PAPER.optimizer, ("adamw", "lamb"), "Of the weights."
+    )
+    flags.DEFINE_float("learning_rate", PAPER.learning_rate, "At its peak.")
+    flags.DEFINE_float(
+        "warmup", PAPER.warmup, "Share of the steps, or their number."
+    )
+    flags.DEFINE_bool(
+        "bias_correction", False, "Adam's; better for runs of few steps."
+    )
+    flags.DEFINE_integer("seed", PAPER.seed, "Of weights, order and dropout.")
+    flags.DEFINE_enum(
+        "dtype",
+        PAPER.dtype,
+        ("float32", "mixed_bfloat16", "mixed_float16"),
+        "Keras dtype policy of the computation.",
+    )
+
+
+def _define_execution_flags():
+    usual = Execution()
+    flags.DEFINE_enum(
+        "distribution",
+        usual.distribution,
+        ("off", "mirrored", "multi_worker", "tpu", "auto"),
+        "Devices; see docs/devices.md.",
+    )
+    flags.DEFINE_string("tpu", usual.tpu, "local, or a TPU's name.")
+    for name, told in (
+        ("accumulation", "Parts of a batch, one after another."),
+        ("steps_per_execution", "Steps between two looks at the device."),
+        ("save_every", "Steps between checkpoints."),
+        ("keep", "Newest checkpoints that stay."),
+        ("keep_every", "Checkpoints at multiples of this step stay."),
+    ):
+        flags.DEFINE_integer(name, getattr(usual, name), told, 1)
+
+
+def run(data, output, **arguments) -> dict:
     """Pre-trains on `data` and writes the run folder `output`.
 
+    Args:
+        data: folder of `create_pretraining_data`.
+        output: folder of the run; the same call goes on with it.
+        **arguments: the fields of `Settings` and of `Execution`.
+
     Returns:
-        Figures on the held-out documents: "mlm_accuracy", "nsp_accuracy",
-        "mlm_unigram_baseline" (always guessing the commonest piece),
+        Figures on the held-out documents: "mlm_accuracy", "mlm_perplexity",
+        "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
+        model), "mlm_unigram_baseline" (always guessing the commonest piece),
         "parameters", and "curve", what was logged at each evaluation.
     """
-    arguments = {
-        "records": records,
-        "num_layers": num_layers,
-        "hidden_dim": hidden_dim,
-        "num_heads": num_heads,
-        "dropout": dropout,
-        "sequence_length": sequence_length,
-        "max_predictions": max_predictions,
-        "batch_size": batch_size,
-        "steps": steps,
-        "evaluations": evaluations,
-        "evaluation_steps": evaluation_steps,
-        "learning_rate": learning_rate,
-        "warmup": warmup,
-        "bias_correction": bias_correction,
-        "seed": seed,
-        "dtype": dtype,
-    }
     from bert_keras.training.run import RunFolder
+    from bert_keras.training.strategy import make_strategy
+    from official_tasks.pretraining_run import pretrain
 
-    with RunFolder(output, {"data": str(data), **arguments}) as folder:
+    settings, execution = split(arguments)
+    decided = {"data": str(data), **settings._asdict()}
+    strategy = make_strategy(execution.distribution, execution.tpu)
+    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
         results = folder.done("pretrain")
         if results is None:
-            results = _pretrain(data, folder, save_every, **arguments)
+            results = pretrain(data, folder, settings, execution, strategy)
             folder.finish("pretrain", results, outputs=["model"])
         return results
 
 
-def _pretrain(data, folder, save_every, *, records, **arguments):
-    import keras
-
-    from bert_keras.data.laws import Laws
-
-    laws = Laws(arguments["sequence_length"], arguments["max_predictions"])
-    source = PretrainingSource(
-        data,
-        records,
-        laws,
-        arguments["batch_size"],
-        arguments["evaluation_steps"],
-        arguments["seed"],
-    )
-    keras.utils.set_random_seed(arguments["seed"])
-    model = _compiled_model(source.vocabulary, arguments)
-    steps = arguments["steps"]
-    curve = train(
-        folder,
-        model,
-        source.batches,
-        steps=steps,
-        steps_per_epoch=max(1, steps // arguments["evaluations"]),
-        validation=source.held_out,
-        title="Pre-training",
-        save_every=save_every,
-        tokens_per_step=arguments["batch_size"] * laws.sequence_length,
-    )
-    with folder.output("model") as path:
-        model.save_preset(path, source.preprocessor())
-    results = {
-        "mlm_accuracy": curve[-1]["val_mlm_accuracy"],
-        "nsp_accuracy": curve[-1]["val_nsp_accuracy"],
-        "mlm_unigram_baseline": source.unigram_baseline(),
-        "parameters": model.count_params(),
-        "curve": curve,
-    }
-    with folder.output("results.json") as path:
-        write_json(results, path)
-    return results
+def split(arguments):
+    """`Settings` and `Execution` of their fields together."""
+    settings = {k: v for k, v in arguments.items() if k in Settings._fields}
+    rest = {k: v for k, v in arguments.items() if k not in settings}
+    return Settings(**settings), Execution(**rest)
 
 
-def _compiled_model(vocabulary, arguments):
-    import bert_keras
-    from bert_keras.modeling.pretrainer import (
-        pretraining_losses,
-        pretraining_metrics,
-    )
+def tell_plan(data, **arguments):
+    """Prints what `run` would take, and checks its inputs."""
+    from bert_keras.training.strategy import make_strategy
+    from official_tasks.pretraining_plan import plan
+    from official_tasks.progress import console
 
-    encoder = bert_keras.BertEncoder(
-        len(vocabulary),
-        arguments["num_layers"],
-        arguments["num_heads"],
-        arguments["hidden_dim"],
-        4 * arguments["hidden_dim"],
-        max_sequence_length=max(512, arguments["sequence_length"]),
-        dropout=arguments["dropout"],
-        attention_dropout=arguments["dropout"],
-        dtype=arguments["dtype"],
-    )
-    model = bert_keras.BertPretrainer(encoder)
-    model.compile(
-        bert_keras.adamw(
-            arguments["learning_rate"],
-            steps=arguments["steps"],
-            warmup=arguments["warmup"],
-            bias_correction=arguments["bias_correction"],
-        ),
-        pretraining_losses(),
-        weighted_metrics=pretraining_metrics(),
-    )
-    return model
+    settings, execution = split(arguments)
+    strategy = make_strategy(execution.distribution, execution.tpu)
+    for line in plan(data, settings, execution, strategy):
+        console.print(line, soft_wrap=True)
+
+
+def tell(results):
+    """Prints the held-out figures, and those before the first step."""
+    from official_tasks.progress import console
+
+    before = results["before"] or {}
+    for name in FIGURES:
+        if name in results:
+            line = f"{name}: {results[name]:.4g}"
+            if name in before:
+                line += f" (before the first step: {before[name]:.4g})"
+            console.print(f"  {line}")
+
+
+def _run_again(*_):
+    sys.exit(script.RUN_AGAIN)
 
 
 def main(values):
-    run(
-        values.data,
-        values.output,
-        records=values.records,
-        num_layers=values.num_layers,
-        hidden_dim=values.hidden_dim,
-        num_heads=values.num_heads,
-        dropout=values.dropout,
-        sequence_length=values.sequence_length,
-        max_predictions=values.max_predictions,
-        batch_size=values.batch_size,
-        steps=values.steps,
-        evaluations=values.evaluations,
-        evaluation_steps=values.evaluation_steps,
-        learning_rate=values.learning_rate,
-        warmup=values.warmup,
-        bias_correction=values.bias_correction,
-        save_every=values.save_every,
-        seed=values.seed,
-        dtype=values.dtype,
-    )
+    # Before and after the training, which saves first; see `TrainingState`.
+    signal.signal(signal.SIGTERM, _run_again)
+    given = values.flag_values_dict()
+    names = (*Settings._fields, *Execution._fields)
+    arguments = {name: given[name] for name in names}
+    arguments["mask_mix"] = script.percentages(values.mask_mix)
+    if values.dry_run:
+        tell_plan(values.data, **arguments)
+    else:
+        tell(run(values.data, values.output, **arguments))
 
 
 if __name__ == "__main__":

@@ -1,91 +1,233 @@
 """The folder that `create_pretraining_data` wrote, as pre-training reads it."""
 
-import functools
+import itertools
 import os
+import time
 
 import numpy as np
 
+from bert_keras import files
 from bert_keras.errors import InputError
+from official_tasks.pretraining_settings import phases
+
+SAMPLED = 20  # batches from which `facts` are taken
 
 
 class PretrainingSource:
-    """Training and held-out batches, the vocabulary, and a baseline.
+    """Training and held-out batches of each phase, and the vocabulary.
 
     Args:
         folder: of `create_pretraining_data`.
-        records: take the examples that were written, rather than drawing
-            pairs and masks anew in each epoch.
-        laws: `Laws` by which examples are drawn; of records, what they were
-            drawn by stands.
-        batch_size: examples a step.
-        evaluation_steps: held-out batches, at most.
-        seed: of order, pairs and masks.
+        settings: `Settings`.
+        objective: of `OBJECTIVES`.
 
     Raises:
         InputError: what is needed does not lie in the folder.
     """
 
-    def __init__(
-        self, folder, records, laws, batch_size, evaluation_steps, seed
-    ):
-        from bert_keras.data.pipeline import check_source
+    def __init__(self, folder, settings, objective):
         from bert_keras.data.store import TokenStore
 
+        self.folder = folder
         self.tokens = os.path.join(folder, "tokens")
-        if not os.path.isdir(self.tokens):
+        if not files.is_folder(self.tokens):
             raise InputError(
                 f"{folder} holds no pre-training data: expected the folder "
                 "that tools/create_pretraining_data.py wrote"
             )
-        self.examples = folder if records else self.tokens
-        self.laws, self.batch_size, self.seed = laws, batch_size, seed
-        self.evaluation_steps = evaluation_steps
+        self.settings, self.objective = settings, objective
+        self.examples = folder if settings.records else self.tokens
         self.store = TokenStore(os.path.join(self.tokens, "train"))
         self.vocabulary = self.store.vocabulary
+        self.lowercase = self.store.manifest["lowercase"]
+        self._held_out = {}
+
+    def check(self):
+        """Compares every byte of the data with what its manifests say."""
+        from bert_keras.data.pipeline import check_source
+
+        if self.settings.vocabulary:
+            self._check_vocabulary(self.settings.vocabulary)
         for side in ("train", "held_out"):
             check_source(os.path.join(self.examples, side), self.vocabulary)
+        if self.settings.records:
+            self._check_lengths()
 
-    def batches(self, first_step):
-        """Endless training batches from a step on."""
+    def _check_vocabulary(self, path):
+        from bert_keras.text.vocabulary import read_vocabulary
+
+        wanted = read_vocabulary(path)
+        pairs = itertools.zip_longest(wanted, self.vocabulary)
+        for line, (there, here) in enumerate(pairs, 1):
+            if there != here:
+                raise InputError(
+                    f"The data in {self.folder} was made with another "
+                    f"vocabulary than {path}: line {line} is {there!r} there "
+                    f"and {here!r} in the data. Make the data with that one."
+                )
+
+    def _check_lengths(self):
+        from bert_keras.data.shards import read_manifest
+
+        laws = read_manifest(os.path.join(self.folder, "train"))["laws"]
+        for name in ("sequence_length", "max_predictions"):
+            wanted = getattr(self.settings, name)
+            if laws[name] != wanted:
+                raise InputError(
+                    f"The records in {self.folder} were made with {name} "
+                    f"{laws[name]}, and {name} is now {wanted}. Give the one "
+                    "of the records, or leave --records out: pairs are then "
+                    "drawn anew."
+                )
+
+    def batches(self, phase, first_step):
+        """Endless training batches of a phase from a step of the run on."""
         from bert_keras.data.pipeline import pretraining_dataset
 
-        return pretraining_dataset(
+        drawn = pretraining_dataset(
             os.path.join(self.examples, "train"),
-            self.batch_size,
-            self.seed,
-            first_step,
-            laws=self.laws,
+            phase.batch_size,
+            # Another seed for each phase: pairs and order are drawn anew.
+            self.settings.seed + phase.number - 1,
+            first_step - phase.first,
+            laws=self.laws(phase),
         )
+        return drawn.map(self._element)
 
-    @functools.cached_property
-    def held_out(self):
-        """The held-out batches, the same each time."""
+    def held_out(self, phase):
+        """The held-out batches of a phase, the same each time."""
+        if phase not in self._held_out:
+            self._held_out[phase] = self._drawn_held_out(phase).map(
+                self._element
+            )
+        return self._held_out[phase]
+
+    def _element(self, x, y, w):
+        return self.objective.element(*_filled(x, y, w, self.examples_per_row))
+
+    def _drawn_held_out(self, phase):
         from bert_keras.data.pipeline import evaluation_dataset
 
         batches = evaluation_dataset(
             os.path.join(self.examples, "held_out"),
-            self.batch_size,
-            laws=self.laws,
+            phase.batch_size,
+            laws=self.laws(phase),
             fill_remainder=True,
         )
-        return batches.take(self.evaluation_steps)
+        return batches.take(self.settings.evaluation_steps)
+
+    def laws(self, phase):
+        """The `Laws` by which a phase's examples are drawn."""
+        from bert_keras.data.laws import Laws
+
+        settings = self.settings
+        return Laws(
+            phase.sequence_length,
+            phase.max_predictions,
+            settings.short_probability,
+            settings.mask_rate,
+            settings.mask_mix,
+            settings.whole_word,
+            settings.max_ngram,
+            settings.packed,
+        )
+
+    @property
+    def examples_per_row(self):
+        """Most examples in a row of any phase; None where none is packed."""
+        if not self.settings.packed:
+            return None
+        rows = [self.laws(phase) for phase in phases(self.settings)]
+        return max(laws.examples_per_row for laws in rows)
+
+    def epoch_size(self, phase):
+        """Examples in one epoch of a phase."""
+        if self.settings.records:
+            from bert_keras.data.shards import read_manifest
+
+            return read_manifest(os.path.join(self.folder, "train"))["examples"]
+        from bert_keras.data.drawing import block_sizes
+
+        return int(block_sizes(self.store, self.laws(phase)).sum())
 
     def preprocessor(self):
         """The preprocessor that goes with the weights."""
         import bert_keras
 
         tokenizer = bert_keras.WordPieceTokenizer(
-            self.vocabulary, lowercase=self.store.manifest["lowercase"]
+            self.vocabulary, lowercase=self.lowercase
         )
-        return bert_keras.BertPreprocessor(tokenizer, self.laws.sequence_length)
+        return bert_keras.BertPreprocessor(tokenizer, self.settings.longest)
 
-    def unigram_baseline(self):
+    def facts(self, phase):
+        """What the first batches of a phase are like, and how fast they come.
+
+        Returns:
+            dict: "mask_rate", predictions per token; "random_next", share of
+            pairs whose second sentence is a random one; "padding", share of
+            places that hold no token; "input_tokens_per_second", places that
+            the pipeline gives when nothing trains beside it.
+        """
+        from bert_keras.data.pipeline import pretraining_dataset
+
+        batches = pretraining_dataset(
+            os.path.join(self.examples, "train"),
+            phase.batch_size,
+            self.settings.seed + phase.number - 1,
+            laws=self.laws(phase),
+        )
+        batches = iter(batches)
+        sums = np.zeros(5)
+        next(batches)  # starts the pipeline: not timed
+        began = time.monotonic()
+        for _ in range(SAMPLED):
+            x, y, w = next(batches)
+            mask, pairs = x["padding_mask"].numpy(), w["nsp"].numpy()
+            sums += (
+                w["mlm"].numpy().sum(),
+                mask.sum(),
+                mask.size,
+                (y["nsp"].numpy() * pairs).sum(),
+                pairs.sum(),
+            )
+        seconds = time.monotonic() - began
+        predicted, tokens, places, random, pairs = sums
+        return {
+            "mask_rate": predicted / tokens,
+            "random_next": random / pairs,
+            "padding": 1 - tokens / places,
+            "input_tokens_per_second": places / seconds,
+        }
+
+    def unigram_baseline(self, phase):
         """Share of held-out predictions that the commonest piece hits."""
-        counts = np.bincount(self.store.tokens, minlength=len(self.vocabulary))
+        counts = np.zeros(len(self.vocabulary), np.int64)
+        tokens = self.store.tokens
+        for start in range(0, len(tokens), 1 << 22):
+            part = tokens[start : start + (1 << 22)]
+            counts += np.bincount(part, minlength=len(counts))
+            self.store.release()
         commonest = counts.argmax()
         hits = total = 0.0
-        for _, y, w in self.held_out:
-            ids, weights = y["mlm"].numpy(), w["mlm"].numpy()
+        for element in self.held_out(phase):
+            ids, weights = self._targets(element)
             hits += weights[ids == commonest].sum()
             total += weights.sum()
         return float(hits / total)
+
+    def _targets(self, element):
+        _, y, w = element
+        if isinstance(y, dict):
+            y, w = y["mlm"], w["mlm"]
+        return y.numpy(), w.numpy()
+
+
+def _filled(x, y, w, examples_per_row):
+    """A batch with places for as many examples a row as the model has."""
+    if examples_per_row is None:
+        return x, y, w
+    import tensorflow as tf
+
+    more = [[0, 0], [0, examples_per_row - y["nsp"].shape[1]]]
+    y, w = (part | {"nsp": tf.pad(part["nsp"], more)} for part in (y, w))
+    return x, y, w

@@ -5,60 +5,37 @@ written as `report.json`; charts are inline SVG drawn by matplotlib.
 """
 
 import html
-import io
 
-STYLE = """
-:root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
-  --good: #1a8f5a; --page: #f6f7fa; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 16px/1.5 system-ui, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 1040px; margin: 0 auto; padding: 40px 20px 60px; }
-h1 { margin: 0; font-size: 30px; } h2 { margin: 0 0 4px; font-size: 19px; }
-p { margin: 4px 0 14px; color: var(--soft); }
-section { background: #fff; border: 1px solid var(--line); margin-top: 20px;
-  border-radius: 12px; padding: 22px 24px; overflow-x: auto; }
-.tiles { display: grid; gap: 14px; margin-top: 24px;
-  grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); }
-.tile { background: #fff; border: 1px solid var(--line); padding: 16px 18px;
-  border-radius: 12px; }
-.tile b { display: block; font-size: 28px; line-height: 1.2; }
-.tile span { color: var(--soft); font-size: 14px; }
-.charts { display: grid; gap: 20px;
-  grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
-svg { width: 100%; height: auto; }
-.small svg { max-width: 560px; }
-table { border-collapse: collapse; width: 100%; font-size: 15px; }
-td, th { padding: 7px 10px; border-top: 1px solid var(--line);
-  text-align: left; vertical-align: top; }
-th { color: var(--soft); font-weight: 500; }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
-mark { background: #fff0c2; border-radius: 4px; padding: 0 4px; }
-.chip { display: inline-block; margin: 2px 4px 2px 0; padding: 0 8px;
-  border-radius: 10px; background: #eef2f9; font-size: 14px; }
-.chip.right { background: #d9f2e5; color: var(--good); font-weight: 600; }
-pre { background: #1d2433; color: #eef2f9; border-radius: 8px; margin: 0;
-  padding: 14px 16px; overflow-x: auto; font-size: 14px; }
-"""
+from official_tasks.page import (
+    charts,
+    figure_of,
+    guesses_section,
+    line_chart,
+    page,
+    svg,
+    table_section,
+    tiles,
+)
+
+GUESSES = (
+    "Held-out sentences; in bold what stood there, then the model's five best "
+    "guesses, from the SavedModel's <code>fill_mask</code>."
+)
 
 
 def render(report: dict) -> str:
     """The page for `report`: see `tools/demo.py` for its keys."""
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        "<meta name=viewport content='width=device-width'>",
-        f"<title>bert_keras demo</title><style>{STYLE}</style><main>",
         _head(report),
         _tiles(report),
         _curves(report["curves"]),
         _confusion(report["confusion"]),
-        _guesses(report["guesses"]),
+        guesses_section(report["guesses"], GUESSES),
         _answers(report["answers"]),
         _times(report),
         _command(report["command"]),
-        "</main></html>",
     ]
-    return "\n".join(parts)
+    return page("bert_keras demo", parts)
 
 
 def _head(report):
@@ -77,7 +54,7 @@ def _tiles(report):
         report["classify_accuracy_pretrained"]
         - report["classify_accuracy_scratch"]
     )
-    tiles = [
+    figures = [
         (
             f"{report['mlm_accuracy']:.1%}",
             "of the masked pieces of unseen documents guessed; always "
@@ -105,11 +82,7 @@ def _tiles(report):
             "and the model that was trained",
         ),
     ]
-    cells = [
-        f"<div class=tile><b>{value}</b><span>{text}</span></div>"
-        for value, text in tiles
-    ]
-    return f"<div class=tiles>{''.join(cells)}</div>"
+    return tiles(figures)
 
 
 def _curves(curves):
@@ -119,8 +92,8 @@ def _curves(curves):
     def of(name):
         return [line.get(name) for line in lines]
 
-    charts = [
-        _line_chart(
+    drawn = [
+        line_chart(
             "Pre-training loss",
             "step",
             {
@@ -128,7 +101,7 @@ def _curves(curves):
                 "held out": (steps, of("val_loss")),
             },
         ),
-        _line_chart(
+        line_chart(
             "Held-out accuracy",
             "step",
             {
@@ -137,7 +110,7 @@ def _curves(curves):
             },
             share=True,
         ),
-        _line_chart(
+        line_chart(
             "Fine-tuning, held-out accuracy",
             "step",
             {
@@ -150,42 +123,9 @@ def _curves(curves):
             share=True,
         ),
     ]
-    return (
-        "<section><h2>Learning</h2><p>Held-out documents were never trained "
-        f"on.</p><div class=charts>{''.join(charts)}</div></section>"
+    return charts(
+        "Learning", "Held-out documents were never trained on.", drawn
     )
-
-
-def _figure(width, height):
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _svg(figure):
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
-
-
-def _line_chart(title, axis, lines, share=False):
-    figure, axes = _figure(4.6, 3.2)
-    colours = ("#2f6fde", "#e0872b")
-    for (name, (x, y)), colour in zip(lines.items(), colours, strict=True):
-        axes.plot(x, y, label=name, color=colour, marker="o", markersize=3)
-    axes.set_title(title, fontsize=11, loc="left")
-    axes.set_xlabel(axis)
-    axes.grid(axis="y", color="#e3e7ef")
-    if share:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.legend(frameon=False, fontsize=9)
-    return f"<div>{_svg(figure)}</div>"
 
 
 def _confusion(confusion):
@@ -193,7 +133,7 @@ def _confusion(confusion):
 
     labels, counts = confusion["labels"], np.array(confusion["counts"])
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axes = _figure(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
+    figure, axes = figure_of(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for row, column in np.ndindex(*counts.shape):
         axes.text(
@@ -212,31 +152,7 @@ def _confusion(confusion):
     return (
         "<section><h2>Which library documents this sentence?</h2><p>Held-out "
         "sentences, from the pre-trained encoder.</p>"
-        f"<div class=small>{_svg(figure)}</div></section>"
-    )
-
-
-def _guesses(guesses):
-    rows = []
-    for guess in guesses:
-        text = html.escape(guess["text"]).replace(
-            "[MASK]", "<mark>&nbsp;?&nbsp;</mark>"
-        )
-        masks = []
-        for mask in guess["masks"]:
-            chips = [
-                f"<span class='chip{' right' * (piece == mask['truth'])}'>"
-                f"{html.escape(piece)} {probability:.0%}</span>"
-                for piece, probability in mask["guesses"]
-            ]
-            truth = html.escape(mask["truth"])
-            masks.append(f"<div><b>{truth}</b>: {''.join(chips)}</div>")
-        rows.append(f"<tr><td>{text}</td><td>{''.join(masks)}</td></tr>")
-    return (
-        "<section><h2>Masked pieces</h2><p>Held-out sentences; in bold what "
-        "stood there, then the model's five best guesses, from the "
-        "SavedModel's <code>fill_mask</code>.</p><table><tr><th>sentence</th>"
-        f"<th>guesses</th></tr>{''.join(rows)}</table></section>"
+        f"<div class=small>{svg(figure)}</div></section>"
     )
 
 
@@ -257,18 +173,15 @@ def _answers(answers):
 
 
 def _times(report):
-    rows = [
-        f"<tr><td>{stage}</td><td class=number>{seconds:.1f} s</td></tr>"
-        for stage, seconds in report["seconds"].items()
-    ]
     versions = ", ".join(
         f"{name} {version}" for name, version in report["versions"].items()
     )
-    return (
-        f"<section><h2>Time</h2><p>{html.escape(versions)}; corpus "
-        f"{report['corpus_hash'][:16]}.</p><table>{''.join(rows)}</table>"
-        "</section>"
-    )
+    rows = [
+        (stage, f"{seconds:.1f} s")
+        for stage, seconds in report["seconds"].items()
+    ]
+    told = f"{html.escape(versions)}; corpus {report['corpus_hash'][:16]}."
+    return table_section("Time", told, rows)
 
 
 def _command(command):

@@ -13,6 +13,7 @@ from absl import app, flags, logging
 from bert_keras.errors import InputError
 
 USER_ERROR = 2
+RUN_AGAIN = 75
 
 
 def start(main, define_flags):
@@ -25,6 +26,16 @@ def start(main, define_flags):
     logging.set_verbosity(logging.WARNING)
     define_flags()
     app.run(lambda _: _run(main), flags_parser=_parse)
+
+
+def percentages(words) -> tuple[float, ...]:
+    """The numbers of a list flag such as --mask_mix=80,10,10."""
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        raise InputError(
+            f"Expected percentages such as 80,10,10; got {','.join(words)}."
+        ) from None
 
 
 def _parse(arguments):

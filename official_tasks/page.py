@@ -1,0 +1,159 @@
+"""Parts of a run's report: one self-contained page, charts as inline SVG."""
+
+import html
+import io
+
+STYLE = """
+:root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
+  --good: #1a8f5a; --page: #f6f7fa; }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 16px/1.5 system-ui, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 1040px; margin: 0 auto; padding: 40px 20px 60px; }
+h1 { margin: 0; font-size: 30px; } h2 { margin: 0 0 4px; font-size: 19px; }
+p { margin: 4px 0 14px; color: var(--soft); }
+section { background: #fff; border: 1px solid var(--line); margin-top: 20px;
+  border-radius: 12px; padding: 22px 24px; overflow-x: auto; }
+.tiles { display: grid; gap: 14px; margin-top: 24px;
+  grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); }
+.tile { background: #fff; border: 1px solid var(--line); padding: 16px 18px;
+  border-radius: 12px; }
+.tile b { display: block; font-size: 28px; line-height: 1.2; }
+.tile span { color: var(--soft); font-size: 14px; }
+.charts { display: grid; gap: 20px;
+  grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
+svg { width: 100%; height: auto; }
+.small svg { max-width: 560px; }
+table { border-collapse: collapse; width: 100%; font-size: 15px; }
+td, th { padding: 7px 10px; border-top: 1px solid var(--line);
+  text-align: left; vertical-align: top; }
+th { color: var(--soft); font-weight: 500; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+mark { background: #fff0c2; border-radius: 4px; padding: 0 4px; }
+.chip { display: inline-block; margin: 2px 4px 2px 0; padding: 0 8px;
+  border-radius: 10px; background: #eef2f9; font-size: 14px; }
+.chip.right { background: #d9f2e5; color: var(--good); font-weight: 600; }
+pre { background: #1d2433; color: #eef2f9; border-radius: 8px; margin: 0;
+  padding: 14px 16px; overflow-x: auto; font-size: 14px; }
+"""
+
+
+def page(title, parts):
+    """A page of parts that are HTML already."""
+    return "\n".join(
+        [
+            "<!doctype html><html lang=en><meta charset=utf-8>",
+            "<meta name=viewport content='width=device-width'>",
+            f"<title>{html.escape(title)}</title>",
+            f"<style>{STYLE}</style><main>",
+            *parts,
+            "</main></html>",
+        ]
+    )
+
+
+def tiles(figures):
+    """Large figures; pairs of what is shown and what it means."""
+    cells = [
+        f"<div class=tile><b>{value}</b><span>{text}</span></div>"
+        for value, text in figures
+    ]
+    return f"<div class=tiles>{''.join(cells)}</div>"
+
+
+def charts(heading, text, drawn):
+    """A section of `line_chart`s."""
+    return (
+        f"<section><h2>{heading}</h2><p>{text}</p>"
+        f"<div class=charts>{''.join(drawn)}</div></section>"
+    )
+
+
+def figure_of(width, height):
+    """An empty figure and its axes, in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def svg(figure):
+    """A matplotlib figure as SVG, the same bytes for the same figure."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def line_chart(title, axis, lines, share=False, bounds=()):
+    """Lines over one axis.
+
+    Args:
+        lines: name -> (x, y).
+        share: whether y is shown in percent.
+        bounds: x of dotted upright lines.
+    """
+    figure, axes = figure_of(4.6, 3.2)
+    colours = ("#2f6fde", "#e0872b")
+    for (name, (x, y)), colour in zip(lines.items(), colours, strict=False):
+        axes.plot(x, y, label=name, color=colour, marker="o", markersize=3)
+    for x in bounds:
+        axes.axvline(x, color="#64708a", linestyle=":", linewidth=1)
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel(axis)
+    axes.grid(axis="y", color="#e3e7ef")
+    if share:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.legend(frameon=False, fontsize=9)
+    return f"<div>{svg(figure)}</div>"
+
+
+def guesses_section(guesses, told):
+    """Texts with masks and what was guessed there.
+
+    Args:
+        guesses: list of dict, "text" with [MASK] in it, and "masks", each
+            with the "truth" and "guesses", pairs of piece and probability.
+        told: a sentence in HTML on where they come from.
+    """
+    rows = [
+        f"<tr><td>{_marked(guess['text'])}</td>"
+        f"<td>{''.join(map(_chips, guess['masks']))}</td></tr>"
+        for guess in guesses
+    ]
+    return (
+        f"<section><h2>Masked pieces</h2><p>{told}</p><table><tr>"
+        "<th>sentence</th><th>guesses</th></tr>"
+        f"{''.join(rows)}</table></section>"
+    )
+
+
+def _marked(text):
+    mark = "<mark>&nbsp;?&nbsp;</mark>"
+    return html.escape(text).replace("[MASK]", mark)
+
+
+def _chips(mask):
+    chips = [
+        f"<span class='chip{' right' * (piece == mask['truth'])}'>"
+        f"{html.escape(piece)} {probability:.0%}</span>"
+        for piece, probability in mask["guesses"]
+    ]
+    return f"<div><b>{html.escape(mask['truth'])}</b>: {''.join(chips)}</div>"
+
+
+def table_section(heading, text, rows):
+    """A section with a table of two columns, the second to the right."""
+    cells = [
+        f"<tr><td>{html.escape(str(name))}</td>"
+        f"<td class=number>{html.escape(str(value))}</td></tr>"
+        for name, value in rows
+    ]
+    return (
+        f"<section><h2>{heading}</h2><p>{text}</p>"
+        f"<table>{''.join(cells)}</table></section>"
+    )

@@ -1,0 +1,126 @@
+"""The page of a pre-training run; a pure function of results and settings."""
+
+import html
+
+from official_tasks.page import (
+    charts,
+    guesses_section,
+    line_chart,
+    page,
+    table_section,
+    tiles,
+)
+from official_tasks.pretraining_settings import phases
+
+# Figure -> what its tile says.
+TILES = {
+    "mlm_accuracy": "of the masked pieces of unseen documents guessed",
+    "lm_accuracy": "of the neighbouring pieces of unseen documents guessed",
+    "nsp_accuracy": "of the next-sentence questions right; by chance: 50 %",
+    "mlm_perplexity": "perplexity of masked pieces",
+    "lm_perplexity": "perplexity of neighbouring pieces",
+}
+LOSSES = {"loss": "training", "val_loss": "held out"}
+ACCURACIES = {
+    "val_mlm_accuracy": "masked pieces",
+    "val_lm_accuracy": "neighbouring pieces",
+    "val_nsp_accuracy": "next sentence",
+}
+GUESSES = (
+    "Held-out texts; in bold what stood there, then the model's best guesses."
+)
+
+
+def render(results, settings) -> str:
+    """The page of `results.json` and the run's `Settings`."""
+    parts = [
+        _head(results, settings),
+        _tiles(results),
+        _curves(results["curve"], settings),
+        guesses_section(results["guesses"], GUESSES),
+        _data(results["data"]),
+        table_section(
+            "Settings", "All that decides the run.", settings._asdict().items()
+        ),
+    ]
+    return page("bert_keras pre-training", parts)
+
+
+def _head(results, settings):
+    tokens = results["curve"][-1]["tokens"]
+    told = (
+        f"{html.escape(settings.objectives)}; a model of "
+        f"{results['parameters']:,} parameters; {settings.steps:,} steps, "
+        f"{tokens:,.0f} tokens; seed {settings.seed}."
+    )
+    return f"<h1>Pre-training</h1><p>{told}</p>"
+
+
+def _tiles(results):
+    shown = []
+    for name, told in TILES.items():
+        if name not in results:
+            continue
+        value = results[name]
+        figure = f"{value:.1f}" if "perplexity" in name else f"{value:.1%}"
+        baseline = results.get(name.replace("accuracy", "unigram_baseline"))
+        if "accuracy" in name and baseline is not None:
+            told = f"{told}; always guessing the commonest: {baseline:.1%}"
+        if results["before"]:
+            before = results["before"][name]
+            told = f"{told}; before the first step: {before:.3g}"
+        shown.append((figure, told))
+    return tiles(shown)
+
+
+def _curves(curve, settings):
+    bounds = [phase.last for phase in phases(settings)[:-1]]
+    tokens = [line["tokens"] / 1e6 for line in curve]
+    steps = [line["step"] for line in curve]
+
+    def lines(names, x):
+        return {
+            told: (x, [line.get(name) for line in curve])
+            for name, told in names.items()
+            if name in curve[-1]
+        }
+
+    drawn = [
+        line_chart("Loss", "step", lines(LOSSES, steps), bounds=bounds),
+        line_chart(
+            "Held-out accuracy",
+            "million tokens",
+            lines(ACCURACIES, tokens),
+            share=True,
+        ),
+        line_chart(
+            "Learning rate",
+            "step",
+            lines({"learning_rate": "learning rate"}, steps),
+            bounds=bounds,
+        ),
+        line_chart(
+            "Throughput",
+            "step",
+            lines({"tokens_per_second": "tokens a second"}, steps),
+            bounds=bounds,
+        ),
+    ]
+    told = "Held-out documents were never trained on."
+    if bounds:
+        told += " The dotted line: from there on the sequences are longer."
+    return charts("Learning", told, drawn)
+
+
+def _data(facts):
+    rows = [
+        ("predicted pieces per piece", f"{facts['mask_rate']:.1%}"),
+        ("second sentences that are random", f"{facts['random_next']:.1%}"),
+        ("padding", f"{facts['padding']:.1%}"),
+        (
+            "pieces a second that the input gives alone",
+            f"{facts['input_tokens_per_second']:,.0f}",
+        ),
+    ]
+    told = "The first batches of the run."
+    return table_section("Data", told, rows)

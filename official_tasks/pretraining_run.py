@@ -1,0 +1,174 @@
+"""One pre-training run in its folder: data, model, phases, results."""
+
+import logging
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from bert_keras.training.finite import NotFiniteError, StopWhenNotFinite
+from bert_keras.training.loop import fit
+from bert_keras.training.state import TrainingState
+from bert_keras.training.workers import any_worker
+from official_tasks import pretraining_report, progress
+from official_tasks.pretraining_callbacks import Board, Meter
+from official_tasks.pretraining_model import compiled_model, with_rows_of
+from official_tasks.pretraining_objectives import OBJECTIVES
+from official_tasks.pretraining_settings import phases, tokens_until
+from official_tasks.pretraining_source import PretrainingSource
+
+SHOWN = 4  # held-out texts whose guesses are shown
+
+logger = logging.getLogger(__name__)
+
+
+def pretrain(data, folder, settings, execution, strategy):
+    """Trains from the start, or on; returns the results.
+
+    Args:
+        data: folder of pre-training data.
+        folder: an open `RunFolder`.
+        settings: `Settings`.
+        execution: `Execution`.
+        strategy: of `make_strategy`.
+    """
+    objective = OBJECTIVES[settings.objectives]
+    source = PretrainingSource(data, settings, objective)
+    source.check()
+    keras.utils.set_random_seed(settings.seed)
+    with strategy.scope():
+        model = compiled_model(settings, objective, source, execution)
+    facts = _stage(folder, "data", lambda: source.facts(phases(settings)[0]))
+    run = Run(folder, settings, source, model, strategy)
+    before = None
+    if settings.init:
+        before = _stage(folder, "before", lambda: run.evaluate(0))
+    curve = run.train(execution)
+    results = {
+        **_last_figures(curve),
+        f"{objective.headline}_unigram_baseline": source.unigram_baseline(
+            phases(settings)[-1]
+        ),
+        "before": before,
+        "parameters": model.count_params(),
+        "data": facts,
+        "curve": curve,
+        "guesses": run.guesses(),
+    }
+    if strategy.is_chief:
+        run.write(results)
+    return results
+
+
+def _stage(folder, name, measure):
+    """Figures that are measured once for the whole run."""
+    figures = folder.done(name)
+    if figures is None:
+        figures = measure()
+        folder.finish(name, figures)
+    return figures
+
+
+def _last_figures(curve):
+    """The held-out figures of the last evaluation, by their plain names."""
+    names = [name for name in curve[-1] if name.startswith("val_")]
+    return {name.removeprefix("val_"): curve[-1][name] for name in names}
+
+
+class Run:
+    """What the training of one run needs at hand."""
+
+    def __init__(self, folder, settings, source, model, strategy):
+        self.folder, self.settings, self.source = folder, settings, source
+        self.model, self.strategy = model, strategy
+        self.phases = phases(settings)
+        self.state = None
+
+    def phase_of(self, step):
+        """The phase whose batch step number `step`, from 1, sees."""
+        return next(phase for phase in self.phases if step <= phase.last)
+
+    def train(self, execution):
+        """All phases in one schedule; returns the curve."""
+        settings = self.settings
+        self.state = TrainingState(
+            self.folder.file("state"),
+            every=execution.save_every,
+            keep=execution.keep,
+            keep_every=execution.keep_every,
+            settings=settings._asdict(),
+            check=self.folder.check,
+            writes=self.strategy.is_chief,
+            any_worker=any_worker(self.strategy),
+        )
+        with progress.bar("Pre-training", settings.steps) as update:
+            meter = Meter(
+                update,
+                self.state,
+                settings.steps,
+                lambda step: tokens_until(step, settings),
+            )
+            told = [meter, StopWhenNotFinite()]
+            if self.strategy.is_chief:
+                logs = self.folder.file("logs")
+                told.append(Board(logs, self.state, self.guesses, meter.rate))
+            try:
+                return self._fit(told)
+            except NotFiniteError as error:
+                raise InputError(str(error)) from error
+
+    def _fit(self, callbacks):
+        return fit(
+            self.model,
+            self.batches,
+            self.settings.steps,
+            self.settings.steps_per_evaluation,
+            self.state,
+            self.folder.file("metrics.jsonl"),
+            self.evaluate,
+            callbacks,
+            bounds=[phase.last for phase in self.phases],
+        )
+
+    def batches(self, first_step):
+        """Training batches from a step on, to the end of its phase."""
+        phase = self.phase_of(first_step + 1)
+        return self.strategy.batches(self.source.batches(phase, first_step))
+
+    def evaluate(self, step):
+        """Held-out figures after `step` steps, at the length of its phase."""
+        held_out = self.source.held_out(self.phase_of(step))
+        return self.model.evaluate(
+            self.strategy.batches(held_out),
+            callbacks=[self.state] if self.state else [],
+            verbose=0,
+            return_dict=True,
+        )
+
+    def guesses(self):
+        """What the model guesses in some held-out texts."""
+        phase = self.phase_of(self.state.step)
+        batch = next(iter(self.source.held_out(phase).unbatch().batch(SHOWN)))
+        objective = self.source.objective
+        return objective.guesses(self.model, batch, self.source.vocabulary)
+
+    def write(self, results):
+        """The model, the figures and the page that shows them."""
+        with self.folder.output("model") as path:
+            single = with_rows_of(self.model, None)
+            single.save_preset(path, self.source.preprocessor())
+        with self.folder.output("results.json") as path:
+            write_json(results, path)
+        try:
+            page = pretraining_report.render(results, self.settings)
+        except ModuleNotFoundError as error:
+            logger.warning(
+                "No report.html: it needs %s (pip install 'bert_keras[plots]')",
+                error.name,
+            )
+            return
+        with (
+            self.folder.output("report.html") as path,
+            open(path, "w", encoding="utf-8") as file,
+        ):
+            file.write(page)

@@ -1,0 +1,156 @@
+"""What decides a pre-training run, with the paper's numbers, and its phases."""
+
+from typing import NamedTuple
+
+from bert_keras.errors import InputError
+
+OBJECTIVES = ("mlm+nsp", "mlm", "left_to_right", "right_to_left")
+
+
+class Settings(NamedTuple):
+    """All that decides what a run computes; the defaults are the paper's.
+
+    objectives: one of `OBJECTIVES`.
+    records: takes examples that were drawn once and written.
+    packed, short_probability, mask_rate, mask_mix, whole_word, max_ngram:
+        `Laws` by which examples are drawn anew.
+    init, vocabulary: weights to go on from, and the vocabulary to train with.
+    size: a name of `SIZES`; the three numbers after it stand over it.
+    dropout: of layers and of attention.
+    steps: optimizer steps of both phases together, in one schedule.
+    phase_2_steps: how many of them, at the end, see longer sequences; None
+        is a tenth.
+    phase_2_batch_size: None is as in phase 1.
+    evaluations: on held-out documents, evenly over the steps.
+    evaluation_steps: batches of each, at most.
+    optimizer: "adamw" or "lamb".
+    warmup: share of the steps, or their number.
+    bias_correction: of "adamw"; "lamb" always has it.
+    """
+
+    objectives: str = "mlm+nsp"
+    records: bool = False
+    packed: bool = False
+    short_probability: float = 0.1
+    mask_rate: float = 0.15
+    mask_mix: tuple[float, float, float] = (80, 10, 10)
+    whole_word: bool = False
+    max_ngram: int = 1
+    init: str | None = None
+    vocabulary: str | None = None
+    size: str = "base"
+    num_layers: int | None = None
+    hidden_dim: int | None = None
+    num_heads: int | None = None
+    dropout: float = 0.1
+    sequence_length: int = 128
+    max_predictions: int = 20
+    batch_size: int = 256
+    steps: int = 1_000_000
+    phase_2_steps: int | None = None
+    phase_2_sequence_length: int = 512
+    phase_2_max_predictions: int = 77  # 15 % of 512
+    phase_2_batch_size: int | None = None
+    evaluations: int = 10
+    evaluation_steps: int = 100
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-4
+    warmup: float = 0.01
+    bias_correction: bool = False
+    seed: int = 0
+    dtype: str = "float32"
+
+    @property
+    def steps_per_evaluation(self):
+        return max(1, self.steps // self.evaluations)
+
+    @property
+    def longest(self):
+        """Pieces of the longest sequence of any phase."""
+        return max(phase.sequence_length for phase in phases(self))
+
+
+class Execution(NamedTuple):
+    """How a run is carried out. It may change when the run goes on: of the
+    figures it decides the rounding and which dropout masks are drawn, and
+    not what is learned from which examples.
+
+    distribution, tpu: of `make_strategy`.
+    accumulation: parts of a batch that are computed one after another.
+    steps_per_execution: steps between two looks of Python at the device.
+    save_every: steps from one checkpoint to the next.
+    keep: how many of the newest stay.
+    keep_every: those at multiples of this step stay for good.
+    """
+
+    distribution: str = "off"
+    tpu: str = "local"
+    accumulation: int = 1
+    steps_per_execution: int = 1
+    save_every: int = 1000
+    keep: int = 2
+    keep_every: int | None = None
+
+
+class Phase(NamedTuple):
+    """The steps `first` to `last` (excluded), of one sequence length."""
+
+    number: int
+    first: int
+    last: int
+    sequence_length: int
+    max_predictions: int
+    batch_size: int
+
+    @property
+    def tokens_per_step(self):
+        return self.batch_size * self.sequence_length
+
+
+def phases(settings) -> list[Phase]:
+    """The phases that have steps: short sequences first, then long ones.
+
+    Attention costs the square of the length; so the paper takes 90 % of the
+    steps at 128 pieces and learns the later positions in the rest, at 512
+    (its appendix A.2).
+    """
+    second = settings.phase_2_steps
+    if second is None:
+        second = 0 if settings.records else settings.steps // 10
+    if not 0 <= second <= settings.steps:
+        raise InputError(
+            f"phase_2_steps is {second}; expected 0 to steps, which is "
+            f"{settings.steps}, as both phases share them."
+        )
+    if settings.records and 0 < second < settings.steps:
+        raise InputError(
+            "Records hold examples of one length, so that a second phase is "
+            f"not possible; phase_2_steps is {second}. Set it to 0, or leave "
+            "--records out: pairs are then drawn anew at both lengths."
+        )
+    first = settings.steps - second
+    short = Phase(
+        1,
+        0,
+        first,
+        settings.sequence_length,
+        settings.max_predictions,
+        settings.batch_size,
+    )
+    long = Phase(
+        2,
+        first,
+        settings.steps,
+        settings.phase_2_sequence_length,
+        settings.phase_2_max_predictions,
+        settings.phase_2_batch_size or settings.batch_size,
+    )
+    return [phase for phase in (short, long) if phase.first < phase.last]
+
+
+def tokens_until(step, settings) -> int:
+    """Places, padding included, of all batches until a step."""
+    return sum(
+        max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
+        for phase in phases(settings)
+    )

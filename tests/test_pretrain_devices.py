@@ -1,0 +1,92 @@
+"""A pre-training run that goes on with other devices, or other workers."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from test_devices import finish, free_port, start
+from toy_pretraining import read_lines, write_data
+
+from bert_keras.training import checkpoint
+
+SCRIPT = [os.path.join(os.path.dirname(__file__), "pretrain_on_devices.py")]
+LONG = pytest.mark.skipif(
+    "BERT_KERAS_LONG" not in os.environ, reason="BERT_KERAS_LONG is not set"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def stopped(*processes):
+    """Waits for processes that end with exit code 75."""
+    for process in processes:
+        out, errors = process.communicate(timeout=1800)
+        assert process.returncode == 75, (out + errors)[-4000:]
+
+
+def weights(folder):
+    return load_file(os.path.join(folder, "model", "model.safetensors"))
+
+
+def assert_same_weights(ours, theirs):
+    ours, theirs = weights(ours), weights(theirs)
+    assert ours.keys() == theirs.keys()
+    apart = sum(((ours[k] - theirs[k]) ** 2).sum() for k in theirs)
+    length = sum((theirs[k] ** 2).sum() for k in theirs)
+    assert np.sqrt(apart / length) <= 1e-6
+
+
+def test_replicas_are_given_the_rows_of_the_whole_batches(data):
+    finish(start(SCRIPT, "4", data, "rows", "0"))
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("whole") / "run")
+    finish(start(SCRIPT, "1", data, folder, "0"))
+    return folder
+
+
+@LONG
+def test_a_run_goes_on_with_one_two_and_four_replicas(data, whole, tmp_path):
+    folder = str(tmp_path / "run")
+    stopped(start(SCRIPT, "1", data, folder, "4"))
+    stopped(start(SCRIPT, "2", data, folder, "7"))
+    stopped(start(SCRIPT, "1", data, folder, "9"))
+    finish(start(SCRIPT, "4", data, folder, "0"))
+    assert_same_weights(folder, whole)
+    lines, expected = (
+        read_lines(tmp_path / place / "metrics.jsonl")
+        for place in ("run", whole)
+    )
+    assert [line["step"] for line in lines] == [4, 8, 12]
+    for ours, theirs in zip(lines, expected, strict=True):
+        assert ours["val_loss"] == pytest.approx(theirs["val_loss"], rel=1e-5)
+
+
+def workers(data, folder, stop):
+    """Two of them; the second gets SIGTERM at step `stop`."""
+    ports = [free_port(), free_port()]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    processes = []
+    for index in (0, 1):
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": cluster, "task": task})
+        step = stop if index == 1 else "0"
+        arguments = (SCRIPT, "worker/1", data, folder, step)
+        processes.append(start(*arguments, TF_CONFIG=config))
+    return processes
+
+
+@LONG
+def test_sigterm_to_one_worker_saves_and_stops_all(data, whole, tmp_path):
+    folder = str(tmp_path / "run")
+    stopped(*workers(data, folder, "5"))
+    assert checkpoint.steps(os.path.join(folder, "state"))[-1] == 5
+    finish(*workers(data, folder, "0"))
+    assert_same_weights(folder, whole)

@@ -1,0 +1,62 @@
+"""Toy pre-training data and a run's smallest settings, for several tests."""
+
+import json
+
+from bert_keras.data.documents import Document
+from bert_keras.data.laws import Laws
+from bert_keras.data.pretraining import create_pretraining_data
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+FREE = ["[unused0]", "[unused1]"]
+WORDS = (
+    "the old ship goat sailed climbed over under waves rocks while ada ben "
+    "cleo emil sang slept near harbour hut . tin ##ker"
+).split()
+PIECES = SPECIAL + FREE + WORDS
+# A run of seconds, with both phases.
+SMALLEST = {
+    "num_layers": 1,
+    "hidden_dim": 16,
+    "num_heads": 2,
+    "sequence_length": 16,
+    "max_predictions": 3,
+    "batch_size": 4,
+    "steps": 12,
+    "phase_2_steps": 4,
+    "phase_2_sequence_length": 24,
+    "phase_2_max_predictions": 4,
+    "evaluations": 3,
+    "evaluation_steps": 2,
+    "learning_rate": 1e-2,
+}
+
+
+def documents():
+    names = ["ada", "ben", "cleo", "emil"]
+    for number in range(24):
+        lines = [
+            f"the old {'ship' if number % 2 else 'goat'} {verb} over the "
+            f"{place} while {a} and {b} sang ."
+            for a in names[number % 3 :]
+            for b in names[number % 2 :: 2]
+            for verb, place in (("sailed", "waves"), ("climbed", "rocks"))
+        ]
+        yield Document(str(number), f"{number}.txt", lines)
+
+
+def write_data(folder, pieces=PIECES, lowercase=True):
+    """Pre-training data of the toy documents; returns the folder."""
+    create_pretraining_data(
+        documents(),
+        WordPieceTokenizer(pieces, lowercase=lowercase),
+        str(folder),
+        Laws(16, 3),
+        held_out_share=0.3,
+    )
+    return str(folder)
+
+
+def read_lines(path):
+    """The objects of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
