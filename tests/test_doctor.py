@@ -4,7 +4,9 @@ import types
 
 import pytest
 
+from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
+from official_tasks import run_doctor
 from official_tasks.tools import doctor
 
 
@@ -19,6 +21,7 @@ def examined(tmp_path, capsys):
             vocabulary=str(tmp_path / "vocab.txt"),
             texts=str(tmp_path / "text.txt") if text else None,
             lowercase=lowercase,
+            run=None,
         )
         return doctor.main(values), capsys.readouterr().out
 
@@ -69,3 +72,17 @@ def test_each_fault_comes_with_advice(
     assert code == 1
     for words in expected:
         assert words in told
+
+
+def test_a_run_is_judged_by_its_folder(monkeypatch, capsys):
+    monkeypatch.setattr(run_doctor, "report", lambda folder: [f"{folder}: ok"])
+    values = types.SimpleNamespace(vocabulary=None, run="runs/a")
+    assert doctor.main(values) == 0
+    assert capsys.readouterr().out == "runs/a: ok\n"
+
+
+@pytest.mark.parametrize("given", [None, "both"])
+def test_one_thing_is_examined(given):
+    values = types.SimpleNamespace(vocabulary=given, run=given)
+    with pytest.raises(InputError, match="--vocabulary=FILE or --run=FOLDER"):
+        doctor.main(values)

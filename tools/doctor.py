@@ -1,17 +1,20 @@
-"""Examines a vocabulary, alone and on your text; says what to do about it.
+"""Examines a vocabulary or a pre-training run; says what to do about it.
 
     python tools/doctor.py --vocabulary=vocab.txt --texts="books/*.txt" \
         --lowercase
+    python tools/doctor.py --run=runs/pretrain
 
-In: a vocabulary file, one piece a line; text, as tools/train_vocabulary.py
-takes it; whether the tokenizer lower-cases (--nolowercase for vocabularies
-with capital letters). Out: on the terminal, how many words become [UNK], how
-many pieces a word has and how long sentences are, and each thing that is wrong
-(pieces there twice, special tokens missing, case that contradicts the setting,
-too many [UNK], too many pieces) with what to do. Exit code 1 where anything is
-wrong.
+A vocabulary: in goes a file with one piece a line; text, as
+tools/train_vocabulary.py takes it; and whether the tokenizer lower-cases
+(--nolowercase for vocabularies with capital letters). Out come, on the
+terminal, how many words become [UNK], how many pieces a word has and how long
+sentences are, and each thing that is wrong (pieces there twice, special tokens
+missing, case that contradicts the setting, too many [UNK], too many pieces)
+with what to do. Exit code 1 where anything is wrong. Takes about half a minute
+for 100 MB of text.
 
-Takes about half a minute for 100 MB of text.
+A run: in goes the folder of official_tasks.pretrain, while it runs or
+afterwards; out come its figures against reference curves, each with advice.
 """
 
 import collections
@@ -28,10 +31,27 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary to examine.")
     flags.DEFINE_string("texts", None, "Text to try it on.")
     flags.DEFINE_bool("lowercase", True, "Whether text is lower-cased.")
-    flags.mark_flag_as_required("vocabulary")
+    flags.DEFINE_string("run", None, "Folder of a pre-training run to judge.")
 
 
 def main(values):
+    from bert_keras.errors import InputError
+
+    if (values.vocabulary is None) == (values.run is None):
+        raise InputError(
+            "Nothing to examine, or two things; expected --vocabulary=FILE or "
+            "--run=FOLDER. Give one of them."
+        )
+    if values.run is None:
+        return _examine_vocabulary(values)
+    from official_tasks import run_doctor
+
+    for line in run_doctor.report(values.run):
+        _tell(line)
+    return 0
+
+
+def _examine_vocabulary(values):
     from bert_keras.text import doctor
     from bert_keras.text.vocabulary import read_pieces
 
@@ -39,23 +59,30 @@ def main(values):
     findings = doctor.examine_vocabulary(pieces, values.lowercase)
     _tell(f"{values.vocabulary}: {len(pieces):,} pieces")
     if values.texts and "[UNK]" in pieces:
-        lengths = collections.Counter()
-        texts = _paragraphs(values.texts, lengths)
-        fit = doctor.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
-        findings += doctor.examine_fit(fit)
-        _tell(
-            f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
-            f"pieces a word, {fit.unknown_share:.4%} [UNK]"
-        )
-        _tell(f"  most in pieces: {_counted(fit.split_words)}")
-        _tell(f"  most often [UNK]: {_counted(fit.unknown_words)}")
-        _tell(f"  {sum(lengths.values()):,} sentences; {_shares(lengths)}")
+        findings += _examine_fit(pieces, values)
     for finding in findings:
         _tell(f"{finding.problem} {finding.evidence}")
         _tell(f"  {finding.advice}")
     if not findings:
         _tell("Nothing is wrong with it.")
     return int(bool(findings))
+
+
+def _examine_fit(pieces, values):
+    """Findings about the pieces on the texts, after their figures."""
+    from bert_keras.text import doctor
+
+    lengths = collections.Counter()
+    texts = _paragraphs(values.texts, lengths)
+    fit = doctor.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
+    _tell(
+        f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
+        f"pieces a word, {fit.unknown_share:.4%} [UNK]"
+    )
+    _tell(f"  most in pieces: {_counted(fit.split_words)}")
+    _tell(f"  most often [UNK]: {_counted(fit.unknown_words)}")
+    _tell(f"  {sum(lengths.values()):,} sentences; {_shares(lengths)}")
+    return doctor.examine_fit(fit)
 
 
 def _paragraphs(source, lengths):
