@@ -1,0 +1,179 @@
+"""Tells what pre-training would take: time, money, memory, disk.
+
+    python tools/estimate.py --size=large --device=a100 --devices=64 \\
+        --dtype=mixed_bfloat16 --price=2 --corpus_gb=16
+
+In: a size, the settings of pre-training, and a machine: a device by name
+(--device) or by its peak (--flops, operations a second, and --memory_gb),
+times --utilisation; or the sequences a second that one device trains on
+(--sequences_per_second, given again for the second phase). --measure takes
+them from a few steps on the machine at hand; with --corpus and --vocabulary
+it also measures how fast a core makes tokens of text. Out: lines of text.
+docs/cost.md has the formulas, and how far they are from published runs.
+
+    python tools/estimate.py --size=mini --measure --batch_size=64 \\
+        --steps=10000 --corpus="books/*.txt" --vocabulary=vocab.txt
+
+Takes a second; with --measure about a minute.
+"""
+
+from absl import flags
+
+from official_tasks import script
+from official_tasks.estimating import BYTES_PER_TOKEN, DEVICES, UTILISATION
+from official_tasks.pretraining_settings import OBJECTIVES, Settings
+
+PAPER = Settings()
+PHASES = (
+    "steps",
+    "phase_2_steps",
+    "sequence_length",
+    "phase_2_sequence_length",
+    "max_predictions",
+    "phase_2_max_predictions",
+    "batch_size",
+    "phase_2_batch_size",
+)
+
+
+def define_flags():
+    flags.DEFINE_string("size", PAPER.size, "tiny to large, or as released.")
+    for name in ("num_layers", "hidden_dim", "num_heads"):
+        flags.DEFINE_integer(name, None, "Over size.", 1)
+    flags.DEFINE_integer("vocabulary_size", 30522, "Word pieces.", 6)
+    flags.DEFINE_enum(
+        "objectives", PAPER.objectives, OBJECTIVES, "What is learned."
+    )
+    for name in PHASES:
+        least = 0 if name == "phase_2_steps" else 1
+        default = getattr(PAPER, name)
+        flags.DEFINE_integer(name, default, "As of pretrain.", least)
+    flags.DEFINE_bool("packed", False, "Several examples in a row.")
+    flags.DEFINE_float(
+        "padding", 0.0, "Share of places without a token when not packed."
+    )
+    flags.DEFINE_string("dtype", PAPER.dtype, "As of pretrain.")
+    _define_machine_flags()
+    flags.DEFINE_float("corpus_gb", None, "Text, in 1e9 bytes.")
+    flags.DEFINE_float("bytes_per_token", BYTES_PER_TOKEN, "Of the text.")
+    flags.DEFINE_integer("data_cores", 1, "That make tokens of the text.", 1)
+    flags.DEFINE_float("data_tokens_per_second", None, "Of one core.")
+    flags.DEFINE_bool("measure", False, "Measure this machine's rates.")
+    flags.DEFINE_integer("measure_batch", 8, "Sequences of a timed step.", 1)
+    flags.DEFINE_float("measure_seconds", 10.0, "Of each phase.")
+    flags.DEFINE_string("corpus", None, "Text to measure with.")
+    flags.DEFINE_string("vocabulary", None, "Vocabulary to measure with.")
+
+
+def _define_machine_flags():
+    flags.DEFINE_string("device", "a100", f"One of {', '.join(DEVICES)}.")
+    flags.DEFINE_integer("devices", 1, "How many.", 1)
+    flags.DEFINE_float("flops", None, "Peak of a device, over --device.")
+    flags.DEFINE_float("memory_gb", None, "Of a device, over --device.")
+    flags.DEFINE_float("utilisation", UTILISATION, "Share of the peak.")
+    flags.DEFINE_multi_float(
+        "sequences_per_second", None, "Of a device; given again for phase 2."
+    )
+    flags.DEFINE_float("price", None, "Of a device hour.")
+
+
+def main(values):
+    from official_tasks import estimated_plan
+    from official_tasks.progress import console
+
+    settings = _settings(values)
+    model = estimated_plan.model_of(settings, values.vocabulary_size)
+    machine, corpus = _machine(values), _corpus(values)
+    if values.measure:
+        machine, corpus = _measured(values, settings, model, machine, corpus)
+    figures = estimated_plan.estimate(
+        settings, model, machine, corpus, values.padding
+    )
+    for line in estimated_plan.lines(figures, machine):
+        console.print(line, soft_wrap=True)
+
+
+def _settings(values):
+    names = (
+        *("size", "num_layers", "hidden_dim", "num_heads"),
+        *("objectives", "packed", "dtype"),
+        *PHASES,
+    )
+    return Settings(**{name: getattr(values, name) for name in names})
+
+
+def _machine(values):
+    from official_tasks.estimated_plan import Machine
+    from official_tasks.estimating import GB, device_named
+
+    device = device_named(values.device)
+    rates = values.sequences_per_second
+    return Machine(
+        values.devices,
+        values.flops or device.flops,
+        values.memory_gb * GB if values.memory_gb else device.memory,
+        values.utilisation,
+        tuple(rates) if rates else None,
+        values.price,
+    )
+
+
+def _corpus(values):
+    from official_tasks.estimated_plan import Corpus
+    from official_tasks.estimating import GB
+
+    if values.corpus_gb is None:
+        return None
+    return Corpus(
+        values.corpus_gb * GB,
+        values.data_cores,
+        values.data_tokens_per_second,
+        values.bytes_per_token,
+    )
+
+
+def _measured(values, settings, model, machine, corpus):
+    """The machine and the corpus with the rates of this machine."""
+    from bert_keras.errors import InputError
+    from official_tasks import estimating, measuring
+    from official_tasks.estimated_plan import predictions_of
+    from official_tasks.pretraining_settings import phases
+    from official_tasks.progress import console
+
+    rates = []
+    for phase in phases(settings):
+        rate = measuring.training_rate(
+            settings,
+            phase,
+            values.vocabulary_size,
+            values.measure_batch,
+            values.measure_seconds,
+        )
+        work = rate * estimating.sequence_flops(
+            model, phase.sequence_length, predictions_of(settings, phase)
+        )
+        console.print(
+            f"Measured: {rate:.1f} sequences of {phase.sequence_length} a "
+            f"second, {work:.2e} operations a second"
+        )
+        rates.append(rate)
+    machine = machine._replace(sequences_per_second=tuple(rates))
+    if values.corpus is None:
+        return machine, corpus
+    if values.vocabulary is None:
+        raise InputError(
+            "--corpus is given without --vocabulary: name the vocabulary "
+            "that makes tokens of it."
+        )
+    rate, size = measuring.text_rate(values.corpus, values.vocabulary)
+    console.print(
+        f"Measured: {rate:,.0f} tokens a second on a core, {size:.2f} bytes "
+        "a token"
+    )
+    if corpus is not None:
+        corpus = corpus._replace(tokens_per_second=rate, bytes_per_token=size)
+    return machine, corpus
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
