@@ -48,7 +48,7 @@ RUN_FLAGS = (
 
 
 def define_flags():
-    tasks.define_task_flags()
+    tasks.define_task_flags("custom")
     flags.adopt_module_key_flags(tasks)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
@@ -76,7 +76,7 @@ def define_flags():
         "Devices to train on.",
     )
     flags.DEFINE_string("tpu", "local", "Name or address of the TPU.")
-    flags.mark_flags_as_required(["task", "init", "output"])
+    flags.mark_flags_as_required(["init", "output"])
 
 
 def main(values):

@@ -84,6 +84,9 @@ def run(
         if results is None:
             results = _Run(task, folder, strategy, **arguments).finish()
             folder.finish("finetune", results, outputs=["model"])
+        if strategy.is_chief:
+            # Three times the model's size, and of no use any more.
+            files.remove(folder.file("state"))
         return results
 
 

@@ -3,7 +3,6 @@
 Where the output is no terminal, a bar leaves only its last state.
 """
 
-import time
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -46,37 +45,25 @@ def stages(title: str):
         yield lambda part, done, total: update(done, total, note=part)
 
 
-def fit_callback(update, steps: int, tokens_per_step: int = 0):
-    """A Keras callback that shows `fit`'s step, logs and tokens a second.
+def fit_callback(update, steps: int):
+    """A Keras callback that shows `fit`'s step and logs.
 
     Args:
         update: of a `bar`.
         steps: steps of the whole run.
-        tokens_per_step: tokens of a batch; 0 where it varies.
     """
     import keras
+    from keras.ops import convert_to_numpy as to_numpy
 
     class FitBar(keras.callbacks.Callback):
-        first, began = None, None
-
         def on_train_batch_end(self, batch, logs=None):
-            step = int(self.model.optimizer.iterations)
-            if self.first is None:
-                # The first step traces the graph: it tells no speed.
-                self.first, self.began = step, time.monotonic()
+            step = int(to_numpy(self.model.optimizer.iterations))
             if step % 10 == 0 or step == steps:
-                update(step, steps, note=self._note(step, logs or {}))
-
-        def _note(self, step, logs):
-            shown = [
-                f"{name} {float(value):.3f}"
-                for name, value in logs.items()
-                if name == "loss" or name.endswith("accuracy")
-            ]
-            seconds = time.monotonic() - self.began
-            if tokens_per_step and seconds > 0:
-                rate = (step - self.first) * tokens_per_step / seconds
-                shown.append(f"{rate:,.0f} tokens/s")
-            return "  ".join(shown)
+                shown = [
+                    f"{name} {float(value):.3f}"
+                    for name, value in (logs or {}).items()
+                    if name == "loss" or name.endswith("accuracy")
+                ]
+                update(step, steps, note="  ".join(shown))
 
     return FitBar()

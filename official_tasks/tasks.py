@@ -48,11 +48,11 @@ _DEFINE = {
 }
 
 
-def define_task_flags():
+def define_task_flags(default=None):
     """--task, and every option of every task, each told which it is for."""
     flags.DEFINE_string(
         "task",
-        None,
+        default,
         f"What to learn: one of {', '.join(TASKS)}, or a Python file with a "
         "task of your own.",
     )
@@ -81,9 +81,12 @@ def task_from_flags(values, task=None):
     Returns:
         `(task, settings)`; settings is what tells it from others, JSON.
     """
-    cls, fixed = find_task(task or values.task)
     known = {name for owner, _ in TASKS.values() for name in owner.options}
     given = {name: values[name].value for name in known if values[name].present}
+    task = task or values.task
+    if task == "custom" and f"custom{given.get('problem')}" in TASKS:
+        task += given.pop("problem")
+    cls, fixed = find_task(task)
     for text in values.option:
         name, separator, value = text.partition("=")
         if not separator:
@@ -92,9 +95,8 @@ def task_from_flags(values, task=None):
     unknown = sorted(given.keys() - cls.options.keys())
     if unknown:
         raise InputError(
-            f"--{unknown[0]} does nothing for the task "
-            f"{task}: its options are "
-            f"{', '.join(cls.options) or 'none'}"
+            f"--{unknown[0]} does nothing for the task {task}: its options "
+            f"are {', '.join(cls.options) or 'none'}"
         )
     options = {
         name: _converted(name, value, cls.options[name].default)

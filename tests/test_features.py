@@ -36,7 +36,7 @@ def encoder():
     return made
 
 
-@functools.cache
+@functools.cache  # tracing a tokenizer takes seconds
 def tokenizer():
     return WordPieceTokenizer(PIECES)
 
@@ -52,10 +52,15 @@ def states(words):
     return np.stack([state[0, 1:-1] for state in found])
 
 
-def extracted(recipe, texts=TEXTS, length=32, **arguments):
-    extract = Extractor(
+@functools.cache  # so is tracing an encoder
+def extractor(recipe, length=32, **arguments):
+    return Extractor(
         encoder(), preprocessor(length), find_recipe(recipe), **arguments
     )
+
+
+def extracted(recipe, texts=TEXTS, **arguments):
+    extract = extractor(recipe, **arguments)
     found = list(extract(texts))
     assert extract.count(texts) == (
         sum(len(f.vectors) for f in found),
@@ -78,8 +83,12 @@ def test_each_recipe_reads_the_layers_that_its_name_says():
     }
     assert expected.keys() > RECIPES.keys()
     for name, values in expected.items():
-        first = extracted(name, TEXTS[:1])[0]
-        np.testing.assert_allclose(first.vectors, values, atol=1e-5)
+        vectors = find_recipe(name).vectors(list(layers))
+        np.testing.assert_allclose(vectors, values, atol=1e-5)
+    (first,) = extracted("concat_last_four", TEXTS[:1])
+    np.testing.assert_allclose(
+        first.vectors, expected["concat_last_four"], atol=1e-5
+    )
 
 
 def test_recipes_equal_the_features_of_the_exported_model():
@@ -225,8 +234,8 @@ def ner_file(path):
 
 def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     from official_tasks import finetuning
+    from official_tasks.evaluate import evaluate
     from official_tasks.ner import NerTask
-    from official_tasks.running import ensemble_outputs
 
     model = save_encoder(tmp_path / "model")
     data = ner_file(tmp_path / "train.conll")
@@ -245,10 +254,7 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
         np.testing.assert_array_equal(before, after)
     # And the model that was kept says the same when it is loaded.
     fresh = NerTask(dev=data, recipe="weighted_sum_last_four", lstm_dim=8)
-    examples = fresh.read("dev")
-    encoded, outputs = ensemble_outputs(fresh, [str(output)], examples)
-    predictions = fresh.decode(examples, encoded, outputs)
-    assert fresh.score(examples, predictions)["f1"] == results["f1"]
+    assert evaluate(fresh, [str(output)])["f1"] == results["f1"]
 
 
 def test_the_table_gathers_rows_and_is_drawn(tmp_path, monkeypatch):
@@ -268,3 +274,46 @@ def test_the_table_gathers_rows_and_is_drawn(tmp_path, monkeypatch):
     feature_table.draw(table, "toy", tmp_path / "table.png")
     assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(json.dumps(table))
+
+
+def test_the_weights_of_a_sum_are_learned_and_equal_at_first():
+    from official_tasks.feature_tagger import LayerMix
+
+    layers = [np.float32(state[None]) for state in states(TEXTS[0])]
+    mix = LayerMix("weighted_sum_last_four", 5)
+    np.testing.assert_allclose(
+        mix(layers), np.mean(layers[2:], axis=0), rtol=1e-5
+    )
+    shares = np.array([0.1, 0.2, 0.3, 0.4], "float32")
+    mix.mix.assign(np.log(shares))
+    mix.scale.assign(2.0)
+    expected = 2 * np.tensordot(shares, np.stack(layers[2:]), 1)
+    np.testing.assert_allclose(mix(layers), expected, rtol=1e-5)
+    copy = LayerMix.from_config(mix.get_config())
+    copy(layers)
+    copy.set_weights(mix.get_weights())
+    np.testing.assert_array_equal(copy(layers), mix(layers))
+    both = LayerMix("concat:0,-1", 5)
+    expected = np.concatenate([layers[0], layers[5]], axis=-1)
+    np.testing.assert_array_equal(both(layers), expected)
+    assert not both.weights
+    half = LayerMix("weighted_sum_all", 5, dtype="mixed_bfloat16")
+    assert half(layers).dtype == "bfloat16"
+
+
+def test_padding_changes_nothing_to_the_tagger_and_only_its_head_learns():
+    from official_tasks.feature_tagger import FeatureTagger
+
+    body = BertEncoder.from_config(encoder().get_config())
+    tagger = FeatureTagger(body, ["O", "PER"], "weighted_sum_all", lstm_dim=4)
+    assert not body.trainable_weights
+    names = {weight.path.split("/")[0] for weight in tagger.trainable_weights}
+    assert names == {"features", "bilstm_0", "bilstm_1", "tagger"}
+    short = {"token_ids": np.array([[2, 5, 6, 3]])}
+    long = {
+        "token_ids": np.array([[2, 5, 6, 3, 0, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1, 0, 0]]),
+    }
+    np.testing.assert_allclose(tagger(long)[:, :4], tagger(short), atol=1e-5)
+    # Keras would weigh the loss by a mask that came along.
+    assert getattr(tagger(long), "_keras_mask", None) is None

@@ -1,11 +1,13 @@
 """Fine-tuning: going on to the bit, defaults, several runs, plain answers."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from run_script import run_script
 from task_samples import (
     GOOD,
     save_toy_model,
@@ -86,6 +88,7 @@ def test_a_finished_run_is_not_trained_again(place, task, whole, monkeypatch):
     run = place / "whole"
     again = finetuning.run(task, place / "init", run, epochs=6, **QUICK)
     assert again["accuracy"] == whole["accuracy"]
+    assert not (run / "state").exists()
     with pytest.raises(InputError, match="epochs was 6 and is now 4"):
         finetuning.run(task, place / "init", run, epochs=4, **QUICK)
 
@@ -308,3 +311,36 @@ def test_numbers_are_trained_on_by_their_squared_error(place, tmp_path):
     assert found["curve"][0]["loss"] == pytest.approx(1, abs=0.2)
     model = BertClassifier.from_preset(tmp_path / "numbers" / "model")
     assert (model.labels, model.problem) == (None, "regression")
+
+
+TWO_REPLICAS = """
+import sys
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+halves = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, halves)
+from official_tasks import finetuning
+from official_tasks.custom import CustomTask
+
+for name in ("off", "mirrored"):
+    results = finetuning.run(
+        CustomTask("train.csv", "dev.csv"), "sure", f"{sys.argv[1]}/{name}",
+        epochs=1, batch_size=8, learning_rate=1e-2, sequence_length=24,
+        distribution=name,
+    )
+    print("loss", results["curve"][-1]["loss"])
+"""
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"),
+    reason="trains twice in a process of its own: BERT_KERAS_LONG=1",
+)
+def test_two_replicas_end_where_one_does(place, tmp_path):
+    save_toy_model(place / "sure", dropout=0.0)
+    (place / "two.py").write_text(TWO_REPLICAS)
+    done = run_script("two.py", tmp_path, folder=place)
+    lines = [x for x in done.stdout.splitlines() if x.startswith("loss")]
+    one, two = (float(line.split()[1]) for line in lines)
+    assert one == pytest.approx(two, rel=1e-5), done.stderr[-2000:]

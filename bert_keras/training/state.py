@@ -9,17 +9,20 @@ import concurrent.futures
 import logging
 import os
 import platform
-import re
 import signal
 import threading
 
 import keras
-import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.training import checkpoint
 from bert_keras.training.run import check_same_settings
+from bert_keras.training.state_tensors import (
+    check_same_tensors,
+    state_variables,
+    to_host,
+)
 
 EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
 
@@ -124,7 +127,7 @@ class TrainingState(keras.callbacks.Callback):
             InputError: the model, or the settings, are not those of the run;
                 or every checkpoint is damaged.
         """
-        variables = _variables(model)
+        variables = state_variables(model)
         if self.folder in _saves:
             concurrent.futures.wait([_saves[self.folder]])
         if self.writes:
@@ -138,7 +141,7 @@ class TrainingState(keras.callbacks.Callback):
         groups, manifest = newest
         check_same_settings(manifest["settings"], self.settings, self.folder)
         for group, named in variables.items():
-            _check_same_tensors(groups.get(group, {}), named, self.folder)
+            check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
             values = [tensor for _, tensor in sorted(groups[group].items())]
             for variable, value in zip(named.values(), values, strict=True):
@@ -156,8 +159,8 @@ class TrainingState(keras.callbacks.Callback):
         if self.check is not None:
             self.check()
         groups = {
-            group: {k: _to_host(v) for k, v in named.items()}
-            for group, named in _variables(self.model).items()
+            group: {k: to_host(v) for k, v in named.items()}
+            for group, named in state_variables(self.model).items()
         }
         facts = {
             "settings": self.settings,
@@ -246,65 +249,6 @@ class TrainingState(keras.callbacks.Callback):
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._asked_to_stop = True
-
-
-def _variables(model):
-    """Group -> name -> variable: all that the next step depends on."""
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None or not model.built:
-        raise InputError(
-            "The training state needs a compiled and built model. Call "
-            "`compile`, and the model once on a batch, before `restore`."
-        )
-    if not optimizer.built:
-        strategy = getattr(model, "distribute_strategy", None)
-        if strategy is None:
-            optimizer.build(model.trainable_variables)
-        else:
-            with strategy.scope():
-                optimizer.build(model.trainable_variables)
-    return {
-        "model": _named(model.variables),
-        "optimizer": _named(optimizer.variables),
-    }
-
-
-def _named(variables):
-    # The place in the list makes the name unique: paths need not be.
-    return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
-
-
-def _to_host(variable):
-    return np.array(keras.ops.convert_to_numpy(variable), order="C", copy=True)
-
-
-def _check_same_tensors(tensors, named, folder):
-    """Refuses tensors that are not, one by one, those of the model."""
-    saved = [
-        _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
-    ]
-    wanted = [_signature(k, v.shape, v.dtype) for k, v in named.items()]
-    for old, new in zip(saved, wanted, strict=False):
-        if old != new:
-            raise InputError(
-                f"The checkpoints in {folder} are of another model or "
-                f"optimizer: they hold {old}, where this one has {new}. Make "
-                "it as it was, or name another folder."
-            )
-    if len(saved) != len(wanted):
-        raise InputError(
-            f"The checkpoints in {folder} are of another model or optimizer: "
-            f"they hold {len(saved)} tensors, where this one has "
-            f"{len(wanted)}. Make it as it was, or name another folder."
-        )
-
-
-def _signature(name, shape, dtype):
-    # Keras numbers what it names itself (`dense_3`) by what else the process
-    # has made: those numbers are no part of the comparison.
-    path = re.sub(r"_\d+", "", name.split("/", 1)[1])
-    dtype = keras.backend.standardize_dtype(dtype)
-    return f"{path} {dtype}{list(shape)}"
 
 
 def _versions():

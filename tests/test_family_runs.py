@@ -1,0 +1,65 @@
+"""Spans and choices through the whole engine: learn, keep, score, read."""
+
+import csv
+import json
+
+import pytest
+from task_samples import save_toy_model
+
+from official_tasks import finetuning
+from official_tasks.custom_families import CustomChoices, CustomSpans
+from official_tasks.evaluate import evaluate
+
+RUN = {"epochs": 2, "batch_size": 4, "sequence_length": 16}
+
+
+def write(path, header, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    return str(save_toy_model(tmp_path_factory.mktemp("init") / "model"))
+
+
+def test_spans_are_learned_kept_and_scored_from_their_files(init, tmp_path):
+    long = "one two three four " * 5  # more than a row holds
+    rows = [
+        ("was it good", f"the cat sat {long}a dog ran", answer)
+        for answer in ("cat", "dog ran", "", "the cat sat") * 3
+    ]
+    data = write(tmp_path / "t.csv", ("question", "context", "answer"), rows)
+    task = CustomSpans(train=data, dev=data, stride=4)
+    results = finetuning.run(task, init, tmp_path / "run", **RUN)
+    assert results["rows"] > len(rows)  # windows
+    assert {"exact_match", "f1", "best_f1", "unanswerable_f1"} <= set(results)
+    assert results["majority_baseline"] == 1 / 4
+    again = CustomSpans(dev=data, stride=4)
+    loaded = evaluate(again, [str(tmp_path / "run")])
+    for key in ("exact_match", "f1", "best_f1_threshold"):
+        assert loaded[key] == pytest.approx(results[key], abs=1e-5)
+    predictions = tmp_path / "run" / "predictions"
+    assert len(json.loads((predictions / "null_odds.json").read_text())) == 12
+    read = evaluate(again, predictions=predictions / "predictions.json")
+    assert read["f1"] == pytest.approx(results["f1"])
+
+
+def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
+    rows = [
+        ("the film was", "very good", "awful", "a dog ran", str(i % 3))
+        for i in range(12)
+    ]
+    data = write(tmp_path / "t.csv", ("prompt", "a", "b", "c", "label"), rows)
+    columns = {"choices": "a,b,c"}
+    task = CustomChoices(train=data, dev=data, **columns)
+    results = finetuning.run(task, init, tmp_path / "run", **RUN)
+    assert results["accuracy"] == pytest.approx(1 / 3)  # all rows are alike
+    assert (results["rows"], results["dev_rows"]) == (12, 12)
+    again = CustomChoices(dev=data, **columns)
+    loaded = evaluate(again, [str(tmp_path / "run")])
+    assert loaded["accuracy"] == results["accuracy"]
+    predictions = tmp_path / "run" / "predictions" / "predictions.csv"
+    read = evaluate(again, predictions=predictions)
+    assert read["accuracy"] == results["accuracy"]
