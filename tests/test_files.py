@@ -89,8 +89,8 @@ def test_a_writer_that_fails_leaves_what_was_there(place):
 
 
 def test_a_remote_manifest_is_there_only_with_all_files(monkeypatch):
-    old = {name: b"old" for name in ("a", "manifest.json", "z")}
-    new = {name: b"newer" for name in ("a", "b", "manifest.json")}
+    old = dict.fromkeys(("a", "manifest.json", "z"), b"old")
+    new = dict.fromkeys(("a", "b", "manifest.json"), b"newer")
     states = set()
     for fail_at in range(20):
         place = f"ram://{uuid.uuid4().hex}/step"

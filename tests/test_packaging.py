@@ -58,7 +58,8 @@ def test_the_wheel_holds_two_packages_and_every_module(wheel):
         if path.suffix in (".py", ".npz", ".json", ".html")
     } | {
         Path("official_tasks") / path.relative_to(ROOT)
-        for path in (ROOT / "tools").glob("*.py")
+        for path in (ROOT / "tools").rglob("*")
+        if path.suffix in (".py", ".json")
     }
     found = {
         path.relative_to(wheel)
@@ -77,7 +78,7 @@ def test_setup_cfg_names_every_package():
         ".".join(path.parent.relative_to(ROOT).parts)
         for folder in ("bert_keras", "official_tasks")
         for path in (ROOT / folder).rglob("__init__.py")
-    } | {"official_tasks.tools"}
+    } | {"official_tasks.tools", "official_tasks.tools.contenders"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)

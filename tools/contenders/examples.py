@@ -1,0 +1,56 @@
+"""The same numbers for every contender: sizes of models, random examples."""
+
+import numpy as np
+
+# Layers, width, heads.
+SIZES = {"mini": (4, 256, 4), "small": (4, 512, 8), "base": (12, 768, 12)}
+VOCABULARY = 30_522
+
+
+def pretraining_batch(batch, length, predictions, seed=0):
+    """Random ids in dense rows, by the names of the original's features.
+
+    Returns:
+        dict of int32 arrays, `(batch, length)` or `(batch, predictions)`.
+    """
+    random = np.random.default_rng(seed)
+    ids = random.integers(1000, VOCABULARY, (batch, length))
+    places = np.stack(
+        [
+            np.sort(random.permutation(length)[:predictions])
+            for _ in range(batch)
+        ]
+    )
+    arrays = {
+        "input_ids": ids,
+        "segment_ids": random.integers(0, 2, (batch, length)),
+        "input_mask": np.ones((batch, length)),
+        "masked_lm_positions": places,
+        "masked_lm_ids": np.take_along_axis(ids, places, axis=1),
+        "next_sentence_labels": random.integers(0, 2, (batch,)),
+    }
+    return {name: array.astype("int32") for name, array in arrays.items()}
+
+
+def padded_batch(lengths, length, seed=0):
+    """Examples of these many tokens, 15 % of them masked, padded at the end.
+
+    Returns:
+        dict of arrays by this package's names, `(N, length)` and `(N, M)`.
+    """
+    random = np.random.default_rng(seed)
+    lengths = np.asarray(lengths)[:, None]
+    masks = np.maximum(1, lengths * 15 // 100)  # (N, 1)
+    inside = np.arange(length) < lengths  # (N, length)
+    ids = random.integers(1000, VOCABULARY, (len(lengths), length)) * inside
+    chosen = np.arange(masks.max()) < masks  # (N, M)
+    places = np.arange(masks.max()) * (lengths // masks) * chosen
+    return {
+        "token_ids": ids.astype("int32"),
+        "segment_ids": np.zeros_like(ids, "int32"),
+        "padding_mask": inside.astype("int32"),
+        "mask_positions": places.astype("int32"),
+        "mask_ids": np.take_along_axis(ids, places, 1).astype("int32"),
+        "mask_weights": chosen.astype("float32"),
+        "next_sentence_labels": random.integers(0, 2, len(ids), "int32"),
+    }

@@ -1,0 +1,62 @@
+"""keras-hub: its BERT backbone and masked-LM head, by `train_on_batch`.
+
+It has no next-sentence head: a dense layer stands in for it.
+"""
+
+import os
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+from examples import SIZES, VOCABULARY, pretraining_batch
+from worker import serve
+
+
+def prepare(settings):
+    import keras
+    import keras_hub
+    import tensorflow as tf
+
+    keras.config.set_dtype_policy(settings["dtype"])
+    layers, width, heads = SIZES[settings["size"]]
+    backbone = keras_hub.models.BertBackbone(
+        VOCABULARY,
+        layers,
+        heads,
+        width,
+        4 * width,
+        dropout=settings["dropout"],
+        max_sequence_length=512,
+    )
+    places = keras.Input((None,), dtype="int32", name="mask_positions")
+    mlm = keras_hub.layers.MaskedLMHead(
+        vocabulary_size=VOCABULARY,
+        token_embedding=backbone.token_embedding,
+        intermediate_activation="gelu",
+    )(backbone.output["sequence_output"], mask_positions=places)
+    nsp = keras.layers.Dense(2, dtype="float32")
+    model = keras.Model(
+        {**backbone.input, "mask_positions": places},
+        {"mlm": mlm, "nsp": nsp(backbone.output["pooled_output"])},
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(
+        keras.optimizers.AdamW(1e-4, global_clipnorm=1.0),
+        {"mlm": loss, "nsp": loss},
+        jit_compile=settings.get("jit", False),
+    )
+    batch = pretraining_batch(
+        settings["batch"], settings["length"], settings["predictions"]
+    )
+    x = {
+        "token_ids": batch["input_ids"],
+        "segment_ids": batch["segment_ids"],
+        "padding_mask": batch["input_mask"],
+        "mask_positions": batch["masked_lm_positions"],
+    }
+    y = {"mlm": batch["masked_lm_ids"], "nsp": batch["next_sentence_labels"]}
+    x, y = tf.nest.map_structure(tf.constant, (x, y))
+    return (lambda: model.train_on_batch(x, y)), settings["batch"]
+
+
+serve(prepare)
