@@ -30,8 +30,8 @@ def preprocessor(length=LENGTH):
     )
 
 
-def fitted(model, loss, inputs, targets, steps, weights=None):
-    model.compile(bert_keras.adamw(1e-4, steps=steps), loss)
+def fitted(model, loss, inputs, targets, steps, weights=None, rate=1e-4):
+    model.compile(bert_keras.adamw(rate, steps=steps), loss)
     rows = steps * BATCH
 
     def cut(values):
@@ -123,7 +123,7 @@ def tagged_sentences(rows):
             tags.append(tag)
 
 
-def tagger(steps=30):
+def tagger(steps=60):
     kinds = ["LOC", "ORG", "PER"]
     labels = ["O", *[f"{p}-{k}" for k in kinds for p in "BI"]]
     preprocess = preprocessor(64)
@@ -141,7 +141,7 @@ def tagger(steps=30):
                 weights[row, place] = 1.0
             place += length
     model = bert_keras.BertTagger.from_preset(PRESET, labels=labels)
-    return fitted(model, cross_entropy(), inputs, targets, steps, weights)
+    return fitted(model, cross_entropy(), inputs, targets, steps, weights, 5e-4)
 
 
 def chooser(steps=5):

@@ -6,9 +6,11 @@
 In: a classifier's folder. Its weights go into a SavedModel (float32 and
 bfloat16), a Hugging Face folder and an ONNX file; each is asked the same
 strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a process
-of its own, in turns within one run. Out: a table of median milliseconds with
-the quartiles, and how many times ours each takes; every system must answer
-the same to 1e-3 (bfloat16: 0.05).
+of its own, in turns within one run. Out, for each: milliseconds at the first
+quartile, the median and the third, the processor's at the median, and how many
+times as many of those as ours; every system must answer the same to 1e-3
+(bfloat16: 0.05). On a busy machine --threads=1 keeps threads that wait for
+each other out of it.
 
 transformers runs in an environment of its own, which is made with pip (600 MB)
 under --environment, or in one that --transformers_python names. Takes about
@@ -29,6 +31,12 @@ from official_tasks import script
 LENGTHS, BATCHES = (16, 128, 512), (1, 32)
 AGREE = {"savedmodel bfloat16": 0.05}  # to others 1e-3
 FIRST = "savedmodel"
+THREADS = (
+    "OMP_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+)
 
 
 def define_flags():
@@ -41,6 +49,7 @@ def define_flags():
         "environment", "runs/peers", "Where one is made without it."
     )
     flags.DEFINE_integer("rounds", 15, "Times that each is asked.")
+    flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.")
     flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "Tokens a text.")
     flags.mark_flag_as_required("model")
 
@@ -93,20 +102,29 @@ def texts(vocabulary, tokens, count, seed=0):
 
 
 @contextlib.contextmanager
-def workers(folders, pythons):
+def workers(folders, pythons, threads=0):
     """Yields system -> function of texts: (seconds, first row)."""
     path = os.path.join(os.path.dirname(__file__), "serving_worker.py")
+    environment = dict(os.environ)
+    if threads:
+        environment |= dict.fromkeys(THREADS, str(threads))
     with contextlib.ExitStack() as stack:
         yield {
-            name: _asker(stack, [pythons.get(name, sys.executable), path], at)
+            name: _asker(
+                stack,
+                [pythons.get(name, sys.executable), path],
+                at,
+                environment,
+            )
             for name, at in folders.items()
         }
 
 
-def _asker(stack, command, folder):
+def _asker(stack, command, folder, environment):
     name = os.path.basename(folder).partition("_")[0]
     process = subprocess.Popen(
         [*command, name, folder],
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -127,7 +145,10 @@ def _asker(stack, command, folder):
 
 
 def timed(askers, asked, rounds):
-    """System -> seconds of each round, in turns; all must agree."""
+    """System -> (seconds, the processor's) of each round, in turns.
+
+    Raises an InputError where one answers otherwise than the first.
+    """
     import numpy as np
 
     from bert_keras.errors import InputError
@@ -148,15 +169,17 @@ def timed(askers, asked, rounds):
 
 
 def row(seconds, batch, tokens):
-    """Of one case: system -> quartiles in milliseconds, times ours."""
+    """Of one case: system -> quartiles in milliseconds, the processor's
+    median, and that by ours."""
     import numpy as np
 
     found = {"batch": batch, "tokens": tokens}
-    ours = np.array(seconds[FIRST])
+    ours = np.median(seconds[FIRST], axis=0)[1]
     for name, values in seconds.items():
-        low, middle, high = np.percentile(values, [25, 50, 75]) * 1000
-        times = float(np.median(np.array(values) / ours))
-        found[name] = [round(x, 2) for x in (low, middle, high, times)]
+        wall, processor = np.array(values).T * 1000
+        figures = [*np.percentile(wall, [25, 50, 75]), np.median(processor)]
+        figures.append(figures[-1] / ours / 1000)
+        found[name] = [round(float(x), 2) for x in figures]
     return found
 
 
@@ -173,7 +196,9 @@ def main(values):
     found = []
     with tempfile.TemporaryDirectory() as folder:
         folders = write_all(model, preprocess, folder)
-        with workers(folders, {"transformers": python}) as askers:
+        with workers(
+            folders, {"transformers": python}, values.threads
+        ) as askers:
             for batch in BATCHES:
                 for tokens in lengths:
                     vocabulary = preprocess.tokenizer.vocabulary

@@ -52,7 +52,13 @@ def main(values):
         values.max_waiting,
         values.slow_client,
     )
-    uvicorn.run(app, host=values.host, port=values.port, log_level="warning")
+    uvicorn.run(
+        app,
+        host=values.host,
+        port=values.port,
+        log_level="warning",
+        access_log=False,
+    )
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
     python tools/serving_worker.py SYSTEM FOLDER
 
 Reads one JSON list of texts a line from standard input, answers each with one
-line: the seconds it took from strings to probabilities, and the first row's
-probabilities. SYSTEM is savedmodel (FOLDER of an export), transformers (of
-Hugging Face files) or onnxruntime (of tools/export.py --format=onnx). Imports
-nothing of this package; tools/benchmark_serving.py starts it.
+line: the seconds it took from strings to probabilities, those of the
+processor, and the first row's probabilities. SYSTEM is savedmodel (FOLDER of
+an export), transformers (of Hugging Face files) or onnxruntime (of
+tools/export.py --format=onnx). Imports nothing of this package;
+tools/benchmark_serving.py starts it.
 """
 
 import json
@@ -57,8 +58,12 @@ def onnxruntime(folder):
     )
     tokenizer.enable_padding(pad_id=settings["ids"]["pad"])
     tokenizer.enable_truncation(settings["sequence_length"])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
     session = ort.InferenceSession(
-        os.path.join(folder, "model.onnx"), providers=["CPUExecutionProvider"]
+        os.path.join(folder, "model.onnx"),
+        options,
+        providers=["CPUExecutionProvider"],
     )
 
     def ask(texts):
@@ -84,9 +89,10 @@ def main(system, folder):
     }[system](folder)
     for line in sys.stdin:
         texts = json.loads(line)
-        began = time.perf_counter()
+        began = time.perf_counter(), time.process_time()
         answer = ask(texts)
-        seconds = time.perf_counter() - began
+        ended = time.perf_counter(), time.process_time()
+        seconds = [b - a for a, b in zip(began, ended, strict=True)]
         first = [float(x) for x in answer[0]]
         print(json.dumps([seconds, first]), flush=True)
 

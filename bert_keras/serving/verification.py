@@ -135,8 +135,8 @@ def answer_in_fresh_process(folder, requests):
         )
         if done.returncode:
             raise InputError(
-                f"A fresh process could not answer with {folder}: "
-                f"{done.stderr.strip()[-2000:]}"
+                f"A fresh process could not answer with {folder}; it ended "
+                f"with {done.returncode}: {done.stderr.strip()[-2000:]}"
             )
         answers = [{} for _ in requests]
         with np.load(answered) as arrays:
