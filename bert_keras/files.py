@@ -74,7 +74,10 @@ def find(pattern):
 
 def walk(folder):
     """The paths of all files in a folder and in those below, sorted."""
-    walked = remote.walk(folder) if is_remote(folder) else os.walk(folder)
+    if is_remote(folder):
+        walked = remote.walk(folder)
+    else:
+        walked = os.walk(folder, followlinks=True)
     return sorted(
         os.path.join(place, name)
         for place, _, names in walked

@@ -101,12 +101,17 @@ def phase_costs(settings, model, machine, padding=0.0) -> list[dict]:
 
 def _fitting(memory, model, length, predictions, batch, half):
     """Memory of a batch in as few equal parts as fit; None if none does."""
-    for parts in range(1, batch + 1):
-        rows, rest = divmod(batch, parts)
-        need = estimating.memory_bytes(model, length, predictions, rows, half)
-        if need <= memory and not rest:
-            return need, parts
-    return need, None
+
+    def need(rows):
+        return estimating.memory_bytes(model, length, predictions, rows, half)
+
+    room = int(min(batch, (memory - need(0)) / (need(1) - need(0))))
+    if room < 1:
+        return need(1), None
+    parts = -(-batch // room)
+    while batch % parts:
+        parts += 1
+    return need(batch // parts), parts
 
 
 def estimate(settings, model, machine, corpus=None, padding=0.0) -> dict:

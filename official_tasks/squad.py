@@ -218,6 +218,27 @@ class SquadTask(Task):
             answers, texts, odds, self.null_threshold
         )
 
+    def mistakes(self, examples, predictions):
+        wrong = []
+        for question, answer in zip(examples, predictions, strict=True):
+            final = self._final(answer)
+            exact, _ = squad_metrics.answer_scores(
+                final, question.answers, self.row.may_be_none
+            )
+            if exact or not answer.candidates:
+                continue
+            shares = {c.text: c.probability for c in answer.candidates}
+            wrong.append(
+                {
+                    "text": question.question,
+                    "truth": " | ".join(dict.fromkeys(question.answers))
+                    or "(no answer)",
+                    "predicted": final or "(no answer)",
+                    "probability": shares[final],
+                }
+            )
+        return sorted(wrong, key=lambda shown: -shown["probability"])
+
     def write(self, examples, predictions, folder):
         """predictions.json, nbest_predictions.json and null_odds.json."""
         by_id = dict(zip((q.id for q in examples), predictions, strict=True))

@@ -209,6 +209,10 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
     }
     found = task.decode(examples, encoded, outputs)
     task.null_threshold = sorted(a.odds for a in found)[1]
+    shown = task.mistakes(examples, found)
+    right = round(task.score(examples, found)["exact_match"] * 3)
+    assert len(shown) == 3 - right
+    assert all(0 < mistake["probability"] < 1 for mistake in shown)
     task.write(examples, found, tmp_path)
     written = json.loads((tmp_path / "predictions.json").read_text())
     assert sorted(key for key, text in written.items() if not text) == [

@@ -7,10 +7,10 @@ In: text (what tools/create_pretraining_data.py takes) and a vocabulary. Out: a
 table on the terminal, and as JSON: megabytes of text a second from text to
 the token store and on to records; sequences a second of batches that are
 drawn anew, single and packed, and how many cores it takes to feed a device
-that trains on 7,000 sequences of 128 a second; and the memory beyond what
-importing TensorFlow and the tokenizer cost, at its peak. One process; all
-times are of the processor, which other work on the machine disturbs less than
-the clock. Takes half a minute for 8 megabytes.
+that trains on 7,000 sequences of 128 a second; and the peak of the memory that
+the records took beyond what importing TensorFlow and the tokenizer cost. One
+process; all times are of the processor, which other work on the machine
+disturbs less than the clock. Takes half a minute for 8 megabytes.
 """
 
 import os
@@ -53,7 +53,6 @@ def main(values):
         figures, store = _making(documents, tokenizer, folder)
         figures["MB of memory to make records"] = _peak_memory() - before
         figures |= _drawing(store, values.seconds)
-    figures["MB of memory to draw all of these too"] = _peak_memory() - before
     _show(figures)
     if values.output:
         write_json(figures, values.output)

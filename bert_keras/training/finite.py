@@ -5,6 +5,7 @@ import logging
 import keras
 
 from bert_keras.errors import InputError
+from bert_keras.training.global_optimizer import GlobalOptimizer
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,16 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._known = 0
+        optimizer = self._optimizer()
+        if not isinstance(optimizer, GlobalOptimizer):
+            raise InputError(
+                "StopWhenNotFinite reads the count that adamw and lamb of "
+                f"bert_keras keep; the model has {type(optimizer).__name__}."
+            )
+
+    def _optimizer(self):
+        optimizer = self.model.optimizer
+        return getattr(optimizer, "inner_optimizer", optimizer)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._seen = 0
@@ -58,8 +69,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self._unchecked = 0
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()
-        optimizer = self.model.optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        optimizer = self._optimizer()
         skipped = int(keras.ops.convert_to_numpy(optimizer.skipped_steps))
         in_row = int(keras.ops.convert_to_numpy(optimizer.skipped_in_row))
         if skipped > self._known:

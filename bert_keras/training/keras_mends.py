@@ -2,8 +2,9 @@
 
 `fit` fails under MultiWorkerMirroredStrategy at two spots: it builds a model
 from the mean of a batch over all workers, outside of any step, and it reduces
-scalar logs along an axis that they lack. Both are replaced in Keras's trainer
-here; a test runs `fit` without each, so that a release that mends it shows.
+scalar logs along an axis that they lack. And `steps_per_execution` fails under
+MirroredStrategy: its loop of a condition of a step reads a placeholder that
+nothing feeds. All three are replaced in Keras's trainer here.
 """
 
 import functools
@@ -13,7 +14,7 @@ from keras import Model, tree
 
 
 def mend():
-    """Replaces both in Keras; a second time it changes nothing."""
+    """Replaces them in Keras; a second time it changes nothing."""
     trainer = next(
         kind for kind in Model.__mro__ if "_maybe_symbolic_build" in vars(kind)
     )
@@ -22,6 +23,7 @@ def mend():
     reduce = functions["reduce_per_replica"]
     if not hasattr(reduce, "__wrapped__"):
         functions["reduce_per_replica"] = _reduce_scalars_too(reduce)
+        trainer._make_function = _one_by_one(trainer._make_function)
 
 
 def _build_from_local_rows(model, iterator=None, data_batch=None):
@@ -60,3 +62,39 @@ def _reduce_scalars_too(reduce):
         return tree.map_structure(mean, values)
 
     return reduce_per_replica
+
+
+def _one_by_one(make_function):
+    """Keras's, where several steps an execution are taken from the host.
+
+    Callbacks come after each group of them, as Keras has it. A TPU keeps
+    Keras's own loop.
+    """
+
+    @functools.wraps(make_function)
+    def make(model, step_function):
+        one = make_function(model, step_function)
+        steps = model.steps_per_execution
+        strategies = (
+            tf.distribute.MirroredStrategy,
+            tf.distribute.MultiWorkerMirroredStrategy,
+        )
+        if steps == 1 or not isinstance(model._distribute_strategy, strategies):
+            return one
+
+        def several(iterator):
+            outputs = None
+            model.steps_per_execution = 1  # `one` reads it when it is traced
+            try:
+                for _ in range(steps):
+                    outputs = one(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                if outputs is None:
+                    raise
+            finally:
+                model.steps_per_execution = steps
+            return outputs
+
+        return several
+
+    return make

@@ -54,7 +54,7 @@ class Strategy:
         rows of each. Left to itself, TensorFlow deals out files where it
         finds some, and the batches are then other ones.
         """
-        if self.name != "multi_worker":
+        if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
         import tensorflow as tf
 
@@ -149,14 +149,14 @@ def _tpu(tf, name):
     # What a missing TPU raises depends on the version and on how it is
     # missing: among others ValueError, NotFoundError and RuntimeError.
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(
             f"The TPU {name!r} cannot be used ({reason}). Expected a TPU of "
             "this host with the package tensorflow-tpu (--tpu=local), or the "
             "name or the address of one (--tpu=NAME). docs/tpu.md shows both."
         ) from error
-    chief = resolver.task_id in (None, 0)
-    return _strategy("tpu", strategy, chief)
+    # One process drives all hosts of a slice.
+    return _strategy("tpu", strategy)
 
 
 def _strategy(name, distributed, is_chief=True):

@@ -1,0 +1,77 @@
+import json
+
+import pytest
+from model_samples import SMALL, fill, pretraining_batch
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.training.optimization import adamw
+from bert_keras.training.strategy import make_strategy
+
+tf = pytest.importorskip("tensorflow")
+
+
+@pytest.mark.parametrize("name", ["off", "auto", "mirrored"])
+def test_one_cpu_is_one_replica(name, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU here")
+    strategy = make_strategy(name)
+    assert strategy.name == ("mirrored" if name == "mirrored" else "off")
+    assert (strategy.num_replicas, strategy.is_chief) == (1, True)
+    with strategy.scope():
+        assert tf.distribute.has_strategy() == (name == "mirrored")
+    policy = strategy.batches(tf.data.Dataset.range(3)).options()
+    policy = policy.experimental_distribute.auto_shard_policy.name
+    assert policy == ("DATA" if name == "mirrored" else "AUTO")
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(InputError, match="one of off, .*got 'gpu'"):
+        make_strategy("gpu")
+
+
+@pytest.mark.parametrize("tpu", ["local", "no-such-tpu.invalid"])
+def test_a_missing_tpu_is_told(tpu):
+    with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*--tpu=local"):
+        make_strategy("tpu", tpu)
+
+
+def test_several_hosts_take_tf_config(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(InputError, match="TF_CONFIG='.*it is not set"):
+        make_strategy("multi_worker")
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    for wrong in (
+        "worker",
+        "{}",
+        json.dumps({"cluster": cluster}),
+        json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 0}}),
+        json.dumps(
+            {"cluster": cluster, "task": {"type": "worker", "index": 2}}
+        ),
+    ):
+        monkeypatch.setenv("TF_CONFIG", wrong)
+        for name in ("multi_worker", "auto"):
+            with pytest.raises(InputError, match="must be JSON such as"):
+                make_strategy(name)
+
+
+def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
+    model = fill(BertPretrainer(BertEncoder(**SMALL)))
+    model.compile(
+        adamw(1e-3, 10, accumulate=2), pretraining_losses(), jit_compile=True
+    )
+    batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
+    model.train_on_batch(*batch)  # makes all variables
+    before = model.get_weights()
+    step = tf.function(model.train_step, jit_compile=True)
+    program = step.experimental_get_compiler_ir(batch)(stage="hlo")
+    assert "while(" in program  # the parts are a loop and not unrolled
+    assert "rng-bit-generator" in program or "xor(" in program  # dropout
+    for word in ("custom-call", "infeed", "outfeed", "send(", "recv(", "[<="):
+        assert word not in program, word
+    step(batch)
+    after = model.get_weights()
+    assert any((a != b).any() for a, b in zip(after, before, strict=True))
