@@ -342,6 +342,7 @@ def _report(demo, results):
         "mlm_accuracy": pretraining["mlm_accuracy"],
         "mlm_unigram_baseline": pretraining["mlm_unigram_baseline"],
         "nsp_accuracy": pretraining["nsp_accuracy"],
+        "nsp_majority_baseline": pretraining["nsp_majority_baseline"],
         "classify_accuracy_pretrained": pretrained["accuracy"],
         "classify_accuracy_scratch": scratch["accuracy"],
         "classify_majority_baseline": pretrained["majority_baseline"],

@@ -144,8 +144,9 @@ def run(data, output, **arguments) -> dict:
     Returns:
         Figures on the held-out documents: "mlm_accuracy", "mlm_perplexity",
         "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
-        model), "mlm_unigram_baseline" (always guessing the commonest piece),
-        "parameters", and "curve", what was logged at each evaluation.
+        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (always
+        guessing the commonest piece, the commoner answer), "parameters", and
+        "curve", what was logged at each evaluation.
     """
     from bert_keras.training.run import RunFolder
     from bert_keras.training.strategy import make_strategy

@@ -190,5 +190,5 @@ def _guess(logits, truth, vocabulary):
     best = np.argsort(-probabilities)[:GUESSES]
     return {
         "truth": vocabulary[truth],
-        "guesses": [(vocabulary[i], float(probabilities[i])) for i in best],
+        "guesses": [[vocabulary[i], float(probabilities[i])] for i in best],
     }

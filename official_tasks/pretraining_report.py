@@ -16,9 +16,14 @@ from official_tasks.pretraining_settings import phases
 TILES = {
     "mlm_accuracy": "of the masked pieces of unseen documents guessed",
     "lm_accuracy": "of the neighbouring pieces of unseen documents guessed",
-    "nsp_accuracy": "of the next-sentence questions right; by chance: 50 %",
+    "nsp_accuracy": "of the next-sentence questions right",
     "mlm_perplexity": "perplexity of masked pieces",
     "lm_perplexity": "perplexity of neighbouring pieces",
+}
+BASELINES = {
+    "mlm_accuracy": "mlm_unigram_baseline",
+    "lm_accuracy": "lm_unigram_baseline",
+    "nsp_accuracy": "nsp_majority_baseline",
 }
 LOSSES = {"loss": "training", "val_loss": "held out"}
 ACCURACIES = {
@@ -63,8 +68,8 @@ def _tiles(results):
             continue
         value = results[name]
         figure = f"{value:.1f}" if "perplexity" in name else f"{value:.1%}"
-        baseline = results.get(name.replace("accuracy", "unigram_baseline"))
-        if "accuracy" in name and baseline is not None:
+        if name in BASELINES:
+            baseline = results[BASELINES[name]]
             told = f"{told}; always guessing the commonest: {baseline:.1%}"
         if results["before"]:
             before = results["before"][name]

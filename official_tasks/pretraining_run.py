@@ -44,11 +44,11 @@ def pretrain(data, folder, settings, execution, strategy):
     if settings.init:
         before = _stage(folder, "before", lambda: run.evaluate(0))
     curve = run.train(execution)
+    baselines = source.baselines(phases(settings)[-1])
     results = {
         **_last_figures(curve),
-        f"{objective.headline}_unigram_baseline": source.unigram_baseline(
-            phases(settings)[-1]
-        ),
+        f"{objective.headline}_unigram_baseline": baselines["unigram"],
+        "nsp_majority_baseline": baselines["nsp_majority"],
         "before": before,
         "parameters": model.count_params(),
         "data": facts,

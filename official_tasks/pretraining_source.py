@@ -199,27 +199,43 @@ class PretrainingSource:
             "input_tokens_per_second": places / seconds,
         }
 
-    def unigram_baseline(self, phase):
-        """Share of held-out predictions that the commonest piece hits."""
+    def baselines(self, phase):
+        """What the simplest guesses reach on the held-out batches.
+
+        Returns:
+            dict: "unigram", share of predictions that the commonest piece
+            hits; "nsp_majority", share of the commoner answer to the
+            next-sentence question.
+        """
+        commonest = self._commonest()
+        hits = np.zeros(2)
+        totals = np.zeros(2)
+        for x, y, w in self._drawn_held_out(phase):
+            element = _as_numpy(self._element(x, y, w))
+            ids, weights = element[1:]
+            if isinstance(ids, dict):
+                ids, weights = ids["mlm"], weights["mlm"]
+            labels, pairs = _as_numpy((y["nsp"], w["nsp"]))
+            hits += weights[ids == commonest].sum(), (labels * pairs).sum()
+            totals += weights.sum(), pairs.sum()
+        unigram, random = (hits / totals).tolist()
+        return {"unigram": unigram, "nsp_majority": max(random, 1 - random)}
+
+    def _commonest(self):
+        """The id of the commonest piece of the training text."""
         counts = np.zeros(len(self.vocabulary), np.int64)
         tokens = self.store.tokens
         for start in range(0, len(tokens), 1 << 22):
             part = tokens[start : start + (1 << 22)]
             counts += np.bincount(part, minlength=len(counts))
             self.store.release()
-        commonest = counts.argmax()
-        hits = total = 0.0
-        for element in self.held_out(phase):
-            ids, weights = self._targets(element)
-            hits += weights[ids == commonest].sum()
-            total += weights.sum()
-        return float(hits / total)
+        return counts.argmax()
 
-    def _targets(self, element):
-        _, y, w = element
-        if isinstance(y, dict):
-            y, w = y["mlm"], w["mlm"]
-        return y.numpy(), w.numpy()
+
+def _as_numpy(element):
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), element)
 
 
 def _filled(x, y, w, examples_per_row):

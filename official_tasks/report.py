@@ -62,7 +62,8 @@ def _tiles(report):
         ),
         (
             f"{report['nsp_accuracy']:.1%}",
-            "of the next-sentence questions right; by chance: 50 %",
+            "of the next-sentence questions right; always guessing the "
+            f"commoner answer: {report['nsp_majority_baseline']:.1%}",
         ),
         (
             f"{report['classify_accuracy_pretrained']:.1%}",

@@ -41,7 +41,7 @@ def report(folder) -> list[str]:
         )
     else:
         lines += _against_reference(settings, curve)
-        lines += _next_sentence(last)
+        lines += _next_sentence(last, facts)
     lines += _broken(curve) + _overfit(last) + _data(settings, facts)
     return lines + _speed(settings, facts, last)
 
@@ -159,14 +159,17 @@ def _compared(reference, last):
     )
 
 
-def _next_sentence(last):
+def _next_sentence(last, facts):
     accuracy = last.get("val_nsp_accuracy")
-    if accuracy is None or accuracy > 0.55:
+    share = facts["random_next"]
+    guess = max(share, 1 - share)
+    if accuracy is None or accuracy > guess + 0.02:
         return []
     return [
-        f"Next sentence is at {accuracy:.1%}, hardly better than a coin. Look "
-        "at whether the documents of the data are documents, and not single "
-        "sentences or sentences in random order."
+        f"Next sentence is at {accuracy:.1%}, where always guessing the "
+        f"commoner answer gives {guess:.1%}. Look at whether the documents of "
+        "the data are documents, and not single sentences or sentences in "
+        "random order."
     ]
 
 

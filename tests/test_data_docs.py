@@ -66,10 +66,13 @@ def check_records(output):
     return json.loads((output / "train" / "manifest.json").read_text())
 
 
-def test_the_flags_that_the_page_names_are_the_tools():
-    done = run_script(
-        ROOT / "tools" / "create_pretraining_data.py", "--help", folder="."
-    )
-    pages = set(re.findall(r"`--([a-z_]+)", TEXT)) - {"records", "norecords"}
-    tools = set(re.findall(r"--(?:\[no\])?([a-z_]+)", done.stdout))
-    assert pages <= tools
+def test_the_flags_that_the_page_names_are_those_of_its_scripts():
+    known = {"norecords"}
+    for script in (
+        "tools/create_pretraining_data.py",
+        "tools/benchmark_data.py",
+        "official_tasks/pretrain.py",
+    ):
+        told = run_script(ROOT / script, "--help", folder=".").stdout
+        known |= set(re.findall(r"--(?:\[no\])?([a-z_]+)", told))
+    assert set(re.findall(r"`--([a-z_]+)", TEXT)) <= known

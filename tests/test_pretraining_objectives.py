@@ -54,6 +54,22 @@ def test_rows_that_fill_the_last_batch_count_for_no_direction(data):
     assert rows[0] == 1 and rows[-1] == 0
 
 
+def test_baselines_are_those_of_the_simplest_guesses(data):
+    settings = Settings(**SMALLEST)._replace(evaluation_steps=1000)
+    source = PretrainingSource(data, settings, OBJECTIVES["mlm+nsp"])
+    (phase, _) = phases(settings)
+    ids, labels = [], []
+    for _, y, w in source.held_out(phase):
+        ids += list(y["mlm"].numpy()[w["mlm"].numpy() > 0])
+        labels += list(y["nsp"].numpy()[w["nsp"].numpy() > 0])
+    commonest = np.bincount(source.store.tokens).argmax()
+    share = np.mean(labels)
+    assert source.baselines(phase) == {
+        "unigram": pytest.approx(np.mean(np.array(ids) == commonest)),
+        "nsp_majority": pytest.approx(max(share, 1 - share)),
+    }
+
+
 def test_perplexity_is_e_to_the_mean_cross_entropy():
     random = np.random.default_rng(0)
     metric, losses, weights = Perplexity(), [], []

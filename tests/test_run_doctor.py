@@ -55,11 +55,11 @@ def named(folder, word):
     ("line", "facts", "settings", "word", "advice"),
     [
         ({"val_mlm_accuracy": 0.06}, {}, {}, "documentation", "too low"),
-        ({"val_nsp_accuracy": 0.5}, {}, {}, "a coin", "single sentences"),
+        ({"val_nsp_accuracy": 0.5}, {}, {}, "commoner", "single sentences"),
         ({"skipped_steps": 7.0}, {}, {}, "not finite", "lower learning rate"),
         ({"val_loss": 8.0}, {}, {}, "by heart", "more dropout"),
         ({}, {"mask_rate": 0.09}, {}, "Predicted", "max_predictions: 20"),
-        ({}, {"random_next": 0.9}, {}, "random", "how the text was split"),
+        ({}, {"random_next": 0.9}, {}, "Second", "how the text was split"),
         ({}, {"padding": 0.5}, {}, "Padding", "--packed"),
         (
             {"tokens_per_second": 45_000.0},

@@ -51,6 +51,7 @@ SMALLER = {
     "finetune": "--epochs=12 --batch_size=16 --learning_rate=2e-3 "
     "--sequence_length=32",
     "export": "",
+    "predict": "",
     "convert_checkpoint": "",
 }
 

@@ -32,14 +32,14 @@ assert (OFF.num_replicas, TWO.num_replicas) == (1, 2)
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
-def pretrainer(strategy, accumulate=1, frozen=False, optimizer=None, **size):
+def pretrainer(strategy, accumulate=1, frozen=False, averaging=(), **size):
     keras.utils.set_random_seed(3)
     with strategy.scope():
         encoder = BertEncoder(**{**SMALL, "num_layers": 1, **size})
         model = fill(BertPretrainer(encoder))
         model.encoder.embeddings.trainable = not frozen
         model.compile(
-            optimizer or AdamW(1e-4, accumulate=accumulate),
+            AdamW(1e-4, accumulate=accumulate, **dict(averaging)),
             pretraining_losses(),
             weighted_metrics=pretraining_metrics(),
         )
@@ -177,8 +177,8 @@ def a_row_that_is_not_finite_skips_the_step_on_all_replicas(folder):
 
 def averaged_and_frozen_weights_are_those_of_one_device(folder):
     def averaged(strategy):
-        optimizer = AdamW(1e-4, use_ema=True, ema_momentum=0.5)
-        model = pretrainer(strategy, frozen=True, optimizer=optimizer, **STILL)
+        averaging = {"use_ema": True, "ema_momentum": 0.5}
+        model = pretrainer(strategy, frozen=True, averaging=averaging, **STILL)
         start = model.encoder.embeddings.token.weights[0].numpy()
         fit(strategy, model, 3)
         end = model.encoder.embeddings.token.weights[0].numpy()

@@ -22,6 +22,7 @@ def define_flags():
     flags.DEFINE_integer("steps", 40, "Training steps that are timed.", 1)
     flags.DEFINE_integer("rows", 0, "Training rows for the accuracy.")
     flags.DEFINE_integer("seeds", 3, "Runs of each kind for the accuracy.", 1)
+    flags.DEFINE_float("learning_rate", 5e-5, "Of these runs.")
     flags.DEFINE_string("output", None, "Folder for those runs.")
     flags.mark_flags_as_required(["data_dir", "init"])
 
@@ -70,6 +71,7 @@ def train(task, values, kind, seed) -> float:
         values.init,
         f"{values.output}/{name}",
         epochs=1.0,
+        learning_rate=values.learning_rate,
         seed=seed,
         pad_to_longest=KINDS[kind] is None,
         settings={"rows": values.rows},
@@ -99,9 +101,9 @@ def main(values):
     task.read = lambda split: (
         read(split)[: values.rows] if split == "train" else read(split)
     )
-    for kind in KINDS:
-        scores = [train(task, values, kind, i) for i in range(values.seeds)]
-        console.print(f"{kind}: accuracy {scores}")
+    for seed in range(values.seeds):
+        scores = {kind: train(task, values, kind, seed) for kind in KINDS}
+        console.print(f"accuracy, seed {seed}: {scores}")
 
 
 if __name__ == "__main__":
