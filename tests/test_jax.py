@@ -54,7 +54,7 @@ from bert_keras.training.optimization import adamw
 
 keras.utils.set_random_seed(1)
 model = BertPretrainer(random_encoder(num_layers=1, dropout=0.2))
-model.compile(adamw(3e-3, 40), pretraining_losses())
+model.compile(adamw(1e-2, 40), pretraining_losses())
 tiled = [
     {k: np.concatenate([v] * 20) for k, v in part.items()} for part in (x, y, w)
 ]

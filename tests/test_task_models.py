@@ -246,7 +246,7 @@ def test_compile_and_fit_learn_a_batch_by_heart(name):
     keras.utils.set_random_seed(3)
     make, loss, labels = FITS[name]
     model = make()
-    model.compile(adamw(1e-2, 60), loss())
+    model.compile(adamw(2e-2, 60), loss())
     # The same three rows twenty times, three at a time.
     inputs = {k: np.tile(x, (20, 1)) for k, x in random_inputs().items()}
     labels = keras.tree.map_structure(

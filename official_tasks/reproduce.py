@@ -1,0 +1,204 @@
+"""Reproduces a table of the paper, with as many seeds as asked.
+
+    python -m official_tasks.reproduce --table=pretraining_tasks \\
+        --scale=small --corpus="books/*.txt" --data_dir=glue \\
+        --option=wikiann.data_dir=wikiann --option=squad1.data_dir=squad \\
+        --output=runs/pretraining_tasks --seeds=3
+
+In: text to pre-train on (--corpus, or --data, a folder of
+tools/create_pretraining_data.py) and the official files of the tasks:
+--data_dir for all, --option=TASK.NAME=VALUE for one, as that task's flags in
+official_tasks.finetune. It pre-trains what the table compares, alike in all
+but the one thing, fine-tunes each on each task, and compares over the seeds.
+Out, in --output: table.txt, table.svg and results.json with the paper's
+figures beside, and a run folder for every run. The same command goes on with
+what was broken off; more --seeds are added to those that are there.
+
+--scale=small is for two CPU cores: 4 layers of 256, 64 pieces, 2,000 steps,
+tasks of some thousand rows. --scale=paper is the paper's own, and needs the
+machines for it. --dry_run tells runs, hours, disk and commands and starts
+nothing; its hours are those of --flops, operations a second that all devices
+sustain: by default what a few steps here measure, or at --scale=paper one
+A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
+feature_based; and glue, squad, swag from released weights (--scale=paper).
+
+Takes some hours for a table at --scale=small and three seeds.
+"""
+
+from absl import flags
+
+from official_tasks import script
+from official_tasks.reproduce_scales import SCALES, VOCABULARY
+from official_tasks.reproduce_tables import PAPER_ONLY, TABLES
+
+
+def define_flags():
+    flags.DEFINE_enum("table", None, list(TABLES), "Which table.")
+    flags.DEFINE_enum("scale", "small", list(SCALES), "Its size.")
+    flags.DEFINE_integer("seeds", 3, "Runs of each variant.", 1)
+    flags.DEFINE_string("output", None, "Folder of the table.")
+    flags.DEFINE_bool("dry_run", False, "Tell what it takes; run nothing.")
+    flags.DEFINE_string("corpus", None, "Text, as of create_pretraining_data.")
+    flags.DEFINE_string("data", None, "Folder of pre-training data instead.")
+    flags.DEFINE_string("vocabulary", None, "Of the corpus; else learned.")
+    flags.DEFINE_integer(
+        "vocabulary_size", VOCABULARY, "Of one that is learned.", 100
+    )
+    flags.DEFINE_string("data_dir", None, "Folder of the tasks' files.")
+    flags.DEFINE_multi_string(
+        "option", [], "TASK.NAME=VALUE, an option of a task; may be repeated."
+    )
+    flags.DEFINE_list("tasks", None, "Of the table's tasks, these only.")
+    flags.DEFINE_integer("steps", None, "Of pre-training, over the scale's.", 1)
+    flags.DEFINE_string("dtype", None, "Of all runs, over the scale's.")
+    flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
+    flags.mark_flags_as_required(["table", "output"])
+
+
+def table_of(name, scale, tasks=None):
+    """The `Table` of a name, with some of its tasks only.
+
+    Raises:
+        InputError: the table is not of this scale, or has not the tasks.
+    """
+    from bert_keras.errors import InputError
+
+    if scale != "paper" and name in PAPER_ONLY:
+        raise InputError(
+            f"The table {name} starts from released weights and has one "
+            "scale only: give --scale=paper."
+        )
+    table = TABLES[name](scale)
+    if tasks is None:
+        return table
+    names = [row.name for row in table.tasks]
+    unknown = sorted(set(tasks) - set(names))
+    if unknown:
+        raise InputError(
+            f"The table {name} has no task {unknown[0]!r}: expected some of "
+            f"{', '.join(names)}."
+        )
+    return table._replace(tasks=[t for t in table.tasks if t.name in tasks])
+
+
+def run(
+    table, scale, output, inputs, seeds=3, pretraining=None, tuning=None
+) -> dict:
+    """Runs a table, or goes on with it.
+
+    Args:
+        table: `Table`, see `table_of`.
+        scale: of `SCALES`.
+        output: folder of the table.
+        inputs: `Inputs`.
+        seeds: how many.
+        pretraining, tuning: settings over those of the scale and the tasks.
+
+    Returns:
+        The results; see `reproduce_results.gathered`.
+    """
+    from bert_keras.training.run import RunFolder
+    from official_tasks.reproduce_results import write
+    from official_tasks.reproduce_run import Run
+
+    decided = {
+        "table": table.title,
+        "scale": scale,
+        "pretraining": pretraining,
+        "tuning": tuning,
+        **inputs._asdict(),
+    }
+    with RunFolder(output, decided) as folder:
+        results = Run(
+            folder, table, scale, seeds, inputs, pretraining, tuning
+        ).finish()
+        write(folder, results)
+        return results
+
+
+def options_of(words) -> dict:
+    """TASK.NAME=VALUE, some of them, as task -> name -> value."""
+    from bert_keras.errors import InputError
+    from official_tasks.tasks import find_task
+
+    options: dict[str, dict] = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        task, dot, option = name.partition(".")
+        if not (separator and dot):
+            raise InputError(f"--option={word}: expected TASK.NAME=VALUE.")
+        cls, _ = find_task(task)
+        if option not in cls.options:
+            raise InputError(
+                f"--option={word}: the options of {task} are "
+                f"{', '.join(cls.options)}."
+            )
+        kind = type(cls.options[option].default)
+        value = value if kind in (str, type(None)) else kind(value)
+        options.setdefault(task, {})[option] = value
+    return options
+
+
+def _tell_plan(values, table, inputs, pretraining):
+    from official_tasks import reproduce_plan
+    from official_tasks.progress import console
+
+    rate = values.flops or _rate(values.scale, inputs, pretraining)
+    plan = reproduce_plan.jobs(
+        table, values.scale, inputs, rate, values.output, pretraining
+    )
+    for line in reproduce_plan.lines(plan, table, values.seeds, rate):
+        console.print(line, soft_wrap=True)
+
+
+def _rate(scale, inputs, pretraining):
+    """Operations a second: measured here, or of an A100 in published runs."""
+    from official_tasks import estimated_plan, estimating, measuring
+    from official_tasks.pretraining_settings import Settings, phases
+
+    if scale == "paper":
+        return estimating.DEVICES["a100"].flops * estimating.UTILISATION
+    settings = Settings(**{**SCALES[scale], **pretraining})
+    phase = phases(settings)[0]
+    size = inputs.vocabulary_size
+    rate = measuring.training_rate(settings, phase, size, phase.batch_size)
+    model = estimated_plan.model_of(settings, size)
+    return rate * estimating.sequence_flops(
+        model, phase.sequence_length, phase.max_predictions
+    )
+
+
+def main(values):
+    from official_tasks.reproduce_run import Inputs
+
+    table = table_of(values.table, values.scale, values.tasks)
+    inputs = Inputs(
+        values.data,
+        values.corpus,
+        values.vocabulary,
+        values.vocabulary_size,
+        values.data_dir,
+        options_of(values.option),
+    )
+    pretraining = {
+        name: values[name].value
+        for name in ("steps", "dtype")
+        if values[name].value is not None
+    }
+    if values.dry_run:
+        _tell_plan(values, table, inputs, pretraining)
+        return
+    tuning = {"dtype": values.dtype} if values.dtype else None
+    run(
+        table,
+        values.scale,
+        values.output,
+        inputs,
+        values.seeds,
+        pretraining,
+        tuning,
+    )
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

@@ -1,0 +1,168 @@
+"""A table's results as text and as a chart beside the paper's figures."""
+
+import numpy as np
+
+PERCENT = 100
+COLOURS = ("#2f6fde", "#e0872b", "#1a8f5a", "#b5478f", "#64708a", "#a08a2c")
+
+
+def text(results) -> str:
+    """Means, spread over the seeds, the paper's figures, the comparisons."""
+    columns = results["columns"]
+    lines = [
+        f"{results['title']}; {results['seeds']} seed(s), mean ± deviation "
+        "(paper)"
+    ]
+    rows = [["", *(column.replace("_", " ") for column in columns)]]
+    rows += [
+        [name, *(_cell(results, name, column) for column in columns)]
+        for name in results["scores"]
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    lines += ["", "Compared, paired over the seeds:"]
+    lines += [_comparison(found) for found in results["comparisons"]]
+    if results["deviations"]:
+        lines += ["", "Otherwise than in the paper:"]
+        lines += [f"- {line}" for line in results["deviations"]]
+    return "\n".join(lines) + "\n"
+
+
+def shown(column, value):
+    """A score in percent; a perplexity as it is."""
+    return value if column.endswith("perplexity") else PERCENT * value
+
+
+def _cell(results, name, column):
+    values = results["scores"][name].get(column)
+    paper = results["paper"][name].get(column)
+    told = []
+    if values:
+        numbers = [shown(column, value) for value in values]
+        told.append(f"{np.mean(numbers):.1f}")
+        if len(numbers) > 1:
+            told.append(f"± {np.std(numbers, ddof=1):.1f}")
+        if paper is not None:
+            told.append(f"({paper:g})")
+    return " ".join(told)
+
+
+def _comparison(found):
+    sign = {1: "above", 0: "level with", -1: "below"}[found["claimed"]]
+    difference = shown(found["task"], found["difference"])
+    p = "" if found["p"] is None else f", p {found['p']:.3f}"
+    task = found["task"].replace("_", " ")
+    return (
+        f"- {found['one']} {sign} {found['other']} on {task}: "
+        f"{found['verdict']} ({difference:+.1f}{p})"
+    )
+
+
+def draw(results, path):
+    """Writes the chart as SVG: bars, or lines over steps, with error bars.
+
+    A row of panels for each column: ours, and the paper's beside where it
+    has figures.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    columns = results["columns"]
+    height = max(2.4, 0.34 * len(results["scores"]) + 0.9)
+    figure = Figure(figsize=(9.5, height * len(columns)), layout="constrained")
+    panels = figure.subplots(
+        len(columns), 2, squeeze=False, width_ratios=(3, 2)
+    )
+    paint = _lines if results["steps"] else _bars
+    for (ours, theirs), column in zip(panels, columns, strict=True):
+        paint(ours, results, column)
+        ours.set_title(f"{column.replace('_', ' ')}: ours", loc="left")
+        if not _papers(theirs, results, column):
+            theirs.set_axis_off()
+    figure.suptitle(results["title"], x=0.01, ha="left")
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _summary(results, name, column):
+    """Mean and deviation of a variant; None where it was not scored."""
+    values = results["scores"][name].get(column)
+    if not values:
+        return None
+    numbers = [shown(column, value) for value in values]
+    spread = np.std(numbers, ddof=1) if len(numbers) > 1 else 0.0
+    return float(np.mean(numbers)), float(spread)
+
+
+def _bars(axes, results, column):
+    found = {
+        name: summary
+        for name in results["scores"]
+        if (summary := _summary(results, name, column))
+    }
+    means = [mean for mean, _ in found.values()]
+    bars = axes.barh(
+        list(found),
+        means,
+        xerr=[spread for _, spread in found.values()],
+        color=COLOURS[0],
+        height=0.6,
+    )
+    axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9)
+    _tidy(axes, means)
+
+
+def _papers(axes, results, column):
+    """Draws the paper's figures; whether there are any."""
+    found = {
+        name: figures[column]
+        for name, figures in results["paper"].items()
+        if column in figures and results["scores"][name].get(column)
+    }
+    if not found:
+        return False
+    bars = axes.barh(
+        list(found), list(found.values()), color=COLOURS[1], height=0.6
+    )
+    axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9)
+    axes.set_title("the paper's", loc="left")
+    _tidy(axes, list(found.values()))
+    return True
+
+
+def _tidy(axes, values):
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    # From below the lowest: the differences are small beside the scores.
+    lowest, highest = min(values), max(values)
+    margin = max(highest - lowest, 0.02 * highest, 1e-6)
+    axes.set_xlim(max(0.0, lowest - margin), highest + margin)
+
+
+def _lines(axes, results, column):
+    groups: dict[str, list] = {}
+    for name, step in results["steps"].items():
+        summary = _summary(results, name, column)
+        if summary:
+            group = name.split(",")[0]
+            groups.setdefault(group, []).append((step, *summary))
+    for (group, points), colour in zip(groups.items(), COLOURS, strict=False):
+        steps, means, spreads = zip(*sorted(points), strict=True)
+        axes.errorbar(
+            steps,
+            means,
+            yerr=spreads,
+            label=group,
+            color=colour,
+            marker="o",
+            markersize=4,
+            capsize=3,
+        )
+    axes.set_xlabel("steps of pre-training")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)

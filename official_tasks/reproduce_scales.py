@@ -1,0 +1,100 @@
+"""The two scales of the paper's tables: sizes, steps, and their tasks."""
+
+from official_tasks.reproduce_rows import TaskRow
+
+RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the paper, appendix A.3
+RELEASED = {
+    "base": "hf://google-bert/bert-base-uncased",
+    "large": "hf://google-bert/bert-large-uncased",
+    "base, cased": "hf://google-bert/bert-base-cased",
+}
+
+# Two CPU cores, a table in some hours: 4 layers of 256 learn enough from
+# 2,000 steps of 64 x 64 pieces to tell the objectives apart on tags.
+SMALL = {
+    "num_layers": 4,
+    "hidden_dim": 256,
+    "num_heads": 4,
+    "sequence_length": 64,
+    "max_predictions": 10,
+    "batch_size": 64,
+    "steps": 2000,
+    "phase_2_steps": 0,
+    "learning_rate": 5e-4,
+    "warmup": 0.1,
+    "bias_correction": True,
+    "dropout": 0.1,
+    "evaluations": 4,
+    "evaluation_steps": 50,
+    "dtype": "mixed_bfloat16",
+}
+PAPER = {}  # the defaults of `Settings` are the paper's
+SCALES = {"small": SMALL, "paper": PAPER}
+VOCABULARY = 8000  # pieces, where one is learned at the small scale
+
+
+def small_task(name, task, metric, rows, epochs, column=None, **more):
+    tuning = {
+        "epochs": epochs,
+        "batch_size": 32,
+        "learning_rate": 2e-4,
+        "sequence_length": 64,
+        "dtype": "mixed_bfloat16",
+    }
+    return TaskRow(name, task, metric, rows, tuning, column=column, **more)
+
+
+ENTITIES = small_task(
+    "entities",
+    "wikiann",
+    "f1",
+    10000,
+    3.0,
+    "NER",
+    dev_rows=2000,
+    options={"lstm_dim": 128},
+)
+SPANS = small_task(
+    "spans",
+    "squad1",
+    "f1",
+    4000,
+    2.0,
+    "SQuAD",
+    dev_rows=2000,
+    options={"stride": 24},
+)
+SENTIMENT = small_task("sentiment", "sst2", "accuracy", 10000, 2.0, "SST-2")
+PARAPHRASE = small_task("paraphrase", "mrpc", "accuracy", 3668, 3.0, "MRPC")
+
+
+def paper_task(name, task, metric, rows, **more):
+    tuning = {
+        "epochs": 3.0,
+        "batch_size": 32,
+        "learning_rate": 5e-5,
+        "sequence_length": 128,
+    }
+    return TaskRow(
+        name, task, metric, rows, tuning | more, column=name, rates=None
+    )
+
+
+MNLI = paper_task("MNLI", "mnli", "accuracy", 392702)
+QNLI = paper_task("QNLI", "qnli", "accuracy", 104743)
+MRPC = paper_task("MRPC", "mrpc", "accuracy", 3668)
+SST_2 = paper_task("SST-2", "sst2", "accuracy", 67349)
+SQUAD = paper_task("SQuAD", "squad1", "f1", 87599, sequence_length=384)
+NER = TaskRow(
+    "NER",
+    "conll2003",
+    "f1",
+    14041,
+    {
+        "epochs": 3.0,
+        "batch_size": 32,
+        "learning_rate": 5e-5,
+        "sequence_length": 128,
+    },
+    column="NER",
+)
