@@ -7,8 +7,8 @@ import pytest
 from run_script import ROOT, run_script
 
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
-from official_tasks.tools.contenders import environments, table, turns
+from bert_keras.files import read_json, write_json
+from official_tasks.tools.contenders import environments, rows, table, turns
 
 sys.path.insert(0, str(ROOT / "tools" / "contenders"))
 import examples
@@ -93,6 +93,14 @@ def test_results_are_drawn_by_the_second_command(tmp_path):
     assert (tmp_path / "c.png").stat().st_size > 5000
     done = run_script(script, "--rows=large", folder=tmp_path)
     assert done.returncode == 2 and "No row 'large'" in done.stderr
+
+
+def test_recorded_results_have_every_row_with_its_goal():
+    recorded = read_json(ROOT / "tools" / "contenders" / "recorded.json")
+    assert set(rows.ROWS) <= set(recorded["rows"])
+    for name, row in rows.ROWS.items():
+        assert recorded["rows"][name]["goal"] == row["goal"]
+        assert table.ratio(recorded["rows"][name]) is not None
 
 
 def test_an_environment_that_is_there_is_taken_as_it_is(tmp_path):
