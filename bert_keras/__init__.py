@@ -22,6 +22,7 @@ _HOME = {
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
     "adamw": "training.optimization",
+    "lamb": "training.lamb",
     "learn_vocabulary": "text.learning",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.loading",
