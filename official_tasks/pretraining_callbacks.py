@@ -119,9 +119,11 @@ def optimizer_figures(optimizer):
     """The learning rate of the next step; the last gradient's norm."""
     # Under mixed_float16 Keras wraps ours in one that scales the loss.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    figures = {"learning_rate": float(optimizer.learning_rate)}
-    norm = getattr(optimizer, "gradient_norm", None)
-    return figures if norm is None else figures | {"gradient_norm": float(norm)}
+    figures = {"learning_rate": optimizer.learning_rate}
+    if hasattr(optimizer, "gradient_norm"):
+        figures["gradient_norm"] = optimizer.gradient_norm
+    numbers = keras.ops.convert_to_numpy  # of mirrored variables too
+    return {name: float(numbers(value)) for name, value in figures.items()}
 
 
 def as_markdown(guess):

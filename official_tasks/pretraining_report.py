@@ -10,7 +10,7 @@ from official_tasks.page import (
     table_section,
     tiles,
 )
-from official_tasks.pretraining_settings import phases
+from official_tasks.pretraining_settings import phases, tokens_until
 
 # Figure -> what its tile says.
 TILES = {
@@ -52,11 +52,11 @@ def render(results, settings) -> str:
 
 
 def _head(results, settings):
-    tokens = results["curve"][-1]["tokens"]
+    tokens = tokens_until(settings.steps, settings)
     told = (
         f"{html.escape(settings.objectives)}; a model of "
         f"{results['parameters']:,} parameters; {settings.steps:,} steps, "
-        f"{tokens:,.0f} tokens; seed {settings.seed}."
+        f"{tokens:,} tokens; seed {settings.seed}."
     )
     return f"<h1>Pre-training</h1><p>{told}</p>"
 
@@ -80,14 +80,15 @@ def _tiles(results):
 
 def _curves(curve, settings):
     bounds = [phase.last for phase in phases(settings)[:-1]]
-    tokens = [line["tokens"] / 1e6 for line in curve]
     steps = [line["step"] for line in curve]
+    tokens = [tokens_until(step, settings) / 1e6 for step in steps]
 
     def lines(names, x):
         return {
             told: (x, [line.get(name) for line in curve])
             for name, told in names.items()
-            if name in curve[-1]
+            # An evaluation that a kill put off has held-out figures alone.
+            if any(name in line for line in curve)
         }
 
     drawn = [

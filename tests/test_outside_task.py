@@ -55,7 +55,7 @@ class Reviews(Task):
     def read(self, split):
         with open(f"{self.data_dir}/{split}.json") as file:
             rows = json.load(file)
-        return [Example(text, None, label) for text, label in rows[:self.rows]]
+        return [Example(text, None, label) for text, label in rows[: self.rows]]
 
     def encode(self, examples, preprocess):
         inputs, cut = encode_texts(preprocess, [e.text for e in examples])

@@ -13,7 +13,12 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 
 from bert_keras import InputError, files
 from bert_keras.training import checkpoint
-from official_tasks import pretrain, pretraining_callbacks, run_doctor
+from official_tasks import (
+    pretrain,
+    pretraining_callbacks,
+    pretraining_run,
+    run_doctor,
+)
 from official_tasks.pretraining_settings import (
     Execution,
     Settings,
@@ -114,6 +119,14 @@ def test_a_run_that_is_broken_off_in_both_phases_ends_with_the_same_bits(
             patch.setattr(board, "on_train_batch_end", end)
             with pytest.raises(Broken):
                 pretrain.run(data, tmp_path, **settings)
+
+    def evaluate(self, step):
+        raise Broken  # the last step is saved, and not yet evaluated
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining_run.Run, "evaluate", evaluate)
+        with pytest.raises(Broken):
+            pretrain.run(data, tmp_path, **settings)
     results = pretrain.run(data, tmp_path, **settings)
     ours = (tmp_path / "model" / "model.safetensors").read_bytes()
     theirs = (whole[0] / "model" / "model.safetensors").read_bytes()
@@ -188,7 +201,7 @@ def test_the_doctor_reads_the_run(whole):
 def test_the_commands_of_the_page_have_flags_that_exist(tmp_path):
     page = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
     commands = re.findall(r"python -m official_tasks.pretrain ([^;\n]*)", page)
-    assert len(commands) == 3
+    assert len(commands) == 4
     program = (
         "import shlex; from absl import flags;"
         "from official_tasks import pretrain; pretrain.define_flags()\n"

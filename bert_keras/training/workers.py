@@ -16,6 +16,8 @@ def any_worker(strategy):
 
     def total(value):
         context = tf.distribute.get_replica_context()
+        # A tensor of the device at hand: one from outside has no device.
+        value = tf.identity(value)
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
     @tf.function
