@@ -22,6 +22,7 @@ def test_the_tour_runs_and_holds_the_ten_lines_of_the_readme(
     client = NotebookClient(
         notebook,
         timeout=600,
+        startup_timeout=300,  # of a kernel on a busy machine
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     )
