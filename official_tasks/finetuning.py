@@ -9,7 +9,7 @@ from bert_keras import files
 from official_tasks import advice, progress, task_report
 from official_tasks.batches import row_lengths, training_batches
 from official_tasks.running import Predictor, load_model, preset_of
-from official_tasks.train import train
+from official_tasks.train import train, training_state
 
 RESULTS = "results.json"
 SAVE_EVERY = 1000  # steps between two checkpoints
@@ -160,12 +160,11 @@ class _Run:
             self.folder,
             self.model,
             self._batches,
+            training_state(self.folder, self.strategy, SAVE_EVERY),
             steps=self.steps,
             steps_per_epoch=self.steps_per_epoch,
             validation=self._evaluate,
             title=f"Fine-tuning {self.task.name}",
-            save_every=SAVE_EVERY,
-            strategy=self.strategy,
         )
         best = {"step": self.steps}
         if self.strategy.is_chief:

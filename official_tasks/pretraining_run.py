@@ -4,18 +4,13 @@ import logging
 
 import keras
 
-from bert_keras.errors import InputError
 from bert_keras.files import write_json
-from bert_keras.training.finite import NotFiniteError, StopWhenNotFinite
-from bert_keras.training.loop import fit
-from bert_keras.training.state import TrainingState
-from bert_keras.training.workers import any_worker
-from official_tasks import pretraining_report, progress
-from official_tasks.pretraining_callbacks import Board, Meter
+from official_tasks import pretraining_report
 from official_tasks.pretraining_model import compiled_model, with_rows_of
 from official_tasks.pretraining_objectives import OBJECTIVES
 from official_tasks.pretraining_settings import phases, tokens_until
 from official_tasks.pretraining_source import PretrainingSource
+from official_tasks.train import train, training_state
 
 SHOWN = 4  # held-out texts whose guesses are shown
 
@@ -91,42 +86,25 @@ class Run:
     def train(self, execution):
         """All phases in one schedule; returns the curve."""
         settings = self.settings
-        self.state = TrainingState(
-            self.folder.file("state"),
-            every=execution.save_every,
+        self.state = training_state(
+            self.folder,
+            self.strategy,
+            execution.save_every,
             keep=execution.keep,
             keep_every=execution.keep_every,
             settings=settings._asdict(),
-            check=self.folder.check,
-            writes=self.strategy.is_chief,
-            any_worker=any_worker(self.strategy),
         )
-        with progress.bar("Pre-training", settings.steps) as update:
-            meter = Meter(
-                update,
-                self.state,
-                settings.steps,
-                lambda step: tokens_until(step, settings),
-            )
-            told = [meter, StopWhenNotFinite()]
-            if self.strategy.is_chief:
-                logs = self.folder.file("logs")
-                told.append(Board(logs, self.state, self.guesses, meter.rate))
-            try:
-                return self._fit(told)
-            except NotFiniteError as error:
-                raise InputError(str(error)) from error
-
-    def _fit(self, callbacks):
-        return fit(
+        return train(
+            self.folder,
             self.model,
             self.batches,
-            self.settings.steps,
-            self.settings.steps_per_evaluation,
             self.state,
-            self.folder.file("metrics.jsonl"),
-            self.evaluate,
-            callbacks,
+            steps=settings.steps,
+            steps_per_epoch=settings.steps_per_evaluation,
+            validation=self.evaluate,
+            title="Pre-training",
+            tokens_until=lambda step: tokens_until(step, settings),
+            guesses=self.guesses,
             bounds=[phase.last for phase in self.phases],
         )
 

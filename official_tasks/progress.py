@@ -43,27 +43,3 @@ def stages(title: str):
     """As `bar`, for work in parts; yields `update(part, done, total)`."""
     with bar(title) as update:
         yield lambda part, done, total: update(done, total, note=part)
-
-
-def fit_callback(update, steps: int):
-    """A Keras callback that shows `fit`'s step and logs.
-
-    Args:
-        update: of a `bar`.
-        steps: steps of the whole run.
-    """
-    import keras
-    from keras.ops import convert_to_numpy as to_numpy
-
-    class FitBar(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            step = int(to_numpy(self.model.optimizer.iterations))
-            if step % 10 == 0 or step == steps:
-                shown = [
-                    f"{name} {float(value):.3f}"
-                    for name, value in (logs or {}).items()
-                    if name == "loss" or name.endswith("accuracy")
-                ]
-                update(step, steps, note="  ".join(shown))
-
-    return FitBar()

@@ -16,7 +16,7 @@ from toy_pretraining import SMALLEST
 from train_on_devices import use_cpus
 
 from bert_keras.training.strategy import make_strategy
-from official_tasks import pretrain, pretraining_callbacks
+from official_tasks import callbacks, pretrain
 from official_tasks.pretraining_objectives import OBJECTIVES
 from official_tasks.pretraining_settings import Settings, phases
 from official_tasks.pretraining_source import PretrainingSource
@@ -38,14 +38,14 @@ def compare_rows(data, strategy):
 
 def stop_at(step):
     """SIGTERM to this process in the middle of the step before."""
-    move = pretraining_callbacks.Meter.on_train_batch_end
+    move = callbacks.Meter.on_train_batch_end
 
     def moved(self, batch, logs=None):
         if self._first + batch + 1 == step:
             os.kill(os.getpid(), signal.SIGTERM)
         move(self, batch, logs)
 
-    pretraining_callbacks.Meter.on_train_batch_end = moved
+    callbacks.Meter.on_train_batch_end = moved
 
 
 def main(devices, data, output, stop):

@@ -5,8 +5,10 @@ import os
 import re
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from run_script import run_script
 from task_samples import (
     GOOD,
@@ -17,7 +19,7 @@ from task_samples import (
 )
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
-from official_tasks import evaluate, finetuning, several
+from official_tasks import callbacks, evaluate, finetuning, several
 from official_tasks.custom import CustomTask
 from official_tasks.running import ensemble_outputs, load_model
 from official_tasks.task import Defaults, Example
@@ -81,6 +83,37 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(
         ).read_bytes()
     for one, other in zip(again["curve"], whole["curve"], strict=True):
         assert one["val_accuracy"] == other["val_accuracy"]
+
+
+def test_a_run_that_was_broken_off_leaves_other_summaries_alone(
+    place, task, tmp_path, monkeypatch
+):
+    def stop(self, batch, logs=None):
+        raise Stopped
+
+    monkeypatch.setattr(callbacks.Board, "on_train_batch_end", stop)
+    with pytest.raises(Stopped):
+        finetuning.run(task, place / "init", tmp_path / "run", **QUICK)
+    assert (tmp_path / "run" / "logs" / "train").is_dir()
+    writer = tf.summary.create_file_writer(str(tmp_path / "other"))
+    with writer.as_default(step=1):
+        assert tf.summary.should_record_summaries()
+
+
+def test_gradients_that_stay_broken_end_the_run_with_advice(
+    place, task, tmp_path, monkeypatch
+):
+    loss = keras.losses.SparseCategoricalCrossentropy
+
+    class Broken(loss):
+        def call(self, y_true, y_pred):
+            return super().call(y_true, y_pred) * float("nan")
+
+    monkeypatch.setattr(type(task), "loss", lambda self: Broken())
+    with pytest.raises(InputError, match="not finite; .* lower learning rate"):
+        finetuning.run(
+            task, place / "init", tmp_path / "run", epochs=6, **QUICK
+        )
 
 
 def test_a_finished_run_is_not_trained_again(place, task, whole, monkeypatch):

@@ -14,8 +14,8 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 from bert_keras import InputError, files
 from bert_keras.training import checkpoint
 from official_tasks import (
+    callbacks,
     pretrain,
-    pretraining_callbacks,
     pretraining_run,
     run_doctor,
 )
@@ -111,12 +111,11 @@ def test_a_run_that_is_broken_off_in_both_phases_ends_with_the_same_bits(
     for step in (8, 10):  # at the end of the first, amid the second
 
         def end(self, batch, logs=None, step=step):
-            if self._first + batch + 1 == step:
+            if self.meter.step == step:
                 raise Broken
 
         with monkeypatch.context() as patch:
-            board = pretraining_callbacks.Board
-            patch.setattr(board, "on_train_batch_end", end)
+            patch.setattr(callbacks.Board, "on_train_batch_end", end)
             with pytest.raises(Broken):
                 pretrain.run(data, tmp_path, **settings)
 
@@ -139,14 +138,13 @@ def test_a_remote_folder_is_gone_on_with_too(data, monkeypatch):
     settings = {**SMALLEST, "steps": 4, "phase_2_steps": 0, "save_every": 1}
 
     def end(self, batch, logs=None):
-        if self._first + batch + 1 == 3:
+        if self.meter.step == 3:
             raise Broken
 
     output = "ram://runs/pretrain"
     with object_store(monkeypatch):
         with monkeypatch.context() as patch:
-            board = pretraining_callbacks.Board
-            patch.setattr(board, "on_train_batch_end", end)
+            patch.setattr(callbacks.Board, "on_train_batch_end", end)
             with pytest.raises(Broken):
                 pretrain.run(data, output, **settings)
         assert checkpoint.steps(f"{output}/state") == [1, 2]

@@ -1,4 +1,4 @@
-"""What is told of a pre-training run while it runs: a bar, figures, a board."""
+"""What is told of a run while it runs: a bar, figures, a board."""
 
 import time
 
@@ -12,22 +12,25 @@ BOARD_EVERY = 50  # steps between two points of a curve
 class Meter(keras.callbacks.Callback):
     """Moves the bar; adds to each evaluation what `fit` does not know.
 
-    These are "learning_rate", "tokens" (places, padding included, trained on
-    so far), "tokens_per_second" since the last evaluation and
-    "gradient_norm" of the last step.
+    These are "learning_rate" and "gradient_norm" of the last step and, where
+    `tokens_until` is given, "tokens" (places, padding included, trained on so
+    far) and "tokens_per_second" since the last evaluation.
 
     Args:
         update: of a `progress.bar`.
         state: `TrainingState`.
         steps: steps of the whole run.
-        tokens_until: function of the step.
+        tokens_until: function of the step, or None.
+
+    Attributes:
+        step: steps of the whole run that are done, the one at hand included.
     """
 
-    def __init__(self, update, state, steps, tokens_until):
+    def __init__(self, update, state, steps, tokens_until=None):
         super().__init__()
         self.update, self.state = update, state
         self.steps, self.tokens_until = steps, tokens_until
-        self._told = 0
+        self.step = self._told = 0
 
     def on_epoch_begin(self, epoch, logs=None):
         self._first = self.state.step
@@ -36,77 +39,81 @@ class Meter(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # The state comes later and has not counted this step yet; `batch`
         # grows by more than 1 under `steps_per_execution`.
-        step = self._first + batch + 1
+        self.step = self._first + batch + 1
         # The first step traces the graph: time is taken from its end on.
-        self._timed = [*self._timed[:1], (step, time.monotonic())]
-        if step // BAR_EVERY > self._told // BAR_EVERY or step == self.steps:
-            self._told = step
-            self.update(step, self.steps, note=self._note(logs or {}))
+        self._timed = [*self._timed[:1], (self.step, time.monotonic())]
+        ended = self.step == self.steps
+        if self.step // BAR_EVERY > self._told // BAR_EVERY or ended:
+            self._told = self.step
+            self.update(self.step, self.steps, note=self._note(logs or {}))
 
     def on_epoch_end(self, epoch, logs):
-        logs["tokens"] = self.tokens_until(self.state.step)
-        logs["tokens_per_second"] = self.rate()
+        if self.tokens_until:
+            logs["tokens"] = self.tokens_until(self.state.step)
+        logs |= self.rate()
         logs |= optimizer_figures(self.model.optimizer)
 
     def rate(self):
-        """Tokens a second since the last evaluation."""
+        """{"tokens_per_second": since the last evaluation}, where known."""
+        if not self.tokens_until:
+            return {}
         if len(self._timed) < 2:
-            return 0.0
+            return {"tokens_per_second": 0.0}
         (first, began), (last, ended) = self._timed
         tokens = self.tokens_until(last) - self.tokens_until(first)
-        return tokens / max(ended - began, 1e-9)
+        return {"tokens_per_second": tokens / max(ended - began, 1e-9)}
 
     def _note(self, logs):
         shown = [f"loss {float(logs['loss']):.3f}"] if "loss" in logs else []
         shown += [
             f"{name.removesuffix('_accuracy')} {float(value):.1%}"
             for name, value in logs.items()
-            if name.endswith("_accuracy")
+            if name.endswith("accuracy")
         ]
-        return "  ".join([*shown, f"{self.rate():,.0f} tokens/s"])
+        shown += [f"{rate:,.0f} tokens/s" for rate in self.rate().values()]
+        return "  ".join(shown)
 
 
 class Board(keras.callbacks.Callback):
     """Curves and guesses for TensorBoard, by the step of the whole run.
 
-    Keras's own callback counts from 0 again in a run that goes on.
+    Keras's own callback counts from 0 again in a run that goes on, and where
+    a run breaks off it leaves its rule in force, of which points to write,
+    for everything that the process writes afterwards.
 
     Args:
         folder: of the logs; gets train/ and held_out/.
-        state: `TrainingState`.
+        meter: `Meter`, an earlier callback of the same run.
         guesses: function of nothing that returns a list of dict, "text" and
-            "masks"; shown at each evaluation.
-        rate: function of nothing: tokens a second.
+            "masks", shown at each evaluation; or None.
     """
 
-    def __init__(self, folder, state, guesses, rate):
+    def __init__(self, folder, meter, guesses=None):
         super().__init__()
-        self.state, self.guesses, self.rate = state, guesses, rate
+        self.meter, self.guesses = meter, guesses
         self.train = tf.summary.create_file_writer(f"{folder}/train")
         self.held_out = tf.summary.create_file_writer(f"{folder}/held_out")
         self._told = 0
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self._first = self.state.step
-
     def on_train_batch_end(self, batch, logs=None):
-        step = self._first + batch + 1
+        step = self.meter.step
         if step // BOARD_EVERY == self._told // BOARD_EVERY:
             return
         self._told = step
+        figures = optimizer_figures(self.model.optimizer)
         with self.train.as_default(step=step):
-            for name, value in (logs or {}).items():
-                tf.summary.scalar(name, value)
-            tf.summary.scalar("tokens_per_second", self.rate())
-            for name, value in optimizer_figures(self.model.optimizer).items():
-                tf.summary.scalar(name, value)
+            for values in (logs or {}, self.meter.rate(), figures):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
 
     def on_epoch_end(self, epoch, logs):
-        with self.held_out.as_default(step=self.state.step):
+        with self.held_out.as_default(step=self.meter.state.step):
             for name, value in logs.items():
                 if name.startswith("val_"):
                     tf.summary.scalar(name.removeprefix("val_"), value)
-            for number, guess in enumerate(self.guesses()):
+            for number, guess in enumerate(
+                self.guesses() if self.guesses else []
+            ):
                 tf.summary.text(f"guesses/{number}", as_markdown(guess))
         self.train.flush()
         self.held_out.flush()
