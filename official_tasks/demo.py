@@ -2,39 +2,17 @@
 fine-tuning, export, proof. Each stage calls what the scripts call, and is
 skipped when the run folder already holds its result."""
 
-import functools
 import importlib.metadata
 import os
 import platform
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import bert_keras
 from bert_keras import files
-from bert_keras.data.corpus import held_out, read_documents
-from bert_keras.data.documents import corpus_hash
 from bert_keras.training.run import RunFolder
-from official_tasks import finetune, pretrain, progress, report
-from official_tasks.custom import CustomTask
-from official_tasks.demo_proof import ask
-from official_tasks.source_task import write_source_task
-
-
-class Settings(NamedTuple):
-    """What decides the demo's size; see `FULL` and `QUICK`."""
-
-    vocabulary_size: int
-    sequence_length: int
-    max_predictions: int
-    num_layers: int
-    hidden_dim: int
-    batch_size: int
-    steps: int
-    learning_rate: float
-    labels: int
-    dev_rows: int
-    epochs: float
-
+from official_tasks import progress, report
+from official_tasks.demo_stages import STAGES, Demo, Settings
 
 # The largest that fits six minutes on two CPU cores and passes every bar.
 FULL = Settings(
@@ -59,8 +37,6 @@ QUICK = FULL._replace(
     dev_rows=600,
     epochs=1.0,
 )
-HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
-DTYPE = "mixed_bfloat16"  # faster than float32 on CPUs with AVX-512 BF16
 
 
 def run(output, corpus, seed, settings) -> dict:
@@ -98,240 +74,6 @@ def run(output, corpus, seed, settings) -> dict:
         ):
             file.write(report.render(figures))
         return figures
-
-
-class Demo(NamedTuple):
-    """One run: where it lies and what decides it."""
-
-    folder: RunFolder
-    corpus: str
-    seed: int
-    settings: Settings
-
-    def documents(self, side=None):
-        """The corpus, read once; `side` is "train", "held_out" or None."""
-        everything = _read(self.corpus)
-        if side is None:
-            return everything
-        wanted = side == "held_out"
-        return [
-            document
-            for document in everything
-            if held_out(document, HELD_OUT_SHARE) == wanted
-        ]
-
-
-@functools.cache
-def _read(corpus):
-    documents = []
-    with progress.bar("Reading") as update:
-        for document in read_documents(corpus):
-            documents.append(document)
-            if len(documents) % 50 == 0:
-                update(len(documents))
-        update(len(documents), len(documents))
-    return documents
-
-
-def corpus_stage(demo, results):
-    """Documents of real English, some of them held out by a hash."""
-    documents = demo.documents()
-    characters = sum(
-        len(text) for document in documents for text in document.paragraphs
-    )
-    kept = len(demo.documents("held_out"))
-    return {
-        "documents": len(documents),
-        "characters": characters,
-        "corpus_hash": corpus_hash(documents),
-        "line": f"{len(documents):,} documents, {characters / 1e6:.1f} million "
-        f"characters; {kept:,} documents held out",
-    }
-
-
-def vocabulary_stage(demo, results):
-    """WordPieces learned from the training documents."""
-    from bert_keras.text.learning import learn_vocabulary
-    from bert_keras.text.vocabulary import write_vocabulary
-
-    texts = (
-        text
-        for document in demo.documents("train")
-        for text in document.paragraphs
-    )
-    with progress.bar("Learning pieces") as update:
-        tokens = learn_vocabulary(
-            texts, demo.settings.vocabulary_size, progress=update
-        )
-    write_vocabulary(tokens, demo.folder.file("vocab.txt"))
-    words = [token for token in tokens if len(token) > 9]
-    return {
-        "pieces": len(tokens),
-        "line": f"{len(tokens):,} pieces, such as {', '.join(words[:4])}",
-    }
-
-
-def examples_stage(demo, results):
-    """Sentence pairs and masks by the paper's laws."""
-    from bert_keras.data.pretraining import create_pretraining_data
-    from bert_keras.text.vocabulary import read_vocabulary
-
-    tokenizer = bert_keras.WordPieceTokenizer(
-        read_vocabulary(demo.folder.file("vocab.txt"))
-    )
-    with progress.stages("Examples") as update:
-        manifests = create_pretraining_data(
-            demo.documents(),
-            tokenizer,
-            demo.folder.file("data"),
-            _laws(demo.settings),
-            seed=demo.seed,
-            held_out_share=HELD_OUT_SHARE,
-            progress=update,
-        )
-    totals = {
-        name: sum(manifest[name] for manifest in manifests.values())
-        for name in ("sentences", "tokens")
-    }
-    examples = {
-        side: sum(shard["examples"] for shard in manifest["shards"])
-        for side, manifest in manifests.items()
-    }
-    return {
-        **totals,
-        "examples": examples,
-        "line": f"{totals['sentences']:,} sentences, {totals['tokens']:,} "
-        f"tokens; {examples['train']:,} examples an epoch, "
-        f"{examples['held_out']:,} held out",
-    }
-
-
-def _laws(settings):
-    from bert_keras.data.laws import Laws
-
-    return Laws(settings.sequence_length, settings.max_predictions)
-
-
-def pretraining_stage(demo, results):
-    """Masked pieces and next sentence, together."""
-    settings = demo.settings
-    figures = pretrain.run(
-        demo.folder.file("data"),
-        demo.folder.file("pretrain"),
-        num_layers=settings.num_layers,
-        hidden_dim=settings.hidden_dim,
-        num_heads=settings.hidden_dim // 64,
-        sequence_length=settings.sequence_length,
-        max_predictions=settings.max_predictions,
-        batch_size=settings.batch_size,
-        steps=settings.steps,
-        phase_2_steps=0,
-        learning_rate=settings.learning_rate,
-        warmup=0.1,
-        dropout=0.0,  # no text is seen often enough to be learned by heart
-        bias_correction=True,
-        evaluations=4,
-        seed=demo.seed,
-        dtype=DTYPE,
-    )
-    return {
-        **figures,
-        "line": f"held out: {figures['mlm_accuracy']:.1%} of masked pieces "
-        f"(the commonest alone: {figures['mlm_unigram_baseline']:.1%}), "
-        f"{figures['nsp_accuracy']:.1%} of next sentences",
-    }
-
-
-def finetuning_stage(demo, results):
-    """Which source says this sentence? From the pre-trained encoder, and
-    from random weights."""
-    settings, folder = demo.settings, demo.folder
-    os.makedirs(folder.file("task"), exist_ok=True)
-    task_figures = write_source_task(
-        demo.documents("train"),
-        demo.documents("held_out"),
-        folder.file("task"),
-        settings.labels,
-        settings.dev_rows,
-        demo.seed,
-    )
-    task = CustomTask(
-        folder.file("task/train.csv"), folder.file("task/dev.csv")
-    )
-    scores = {
-        name: finetune.run(
-            task,
-            folder.file("pretrain/model"),
-            folder.file("finetune", name),
-            from_scratch=name == "scratch",
-            epochs=settings.epochs,
-            batch_size=16,
-            learning_rate=2e-4,
-            sequence_length=settings.sequence_length,
-            seed=demo.seed,
-            dtype=DTYPE,
-        )
-        for name in ("pretrained", "scratch")
-    }
-    return {
-        **task_figures,
-        **scores,
-        "line": f"{len(task.labels)} classes: "
-        f"{scores['pretrained']['accuracy']:.1%} pre-trained, "
-        f"{scores['scratch']['accuracy']:.1%} from scratch, "
-        f"{scores['scratch']['majority_baseline']:.1%} the largest class",
-    }
-
-
-def export_stage(demo, results):
-    """One SavedModel that takes raw strings."""
-    models, preprocess = _models(demo)
-    served = demo.folder.file("served")
-    bert_keras.export_saved_model(models, preprocess, served)
-    size = sum(
-        os.path.getsize(os.path.join(root, name))
-        for root, _, names in os.walk(served)
-        for name in names
-    )
-    return {"line": f"{served} ({size / 1e6:.0f} MB)"}
-
-
-def _models(demo):
-    preset = demo.folder.file("finetune/pretrained/model")
-    classifier = bert_keras.BertClassifier.from_preset(preset)
-    pretrainer = bert_keras.BertPretrainer.from_preset(
-        demo.folder.file("pretrain/model")
-    )
-    preprocess = bert_keras.BertPreprocessor.from_preset(preset)
-    return [classifier, pretrainer], preprocess
-
-
-def proof_stage(demo, results):
-    """A fresh process that imports only tensorflow and tensorflow_text."""
-    from bert_keras.serving.verification import greatest_difference
-
-    served = demo.folder.file("served")
-    difference = greatest_difference(served, *_models(demo))
-    rows = CustomTask(
-        demo.folder.file("task/train.csv"), demo.folder.file("task/dev.csv")
-    ).read("dev")
-    texts = [row.text for row in rows]
-    return {
-        "export_max_difference": difference,
-        **ask(served, texts, demo.seed),
-        "line": f"agrees with the live model to {difference:.1e}",
-    }
-
-
-STAGES = {
-    "Corpus": corpus_stage,
-    "Vocabulary": vocabulary_stage,
-    "Examples": examples_stage,
-    "Pre-training": pretraining_stage,
-    "Fine-tuning": finetuning_stage,
-    "Export": export_stage,
-    "Proof": proof_stage,
-}
 
 
 def _report(demo, results):
