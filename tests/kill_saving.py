@@ -1,7 +1,8 @@
 """Kills a process at each operation of a save in turn; for test_state.py.
 
 Prints, for each operation, the step of the checkpoint that then loads: 1
-stood there before, 2 is the one whose save was killed.
+stood there before, 2 is the one whose save was killed. A save ends with taking
+away the one before. After each kill another save is tried.
 
     python kill_saving.py FOLDER
 """
@@ -15,7 +16,15 @@ import numpy as np
 
 from bert_keras.training import checkpoint
 
-OPERATIONS = ("mkdir", "fsync", "rename", "replace", "open", "unlink")
+OPERATIONS = (
+    "mkdir",
+    "fsync",
+    "rename",
+    "replace",
+    "open",
+    "unlink",
+    "rmdir",
+)
 
 
 class Deadly:
@@ -67,6 +76,7 @@ def save(folder, step):
         for name in ("model", "optimizer")
     }
     checkpoint.write(folder, step, groups, {"notes": {"some": 1}})
+    checkpoint.prune(folder, 1)
 
 
 def killed_at(folder, number):
@@ -94,6 +104,8 @@ def main(folder):
         for tensors in groups.values():
             assert all((t == manifest["step"]).all() for t in tensors.values())
         print(manifest["step"])
+        save(place, 3)
+        assert checkpoint.steps(place) == [3]
         number += 1
 
 

@@ -1,7 +1,8 @@
 """Trains a tiny model in forked processes and kills them; for test_state.py.
 
 Keras is imported once and each run is a fork of this process, which itself
-runs no operation, so that a restart takes a fraction of a second.
+runs no operation, so that a restart takes a fraction of a second. Prints how
+many kills left a half-written checkpoint, then each process's exit code.
 
     python kill_training.py FOLDER KILLS SEED tiny|bert
 """
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from model_samples import SMALL, pretraining_batch
 
+from bert_keras import files
 from bert_keras.data.order import shuffled
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
@@ -24,11 +26,12 @@ from bert_keras.training import checkpoint
 from bert_keras.training import state as training_state
 from bert_keras.training.optimization import adamw
 
-STEPS = 300
+STEPS_A_KILL = 20  # more than a process takes before it is killed
+EVERY = 3  # steps from save to save
 ROWS = 50  # of the data; a batch has 4, so that batches span epochs
 
 
-def tiny_model():
+def tiny_model(steps):
     keras.utils.set_random_seed(5)
     ids = keras.Input((6,), dtype="int32")
     x = keras.layers.Embedding(20, 8)(ids)
@@ -37,7 +40,7 @@ def tiny_model():
     x = keras.layers.Dropout(0.3)(keras.layers.Dense(8, "gelu")(x))
     model = keras.Model(ids, keras.layers.Dense(2)(x))
     optimizer = keras.optimizers.AdamW(
-        keras.optimizers.schedules.PolynomialDecay(1e-2, STEPS),
+        keras.optimizers.schedules.PolynomialDecay(1e-2, steps),
         gradient_accumulation_steps=2,
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -50,11 +53,11 @@ def tiny_data():
     return draw.integers(0, 20, (ROWS, 6)), draw.integers(0, 2, (ROWS,))
 
 
-def bert_model():
+def bert_model(steps):
     """With dropout, and each batch computed in two parts."""
     keras.utils.set_random_seed(5)
     model = BertPretrainer(BertEncoder(**SMALL))
-    optimizer = adamw(1e-3, STEPS, accumulate=2)
+    optimizer = adamw(1e-3, steps, accumulate=2)
     model.compile(optimizer, pretraining_losses())
     return model
 
@@ -73,61 +76,93 @@ def batches_from(step, data):
     return shuffled(ROWS, 4, seed=3, first_step=step).map(gathered)
 
 
-def train(folder, name):
+def train(folder, name, steps):
     make_model, make_data = MODELS[name]
-    state = training_state.TrainingState(folder, every=3, keep=2)
-    model = make_model()
+    state = training_state.TrainingState(folder, every=EVERY, keep=2)
+    model = make_model(steps)
     step = state.restore(model)
-    if step < STEPS:
+    if step < steps:
         model.fit(
             batches_from(step, make_data()),
-            steps_per_epoch=STEPS - step,
+            steps_per_epoch=steps - step,
             verbose=0,
             callbacks=[state],
         )
 
 
-def run(folder, name, interrupt=None):
-    """One process; its exit code, negative for the signal that ended it."""
+def started(*arguments):
+    """The number of a process that trains."""
     child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            train(folder, name)
-            code = 0
-        except SystemExit as exit:
-            code = exit.code
-        finally:
-            os._exit(code)
-    if interrupt is not None:
-        number, step, delay = interrupt
-        wait_for_step(folder, step)
-        time.sleep(delay)
-        os.kill(child, number)
+    if child:
+        return child
+    code = 1
+    try:
+        train(*arguments)
+        code = 0
+    except SystemExit as exit:
+        code = exit.code
+    finally:
+        os._exit(code)
+
+
+def ended(child):
+    """Its exit code, negative for the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def wait_for_step(folder, step):
+def newest(folder):
+    return max(checkpoint.steps(folder), default=0)
+
+
+def wait_for_save(folder, after):
+    """Returns when there is a checkpoint of a later step."""
     patience = time.time() + 600
-    while max(checkpoint.steps(folder), default=0) < step:
+    while newest(folder) <= after:
         time.sleep(0.001)
         if time.time() > patience:
-            raise TimeoutError(f"step {step} was not reached")
+            raise TimeoutError(f"no checkpoint came after step {after}")
+
+
+def uninterrupted(folder, name, steps):
+    """Trains; the exit code, and seconds from one save to the next."""
+    child = started(folder, name, steps)
+    wait_for_save(folder, 0)
+    first, began = newest(folder), time.time()
+    code = ended(child)
+    return code, (time.time() - began) * EVERY / (steps - first)
+
+
+def interrupted(number, delay, folder, *arguments):
+    """Trains on; after its first save and the delay, sends the signal."""
+    before = newest(folder)
+    child = started(folder, *arguments)
+    wait_for_save(folder, before)
+    time.sleep(delay)
+    os.kill(child, number)
+    return ended(child)
+
+
+def half_written(folder):
+    """Whether a save was cut short here."""
+    names = filter(files.is_partial, files.list_folder(folder))
+    # `.step.` in place of `.step-` is one on its way out.
+    return any(name.startswith(".step-") for name in names)
 
 
 def main(folder, kills, seed, name):
     whole, cut = os.path.join(folder, "whole"), os.path.join(folder, "cut")
-    codes = [run(whole, name)]
+    steps = STEPS_A_KILL * (kills + 2)
+    code, period = uninterrupted(whole, name, steps)
+    codes, inside_saves = [code], 0
     draw = random.Random(seed)
-    for kill in range(kills):
-        # Spread over the run; the delay falls anywhere in steps and saves.
-        step = STEPS * kill // (kills + 2)
-        interrupt = (signal.SIGKILL, step, draw.uniform(0, 0.05))
-        codes.append(run(cut, name, interrupt))
-    step = STEPS * kills // (kills + 2)
-    codes.append(run(cut, name, (signal.SIGTERM, step, 0.01)))
-    codes.append(run(cut, name))
-    print(*codes)
+    for _ in range(kills):
+        # Anywhere in the steps and the saves that come next.
+        delay = draw.uniform(0, 2 * period)
+        codes.append(interrupted(signal.SIGKILL, delay, cut, name, steps))
+        inside_saves += half_written(cut)
+    codes.append(interrupted(signal.SIGTERM, period, cut, name, steps))
+    codes.append(ended(started(cut, name, steps)))
+    print(inside_saves, *codes)
 
 
 if __name__ == "__main__":

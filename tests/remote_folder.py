@@ -14,13 +14,18 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
+KILLED = Killed()
+DOWN = tf.errors.UnavailableError(None, None, "the store is down")
+
+
 @contextlib.contextmanager
-def object_store(monkeypatch, fail_at=None):
+def object_store(monkeypatch, fail_at=None, error=KILLED):
     """Yields the list of changes so far, as (what, path).
 
     Args:
-        fail_at: the number of the change at which the process is killed: it
-            is half done, or not at all.
+        fail_at: the number of the change that fails: it is half done, or not
+            at all.
+        error: what it raises; after `KILLED` no later change is done either.
     """
     gfile = tf.io.gfile
     changes = []
@@ -28,34 +33,36 @@ def object_store(monkeypatch, fail_at=None):
 
     def changed(what, path):
         changes.append((what, path))
-        return fail_at is not None and len(changes) > fail_at
+        if fail_at is None or error is KILLED:
+            return fail_at is not None and len(changes) > fail_at
+        return len(changes) == fail_at + 1
 
     def copy(source, target, overwrite=False):
         if not target.startswith("ram://"):
             return real["copy"](source, target, overwrite)
-        killed = changed("copy", target)
+        fails = changed("copy", target)
         if gfile.exists(target):
             real["remove"](target)  # ram:// appends instead of replacing
-        if killed:
+        if fails:
             with gfile.GFile(source, "rb") as file:
                 content = file.read()
             with gfile.GFile(target, "wb") as file:
                 file.write(content[: len(content) // 2])
-            raise Killed
+            raise error
         return real["copy"](source, target)
 
     def remove(path):
         if changed("remove", path):
-            raise Killed
+            raise error
         real["remove"](path)
 
     def rmtree(path):
-        killed = changed("rmtree", path)
+        fails = changed("rmtree", path)
         for place, _, names in list(gfile.walk(path)):
             for name in names:
                 real["remove"](f"{place}/{name}")
-                if killed:
-                    raise Killed
+                if fails:
+                    raise error
         real["rmtree"](path)
 
     def rename(source, target, overwrite=False):

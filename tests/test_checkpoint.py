@@ -7,7 +7,8 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from remote_folder import Killed, object_store
+from kill_saving import OPERATIONS
+from remote_folder import DOWN, KILLED, Killed, object_store
 from safetensors.numpy import load_file
 
 from bert_keras import files
@@ -134,12 +135,13 @@ def write_failing_at(folder, number, error, monkeypatch):
                 opened(*arguments, **named), counted
             ),
         )
-        for name in ("mkdir", "fsync", "rename", "replace", "open"):
+        for name in OPERATIONS:
             patch.setattr(os, name, counted(getattr(os, name)))
         if isinstance(error, KeyboardInterrupt):  # as a kill: no tidying
             patch.setattr(files, "remove", lambda path: None)
         with contextlib.suppress(type(error)):
             checkpoint.write(folder, 2, {"model": {"a": np.full(9, 2)}}, {})
+            checkpoint.prune(folder, 1)
     return next(count) > number
 
 
@@ -178,16 +180,19 @@ def test_a_kill_at_any_operation_leaves_a_whole_one(tmp_path):
     assert newest == sorted(newest) and set(newest) == {1, 2}
 
 
-def test_a_kill_at_any_change_of_a_remote_save_leaves_a_whole_one(monkeypatch):
+@pytest.mark.parametrize("error", [KILLED, DOWN])
+def test_a_failure_at_any_change_of_a_remote_save_leaves_a_whole_one(
+    error, monkeypatch
+):
     found = []
     for number in range(20):
         with object_store(monkeypatch):
             for step in (1, 2):
                 groups = {"model": {"a": np.full(9, step)}}
                 checkpoint.write(REMOTE, step, groups, {})
-        with object_store(monkeypatch, fail_at=number) as changes:
+        with object_store(monkeypatch, number, error) as changes:
             groups = {"model": {"a": np.full(9, 3)}, "optimizer": {}}
-            with contextlib.suppress(Killed):
+            with contextlib.suppress(Killed, OSError):
                 checkpoint.write(REMOTE, 3, groups, {})
                 checkpoint.prune(REMOTE, 1)
         groups, manifest = checkpoint.read_newest(REMOTE)
