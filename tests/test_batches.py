@@ -1,7 +1,10 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_samples import fill, random_encoder
 
+from bert_keras import BertTagger, adamw
 from official_tasks.batches import prediction_batches, training_batches
 from official_tasks.encoding import fold_choices
 from official_tasks.task import Encoded
@@ -118,3 +121,26 @@ def test_predictions_see_the_rows_in_the_order_that_was_asked_for():
         seen += (ids[:, 0] - 1).tolist()
         assert (ids[np.array(x["padding_mask"]) == 0] == 7).all()
     assert seen == order.tolist()
+
+
+def test_batches_of_like_length_are_learned_from_in_parts():
+    def weights_after(accumulate):
+        labels = tf.ones_like(encoded().inputs["token_ids"])
+        data = training_batches(encoded(labels), 4, seed=1, steps=4)
+        encoder = random_encoder(
+            max_sequence_length=32, dropout=0.0, attention_dropout=0.0
+        )
+        model = fill(BertTagger(encoder, labels=["a", "b"], dropout=0.0))
+        model.compile(
+            adamw(1e-3, 4, accumulate=accumulate),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        model.fit(data.map(lambda x, y, w: (whole(x), y, w)), verbose=0)
+        return model.get_weights()
+
+    def whole(x):
+        ids = x["token_ids"] % 30
+        return {**x, "token_ids": ids, "segment_ids": tf.zeros_like(ids)}
+
+    for one, other in zip(weights_after(1), weights_after(2), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

@@ -96,10 +96,8 @@ def _in_parts(slopes, batch, accumulate):
                 return None
             rank = len(values.shape)
             begin = tf.stack([i * size] + [0] * (rank - 1))
-            shape = tf.stack([length] + [-1] * (rank - 1))
-            if even:
-                shape = [length, *values.shape[1:]]
-            return tf.slice(values, begin, shape)
+            inner = [-1 if n is None else n for n in values.shape[1:]]
+            return tf.slice(values, begin, tf.stack([length, *inner]))
 
         return tree.map_structure(cut, batch)
 
