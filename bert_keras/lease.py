@@ -179,17 +179,21 @@ def _process_lives(pid, started):
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it lives, under another user
-    return _process_started(pid) == started
+        pass  # it is there, under another user
+    found = _process_started(pid)
+    # What cannot be read of somebody else's process says nothing about it.
+    return found is None or found == started
 
 
 def _process_started(pid):
     """Start of the process in ticks since boot; None where unknown.
 
-    It tells a process from a later one that was given the same number.
+    It tells a process from a later one that was given the same number. Of
+    one that has ended and that nobody has waited for it is -1.
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
+            state, *fields = file.read().rpartition(")")[2].split()
+            return -1 if state in "ZX" else int(fields[18])
     except OSError:
         return None

@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -129,6 +130,31 @@ def test_the_same_process_number_of_another_process_holds_nothing(tmp_path):
     run = RunFolder(tmp_path, {})
     held_by(tmp_path, process_started=-1)
     RunFolder(tmp_path, {}).close()
+    run.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc")
+def test_a_dead_process_that_nobody_waited_for_holds_nothing(tmp_path):
+    with subprocess.Popen(["sleep", "600"]) as child:
+        RunFolder(tmp_path, {}).close()
+        held = {"host": socket.gethostname(), "pid": child.pid, "renewed": 0.0}
+        started = lease._process_started(child.pid)
+        held |= {"process_started": started, "token": ""}
+        (tmp_path / ".lease").write_text(json.dumps(held))
+        with pytest.raises(InputError, match=f"process {child.pid} on"):
+            RunFolder(tmp_path, {})
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        RunFolder(tmp_path, {}).close()
+
+
+def test_a_process_whose_start_cannot_be_read_is_taken_to_live(
+    tmp_path, monkeypatch
+):
+    run = RunFolder(tmp_path, {})
+    monkeypatch.setattr(lease, "_process_started", lambda pid: None)
+    with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
+        RunFolder(tmp_path, {})
     run.close()
 
 
