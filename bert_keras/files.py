@@ -244,6 +244,13 @@ def sha256(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def json_hash(value):
+    """Hash of a JSON value, the same for any order of its keys."""
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True).encode()
+    ).hexdigest()
+
+
 def write_json(value, path):
     """Writes one JSON value to a local file, for people to read too."""
     with open(path, "w", encoding="utf-8") as file:

@@ -4,14 +4,14 @@
         --num_layers=2 --hidden_dim=256 --steps=1000 --phase_2_steps=0
 
 In: a folder that tools/create_pretraining_data.py wrote. Pairs and masks are
-drawn anew in each epoch and at both lengths; --records takes the examples
-that were drawn once and written as TFRecords. As in the paper, the last tenth
-of the steps sees sequences of 512 pieces (--phase_2_steps). --init goes on
-from anybody's weights. Out, in --output: model/ (weights and vocabulary, to
-start fine-tuning from), results.json and report.html with the figures on
-held-out documents, metrics.jsonl and TensorBoard logs of the curves. The same
-command goes on with a run that was broken off; --dry_run tells what a run
-would take, and starts nothing.
+drawn anew in each epoch and at both lengths; --records takes examples that
+were drawn once and written as TFRecords, the longer ones from --phase_2_data.
+As in the paper, the last tenth of the steps sees sequences of 512 pieces
+(--phase_2_steps). --init goes on from anybody's weights. Out, in --output:
+model/ (weights and vocabulary, to start fine-tuning from), results.json and
+report.html with the figures on held-out documents, metrics.jsonl and
+TensorBoard logs of the curves. The same command goes on with a run that was
+broken off; --dry_run tells what a run would take, and starts nothing.
 
 Takes about 3 minutes for 1,000 steps of 64 sequences of 48 pieces with 2
 layers of 256 on two CPU cores in bfloat16.
@@ -66,6 +66,9 @@ def _define_model_flags():
 
 def _define_data_flags():
     flags.DEFINE_bool("records", False, "Use its records: fixed examples.")
+    flags.DEFINE_string(
+        "phase_2_data", None, "With records: folder of those of phase 2."
+    )
     flags.DEFINE_bool("packed", PAPER.packed, "Several examples in a row.")
     flags.DEFINE_float(
         "short_probability", PAPER.short_probability, "Of short examples."

@@ -4,6 +4,8 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from official_tasks.estimated_plan import predictions_of
+from official_tasks.estimating import Model, memory_bytes, told_bytes
 from official_tasks.pretraining_model import compiled_model
 from official_tasks.pretraining_objectives import OBJECTIVES
 from official_tasks.pretraining_settings import phases
@@ -42,17 +44,17 @@ def plan(data, settings, execution, strategy) -> list[str]:
     for phase in phases(settings):
         lines += _phase(phase, source, strategy)
         memory = _training_memory(
-            phase, trained, encoder, strategy.num_replicas * parts
+            phase, settings, encoder, strategy.num_replicas * parts
         )
-        lines.append(f"  memory of a device: about {_size(memory)}")
+        lines.append(f"  memory of a device: about {told_bytes(memory)}")
         lines += _input_cost(phase, source)
     # Weights and two moments each; one more lies beside while it is written.
     state = 4 * (parameters + 2 * trained)
     lines.append(
-        f"Disk of the run: {_size(state * (execution.keep + 1))} for "
+        f"Disk of the run: {told_bytes(state * (execution.keep + 1))} for "
         f"{execution.keep} checkpoints and one under way"
         + _kept(settings, execution, state)
-        + f", {_size(4 * parameters)} for the model"
+        + f", {told_bytes(4 * parameters)} for the model"
     )
     return lines
 
@@ -93,21 +95,16 @@ def _phase(phase, source, strategy):
     ]
 
 
-def _training_memory(phase, trained, encoder, parts):
-    """Bytes of weights, gradients, moments and what back-propagation keeps.
-
-    The last is 34 bytes a number of a layer's width and 5 a score of its
-    attention, in half precision (Korthikanti et al. 2022), and the logits.
-    """
-    rows = phase.batch_size // parts
-    length, width = phase.sequence_length, encoder.hidden_dim
-    wide = 2 if encoder.compute_dtype == "float32" else 1
-    layer = 34 * length * width + 5 * encoder.num_heads * length**2
-    places = phase.max_predictions
-    if encoder.attention != "bidirectional":
-        places = length  # each place is predicted
-    logits = 2 * 4 * rows * places * encoder.vocabulary_size
-    return 16 * trained + wide * rows * layer * encoder.num_layers + logits
+def _training_memory(phase, settings, encoder, parts):
+    """Bytes on a device that computes a batch's share in so many parts."""
+    model = Model(*(getattr(encoder, name) for name in Model._fields))
+    return memory_bytes(
+        model,
+        phase.sequence_length,
+        predictions_of(settings, phase),
+        phase.batch_size // parts,
+        half=encoder.compute_dtype != "float32",
+    )
 
 
 def _input_cost(phase, source):
@@ -129,10 +126,10 @@ def _input_cost(phase, source):
         for path in files.walk(f"{source.tokens}/{side}")
     )
     return [
-        f"  drawn anew: {_size(store)} of disk for any number of epochs, "
-        f"{_size(WINDOWS * window * pair)} of memory",
-        f"  as records: {_size(epoch * record)} of disk for each copy of the "
-        f"data, {_size(WINDOWS * window * record)} of memory",
+        f"  drawn anew: {told_bytes(store)} of disk for any number of epochs, "
+        f"{told_bytes(WINDOWS * window * pair)} of memory",
+        f"  as records: {told_bytes(epoch * record)} of disk for each copy of "
+        f"the data, {told_bytes(WINDOWS * window * record)} of memory",
     ]
 
 
@@ -140,12 +137,4 @@ def _kept(settings, execution, state):
     if not execution.keep_every:
         return ""
     count = settings.steps // execution.keep_every
-    return f", {_size(state * count)} for {count:,} that stay for good"
-
-
-def _size(count):
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} TB"
+    return f", {told_bytes(state * count)} for {count:,} that stay for good"

@@ -12,6 +12,7 @@ class Settings(NamedTuple):
 
     objectives: one of `OBJECTIVES`.
     records: takes examples that were drawn once and written.
+    phase_2_data: folder of those of the second phase; they have one length.
     packed, short_probability, mask_rate, mask_mix, whole_word, max_ngram:
         `Laws` by which examples are drawn anew.
     init, vocabulary: weights to go on from, and the vocabulary to train with.
@@ -30,6 +31,7 @@ class Settings(NamedTuple):
 
     objectives: str = "mlm+nsp"
     records: bool = False
+    phase_2_data: str | None = None
     packed: bool = False
     short_probability: float = 0.1
     mask_rate: float = 0.15
@@ -114,20 +116,7 @@ def phases(settings) -> list[Phase]:
     steps at 128 pieces and learns the later positions in the rest, at 512
     (its appendix A.2).
     """
-    second = settings.phase_2_steps
-    if second is None:
-        second = 0 if settings.records else settings.steps // 10
-    if not 0 <= second <= settings.steps:
-        raise InputError(
-            f"phase_2_steps is {second}; expected 0 to steps, which is "
-            f"{settings.steps}, as both phases share them."
-        )
-    if settings.records and 0 < second < settings.steps:
-        raise InputError(
-            "Records hold examples of one length, so that a second phase is "
-            f"not possible; phase_2_steps is {second}. Set it to 0, or leave "
-            "--records out: pairs are then drawn anew at both lengths."
-        )
+    second = _phase_2_steps(settings)
     first = settings.steps - second
     short = Phase(
         1,
@@ -146,6 +135,33 @@ def phases(settings) -> list[Phase]:
         settings.phase_2_batch_size or settings.batch_size,
     )
     return [phase for phase in (short, long) if phase.first < phase.last]
+
+
+def _phase_2_steps(settings):
+    """How many steps the second phase has."""
+    second = settings.phase_2_steps
+    one_length = settings.records and not settings.phase_2_data
+    if second is None:
+        second = 0 if one_length else settings.steps // 10
+    if not 0 <= second <= settings.steps:
+        raise InputError(
+            f"phase_2_steps is {second}; expected 0 to steps, which is "
+            f"{settings.steps}, as both phases share them."
+        )
+    if one_length and second:
+        raise InputError(
+            "Records hold examples of one length; phase_2_steps is "
+            f"{second}. Name the folder of the longer ones by --phase_2_data, "
+            "set phase_2_steps to 0, or leave --records out: pairs are then "
+            "drawn anew at both lengths."
+        )
+    if settings.phase_2_data and not settings.records:
+        raise InputError(
+            "phase_2_data names records, and pairs are drawn anew here, for "
+            "both phases from one store. Give --records too, or leave "
+            "--phase_2_data out."
+        )
+    return second
 
 
 def tokens_until(step, settings) -> int:

@@ -36,7 +36,6 @@ class PretrainingSource:
                 "that tools/create_pretraining_data.py wrote"
             )
         self.settings, self.objective = settings, objective
-        self.examples = folder if settings.records else self.tokens
         self.store = TokenStore(os.path.join(self.tokens, "train"))
         self.vocabulary = self.store.vocabulary
         self.lowercase = self.store.manifest["lowercase"]
@@ -48,10 +47,19 @@ class PretrainingSource:
 
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
-        for side in ("train", "held_out"):
-            check_source(os.path.join(self.examples, side), self.vocabulary)
+        used = phases(self.settings)
+        for folder in sorted({self._examples(phase) for phase in used}):
+            for side in ("train", "held_out"):
+                check_source(os.path.join(folder, side), self.vocabulary)
         if self.settings.records:
-            self._check_lengths()
+            for phase in used:
+                self._check_laws(phase)
+
+    def _examples(self, phase):
+        """The folder of a phase's examples, or of what they are drawn from."""
+        if not self.settings.records:
+            return self.tokens
+        return self.folder if phase.number == 1 else self.settings.phase_2_data
 
     def _check_vocabulary(self, path):
         from bert_keras.text.vocabulary import read_vocabulary
@@ -66,18 +74,20 @@ class PretrainingSource:
                     f"and {here!r} in the data. Make the data with that one."
                 )
 
-    def _check_lengths(self):
+    def _check_laws(self, phase):
+        """Refuses records that do not fit a phase's model."""
         from bert_keras.data.shards import read_manifest
 
-        laws = read_manifest(os.path.join(self.folder, "train"))["laws"]
-        for name in ("sequence_length", "max_predictions"):
-            wanted = getattr(self.settings, name)
+        folder = self._examples(phase)
+        laws = read_manifest(os.path.join(folder, "train"))["laws"]
+        for name in ("sequence_length", "max_predictions", "packed"):
+            wanted = getattr(self.laws(phase), name)
             if laws[name] != wanted:
                 raise InputError(
-                    f"The records in {self.folder} were made with {name} "
-                    f"{laws[name]}, and {name} is now {wanted}. Give the one "
-                    "of the records, or leave --records out: pairs are then "
-                    "drawn anew."
+                    f"The records in {folder} were made with {name} "
+                    f"{laws[name]}, and phase {phase.number} has {wanted}. "
+                    "Give what the records have, or leave --records out: "
+                    "pairs are then drawn anew."
                 )
 
     def batches(self, phase, first_step):
@@ -85,7 +95,7 @@ class PretrainingSource:
         from bert_keras.data.pipeline import pretraining_dataset
 
         drawn = pretraining_dataset(
-            os.path.join(self.examples, "train"),
+            os.path.join(self._examples(phase), "train"),
             phase.batch_size,
             # Another seed for each phase: pairs and order are drawn anew.
             self.settings.seed + phase.number - 1,
@@ -109,7 +119,7 @@ class PretrainingSource:
         from bert_keras.data.pipeline import evaluation_dataset
 
         batches = evaluation_dataset(
-            os.path.join(self.examples, "held_out"),
+            os.path.join(self._examples(phase), "held_out"),
             phase.batch_size,
             laws=self.laws(phase),
             fill_remainder=True,
@@ -145,7 +155,8 @@ class PretrainingSource:
         if self.settings.records:
             from bert_keras.data.shards import read_manifest
 
-            return read_manifest(os.path.join(self.folder, "train"))["examples"]
+            folder = os.path.join(self._examples(phase), "train")
+            return read_manifest(folder)["examples"]
         from bert_keras.data.drawing import block_sizes
 
         return int(block_sizes(self.store, self.laws(phase)).sum())
@@ -171,7 +182,7 @@ class PretrainingSource:
         from bert_keras.data.pipeline import pretraining_dataset
 
         batches = pretraining_dataset(
-            os.path.join(self.examples, "train"),
+            os.path.join(self._examples(phase), "train"),
             phase.batch_size,
             self.settings.seed + phase.number - 1,
             laws=self.laws(phase),

@@ -5,6 +5,7 @@ import random
 from types import SimpleNamespace
 
 import numpy as np
+import tensorflow as tf
 
 from bert_keras.data.documents import Document
 from bert_keras.data.store_writer import StoreWriter
@@ -46,6 +47,32 @@ def write_store(folder, documents, size=1_000):
                 np.array([len(document)]),
             )
         return writer.finish()
+
+
+def open_kind(function, folder, kind, laws, *arguments, **more):
+    """A data set of a folder with store/ and records/, by its kind."""
+    if kind == "store":
+        return function(str(folder / "store"), *arguments, laws=laws, **more)
+    if kind == "remasked":
+        more["remask"] = True
+    path = "records/*.tfrecord" if kind == "files" else "records"
+    return function(str(folder / path), *arguments, **more)
+
+
+def arrays(batches):
+    """The tensors of each batch as arrays."""
+    return [
+        [value.numpy() for value in tf.nest.flatten(batch)] for batch in batches
+    ]
+
+
+def same(one, other):
+    """Whether two lists of `arrays` are equal."""
+    return all(
+        (a == b).all()
+        for first, second in zip(one, other, strict=True)
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def toy_tokenizer():

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-import tensorflow as tf
+from damages import DAMAGES, swap
 from data_samples import numbers, vocabulary, write_store
 
 from bert_keras.data.laws import Laws
@@ -25,58 +25,24 @@ def whole(tmp_path_factory):
     return folder
 
 
-def cut(path, other):
-    path.write_bytes(path.read_bytes()[:-3])
-
-
-def cut_at_an_entry(path, other):
-    if path.suffix == ".bin":
-        path.write_bytes(path.read_bytes()[:-8])
-        return
-    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records[:-1]:
-            writer.write(record)
-
-
-def empty(path, other):
-    path.write_bytes(b"")
-
-
-def flip(path, other):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 16
-    path.write_bytes(bytes(content))
-
-
-def remove(path, other):
-    path.unlink()
-
-
-def double(path, other):
-    path.write_bytes(other.read_bytes())
-
-
-def swap(path, other):
-    content = path.read_bytes()
-    path.write_bytes(other.read_bytes())
-    other.write_bytes(content)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "damage", [cut, cut_at_an_entry, empty, flip, remove, double, swap]
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_named(whole, tmp_path, kind, damage):
-    folder = tmp_path / kind
-    shutil.copytree(whole / kind, folder)
-    check_source(str(folder), vocabulary())
-    pattern = "[ds]*.bin" if kind == "store" else "*.tfrecord"
-    path, *_, other = sorted(folder.glob(pattern))
-    damage(path, other)
-    with pytest.raises(InputError) as raised:
+    names = sorted(
+        path.name
+        for path in (whole / kind).iterdir()
+        if path.suffix in (".bin", ".tfrecord")
+    )
+    assert len(names) >= 3
+    for name, other in zip(names, [*names[1:], names[0]], strict=True):
+        folder = tmp_path / name
+        shutil.copytree(whole / kind, folder)
         check_source(str(folder), vocabulary())
-    assert str(path) in str(raised.value)
+        damage(folder / name, folder / other)
+        with pytest.raises(InputError) as raised:
+            check_source(str(folder), vocabulary())
+        blamed = (name, other) if damage is swap else (name,)
+        assert any(str(folder / n) in str(raised.value) for n in blamed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,3 +68,19 @@ def test_a_damaged_manifest_is_named(whole, tmp_path, kind):
         (folder / name).write_text(content)
         with pytest.raises(InputError, match=named):
             check_source(str(folder))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_of_a_manifest_is_found(whole, tmp_path, kind):
+    shutil.copytree(whole / kind, tmp_path / kind)
+    name = "store.json" if kind == "store" else "manifest.json"
+    path = tmp_path / kind / name
+    content = path.read_bytes()
+    for place in range(0, len(content), 13):
+        if chr(content[place]).isspace():
+            continue  # between values
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 7
+        path.write_bytes(flipped)
+        with pytest.raises(InputError, match=name):
+            check_source(str(tmp_path / kind))

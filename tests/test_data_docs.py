@@ -1,10 +1,12 @@
 """Every command of docs/data.md runs, on toy text."""
 
 import json
+import os
 import re
 import shlex
 
 import pytest
+from damages import DAMAGES
 from data_samples import contents, corpus, toy_tokenizer
 from run_script import ROOT, run_script
 
@@ -43,11 +45,18 @@ def test_a_command_runs(folder, command):
     more = ["--held_out_share=0.2", "--workers=1"]
     if "benchmark" in command[0]:
         more = ["--seconds=0.01"]
+    if "memory" in command[0]:
+        if "BERT_KERAS_LONG" not in os.environ:
+            pytest.skip("BERT_KERAS_LONG is not set")
+        more = ["--copies=2", "--workers=1"]
     done = run_script(ROOT / command[0], *command[1:], *more, folder=folder)
     assert done.returncode == 0, done.stderr[-2000:]
     output = folder / output_of(command)
     if output.suffix == ".json":
         figures = json.loads(output.read_text())
+        if "memory" in command[0]:
+            assert 50 < figures["MB to make, beyond importing"] < 1000
+            return
         assert figures["sequences/s of 128, drawn anew"] > 100
         assert "times the original's script" in done.stdout
         return
@@ -66,11 +75,18 @@ def check_records(output):
     return json.loads((output / "train" / "manifest.json").read_text())
 
 
+def test_the_page_lists_every_damage_that_is_tested():
+    for damage in DAMAGES:
+        kind = damage.__doc__.rstrip(".")
+        assert f"| {kind[0].lower()}{kind[1:]} |" in TEXT
+
+
 def test_the_flags_that_the_page_names_are_those_of_its_scripts():
     known = {"norecords"}
     for script in (
         "tools/create_pretraining_data.py",
         "tools/benchmark_data.py",
+        "tools/measure_data_memory.py",
         "official_tasks/pretrain.py",
     ):
         told = run_script(ROOT / script, "--help", folder=".").stdout

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import numbers, write_store
+from data_samples import arrays, numbers, open_kind, same, write_store
 
 from bert_keras.data.drawing import DrawnExamples
 from bert_keras.data.filling import fill_rows
@@ -46,26 +46,7 @@ def sources(tmp_path_factory):
 
 
 def dataset(sources, kind, *arguments, function=pretraining_dataset, **more):
-    folder, _ = sources
-    if kind == "store":
-        return function(str(folder / "store"), *arguments, laws=LAWS, **more)
-    if kind == "remasked":
-        more["remask"] = True
-    return function(str(folder / "records"), *arguments, **more)
-
-
-def arrays(batches):
-    return [
-        [value.numpy() for value in tf.nest.flatten(batch)] for batch in batches
-    ]
-
-
-def same(one, other):
-    return all(
-        (a == b).all()
-        for first, second in zip(one, other, strict=True)
-        for a, b in zip(first, second, strict=True)
-    )
+    return open_kind(function, sources[0], kind, LAWS, *arguments, **more)
 
 
 @pytest.mark.parametrize("kind", KINDS)

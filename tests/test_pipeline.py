@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from data_samples import numbers, write_store
+from data_samples import arrays, numbers, open_kind, same, write_store
 
 from bert_keras.data.laws import Laws
 from bert_keras.data.pipeline import (
@@ -34,29 +34,7 @@ def sources(tmp_path_factory):
 
 
 def dataset(sources, kind, *arguments, function=pretraining_dataset, **more):
-    folder, _ = sources
-    if kind == "store":
-        return function(str(folder / "store"), *arguments, laws=LAWS, **more)
-    if kind == "remasked":
-        return function(
-            str(folder / "records"), *arguments, remask=True, **more
-        )
-    path = "records" if kind == "records" else "records/*.tfrecord"
-    return function(str(folder / path), *arguments, **more)
-
-
-def arrays(batches):
-    return [
-        [value.numpy() for value in tf.nest.flatten(batch)] for batch in batches
-    ]
-
-
-def same(one, other):
-    return all(
-        (a == b).all()
-        for first, second in zip(one, other, strict=True)
-        for a, b in zip(first, second, strict=True)
-    )
+    return open_kind(function, sources[0], kind, LAWS, *arguments, **more)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from damages import (
+    cut,
+    cut_at_an_entry,
+    double,
+    empty,
+    flip,
+    remove,
+    swap,
+)
 from data_samples import numbers, write_store
 
 from bert_keras.data import shards
@@ -124,46 +133,11 @@ def test_the_manifest_counts_and_names_every_shard(written, store):
     assert shards.check_shards(folder, store.vocabulary) == manifest
 
 
-def cut(path, others):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def cut_at_a_record(path, others):
-    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records[:-1]:
-            writer.write(record)
-
-
-def empty(path, others):
-    path.write_bytes(b"")
-
-
-def flip(path, others):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
-
-
-def remove(path, others):
-    path.unlink()
-
-
-def double(path, others):
-    path.write_bytes(others[0].read_bytes())
-
-
-def swap(path, others):
-    content = path.read_bytes()
-    path.write_bytes(others[0].read_bytes())
-    others[0].write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
         (cut, "has .* bytes instead of"),
-        (cut_at_a_record, "has .* bytes instead of"),
+        (cut_at_an_entry, "has .* bytes instead of"),
         (empty, "is empty"),
         (flip, "is damaged: its bytes have changed"),
         (remove, "is missing"),
@@ -175,7 +149,7 @@ def test_a_damaged_shard_is_named_and_made_again(written, store, damage, named):
     folder, manifest = written
     paths = sorted(Path(folder).glob("*.tfrecord"))
     whole = [path.read_bytes() for path in paths]
-    damage(paths[0], paths[1:])
+    damage(*paths[:2])
     with pytest.raises(InputError, match=f"{paths[0].name} {named}"):
         shards.check_shards(folder)
     made = []

@@ -14,6 +14,7 @@ WORDS = (
     "cleo emil sang slept near harbour hut . tin ##ker"
 ).split()
 PIECES = SPECIAL + FREE + WORDS
+LAWS = Laws(16, 3)
 # A run of seconds, with both phases.
 SMALLEST = {
     "num_layers": 1,
@@ -45,13 +46,13 @@ def documents():
         yield Document(str(number), f"{number}.txt", lines)
 
 
-def write_data(folder, pieces=PIECES, lowercase=True):
+def write_data(folder, pieces=PIECES, lowercase=True, laws=LAWS):
     """Pre-training data of the toy documents; returns the folder."""
     create_pretraining_data(
         documents(),
         WordPieceTokenizer(pieces, lowercase=lowercase),
         str(folder),
-        Laws(16, 3),
+        laws,
         held_out_share=0.3,
     )
     return str(folder)

@@ -4,7 +4,6 @@ The functions of the local build run as Beam's steps, so that stores, shards
 and manifests have the same bytes. Apache Beam is imported only when asked.
 """
 
-import hashlib
 import json
 import os
 
@@ -27,7 +26,11 @@ from bert_keras.data.building import (
 )
 from bert_keras.data.corpus import DOCUMENTATION, find_files, read_documents
 from bert_keras.data.laws import Laws
-from bert_keras.data.pretraining import WriteShard, record_facts
+from bert_keras.data.pretraining import (
+    WriteShard,
+    manifests_of,
+    record_facts,
+)
 from bert_keras.data.store import VOCABULARY, TokenStore
 from bert_keras.data.store_writer import StoreWriter
 from bert_keras.data.writing import one_writer
@@ -71,6 +74,11 @@ def create_pretraining_data_with_beam(
     run = _runner(beam_flags)
     laws = laws or Laws()
     tokens = os.path.join(folder, "tokens")
+
+    def write(name, store, copies):
+        target = os.path.join(folder, name)
+        return _write_records(store, target, laws, seed, copies, run)
+
     with one_writer(folder):
         if source == DOCUMENTATION or source.startswith("tfds:"):
             documents = read_documents(source, layout, text_field)
@@ -78,23 +86,9 @@ def create_pretraining_data_with_beam(
                 documents, tokenizer, tokens, held_out_share, sentences
             )
         else:
-            stores = _build_stores(
-                source,
-                tokenizer,
-                tokens,
-                (held_out_share, sentences, layout, text_field),
-                run,
-            )
-        manifests = {name: s.manifest for name, s in stores.items()}
-        for name, store in stores.items() if records else ():
-            manifests[name] = _write_records(
-                store,
-                os.path.join(folder, name),
-                laws,
-                seed,
-                copies if name == "train" else 1,
-                run,
-            )
+            choices = (held_out_share, sentences, layout, text_field)
+            stores = _build_stores(source, tokenizer, tokens, choices, run)
+        manifests = manifests_of(stores, copies, write if records else None)
     files.remove(os.path.join(tokens, PIECES))
     if files.is_remote(folder):
         files.remove(work_folder(tokens))
@@ -129,8 +123,8 @@ def _build_stores(source, tokenizer, folder, choices, run):
     _, paths = find_files(source)
     names = ("train", "held_out") if share else ("train",)
     config = json.dumps(tokenizer.get_config(), sort_keys=True)
-    what = json.dumps([config, choices, paths, list(map(files.size, paths))])
-    key = hashlib.sha256(what.encode()).hexdigest()[:16]
+    sizes = list(map(files.size, paths))
+    key = files.json_hash([config, choices, paths, sizes])[:16]
     pieces = os.path.join(folder, PIECES, key)
     task = TokeniseFile(
         config, pieces, names, share, sentences, layout, text_field

@@ -1,8 +1,6 @@
 """Token stores of other machines: a copy here, which can be mapped."""
 
 import contextlib
-import hashlib
-import json
 import os
 import uuid
 
@@ -39,8 +37,7 @@ def fetched(folder: str, manifest: dict) -> str:
 
 
 def _place(manifest: dict) -> str:
-    text = json.dumps(manifest, sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()[:32]
+    name = files.json_hash(manifest)[:32]
     return os.path.join(files.cache_folder(), "stores", name)
 
 

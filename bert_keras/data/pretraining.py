@@ -1,6 +1,7 @@
 """Raw documents to record shards for pre-training."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable
 
@@ -91,21 +92,38 @@ def create_pretraining_data(
             workers,
             lambda done, _: progress("tokens", done, None),
         )
-        manifests = {name: s.manifest for name, s in stores.items()}
-        for name, store in stores.items() if records else ():
-            manifests[name] = write_records(
-                store,
-                os.path.join(folder, name),
-                laws,
-                seed,
-                copies if name == "train" else 1,
-                workers,
-                lambda *done, name=name: progress(name, *done),
+
+        def write(name, store, copies):
+            target = os.path.join(folder, name)
+            tell = functools.partial(progress, name)
+            return write_records(
+                store, target, laws, seed, copies, workers, tell
             )
+
+        manifests = manifests_of(stores, copies, write if records else None)
     if files.is_remote(folder):
         for part in ("tokens", *manifests):
             files.remove(work_folder(os.path.join(folder, part)))
     return manifests
+
+
+def manifests_of(
+    stores: dict[str, TokenStore],
+    copies: int,
+    write: Callable[[str, TokenStore, int], dict] | None,
+) -> dict[str, dict]:
+    """The manifests of stores, or of the records that `write` makes of each.
+
+    Args:
+        copies: how often training uses the text; held-out text is used once.
+        write: function of name, store and copies; None for no records.
+    """
+    if write is None:
+        return {name: store.manifest for name, store in stores.items()}
+    return {
+        name: write(name, store, copies if name == "train" else 1)
+        for name, store in stores.items()
+    }
 
 
 def write_records(

@@ -7,6 +7,7 @@ each shard with its number of examples, its size and its SHA-256.
 import os
 
 from bert_keras import files
+from bert_keras.data.manifests import read_sealed, write_sealed
 from bert_keras.data.store import check_vocabulary_hash
 from bert_keras.errors import InputError
 
@@ -21,8 +22,7 @@ def write_manifest(folder: str, manifest: dict) -> dict:
         "examples": sum(shard["examples"] for shard in manifest["shards"]),
         **manifest,
     }
-    with files.written_beside(os.path.join(folder, MANIFEST)) as partial:
-        files.write_json(manifest, partial)
+    write_sealed(os.path.join(folder, MANIFEST), manifest)
     return read_manifest(folder)
 
 
@@ -57,20 +57,11 @@ def read_manifest(folder: str) -> dict:
     Raises:
         InputError: no manifest, or not one of records.
     """
-    path = os.path.join(folder, MANIFEST)
-    if not files.is_file(path):
-        raise InputError(
-            f"No finished records in {folder}: {MANIFEST} is not there. Run "
-            "the command that makes them again; it goes on where it stopped."
-        )
-    try:
-        manifest = files.read_json(path)
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}.") from error
-    entries = manifest.get("shards") if isinstance(manifest, dict) else None
-    if not entries or any("/" in entry["name"] for entry in entries):
-        raise InputError(f"{path} is no manifest of pre-training records.")
-    return manifest
+    return read_sealed(
+        os.path.join(folder, MANIFEST),
+        "records",
+        lambda manifest: [entry["name"] for entry in manifest["shards"]],
+    )
 
 
 def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:

@@ -18,6 +18,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.data.fetching import fetched
 from bert_keras.data.laws import Pieces, vocabulary_hash
+from bert_keras.data.manifests import read_sealed
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
 
@@ -117,22 +118,7 @@ def read_manifest(folder: str) -> dict:
         InputError: no manifest, or not one of a store.
     """
     path = os.path.join(folder, MANIFEST)
-    if not files.is_file(path):
-        raise InputError(
-            f"No finished token store in {folder}: {MANIFEST} is not there. "
-            "Run the command that builds it again; it goes on where it "
-            "stopped."
-        )
-    try:
-        manifest = files.read_json(path)
-    except ValueError as error:
-        raise InputError(
-            f"{path} is damaged: {error}. Build the store again."
-        ) from None
-    named = manifest.get("files") if isinstance(manifest, dict) else None
-    if not named or any(os.path.basename(name) != name for name in named):
-        raise InputError(f"{path} is no manifest of a token store.")
-    return manifest
+    return read_sealed(path, "token store", lambda m: m["files"])
 
 
 def _check_size(path: str, size: int):

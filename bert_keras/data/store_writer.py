@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.data.laws import vocabulary_hash
+from bert_keras.data.manifests import write_sealed
 from bert_keras.data.store import ARRAYS, MANIFEST, VOCABULARY, TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import write_vocabulary
@@ -108,8 +109,7 @@ class StoreWriter:
         vocabulary = os.path.join(self.folder, VOCABULARY)
         write_vocabulary(self._tokenizer.vocabulary, vocabulary)
         path = os.path.join(self.folder, MANIFEST)
-        with files.written_beside(path) as partial:
-            files.write_json(self._manifest(), partial)
+        write_sealed(path, self._manifest())
         return TokenStore(self.folder)
 
     def _manifest(self) -> dict:

@@ -6,8 +6,6 @@ is never used, and a remote one counts only once its manifest is there. Which
 tensors, and when to save, is not decided here.
 """
 
-import hashlib
-import json
 import logging
 import os
 import re
@@ -135,8 +133,7 @@ def _remove(folder, step):
 
 def _manifest_hash(manifest):
     rest = {k: v for k, v in manifest.items() if k != "sha256"}
-    text = json.dumps(rest, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return files.json_hash(rest)
 
 
 def _read_manifest(path):

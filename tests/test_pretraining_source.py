@@ -1,0 +1,81 @@
+"""What pre-training reads: records of two lengths, and what is refused."""
+
+import numpy as np
+import pytest
+from toy_pretraining import SMALLEST, write_data
+
+from bert_keras import InputError
+from bert_keras.data.laws import Laws
+from bert_keras.data.shards import read_manifest
+from official_tasks import pretrain
+from official_tasks.pretraining_objectives import OBJECTIVES
+from official_tasks.pretraining_settings import Settings, phases
+from official_tasks.pretraining_source import PretrainingSource
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Folders with records of 16 and of 24 pieces, and packed ones."""
+    folder = tmp_path_factory.mktemp("records")
+    kinds = {
+        "short": Laws(16, 3),
+        "long": Laws(24, 4),
+        "packed": Laws(16, 3, packed=True),
+    }
+    return {k: write_data(folder / k, laws=v) for k, v in kinds.items()}
+
+
+def source(folders, **settings):
+    settings = Settings(**{**SMALLEST, "records": True, **settings})
+    objective = OBJECTIVES["mlm+nsp"]
+    return PretrainingSource(folders["short"], settings, objective)
+
+
+def test_each_phase_reads_the_records_of_its_length(records):
+    both = source(records, phase_2_data=records["long"])
+    both.check()
+    for phase, name in zip(
+        phases(both.settings), ("short", "long"), strict=True
+    ):
+        folder = records[name]
+        count = read_manifest(f"{folder}/train")["examples"]
+        assert both.epoch_size(phase) == count
+        x, _, _ = next(iter(both.batches(phase, phase.first)))
+        assert x["token_ids"].shape == (4, phase.sequence_length)
+        x, _, _ = next(iter(both.held_out(phase)))
+        assert x["token_ids"].shape == (4, phase.sequence_length)
+
+
+def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
+    settings = {
+        **SMALLEST,
+        "records": True,
+        "phase_2_data": records["long"],
+    }
+    results = pretrain.run(records["short"], tmp_path / "run", **settings)
+    tokens = [line["tokens"] for line in results["curve"]]
+    assert tokens == [256, 512, 512 + 4 * 4 * 24]
+    assert np.isfinite(results["mlm_perplexity"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "of one length.*--phase_2_data"),
+        ({"phase_2_data": "short"}, "phase 2 has 24"),
+        ({"phase_2_data": "long", "max_predictions": 2}, "phase 1 has 2"),
+        ({"phase_2_data": "packed"}, "packed True, and phase 2 has False"),
+        ({"phase_2_data": "long", "records": False}, "Give --records too"),
+        ({"phase_2_data": "nowhere"}, "No finished records in nowhere"),
+    ],
+)
+def test_records_that_do_not_fit_are_named(records, settings, message):
+    name = settings.get("phase_2_data")
+    settings = {**settings, "phase_2_data": records.get(name, name)}
+    if name == "packed":
+        settings |= {
+            "phase_2_sequence_length": 16,
+            "phase_2_max_predictions": 3,
+        }
+    with pytest.raises(InputError, match=message):
+        source(records, **settings).check()
