@@ -6,6 +6,7 @@ import keras
 
 from bert_keras.files import write_json
 from official_tasks import pretraining_report
+from official_tasks.input_watch import InputWatch
 from official_tasks.pretraining_model import compiled_model, with_rows_of
 from official_tasks.pretraining_objectives import OBJECTIVES
 from official_tasks.pretraining_settings import phases, tokens_until
@@ -78,6 +79,7 @@ class Run:
         self.model, self.strategy = model, strategy
         self.phases = phases(settings)
         self.state = None
+        self.watch = InputWatch()
 
     def phase_of(self, step):
         """The phase whose batch step number `step`, from 1, sees."""
@@ -106,12 +108,14 @@ class Run:
             tokens_until=lambda step: tokens_until(step, settings),
             guesses=self.guesses,
             bounds=[phase.last for phase in self.phases],
+            callbacks=[self.watch],
         )
 
     def batches(self, first_step):
         """Training batches from a step on, to the end of its phase."""
         phase = self.phase_of(first_step + 1)
-        return self.strategy.batches(self.source.batches(phase, first_step))
+        batches = self.watch.watched(self.source.batches(phase, first_step))
+        return self.strategy.batches(batches)
 
     def evaluate(self, step):
         """Held-out figures after `step` steps, at the length of its phase."""

@@ -13,8 +13,7 @@ ENOUGH = 0.6
 FEW_TOKENS = 1e6  # before, no curve tells anything
 RANDOM_NEXT = (0.45, 0.7)
 MOST_PADDING = 0.25
-# Where training takes this share of what the input alone can give, it waits.
-WAITS = 0.7
+WAITS = 0.5  # share of the batches, after which the input sets the pace
 OVERFIT = 1.0  # nats between the losses of training and of held-out text
 
 
@@ -230,15 +229,16 @@ def _masks(settings, rate):
 
 
 def _speed(settings, facts, last):
-    trained, given = last["tokens_per_second"], facts["input_tokens_per_second"]
+    waits, given = last["input_waits"], facts["input_tokens_per_second"]
     told = (
-        f"Training takes {trained:,.0f} tokens a second; the input alone "
-        f"gives {given:,.0f}"
+        f"Training takes {last['tokens_per_second']:,.0f} tokens a second, and "
+        f"{waits:.0%} of its batches were not ready when it asked; the input "
+        f"alone gave {given:,.0f} when the run began"
     )
-    if trained > WAITS * given:
+    if waits > WAITS:
         return [
-            f"{told}: training waits for its input. Give the process more "
-            "CPU cores, or write records once and take --records."
+            f"{told}: bound by its input. Give the process more CPU cores, or "
+            "write records once and take --records."
         ]
     advice = (
         "--dtype=mixed_bfloat16 computes faster where the device has it"

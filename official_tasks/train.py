@@ -39,6 +39,7 @@ def train(
     tokens_until=None,
     guesses=None,
     bounds=(),
+    callbacks=(),
 ) -> list[dict]:
     """Trains a compiled, built model in the run folder, or goes on with it.
 
@@ -52,6 +53,7 @@ def train(
         tokens_until: function of the step: places trained on until then.
         guesses: function of nothing; see `callbacks.Board`.
         bounds: steps at which the batches take another shape.
+        callbacks: further ones; they may add to what is logged.
 
     Returns:
         What was logged after each epoch, in order: dict with "step".
@@ -65,7 +67,7 @@ def train(
 
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)
-        told = [meter, StopWhenNotFinite()]
+        told = [meter, StopWhenNotFinite(), *callbacks]
         if state.writes:
             told.append(Board(folder.file("logs"), meter, guesses))
         try:

@@ -70,24 +70,25 @@ def train(devices, cases, *, dtype="float32", **environment):
 
 def train_workers(arguments, environment):
     """Two workers on this host; what the chief wrote stays."""
-    ports = [free_port(), free_port()]
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-    processes = []
-    for index in (0, 1):
-        task = {"type": "worker", "index": index}
-        config = json.dumps({"cluster": cluster, "task": task})
-        script, devices, output, *cases = arguments
-        output = output if index == 0 else f"{output}-{index}"
-        processes.append(
-            start(
-                script, devices, output, *cases, TF_CONFIG=config, **environment
-            )
+    script, devices, output, *cases = arguments
+    outputs = (output, f"{output}-1")
+    finish(
+        *(
+            start(script, devices, place, *cases, TF_CONFIG=tf, **environment)
+            for place, tf in zip(outputs, tf_configs(), strict=True)
         )
-    finish(*processes)
-    first, second = (np.load(f"{arguments[2]}{end}.npz") for end in ("", "-1"))
+    )
+    first, second = (np.load(f"{place}.npz") for place in outputs)
     with first, second:
         for name in first.files:
             np.testing.assert_array_equal(first[name], second[name], name)
+
+
+def tf_configs():
+    """TF_CONFIG of each of two workers on this host."""
+    cluster = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
 
 
 def free_port():

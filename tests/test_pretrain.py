@@ -199,7 +199,7 @@ def test_the_doctor_reads_the_run(whole):
 def test_the_commands_of_the_page_have_flags_that_exist(tmp_path):
     page = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
     commands = re.findall(r"python -m official_tasks.pretrain ([^;\n]*)", page)
-    assert len(commands) == 4
+    assert len(commands) == 5
     program = (
         "import shlex; from absl import flags;"
         "from official_tasks import pretrain; pretrain.define_flags()\n"

@@ -1,12 +1,11 @@
 """A pre-training run that goes on with other devices, or other workers."""
 
-import json
 import os
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from test_devices import finish, free_port, start
+from test_devices import finish, start, tf_configs
 from toy_pretraining import read_lines, write_data
 
 from bert_keras.training import checkpoint
@@ -69,24 +68,21 @@ def test_a_run_goes_on_with_one_two_and_four_replicas(data, whole, tmp_path):
         assert ours["val_loss"] == pytest.approx(theirs["val_loss"], rel=1e-5)
 
 
-def workers(data, folder, stop):
-    """Two of them; the second gets SIGTERM at step `stop`."""
-    ports = [free_port(), free_port()]
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-    processes = []
-    for index in (0, 1):
-        task = {"type": "worker", "index": index}
-        config = json.dumps({"cluster": cluster, "task": task})
-        step = stop if index == 1 else "0"
-        arguments = (SCRIPT, "worker/1", data, folder, step)
-        processes.append(start(*arguments, TF_CONFIG=config))
-    return processes
+def workers(data, folder, *stops):
+    """Two of them; each gets SIGTERM at its step of `stops`, at 0 none."""
+    return [
+        start(SCRIPT, "worker/1", data, folder, stop, TF_CONFIG=config)
+        for stop, config in zip(stops, tf_configs(), strict=True)
+    ]
 
 
 @LONG
-def test_sigterm_to_one_worker_saves_and_stops_all(data, whole, tmp_path):
+@pytest.mark.parametrize("stops", ["50", "05", "55"])
+def test_sigterm_to_any_worker_saves_and_stops_all(
+    data, whole, tmp_path, stops
+):
     folder = str(tmp_path / "run")
-    stopped(*workers(data, folder, "5"))
+    stopped(*workers(data, folder, *stops))
     assert checkpoint.steps(os.path.join(folder, "state"))[-1] == 5
-    finish(*workers(data, folder, "0"))
+    finish(*workers(data, folder, *"00"))
     assert_same_weights(folder, whole)

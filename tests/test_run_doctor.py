@@ -20,6 +20,7 @@ LAST = {
     "val_mlm_accuracy": 0.17,
     "val_nsp_accuracy": 0.68,
     "tokens_per_second": 9_000.0,
+    "input_waits": 0.02,
     "skipped_steps": 0.0,
 }
 
@@ -62,11 +63,11 @@ def named(folder, word):
         ({}, {"random_next": 0.9}, {}, "Second", "how the text was split"),
         ({}, {"padding": 0.5}, {}, "Padding", "--packed"),
         (
-            {"tokens_per_second": 45_000.0},
+            {"input_waits": 0.9},
             {},
             {},
-            "the input alone",
-            "waits for its input",
+            "90% of its batches",
+            "bound by its input",
         ),
         ({}, {}, {"num_layers": 24}, "no reference curve", "2 x 256"),
         ({"tokens": 5000}, {}, {}, "Fewer than", "too early"),

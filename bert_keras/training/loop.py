@@ -44,10 +44,8 @@ def fit(
     step = state.restore(model)
     history = History(history, state, upto=step)
     ends = {*bounds, steps}
-    at_end = step % steps_per_epoch == 0 or step in ends
-    if step and at_end and history.last_step < step:
-        # Killed between the save and the evaluation: made up for here.
-        history.add(_evaluated(model, validation, step))
+    if step % steps_per_epoch == 0 or step in ends:
+        _make_up(history, model, validation, step)
     if callable(validation):
         callbacks = [_Evaluation(validation, state), *callbacks]
     while step < steps:
@@ -70,6 +68,12 @@ def fit(
             # unknown; and a run that goes on here would compute otherwise.
             model.train_function = model.test_function = None
     return history.lines
+
+
+def _make_up(history, model, validation, step):
+    """For the evaluation before which the run was killed, if it was."""
+    if history.last_step < step:
+        history.add(_evaluated(model, validation, step))
 
 
 def _evaluated(model, validation, step):
