@@ -8,7 +8,7 @@ from rich.table import Table
 from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import progress, several, submission
-from official_tasks.glue import AX, MNLI, ROWS, WNLI
+from official_tasks.glue_rows import AX, MNLI, ROWS, WNLI
 
 ZIP = "glue.zip"
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
+from official_tasks.glue_rows import ROWS
 from official_tasks.splits import tfds_rows
 
 SPLITS = ("train", "dev", "test")
@@ -134,8 +135,6 @@ def _wrong_width(path, number, header, cells):
 def _column(row, header, name, path):
     if name in header:
         return header.index(name)
-    from official_tasks.glue import ROWS
-
     others = [
         other.name
         for other in ROWS

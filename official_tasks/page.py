@@ -29,6 +29,7 @@ td, th { padding: 7px 10px; border-top: 1px solid var(--line);
   text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 500; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
+.long { overflow-wrap: anywhere; }
 mark { background: #fff0c2; border-radius: 4px; padding: 0 4px; }
 .chip { display: inline-block; margin: 2px 4px 2px 0; padding: 0 8px;
   border-radius: 10px; background: #eef2f9; font-size: 14px; }

@@ -53,7 +53,8 @@ class SquadTask(Task):
     Args:
         row: `SquadRow`.
         data_dir, train, dev, test: where the files are.
-        skip_ids: file of ids, one a line, that training leaves out.
+        skip_ids: file of ids, one a line, that training leaves out; several
+            with commas between.
         stride: tokens from one window's beginning to the next.
         null_threshold: no answer is predicted where its score exceeds the
             best answer's by more than this.
@@ -65,7 +66,7 @@ class SquadTask(Task):
     loss_weights = {"start": 0.5, "end": 0.5}
     options = {
         **FILE_OPTIONS,
-        "skip_ids": Option(None, "File of question ids not to train on."),
+        "skip_ids": Option(None, "Files of question ids not to train on."),
         "stride": Option(128, "Tokens from one window to the next."),
         "null_threshold": Option(0.0, "No answer if better by more than it."),
         "null_odds": Option(None, "null_odds.json beside --predictions."),
@@ -286,7 +287,10 @@ class SquadTask(Task):
         ]
 
 
-def _read_ids(path):
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
-    return set(Path(path).read_text(encoding="utf-8").split())
+def _read_ids(paths):
+    ids: set[str] = set()
+    for path in map(Path, paths.split(",")):
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+        ids.update(path.read_text(encoding="utf-8").split())
+    return ids

@@ -12,7 +12,8 @@ class Question(NamedTuple):
 
     `answers` are the true ones: none where the context has no answer, and
     None where they are not told (a test file). `start` is the character of
-    the context at which the first begins; None where not told.
+    the context at which the first begins; None where not told. `title` is
+    that of the article the context is from.
     """
 
     id: str
@@ -20,6 +21,7 @@ class Question(NamedTuple):
     context: str
     answers: tuple[str, ...] | None
     start: int | None
+    title: str = ""
 
 
 def read_questions(path) -> list[Question]:
@@ -53,10 +55,12 @@ def _questions(articles):
         for paragraph in article["paragraphs"]:
             context = paragraph["context"]
             for asked in paragraph["qas"]:
-                yield _question(context, asked, asked.get("answers"))
+                yield _question(
+                    context, asked, asked.get("answers"), article.get("title")
+                )
 
 
-def _question(context, asked, answers):
+def _question(context, asked, answers, title):
     """A row; answers as SQuAD writes them, a list of dicts or None."""
     texts = start = None
     if answers is not None:
@@ -66,7 +70,12 @@ def _question(context, asked, answers):
             start = answers[0].get("answer_start")
             start = None if start is None else int(start)
     return Question(
-        str(asked["id"]), str(asked["question"]), str(context), texts, start
+        str(asked["id"]),
+        str(asked["question"]),
+        str(context),
+        texts,
+        start,
+        str(title or ""),
     )
 
 
@@ -146,6 +155,7 @@ def from_tfds(rows) -> list[Question]:
                 row["context"],
                 {**row, "is_impossible": row.get("is_impossible", False)},
                 answers,
+                row.get("title"),
             )
         )
     return questions

@@ -14,6 +14,7 @@ from official_tasks.page import (
 
 MISTAKES = 20
 TEXT_SHOWN = 400  # characters of a text
+LONG_WORD = 30  # characters; links are longer
 MOST_DRAWN = 30  # classes of a confusion matrix that can be read
 
 
@@ -172,4 +173,7 @@ def _cell(value):
     text = str(value)
     if len(text) > TEXT_SHOWN:
         text = text[: TEXT_SHOWN - 1] + "…"
-    return f"<td>{html.escape(text)}</td>"
+    # A word that no column can hold would push the others off the page.
+    is_long = any(len(word) > LONG_WORD for word in text.split())
+    opened = "<td class=long>" if is_long else "<td>"
+    return f"{opened}{html.escape(text)}</td>"

@@ -7,7 +7,7 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from official_tasks import choice_files, glue, ner_texts, squad
+from official_tasks import choice_files, glue_rows, ner_texts, squad
 from official_tasks.custom import CustomTask
 from official_tasks.custom_families import (
     CustomChoices,
@@ -22,7 +22,7 @@ from official_tasks.task import Task
 
 # Name -> the class, and the arguments that make it this task.
 TASKS = {
-    **{row.name: (GlueTask, {"row": row}) for row in glue.ROWS},
+    **{row.name: (GlueTask, {"row": row}) for row in glue_rows.ROWS},
     "custom": (CustomTask, {}),
     # The like as --task=custom --problem=spans.
     "customspans": (CustomSpans, {}),

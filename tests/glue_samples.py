@@ -3,7 +3,7 @@
 import numpy as np
 from task_samples import sentences
 
-from official_tasks import glue
+from official_tasks import glue_rows
 
 BOM = "\ufeff"
 
@@ -44,7 +44,7 @@ def _paired(row, rows, split):
         return ["Quality", *names], cells
     header = [row.index, "genre", row.text, row.text_pair]
     cells = [(i, "toy", a, b) for i, (a, b, _) in rows]
-    if split == "test" or row is glue.AX:
+    if split == "test" or row is glue_rows.AX:
         return header, cells
     cells = [
         (*c, told(y)) for c, (_, (_, _, y)) in zip(cells, rows, strict=True)
@@ -54,11 +54,11 @@ def _paired(row, rows, split):
 
 def write_glue(folder, train=24, held_out=8):
     """Writes every file of GLUE, with a BOM here and no last newline there."""
-    for number, row in enumerate(glue.ROWS):
+    for number, row in enumerate(glue_rows.ROWS):
         place = folder / row.folder
         place.mkdir(parents=True)
         for split in ("train", "dev", "test"):
-            if row is glue.AX and split != "test":
+            if row is glue_rows.AX and split != "test":
                 continue
             for part in row.parts.get(split, (split,)):
                 seed = number + len(part)

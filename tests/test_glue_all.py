@@ -3,18 +3,21 @@
 import json
 import os
 import zipfile
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from glue_samples import write_glue
+from run_script import run_script
 from task_samples import save_toy_model
 
 from bert_keras import BertPreprocessor, InputError
-from official_tasks import glue, glue_all, several
+from official_tasks import glue_all, glue_rows, several
 from official_tasks.glue import GlueTask
 from official_tasks.running import load_model
 
+DATA = "BERT_KERAS_DATA"
 # The paper's table 1, BERT BASE, on the test sets; the average is 79.6.
 PAPER = {
     "mnli": {"accuracy": 0.846, "mismatched_accuracy": 0.834},
@@ -40,7 +43,7 @@ def init(tmp_path_factory):
 
 
 def tasks_of(data):
-    rows = {row.name: row for row in glue.ROWS}
+    rows = {row.name: row for row in glue_rows.ROWS}
     return lambda name: (GlueTask(rows[name], data_dir=str(data)), {})
 
 
@@ -65,19 +68,21 @@ def test_all_is_trained_and_the_zip_is_the_leaderboards(
 
     monkeypatch.setattr(several, "run", untrained)
     results = glue_all.run(tasks_of(data), init, tmp_path / "run")
-    assert trained == [row.name for row in glue.ROWS if row is not glue.AX]
+    assert trained == [
+        row.name for row in glue_rows.ROWS if row is not glue_rows.AX
+    ]
     assert round(100 * results["average"], 1) == 79.6
     written = json.loads((tmp_path / "run" / "results.json").read_text())
     assert written == results
     with zipfile.ZipFile(tmp_path / "run" / "glue.zip") as archive:
-        names = [name for row in glue.ROWS for name in row.submission]
+        names = [name for row in glue_rows.ROWS for name in row.submission]
         assert archive.namelist() == names
         for name in names:
             lines = archive.read(name).decode().split("\n")
             assert lines[0] == "index\tprediction"
             assert len(lines) == 10 and lines[-1] == ""
     ax = (tmp_path / "run" / "submission" / "AX.tsv").read_text().split()
-    assert set(ax[3::2]) <= set(glue.NLI)
+    assert set(ax[3::2]) <= set(glue_rows.NLI)
 
 
 def test_a_missing_file_is_told_before_anything_is_trained(
@@ -104,6 +109,47 @@ def test_all_nine_tasks_train(data, init, tmp_path):
     assert (tmp_path / "glue.zip").is_file()
 
 
+def first_rows(source, folder, most):
+    """GLUE's toy files, and the first rows of the official ones there are."""
+    write_glue(folder)
+    for path in sorted(Path(source).glob("*/*.tsv")):
+        lines = path.read_bytes().split(b"\n")[: most + 1]
+        beside = folder / path.parent.name / path.name
+        beside.write_bytes(b"\n".join(lines) + b"\n")
+    qnli = folder / "QNLI"
+    (qnli / "train.tsv").write_bytes((qnli / "dev.tsv").read_bytes())
+    return folder
+
+
+@pytest.mark.skipif(
+    not (os.environ.get("BERT_KERAS_LONG") and os.environ.get(DATA)),
+    reason=f"trains nine tasks on real rows: BERT_KERAS_LONG=1, {DATA}",
+)
+def test_one_command_trains_all_on_the_official_files(tmp_path):
+    shared = Path(os.environ[DATA])
+    data = first_rows(shared / "data" / "glue", tmp_path / "glue", 64)
+    done = run_script(
+        "-m",
+        "official_tasks.finetune",
+        "--task=glue",
+        f"--data_dir={data}",
+        f"--init={shared / 'weights' / 'all-MiniLM-L6-v2'}",
+        "--output=run",
+        "--epochs=1",
+        "--learning_rate=1e-4",
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "average" in done.stdout
+    with zipfile.ZipFile(tmp_path / "run" / "glue.zip") as archive:
+        texts = {n: archive.read(n).decode() for n in archive.namelist()}
+    assert len(texts) == 11
+    assert len(texts["AX.tsv"].splitlines()) == 65
+    assert texts["RTE.tsv"].startswith("index\tprediction\n0\t")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert 0 < results["average"] < 1
+
+
 @pytest.fixture(scope="module")
 def tfds_glue(data, tmp_path_factory):
     """GLUE's toy rows as data sets in TFDS's own format."""
@@ -111,7 +157,12 @@ def tfds_glue(data, tmp_path_factory):
         "tensorflow_datasets", reason="tensorflow-datasets is not installed"
     )
     folder = tmp_path_factory.mktemp("tfds")
-    for row in (glue.MRPC, glue.STS_B, glue.MNLI, glue.SST_2):
+    for row in (
+        glue_rows.MRPC,
+        glue_rows.STS_B,
+        glue_rows.MNLI,
+        glue_rows.SST_2,
+    ):
         _write_tfds(tfds, row, data, folder)
     return str(folder)
 
@@ -163,7 +214,7 @@ def test_tfds_gives_the_same_rows_as_the_files(
     # What the environment variable TFDS_DATA_DIR says at the first import.
     monkeypatch.setattr(constants, "DATA_DIR", tfds_glue)
     monkeypatch.setenv("TFDS_DATA_DIR", tfds_glue)
-    row = next(row for row in glue.ROWS if row.name == name)
+    row = next(row for row in glue_rows.ROWS if row.name == name)
     for split in ("train", "dev", "test"):
         expected = GlueTask(row, data_dir=str(data)).read(split)
         got = GlueTask(row, data_dir="tfds:glue").read(split)

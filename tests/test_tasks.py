@@ -7,7 +7,7 @@ from run_script import run_script
 from task_samples import save_toy_model
 
 from bert_keras import BertPreprocessor, InputError
-from official_tasks import glue, submission, tasks
+from official_tasks import glue_rows, submission, tasks
 from official_tasks.custom_families import (
     CustomChoices,
     CustomSpans,
@@ -59,7 +59,7 @@ def test_every_task_is_made_from_its_options(values):
 
 def test_names_are_taken_in_the_spelling_of_papers():
     assert find_task("SST-2") == find_task("sst2")
-    assert find_task("MNLI")[1]["row"] is glue.MNLI
+    assert find_task("MNLI")[1]["row"] is glue_rows.MNLI
     with pytest.raises(InputError, match="no task 'bert': expected one of co"):
         find_task("bert")
     with pytest.raises(InputError, match="--task is missing"):
@@ -138,7 +138,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("place")
     write_glue(folder / "glue")
     init = save_toy_model(folder / "init")
-    model = load_model(GlueTask(glue.RTE), init)
+    model = load_model(GlueTask(glue_rows.RTE), init)
     model.save_preset(folder / "rte", BertPreprocessor.from_preset(init))
     return folder
 
@@ -168,7 +168,7 @@ def test_scripts_evaluate_and_predict_a_task(place):
 
 
 def test_what_cannot_be_predicted_is_told(place):
-    task = GlueTask(glue.RTE, data_dir=str(place / "glue"))
+    task = GlueTask(glue_rows.RTE, data_dir=str(place / "glue"))
     with pytest.raises(InputError, match="one of train, dev, test"):
         submission.predict_task(task, [place / "rte"], place, split="tset")
 

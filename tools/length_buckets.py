@@ -81,7 +81,8 @@ def train(task, values, kind, seed) -> float:
 
 def main(values):
     import bert_keras
-    from official_tasks.glue import SST_2, GlueTask
+    from official_tasks.glue import GlueTask
+    from official_tasks.glue_rows import SST_2
     from official_tasks.progress import console
 
     task = GlueTask(SST_2, data_dir=values.data_dir)

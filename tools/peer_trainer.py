@@ -1,104 +1,139 @@
-"""Fine-tunes with transformers and PyTorch, for tools/results_table.py.
+"""Fine-tunes with transformers' Trainer, for tools/results_table.py.
 
     python tools/peer_trainer.py FOLDER
 
-In: FOLDER with settings.json, train.json and dev.json (rows of ids, so that
-both sides see the same). Out: outputs.npy, the dev outputs after each epoch.
-What `transformers.Trainer` does by default with linear decay, spelled out:
-AdamW with bias correction, weight decay but on biases and layer norms, 10 %
-warm-up, gradients clipped to 1, batches padded to their longest row.
+In: FOLDER with settings.json, train.json and dev.json: rows of ids, so that
+both sides see the same. Out: outputs-N.npz, the dev outputs after epoch N, of
+tokens those of all rows one after the other.
 
-Needs torch and transformers, and nothing of this package.
+What is not Trainer's default is the run's hyper-parameters, 10 % warm-up,
+epsilon 1e-6, weight decay 0.01 (Trainer leaves biases and layer norms out of
+it, and clips gradients to 1), and batches of rows of like length.
+
+Needs torch, transformers and accelerate, and nothing of this package.
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-    get_linear_schedule_with_warmup,
-)
+import transformers
+
+IGNORED = -100
 
 
-def batch_of(rows, indices):
-    """The rows at the indices, padded to the longest of them."""
-    chosen = [rows["token_ids"][i] for i in indices]
-    width = max(map(len, chosen))
+def padded(lists, value=0):
+    width = max(map(len, lists))
+    return torch.tensor([row + [value] * (width - len(row)) for row in lists])
 
-    def padded(lists):
-        return torch.tensor([row + [0] * (width - len(row)) for row in lists])
 
-    return {
-        "input_ids": padded(chosen),
-        "attention_mask": padded([[1] * len(row) for row in chosen]),
-        "token_type_ids": padded([rows["segment_ids"][i] for i in indices]),
+def texts_of(rows):
+    """The texts of a batch, padded to the longest; choices fold into it."""
+    columns = {
+        name: [row[name] for row in rows]
+        for name in ("input_ids", "token_type_ids")
     }
+    choices = isinstance(rows[0]["input_ids"][0], list)
+    if choices:
+        columns = {name: sum(lists, []) for name, lists in columns.items()}
+    columns["attention_mask"] = [[1] * len(x) for x in columns["input_ids"]]
+    batch = {name: padded(lists) for name, lists in columns.items()}
+    if choices:  # (B K, T) to (B, K, T)
+        batch = {
+            name: x.view(len(rows), -1, x.shape[1]) for name, x in batch.items()
+        }
+    return batch
 
 
-def optimizer_of(model, settings, steps):
-    groups = {True: [], False: []}
-    for name, weight in model.named_parameters():
-        groups["bias" not in name and "LayerNorm" not in name].append(weight)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": groups[True], "weight_decay": 0.01},
-            {"params": groups[False], "weight_decay": 0.0},
-        ],
-        lr=settings["learning_rate"],
-        eps=1e-6,
-    )
-    return optimizer, get_linear_schedule_with_warmup(
-        optimizer, int(0.1 * steps), steps
-    )
+def batch_of(rows):
+    batch = texts_of(rows)
+    for name in ("labels", "start_positions", "end_positions"):
+        values = [row[name] for row in rows if name in row]
+        if values and isinstance(values[0], list):
+            batch[name] = padded(values, IGNORED)
+        elif values:
+            batch[name] = torch.tensor(values)
+    return batch
 
 
-def predict(model, rows):
+def outputs_of(model, rows) -> dict:
+    """The outputs of all rows in their order, without padding."""
     model.eval()
-    count = len(rows["labels"])
+    order = sorted(range(len(rows)), key=lambda i: _length(rows[i]))
+    found = {}
     with torch.no_grad():
-        parts = [
-            model(**batch_of(rows, range(i, min(i + 64, count)))).logits
-            for i in range(0, count, 64)
-        ]
+        for begin in range(0, len(rows), 64):
+            chosen = order[begin : begin + 64]
+            outputs = model(**texts_of([rows[i] for i in chosen]))
+            for name, values in outputs.items():
+                own = found.setdefault(name.removesuffix("_logits"), {})
+                own.update(zip(chosen, values.numpy(), strict=True))
     model.train()
-    return torch.cat(parts).numpy()
+    return {name: _in_order(rows, own) for name, own in found.items()}
+
+
+def _length(row):
+    ids = row["input_ids"]
+    return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
+
+
+def _in_order(rows, own):
+    per_token = "start_positions" in rows[0] or isinstance(
+        rows[0].get("labels"), list
+    )
+    if not per_token:
+        return np.stack([own[i] for i in range(len(rows))])
+    return np.concatenate([own[i][: _length(r)] for i, r in enumerate(rows)])
+
+
+class Scores(transformers.TrainerCallback):
+    """Writes the dev outputs after each epoch."""
+
+    def __init__(self, folder, rows):
+        self.folder, self.rows = folder, rows
+
+    def on_epoch_end(self, args, state, control, model=None, **kwargs):
+        path = self.folder / f"outputs-{round(state.epoch)}.npz"
+        np.savez(path, **outputs_of(model, self.rows))
 
 
 def main(folder):
     folder = Path(folder)
-    settings = json.loads((folder / "settings.json").read_text())
-    train = json.loads((folder / "train.json").read_text())
-    dev = json.loads((folder / "dev.json").read_text())
-    torch.manual_seed(settings["seed"])
-    model = AutoModelForSequenceClassification.from_pretrained(
-        settings["init"], num_labels=settings["classes"]
+    settings, train, dev = (
+        json.loads((folder / f"{name}.json").read_text())
+        for name in ("settings", "train", "dev")
     )
-    model.train()
-    size, count = settings["batch_size"], len(train["labels"])
-    an_epoch = math.ceil(count / size)
-    steps = max(1, round(settings["epochs"] * an_epoch))
-    optimizer, schedule = optimizer_of(model, settings, steps)
-    labels = torch.tensor(train["labels"])
-    outputs, step = [], 0
-    while step < steps:
-        order = torch.randperm(count).tolist()
-        for begin in range(0, count, size):
-            chosen = order[begin : begin + size]
-            loss = model(**batch_of(train, chosen), labels=labels[chosen]).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            step += 1
-            if step == steps:
-                break
-        outputs.append(predict(model, dev))
-    np.save(folder / "outputs.npy", np.stack(outputs))
+    transformers.set_seed(settings["seed"])
+    cls = getattr(transformers, f"AutoModelFor{settings['model']}")
+    heads = {"SequenceClassification", "TokenClassification"}
+    own = (
+        {"num_labels": settings["labels"]} if settings["model"] in heads else {}
+    )
+    model = cls.from_pretrained(settings["init"], **own)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=settings["epochs"],
+        per_device_train_batch_size=settings["batch_size"],
+        learning_rate=settings["learning_rate"],
+        warmup_steps=0.1,
+        weight_decay=0.01,
+        adam_epsilon=1e-6,
+        train_sampling_strategy="group_by_length",
+        remove_unused_columns=False,
+        seed=settings["seed"],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    transformers.Trainer(
+        model,
+        arguments,
+        batch_of,
+        train,
+        callbacks=[Scores(folder, dev)],
+    ).train()
 
 
 if __name__ == "__main__":
