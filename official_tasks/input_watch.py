@@ -1,57 +1,55 @@
-"""Whether training waits for its input, measured where the two meet."""
+"""How long training waits for its input, measured where the two meet."""
+
+import time
 
 import keras
-import tensorflow as tf
 
 from bert_keras.data.python_calls import python_call
 
-BUFFER = 2  # batches that lie ready
-# A batch that lay ready for less than this share of a step was waited for.
-JUST_MADE = 0.1
-FIRST = 10  # batches that only fill the buffers on the way to the device
-
 
 class InputWatch(keras.callbacks.Callback):
-    """Logs "input_waits": the share of steps whose batch was not ready.
+    """Logs "input_waits": the share of the time in which steps waited.
 
-    A buffer stands between the data and the training. Where the data are
-    faster, it is full and each batch lies in it for a step or longer; where
-    training is faster, it is empty and each batch leaves it as it comes. This
-    says which of the two decides the speed, not how much faster the other is.
+    A step waits from when it begins until its batch has been taken from the
+    data; a batch that TensorFlow took ahead of its step made nobody wait. The
+    first step of a `fit` is left out, since it traces the graph. Of steps that
+    are executed together, the first one stands for all.
     """
 
-    def __init__(self):
-        super().__init__()
-        self._start()
-
-    def _start(self):
-        self._batches = self._late = self._seen = 0
-        self._last = None
-
     def watched(self, dataset):
-        """The same batches, counted as they are taken."""
-        self._start()
-        stamped = dataset.map(lambda *batch: (tf.timestamp(), batch))
-        return stamped.prefetch(BUFFER).map(self._counted)
+        """The same batches, for the next `fit`; noted as they are taken."""
+        self._steps = self._taken = 0
+        self._asked = None
+        return dataset.map(self._noted)
 
-    def _counted(self, made, batch):
-        now = tf.timestamp()
-        python_call(self._count, [made, now], [])
+    def _noted(self, *batch):
+        python_call(self._take, [], [])
         return batch
 
-    def _count(self, made, now):
-        self._seen += 1
-        if self._seen > FIRST:
-            self._batches += 1
-            self._late += bool(now - made < JUST_MADE * (now - self._last))
-        self._last = now
+    def _take(self):
+        if self._taken == self._asked:
+            self._wait = time.monotonic() - self._began
+        self._taken += 1
         return []
 
-    def on_epoch_end(self, epoch, logs):
-        logs["input_waits"] = self.share()
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first = self._steps
+        self._ended = None
+        self._seconds = self._waited = 0.0
 
-    def share(self):
-        """Of the batches since the last call; 0 where there were none."""
-        batches, late = self._batches, self._late
-        self._batches = self._late = 0
-        return late / batches if batches else 0.0
+    def on_train_batch_begin(self, batch, logs=None):
+        self._wait, self._began = 0.0, time.monotonic()
+        self._asked = self._first + batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        together = self._first + batch + 1 - self._steps
+        if self._steps:
+            seconds = now - (self._ended or self._began)
+            self._seconds += seconds
+            self._waited += min(together * self._wait, seconds)
+        self._steps += together
+        self._ended = now
+
+    def on_epoch_end(self, epoch, logs):
+        logs["input_waits"] = self._waited / max(self._seconds, 1e-9)

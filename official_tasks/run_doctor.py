@@ -13,7 +13,7 @@ ENOUGH = 0.6
 FEW_TOKENS = 1e6  # before, no curve tells anything
 RANDOM_NEXT = (0.45, 0.7)
 MOST_PADDING = 0.25
-WAITS = 0.5  # share of the batches, after which the input sets the pace
+WAITS = 0.1  # share of the time, from which on the input is worth a look
 OVERFIT = 1.0  # nats between the losses of training and of held-out text
 
 
@@ -231,9 +231,9 @@ def _masks(settings, rate):
 def _speed(settings, facts, last):
     waits, given = last["input_waits"], facts["input_tokens_per_second"]
     told = (
-        f"Training takes {last['tokens_per_second']:,.0f} tokens a second, and "
-        f"{waits:.0%} of its batches were not ready when it asked; the input "
-        f"alone gave {given:,.0f} when the run began"
+        f"Training takes {last['tokens_per_second']:,.0f} tokens a second and "
+        f"waits for its input for {waits:.0%} of the time; the input alone "
+        f"gave {given:,.0f} when the run began"
     )
     if waits > WAITS:
         return [

@@ -66,7 +66,7 @@ def named(folder, word):
             {"input_waits": 0.9},
             {},
             {},
-            "90% of its batches",
+            "waits for its input for 90%",
             "bound by its input",
         ),
         ({}, {}, {"num_layers": 24}, "no reference curve", "2 x 256"),
