@@ -36,7 +36,7 @@ def start(script, *arguments, **environment):
 def finish(*processes):
     try:
         for process in processes:
-            out, errors = process.communicate(timeout=1800)
+            out, errors = process.communicate(timeout=7200)
             assert process.returncode == 0, (out + errors)[-4000:]
     finally:
         for process in processes:

@@ -24,7 +24,7 @@ def data(tmp_path_factory):
 def stopped(*processes):
     """Waits for processes that end with exit code 75."""
     for process in processes:
-        out, errors = process.communicate(timeout=1800)
+        out, errors = process.communicate(timeout=7200)
         assert process.returncode == 75, (out + errors)[-4000:]
 
 
