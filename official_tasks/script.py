@@ -4,6 +4,7 @@ A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
 mistake, 75 saved and to be run again.
 """
 
+import functools
 import os
 import sys
 import tempfile
@@ -16,16 +17,23 @@ USER_ERROR = 2
 RUN_AGAIN = 75
 
 
-def start(main, define_flags):
+def start(main, define_flags, tensorflow=True, places=()):
     """Runs `main(FLAGS)` as the command that this process was started as.
 
+    What a command takes without a flag is named by `places` and handed to
+    `main` behind the flags.
+
     Nothing heavy is imported before `main` runs, so that `--help` answers at
-    once. An `InputError` is printed alone and exits with 2.
+    once. An `InputError` is printed alone and exits with 2. A script that
+    runs where there is no TensorFlow says `tensorflow=False`.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.set_verbosity(logging.WARNING)
     define_flags()
-    app.run(lambda _: _run(main), flags_parser=_parse)
+    app.run(
+        lambda words: _run(main, tensorflow, words[1:]),
+        flags_parser=functools.partial(_parse, places),
+    )
 
 
 def percentages(words) -> tuple[float, ...]:
@@ -38,23 +46,27 @@ def percentages(words) -> tuple[float, ...]:
         ) from None
 
 
-def _parse(arguments):
+def _parse(places, arguments):
     if {"--help", "-h", "-help", "--helpshort"} & set(arguments[1:]):
         app.usage(shorthelp=True, writeto_stdout=True)
         sys.exit(0)
     try:
         rest = flags.FLAGS(arguments)
-        if rest[1:]:
-            raise flags.Error(f"Unexpected argument: {' '.join(rest[1:])}")
+        if rest[1 + len(places) :]:
+            unexpected = " ".join(rest[1 + len(places) :])
+            raise flags.Error(f"Unexpected argument: {unexpected}")
+        if len(rest) <= len(places):
+            raise flags.Error(f"Expected {' '.join(places)}")
         return rest
     except flags.Error as error:
         sys.exit(_told(f"{error} (see --help)"))
 
 
-def _run(main):
+def _run(main, tensorflow, words):
     try:
-        _import_tensorflow()
-        return main(flags.FLAGS)
+        if tensorflow:
+            _import_tensorflow()
+        return main(flags.FLAGS, *words)
     except InputError as error:
         return _told(error)
     except PermissionError as error:

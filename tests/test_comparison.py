@@ -3,9 +3,12 @@ import types
 
 import numpy as np
 import pytest
+from run_script import ROOT, run_script
 
 from bert_keras.errors import InputError
 from bert_keras.serving.comparison import compare, read_records
+
+SCRIPT = ROOT / "tools" / "compare.py"
 
 
 def classify(texts):
@@ -67,3 +70,12 @@ def test_what_cannot_be_asked_is_told(tmp_path):
         path.write_text(f"{good}\n{bad}\n")
         with pytest.raises(InputError, match="line 2"):
             read_records(path)
+
+
+def test_the_command_says_what_it_takes(tmp_path):
+    for arguments in ([], ["old.jsonl"]):
+        done = run_script(SCRIPT, *arguments, folder=tmp_path)
+        assert done.returncode == 2
+        assert "Expected OLD.jsonl FOLDER" in done.stderr
+    done = run_script(SCRIPT, "old.jsonl", "served", "more", folder=tmp_path)
+    assert "Unexpected argument: more" in done.stderr

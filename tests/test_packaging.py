@@ -18,7 +18,7 @@ SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("official_tasks", "tools")
     for path in (ROOT / folder).glob("*.py")
-    if "script.start(main, define_flags)" in path.read_text(encoding="utf-8")
+    if "script.start(main, define_flags" in path.read_text(encoding="utf-8")
 )
 
 

@@ -1,6 +1,6 @@
 """Asks recorded requests again and says where the answers differ.
 
-    python tools/compare.py --records=old.jsonl --model=runs/served
+    python tools/compare.py old.jsonl runs/served
 
 In: a JSONL file of what another server answered, one request a line,
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}},
@@ -17,19 +17,16 @@ from official_tasks import script
 
 
 def define_flags():
-    flags.DEFINE_string("records", None, "JSONL file of requests and answers.")
-    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
     flags.DEFINE_integer("worst", 5, "Cases of an output to show.")
-    flags.mark_flags_as_required(["records", "model"])
 
 
-def main(values):
+def main(values, records, folder):
     from bert_keras.serving.comparison import compare, read_records
     from bert_keras.serving.loading import load_saved_model
     from official_tasks import progress
 
-    records = read_records(values.records)
-    found = compare(records, load_saved_model(values.model), values.worst)
+    records, served = read_records(records), load_saved_model(folder)
+    found = compare(records, served, values.worst)
     for name, summary in found.items():
         cases = summary.pop("worst")
         progress.console.print(name, summary)
@@ -38,4 +35,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, define_flags, places=("OLD.jsonl", "FOLDER"))
