@@ -6,11 +6,11 @@ import tensorflow as tf
 from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.modeling.classifier import BertClassifier
-from bert_keras.serving.export import signatures_of
 from bert_keras.serving.features import RECIPES
 from bert_keras.serving.live import CHECKS
 from bert_keras.serving.loading import as_tensor
 from bert_keras.serving.rows import Rows
+from bert_keras.serving.signatures import signatures_of
 from bert_keras.serving.verification import HARD_TEXTS, requested
 
 OPTIONS = {

@@ -7,7 +7,6 @@ from served_samples import encoder, preprocessor, spread, task_models
 from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
-from bert_keras.serving.license import license_of
 from bert_keras.serving.loading import load_saved_model
 from bert_keras.serving.measuring import folder_size, measure
 from bert_keras.serving.narrowing import narrowed
@@ -22,12 +21,12 @@ def dtypes(model):
 
 def test_int8_rounds_each_output_by_its_own_scale():
     model = spread(encoder())
-    layer = model.transformer_layers[0].intermediate
+    layer = model.transformer_layers[0].attention.query
     kernel = layer.kernel.numpy()
     kernel[:, 3] *= 50.0  # one large output must not cost the others
     layer.kernel.assign(kernel)
     small = narrowed(model, "int8")
-    stored = small.transformer_layers[0].intermediate
+    stored = small.transformer_layers[0].attention.query
     assert stored._kernel.dtype == "int8"
     rounded = stored._kernel.numpy() / stored.kernel_scale.numpy()
     step = np.abs(kernel).max(axis=0) / 127
@@ -103,12 +102,3 @@ def test_measuring_needs_rows_and_labels_that_are_comparable():
         measure(*both, {"text": ["a"]}, ["1", "2"])
     with pytest.raises(InputError, match="no rows"):
         measure(*both, {"text": []})
-
-
-def test_a_model_card_states_the_licence(tmp_path):
-    assert license_of(tmp_path) is None
-    readme = tmp_path / "README.md"
-    readme.write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# BERT\n")
-    assert license_of(tmp_path) == "apache-2.0"
-    readme.write_text("# BERT\n\nlicense: mine\n")
-    assert license_of(tmp_path) is None

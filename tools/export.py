@@ -85,7 +85,7 @@ def define_flags():
     flags.DEFINE_enum(
         "format", "saved_model", ("saved_model", "litert", "onnx"), "To write."
     )
-    flags.DEFINE_string("license", None, "Of the weights; else their README's.")
+    flags.DEFINE_string("license", None, "Of the weights; else as their home.")
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
     flags.mark_flags_as_required(["model", "output"])
 
@@ -113,7 +113,6 @@ def main(values):
 
 def export(models, preprocess, values):
     import bert_keras
-    from bert_keras.serving.license import license_of
 
     arguments = {
         "pair": values.pair,
@@ -124,7 +123,7 @@ def export(models, preprocess, values):
         "long_text": values.long_text,
         "ids_signature": values.ids_signature,
         "portable": values.portable,
-        "license": values.license or license_of(values.model[0]),
+        "license": values.license,
     }
     folder = bert_keras.export_saved_model(
         models,

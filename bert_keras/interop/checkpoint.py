@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.interop.license import License
 
 
 class WeightsError(InputError):
@@ -107,6 +108,7 @@ class Checkpoint:
         skipped: names of tensors in the files that no model has.
         read_text: returns the `TextSide`; None where there is no vocabulary.
         embedding: how sentence embeddings are pooled, or None.
+        license: the `License` of the weights, where the folder states one.
         keep: what must live as long as the tensors are read.
     """
 
@@ -119,4 +121,5 @@ class Checkpoint:
     skipped: list
     read_text: Callable | None = None
     embedding: dict | None = None
+    license: License | None = None
     keep: object = None

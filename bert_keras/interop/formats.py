@@ -9,6 +9,7 @@ from bert_keras.interop.google_zip import open_google_zip
 from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.json_file import read_json
 from bert_keras.interop.keras_hub import open_keras_hub
+from bert_keras.interop.license import license_of
 from bert_keras.interop.model_garden import (
     open_model_garden,
     open_saved_model,
@@ -36,7 +37,9 @@ def open_path(path):
         InputError: it is none of the known formats.
     """
     if os.path.isdir(path):
-        return _open_folder(path)
+        checkpoint = _open_folder(path)
+        checkpoint.license = checkpoint.license or license_of(path)
+        return checkpoint
     if os.path.isfile(f"{path}.index"):
         return _open_tensorflow(str(path), path)
     if zipfile.is_zipfile(path):

@@ -18,6 +18,8 @@ WANTED = (
     "modules.json",
     "sentence_bert_config.json",
     "*_Pooling/config.json",
+    "README.md",  # states the licence
+    "LICENSE*",
 )
 
 

@@ -46,6 +46,7 @@ def build_model(cls, checkpoint, arguments):
     # The head is small and initialised as it likes: some of it may stay so.
     whole = encoder if cls is encoder_class else cls(encoder, **head_arguments)
     whole.load_report = assign(whole, checkpoint, tensors)
+    encoder.license = checkpoint.license
     if checkpoint.embedding and whole is encoder:
         whole.sentence_embedding = checkpoint.embedding
     for line in str(whole.load_report).splitlines():

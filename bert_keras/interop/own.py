@@ -11,6 +11,12 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import Checkpoint, WeightsError
 from bert_keras.interop.json_file import read_json
+from bert_keras.interop.license import (
+    LICENSE,
+    License,
+    license_of,
+    write_license,
+)
 from bert_keras.interop.loading import SIZES
 from bert_keras.interop.safetensors_file import (
     read_safetensors,
@@ -51,7 +57,15 @@ def open_own(folder):
             os.path.join(folder, VOCABULARY), lambda: _text(config)
         ),
         embedding=config.object("embedding", {}).values or None,
+        license=_license(folder, config),
     )
+
+
+def _license(folder, config):
+    if "license" not in config:
+        return None
+    stated = license_of(folder)
+    return License(config.text("license"), stated and stated.text)
 
 
 def _text(config):
@@ -125,7 +139,7 @@ def save_own(folder, model, preprocessor=None, without=()):
     Returns:
         the names of the weights that were left out.
     """
-    check_replaceable(folder, (CONFIG, WEIGHTS, VOCABULARY))
+    check_replaceable(folder, (CONFIG, WEIGHTS, VOCABULARY, LICENSE))
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
         files.write_json(
@@ -139,6 +153,7 @@ def save_own(folder, model, preprocessor=None, without=()):
         write_safetensors(os.path.join(partial, WEIGHTS), tensors)
         if preprocessor is not None:
             write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
+        write_license(getattr(model, "encoder", model).license, partial)
     return list(without)
 
 
@@ -169,6 +184,8 @@ def _config(model, preprocessor):
     source = getattr(getattr(model, "load_report", None), "source", "")
     if source.startswith("hf://"):  # a path would tell of someone's disk
         config["source"] = source
+    if encoder.license is not None and encoder.license.name:
+        config["license"] = encoder.license.name
     if hasattr(model, "sentence_embedding"):
         config["embedding"] = dict(model.sentence_embedding)
     if preprocessor is not None:

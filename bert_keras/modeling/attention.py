@@ -68,6 +68,8 @@ class SelfAttention(keras.layers.Layer):
         bias: float, broadcast to (B, N, T, S), added to the scores; None
             lets every token look at every token.
         seed: int (2,), a drawn dropout seed; nothing is dropped where None.
+        tokens: `RealTokens` of the rows; input and output are then these
+            alone, (L, D).
         training: bool.
 
     Returns:
@@ -99,14 +101,21 @@ class SelfAttention(keras.layers.Layer):
         for layer in (self.query, self.key, self.value, self.output_projection):
             layer.build((None, None, self.hidden_dim))
 
-    def call(self, inputs, bias=None, seed=None, training=False):
-        project = self._joined if training else self._separate
-        query, key, value = project(inputs)  # each (B, N, T, H)
-        if (seed is None or not self.dropout) and _has_kernel(bias):
-            context = _attend_by_kernel(query, key, value, bias)
+    def call(self, inputs, bias=None, seed=None, tokens=None, training=False):
+        if training and tokens is None:
+            parts = self._joined(inputs)
         else:
-            context = self._attend(query, key, value, bias, seed)
-        context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
+            parts = self._separate(inputs, tokens)
+        # Query, key and value are (B, N, T, H) each.
+        if (seed is None or not self.dropout) and _has_kernel(bias):
+            context = _attend_by_kernel(*parts, bias)
+        else:
+            context = self._attend(*parts, bias, seed)
+        if tokens is None:
+            context = ops.transpose(context, (0, 2, 1, 3))  # (B, T, N, H)
+            context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
+        else:
+            context = tokens.join_heads(context)  # (L, D)
         return self.output_projection(context)
 
     def _attend(self, query, key, value, bias, seed):
@@ -114,15 +123,16 @@ class SelfAttention(keras.layers.Layer):
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
         probabilities = dropout(ops.softmax(scores), self.dropout, seed)
-        context = ops.matmul(probabilities, value)  # (B, N, T, H)
-        return ops.transpose(context, (0, 2, 1, 3))  # (B, T, N, H)
+        return ops.matmul(probabilities, value)  # (B, N, T, H)
 
-    def _separate(self, inputs):
+    def _separate(self, inputs, tokens):
         """Query (scaled), key and value by a product each."""
-        batch, length, _ = ops.shape(inputs)
-        heads = (batch, length, self.num_heads, -1)
         query = self.query(inputs) * self._scale()
         parts = query, self.key(inputs), self.value(inputs)
+        if tokens is not None:
+            return [tokens.split_heads(part, self.num_heads) for part in parts]
+        batch, length, _ = ops.shape(inputs)
+        heads = (batch, length, self.num_heads, -1)
         parts = [ops.reshape(part, heads) for part in parts]
         return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
 
@@ -181,4 +191,5 @@ def _attend_by_kernel(query, key, value, bias):
         shape = (ops.shape(bias)[0], 1, length, length)
         bias = ops.broadcast_to(ops.cast(bias, query.dtype), shape)
     # The query is scaled already.
-    return ops.dot_product_attention(*parts, bias=bias, scale=1.0)
+    context = ops.dot_product_attention(*parts, bias=bias, scale=1.0)
+    return ops.transpose(context, (0, 2, 1, 3))  # (B, N, T, H)

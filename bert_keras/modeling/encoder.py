@@ -13,6 +13,7 @@ from bert_keras.modeling.normalization import NORM_EPSILON
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.projection import Projection
 from bert_keras.modeling.transformer import TransformerLayer
+from bert_keras.modeling.unpadded import real_tokens
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -78,6 +79,9 @@ class BertEncoder(Portable, keras.Model):
     >>> encoder(np.array([[2, 45, 3]]))["pooled_output"].shape
     (1, 8)
     """
+
+    # Of the weights, where their home states one: `interop.license.License`.
+    license = None
 
     def __init__(
         self,
@@ -175,21 +179,20 @@ class BertEncoder(Portable, keras.Model):
     ):
         inputs = named_inputs(inputs)
         example_ids = inputs.get("example_ids")
-        x = self.embeddings(
-            inputs["token_ids"],
-            inputs.get("segment_ids"),
-            inputs.get("position_ids"),
-            training=training,
-        )
         bias = attention_bias(
-            ops.shape(x)[1],
+            ops.shape(inputs["token_ids"])[1],
             self.attention,
             inputs.get("padding_mask"),
             example_ids,
         )
-        states = [x]
+        tokens = real_tokens(inputs.get("padding_mask"))
+        states = [self._embedded(inputs, tokens, training)]
         for layer in self.transformer_layers:
-            states.append(layer(states[-1], bias, training=training))
+            states.append(
+                layer(states[-1], bias, tokens=tokens, training=training)
+            )
+        if tokens is not None:
+            states = [tokens.in_rows(state) for state in states]
         first = first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
             "sequence_output": states[-1],
@@ -198,6 +201,18 @@ class BertEncoder(Portable, keras.Model):
         if hidden_states:
             outputs["hidden_states"] = states
         return outputs
+
+    def _embedded(self, inputs, tokens, training):
+        names = ("token_ids", "segment_ids", "position_ids")
+        parts = {name: inputs.get(name) for name in names}
+        if tokens is not None:
+            parts = {
+                name: x if x is None else tokens.of(x)
+                for name, x in parts.items()
+            }
+            if parts["position_ids"] is None:
+                parts["position_ids"] = tokens.position_ids()
+        return self.embeddings(**parts, training=training)
 
     def compute_output_spec(
         self, inputs, training=False, hidden_states=False, examples_per_row=None

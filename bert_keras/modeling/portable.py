@@ -31,4 +31,6 @@ class Portable:
         with skip_initialization():
             copy = self._rebuilt(policy)
         copy_weights(self, copy)
+        license = getattr(self, "encoder", self).license
+        getattr(copy, "encoder", copy).license = license
         return copy

@@ -19,6 +19,8 @@ class Projection(keras.layers.Dense):
         super().__init__(units, **kwargs)
 
     def call(self, inputs, training=None):
+        if len(inputs.shape) == 2:
+            return super().call(inputs, training=training)
         *lead, width = ops.shape(inputs)
         x = super().call(ops.reshape(inputs, (-1, width)), training=training)
         return ops.reshape(x, (*lead, self.units))

@@ -34,6 +34,8 @@ class TransformerLayer(SeededLayer):
     Call arguments:
         inputs: float (B, T, D).
         bias: float, broadcast to (B, N, T, S), added to attention scores.
+        tokens: `RealTokens` of the rows; input and output are then these
+            alone, (L, D).
         training: bool.
 
     Returns:
@@ -74,13 +76,17 @@ class TransformerLayer(SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        self.intermediate = self._dense(intermediate_dim, "intermediate")
+        # Within the layer, where TensorFlow joins the exact form to it.
+        self.intermediate = self._dense(
+            intermediate_dim, "intermediate", ACTIVATIONS[activation]
+        )
         self.output_projection = self._dense(hidden_dim, "output")
         self.output_norm = self._norm("output_norm")
 
-    def _dense(self, units, name):
+    def _dense(self, units, name, activation=None):
         return Projection(
             units,
+            activation=activation,
             name=name,
             dtype=self.dtype_policy,
         )
@@ -99,22 +105,21 @@ class TransformerLayer(SeededLayer):
         self.output_norm.build(wide)
         self.build_seed(self.dropout, self.attention_dropout)
 
-    def call(self, inputs, bias=None, training=False):
+    def call(self, inputs, bias=None, tokens=None, training=False):
         # Drawn here and handed on: a second computation draws the same.
         seed = self.draw_seed(training)
 
         def layer(inputs):
-            return self._layer(inputs, bias, seed, training)
+            return self._layer(inputs, bias, seed, tokens, training)
 
         if self.rematerialize and training:
             return keras.remat(layer)(inputs)
         return layer(inputs)
 
-    def _layer(self, inputs, bias, seed, training):
-        x = self.attention(inputs, bias, seed, training=training)
+    def _layer(self, inputs, bias, seed, tokens, training):
+        x = self.attention(inputs, bias, seed, tokens=tokens, training=training)
         x = self.attention_norm(self._sum(inputs, x, seed, 1))
-        y = ACTIVATIONS[self.activation](self.intermediate(x))
-        y = self.output_projection(y)
+        y = self.output_projection(self.intermediate(x))
         return self.output_norm(self._sum(x, y, seed, 2))
 
     def _sum(self, residual, x, seed, site):

@@ -52,50 +52,74 @@ def embed(
         features: also gives a vector a token, by one of `features.RECIPES`.
     """
     _check(pooling, long_text, features)
-    encoder = getattr(model, "encoder", model)
+    vectors = _Vectors(model, pooling, normalize)
+    length = ", of length 1" if normalize else ""
+    outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{length}"}
+    padded = ()
+    if features:
+        function = _with_features(vectors, rows, RECIPES[features])
+        outputs |= {"truncated": TRUNCATED, **TOKEN_OUTPUTS}
+        outputs["count"] = "int32 (B,): its tokens"
+        padded = tuple(TOKEN_OUTPUTS)
+    elif long_text == "windows":
+        function = _in_windows(vectors, rows)
+    else:
+        function = _cut(vectors, rows)
+        outputs["truncated"] = TRUNCATED
+    return Signature("embed", {"text": SENTENCE}, function, outputs, padded)
 
-    def pooled(inputs, **arguments):
-        encoded = encoder(inputs, training=False, **arguments)
-        encoded = tf.nest.map_structure(_in_float32, encoded)
-        return POOLINGS[pooling](encoded, inputs["padding_mask"]), encoded
 
-    def scaled(embedding):
-        if not normalize:
+class _Vectors:
+    """The encoder's outputs in float32 and their pooling."""
+
+    def __init__(self, model, pooling, normalize):
+        self.encoder = getattr(model, "encoder", model)
+        self.pool = POOLINGS[pooling]
+        self.normalize = normalize
+
+    def encoded(self, inputs, **arguments):
+        encoded = self.encoder(inputs, training=False, **arguments)
+        return tf.nest.map_structure(_in_float32, encoded)
+
+    def pooled(self, inputs):
+        return self.pool(self.encoded(inputs), inputs["padding_mask"])
+
+    def scaled(self, embedding):
+        if not self.normalize:
             return embedding
         return tf.math.l2_normalize(embedding, axis=-1)
 
-    def truncated(text):
+
+def _cut(vectors, rows):
+    def function(text):
         ids = rows.tokenizer(text)
-        embedding, _ = pooled(rows.framed(ids))
-        return {"embedding": scaled(embedding), "truncated": rows.cut(ids)}
+        embedding = vectors.scaled(vectors.pooled(rows.framed(ids)))
+        return {"embedding": embedding, "truncated": rows.cut(ids)}
 
-    def in_windows(text):
-        mean = rows.mean_over_windows(
-            lambda inputs: pooled(inputs)[0],
-            rows.tokenizer(text),
-            encoder.hidden_dim,
-        )
-        return {"embedding": scaled(mean)}
+    return function
 
-    def with_features(text):
+
+def _in_windows(vectors, rows):
+    def function(text):
+        ids, width = rows.tokenizer(text), vectors.encoder.hidden_dim
+        mean = rows.mean_over_windows(vectors.pooled, ids, width)
+        return {"embedding": vectors.scaled(mean)}
+
+    return function
+
+
+def _with_features(vectors, rows, recipe):
+    def function(text):
         tokens = Tokens(rows, text)
-        embedding, encoded = pooled(tokens.inputs, hidden_states=True)
+        encoded = vectors.encoded(tokens.inputs, hidden_states=True)
+        embedding = vectors.pool(encoded, tokens.inputs["padding_mask"])
         return {
-            "embedding": scaled(embedding),
+            "embedding": vectors.scaled(embedding),
             "truncated": rows.cut(tokens.ids),
-            **tokens.outputs(RECIPES[features](encoded["hidden_states"])),
+            **tokens.outputs(recipe(encoded["hidden_states"])),
         }
 
-    length = ", of length 1" if normalize else ""
-    outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{length}"}
-    function, padded = in_windows, ()
-    if long_text == "truncate":
-        function = truncated
-        outputs["truncated"] = TRUNCATED
-    if features:
-        function, padded = with_features, tuple(TOKEN_OUTPUTS)
-        outputs |= {**TOKEN_OUTPUTS, "count": "int32 (B,): its tokens"}
-    return Signature("embed", {"text": SENTENCE}, function, outputs, padded)
+    return function
 
 
 def _in_float32(vectors):

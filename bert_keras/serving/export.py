@@ -4,40 +4,20 @@ Which questions a model answers is in `signatures.py`; calling the result in
 `loading.py`; checking it in a fresh process in `verification.py`.
 """
 
-import hashlib
-import json
 import os
 
-import keras
 import tensorflow as tf
 
-import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.interop.license import License, write_license
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
-from bert_keras.serving.answers import answer
 from bert_keras.serving.audit import audit
 from bert_keras.serving.card import write_card
-from bert_keras.serving.choices import choose
-from bert_keras.serving.classification import classify
-from bert_keras.serving.embedding import embed
-from bert_keras.serving.ids import ids
-from bert_keras.serving.loading import CARD
+from bert_keras.serving.fingerprint import already_there, fingerprint_of
 from bert_keras.serving.narrowing import TOLERANCES, narrowed
-from bert_keras.serving.pieces import tokenize
-from bert_keras.serving.pretraining import fill_mask, next_sentence
 from bert_keras.serving.rows import Rows
-from bert_keras.serving.tags import tag
-
-_NOT_A_MODEL = (
-    "A {} cannot be exported. Expected a BertEncoder or one of the task "
-    "models, such as BertClassifier."
-)
+from bert_keras.serving.signatures import NOT_A_MODEL, offered_by, pooling_of
 
 
 def export_saved_model(
@@ -89,7 +69,8 @@ def export_saved_model(
             tensorflow_text; the tokenizer is slower.
         dtype: "float32", whatever the model was trained in; "bfloat16", half
             the size; "int8", a quarter. See `narrowing.py`.
-        license: of the weights, for the card, such as "apache-2.0".
+        license: of the weights, for the card, such as "apache-2.0"; None:
+            what their home says. Its text, if that is there, goes along.
         verify: loads the result in a fresh process and refuses it where it
             differs from the live models, in this dtype, by more than 1e-5
             (with bfloat16 0.05).
@@ -109,75 +90,36 @@ def export_saved_model(
     models = models if isinstance(models, list | tuple) else [models]
     for model in models:
         _check_fits(model, preprocessor)
-    options |= _pooling(models, pooling, normalize)
-    fingerprint = _fingerprint(models, preprocessor, options)
-    if _already_there(folder, fingerprint):
+    options |= pooling_of(models, pooling, normalize)
+    stated = License(license) if license else _license(models)
+    options["license"] = stated.name
+    fingerprint = fingerprint_of(models, preprocessor, options)
+    if already_there(folder, fingerprint):
         return folder
-    served = [narrowed(model, dtype) for model in models]
-    rows = Rows(preprocessor, portable)
-    offered = _offered(served, rows, options)
-    module, functions = _module(served, offered)
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
-        tf.saved_model.save(module, partial, functions)
-        foreign = audit(partial, portable)
-        write_card(partial, offered, functions, options, fingerprint, foreign)
+        write_license(stated, partial)
+        rows = Rows(preprocessor, portable)
+        _write(partial, models, rows, options, fingerprint)
         if verify:
             _verify(partial, models, preprocessor, TOLERANCES[dtype])
     return folder
 
 
-def _pooling(models, pooling, normalize):
-    """What was asked for, or what the weights' home says, or the mean."""
-    home = {"pooling": "mean", "normalize": False}
-    for model in models:
-        home |= getattr(model, "sentence_embedding", {})
-    asked = {"pooling": pooling, "normalize": normalize}
-    return home | {k: v for k, v in asked.items() if v is not None}
+def _license(models):
+    """The `License` of the first model whose weights' home states one."""
+    stated = (getattr(model, "encoder", model).license for model in models)
+    return next(filter(None, stated), License())
 
 
-def _offered(models, rows, options):
-    """Name -> signature, the default's first."""
-    offered = {}
-    for model in models:
-        for signature in signatures_of(model, rows, options):
-            if signature.name in offered:
-                raise InputError(
-                    f"Two of the models answer {signature.name!r}. Export "
-                    "them to two folders."
-                )
-            offered[signature.name] = signature
-    offered["tokenize"] = tokenize(rows)
-    if options["ids_signature"]:
-        offered["ids"] = ids(models[0], rows, options["ids_signature"])
-    return offered
-
-
-def signatures_of(model, rows, options):
-    """What the model answers; its own first."""
-    long_text, top_k = options["long_text"], options["top_k"]
-    if isinstance(model, BertClassifier):
-        return [classify(model, rows, options["pair"], long_text)]
-    if isinstance(model, BertSpanPredictor):
-        return [answer(model, rows, top_k)]
-    if isinstance(model, BertTagger):
-        return [tag(model, rows, long_text)]
-    if isinstance(model, BertChooser):
-        return [choose(model, rows)]
-    vectors = embed(
-        model,
-        rows,
-        options["pooling"],
-        options["normalize"],
-        long_text,
-        options["features"],
-    )
-    if isinstance(model, BertPretrainer):
-        filled = fill_mask(model, rows, top_k)
-        return [filled, next_sentence(model, rows), vectors]
-    if isinstance(model, BertEncoder):
-        return [vectors]
-    raise InputError(_NOT_A_MODEL.format(type(model).__name__))
+def _write(folder, models, rows, options, fingerprint):
+    """Writes the SavedModel and its card into the folder."""
+    served = [narrowed(model, options["dtype"]) for model in models]
+    offered = offered_by(served, rows, options)
+    module, functions = _module(served, offered)
+    tf.saved_model.save(module, folder, functions)
+    foreign = audit(folder, options["portable"])
+    write_card(folder, offered, functions, options, fingerprint, foreign)
 
 
 def _verify(folder, models, preprocessor, tolerance):
@@ -196,10 +138,9 @@ def _module(models, offered):
     """What `tf.saved_model.save` writes, and its functions by name."""
     module = tf.Module()
     module.weights = [w.value for model in models for w in model.weights]
-    functions = {}
-    for name, signature in offered.items():
-        function = tf.function(signature.function, autograph=False)
-        functions[name] = function.get_concrete_function(*signature.specs())
+    functions = {
+        name: signature.traced() for name, signature in offered.items()
+    }
     default = next(iter(functions.values()))
     return module, {"serving_default": default, **functions}
 
@@ -208,7 +149,7 @@ def _check_fits(model, preprocessor):
     """Refuses what is no model, or was trained with another preprocessor."""
     encoder = getattr(model, "encoder", model)
     if not isinstance(encoder, BertEncoder):
-        raise InputError(_NOT_A_MODEL.format(type(model).__name__))
+        raise InputError(NOT_A_MODEL.format(type(model).__name__))
     made = preprocessor.tokenizer.vocabulary_size, preprocessor.sequence_length
     taken = encoder.vocabulary_size, encoder.max_sequence_length
     for what, needed, most in zip(
@@ -222,46 +163,3 @@ def _check_fits(model, preprocessor):
                 f"The preprocessor makes {needed} {what}; {model.name} takes "
                 f"at most {most}. Export it with its own preprocessor."
             )
-
-
-def _fingerprint(models, preprocessor, options):
-    """One hash of all that decides what the export answers."""
-    digest = hashlib.sha256()
-
-    def add(value):
-        digest.update(json.dumps(value, sort_keys=True).encode())
-
-    add([bert_keras.__version__, tf.__version__, options])
-    add(_without_names(preprocessor.get_config()))
-    for model in models:
-        add(_without_names(model.get_config()))
-        for weight in model.weights:
-            add([weight.dtype, list(weight.shape)])
-            digest.update(keras.ops.convert_to_numpy(weight).tobytes())
-    return digest.hexdigest()
-
-
-def _without_names(config):
-    """A layer's configuration less what Keras numbers by the process."""
-    if not isinstance(config, dict):
-        return config
-    return {k: _without_names(v) for k, v in config.items() if k != "name"}
-
-
-def _already_there(folder, fingerprint):
-    """Whether the same export is there; refuses anything else."""
-    if not os.path.lexists(folder):
-        return False
-    try:
-        card = files.read_json(os.path.join(folder, CARD))
-        if card["fingerprint"] == fingerprint:
-            return True
-        what = "another export"
-    except (OSError, ValueError, KeyError, TypeError):
-        what = "something else"
-    if os.path.isdir(folder) and not os.listdir(folder):
-        return False
-    raise InputError(
-        f"{folder} is there and holds {what}. Name a new folder, or remove "
-        "that one."
-    )

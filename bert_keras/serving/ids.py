@@ -104,7 +104,9 @@ def ids(model, rows, style):
     meanings = _OUTPUTS[type(model)][0]
     inputs = dict(zip(INPUTS[style], _example(model, rows), strict=True))
     outputs = dict(zip(names, meanings, strict=True))
-    return Signature("ids", inputs, function, outputs)
+    # Vectors and logits of padding stay those that the old server gave.
+    by_row = isinstance(model, BertClassifier | BertChooser)
+    return Signature("ids", inputs, function, outputs, skips_padding=by_row)
 
 
 def output_names(model, style):

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_keras.modeling.unpadded import skipping_padding
+
 # The examples that the signature cards show.
 SENTENCE = "An hour well spent."
 NEXT = "I would gladly spend another."
@@ -27,6 +29,8 @@ class Signature:
         padded: outputs whose second axis is filled up to the batch's largest
             `count`.
         labels: what the classes are called, in the order of their numbers.
+        skips_padding: the model computes nothing but attention on padding;
+            what it gives there then differs from what it was trained with.
     """
 
     name: str
@@ -35,10 +39,17 @@ class Signature:
     outputs: dict[str, str]
     padded: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    skips_padding: bool = True
 
     def specs(self):
         """What the function takes: strings or integers, rows of any length."""
         return [_spec(name, row) for name, row in self.inputs.items()]
+
+    def traced(self):
+        """The function as a graph that a SavedModel can hold."""
+        function = tf.function(self.function, autograph=False)
+        with skipping_padding(self.skips_padding):
+            return function.get_concrete_function(*self.specs())
 
 
 def _spec(name, row):

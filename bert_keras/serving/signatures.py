@@ -1,0 +1,75 @@
+"""Which questions a model answers, and which of its options that takes."""
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.serving.answers import answer
+from bert_keras.serving.choices import choose
+from bert_keras.serving.classification import classify
+from bert_keras.serving.embedding import embed
+from bert_keras.serving.ids import ids
+from bert_keras.serving.pieces import tokenize
+from bert_keras.serving.pretraining import fill_mask, next_sentence
+from bert_keras.serving.tags import tag
+
+NOT_A_MODEL = (
+    "A {} cannot be exported. Expected a BertEncoder or one of the task "
+    "models, such as BertClassifier."
+)
+
+
+def offered_by(models, rows, options):
+    """Name -> signature, the default's first."""
+    offered = {}
+    for model in models:
+        for signature in signatures_of(model, rows, options):
+            if signature.name in offered:
+                raise InputError(
+                    f"Two of the models answer {signature.name!r}. Export "
+                    "them to two folders."
+                )
+            offered[signature.name] = signature
+    offered["tokenize"] = tokenize(rows)
+    if options["ids_signature"]:
+        offered["ids"] = ids(models[0], rows, options["ids_signature"])
+    return offered
+
+
+def signatures_of(model, rows, options):
+    """What the model answers; its own first."""
+    long_text, top_k = options["long_text"], options["top_k"]
+    if isinstance(model, BertClassifier):
+        return [classify(model, rows, options["pair"], long_text)]
+    if isinstance(model, BertSpanPredictor):
+        return [answer(model, rows, top_k)]
+    if isinstance(model, BertTagger):
+        return [tag(model, rows, long_text)]
+    if isinstance(model, BertChooser):
+        return [choose(model, rows)]
+    vectors = embed(
+        model,
+        rows,
+        options["pooling"],
+        options["normalize"],
+        long_text,
+        options["features"],
+    )
+    if isinstance(model, BertPretrainer):
+        filled = fill_mask(model, rows, top_k)
+        return [filled, next_sentence(model, rows), vectors]
+    if isinstance(model, BertEncoder):
+        return [vectors]
+    raise InputError(NOT_A_MODEL.format(type(model).__name__))
+
+
+def pooling_of(models, pooling, normalize):
+    """What was asked for, or what the weights' home says, or the mean."""
+    home = {"pooling": "mean", "normalize": False}
+    for model in models:
+        home |= getattr(model, "sentence_embedding", {})
+    asked = {"pooling": pooling, "normalize": normalize}
+    return home | {k: v for k, v in asked.items() if v is not None}
