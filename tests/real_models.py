@@ -192,3 +192,47 @@ def pretrainer(steps=12):
 def all_models():
     """What together answers every signature."""
     return [classifier(), span_predictor(), tagger(), chooser(), pretrainer()]
+
+
+def pairs(task, columns, rows):
+    """The columns of so many rows of a GLUE task of pairs, by their places."""
+    path = data("glue", task, "train.tsv")
+    with open(path, encoding="utf-8-sig") as file:
+        lines = file.read().splitlines()[1 : rows + 1]
+    fields = [line.split("\t") for line in lines]
+    return [[row[i] for row in fields] for i in columns]
+
+
+def pair_classifier(steps=10):
+    """Whether two sentences say the same (MRPC)."""
+    label, *texts = pairs("MRPC", (0, 3, 4), steps * BATCH)
+    model = bert_keras.BertClassifier.from_preset(
+        PRESET, labels=["different", "same"]
+    )
+    inputs = preprocessor()(tuple(texts))
+    return fitted(model, cross_entropy(), inputs, list(map(int, label)), steps)
+
+
+def scorer(steps=20):
+    """How alike two sentences are, from 0 to 5 (STS-B)."""
+    *texts, score = pairs("STS-B", (7, 8, 9), steps * BATCH)
+    model = bert_keras.BertClassifier.from_preset(PRESET, problem="regression")
+    inputs, targets = preprocessor(64)(tuple(texts)), list(map(float, score))
+    return fitted(
+        model, keras.losses.MeanSquaredError(), inputs, targets, steps
+    )
+
+
+def several_labels(steps=60):
+    """Which kinds of entity a sentence names (WikiANN)."""
+    kinds = ["LOC", "ORG", "PER"]
+    words, tags = zip(*tagged_sentences(steps * BATCH), strict=True)
+    texts = [" ".join(row) for row in words]
+    targets = [[float(f"B-{k}" in row) for k in kinds] for row in tags]
+    model = bert_keras.BertClassifier.from_preset(
+        PRESET, labels=kinds, problem="multi"
+    )
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    return fitted(
+        model, loss, preprocessor(64)(texts), targets, steps, rate=5e-4
+    )

@@ -7,7 +7,14 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.loading import load_saved_model
-from official_tasks.tools.benchmark_serving import row, texts, timed, workers
+from official_tasks.tools.benchmark_serving import (
+    natural,
+    row,
+    texts,
+    throughput,
+    timed,
+    workers,
+)
 
 
 def test_texts_have_as_many_tokens_as_they_should():
@@ -29,7 +36,8 @@ def test_systems_are_asked_in_turns_and_must_agree():
 
     ours = asker("savedmodel", 0.01, [0.25, 0.75])
     theirs = asker("onnxruntime", 0.03, [0.2501, 0.7499])
-    seconds = timed({"savedmodel": ours, "onnxruntime": theirs}, ["a"], 4)
+    batches = [["a"]] * 4
+    seconds = timed({"savedmodel": ours, "onnxruntime": theirs}, batches)
     turn = ["savedmodel", "onnxruntime"]
     assert asked[-4:] == turn + turn[::-1]
     found = row(seconds, 1, 16)
@@ -37,7 +45,27 @@ def test_systems_are_asked_in_turns_and_must_agree():
     assert found["onnxruntime"] == [30.0, 30.0, 30.0, 60.0, 3.0]
     wrong = asker("onnxruntime", 0.03, [0.26, 0.74])
     with pytest.raises(InputError, match="onnxruntime answers otherwise"):
-        timed({"savedmodel": ours, "onnxruntime": wrong}, ["a"], 1)
+        timed({"savedmodel": ours, "onnxruntime": wrong}, [["a"]])
+
+
+def test_natural_texts_come_in_the_order_of_their_file(tmp_path):
+    path = tmp_path / "dev.tsv"
+    rows = [f"text {i}\t{i % 2}" for i in range(70)]
+    path.write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    batches = natural(f"{path}:sentence")
+    assert list(map(len, batches)) == [32, 32, 6]
+    assert batches[1][0] == "text 32"
+    seconds = {
+        "savedmodel": [(9.0, 0.5), (9.0, 0.25), (9.0, 0.25)],
+        "onnxruntime": [(1.0, 1.0)] * 3,
+    }
+    found = throughput(seconds, batches, f"{path}:sentence")
+    assert found == {
+        "texts": "dev.tsv:sentence",
+        "rows": 70,
+        "savedmodel": [70.0, 1.0],
+        "onnxruntime": [23.33, 3.0],
+    }
 
 
 def test_a_worker_answers_what_the_export_answers(tmp_path):

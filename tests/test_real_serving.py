@@ -3,12 +3,12 @@
 Takes some minutes: BERT_KERAS_LONG=1 and BERT_KERAS_DATA ask for it.
 """
 
-import http.client
 import json
 import os
 import subprocess
 import sys
 
+import every_way
 import numpy as np
 import pytest
 import real_models
@@ -22,28 +22,40 @@ pytestmark = pytest.mark.skipif(
     not (os.environ.get("BERT_KERAS_LONG") and real_models.HOME),
     reason="BERT_KERAS_LONG and BERT_KERAS_DATA are not both set",
 )
-SIGNATURES = [
-    "answer",
-    "choose",
-    "classify",
-    "embed",
-    "fill_mask",
-    "next_sentence",
-    "tag",
-    "tokenize",
-]
+# Export -> its models, its options, what it answers beside `tokenize`.
+EXPORTS = {
+    "all": (
+        real_models.all_models,
+        {"features": "concat_last_four"},
+        "answer choose classify embed fill_mask next_sentence tag",
+    ),
+    "pair": (real_models.pair_classifier, {"pair": True}, "classify"),
+    "score": (real_models.scorer, {"pair": True}, "classify"),
+    "several labels": (real_models.several_labels, {}, "classify"),
+}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """All in one portable SavedModel, verified in a fresh process."""
-    return export_saved_model(
-        real_models.all_models(),
+@pytest.fixture(scope="module", params=EXPORTS)
+def export(request, tmp_path_factory):
+    """(its name, its folder): portable, verified in a fresh process."""
+    make, options, answers = EXPORTS[request.param]
+    folder = export_saved_model(
+        make(),
         real_models.preprocessor(),
         tmp_path_factory.mktemp("real") / "served",
         portable=True,
         verify=True,
+        **options,
     )
+    served = load_saved_model(folder)
+    assert served.signatures == sorted([*answers.split(), "tokenize"])
+    assert served.card["operations_outside_core"] == {}
+    return request.param, folder
+
+
+@pytest.fixture(scope="module")
+def folder(export):
+    return export[1]
 
 
 @pytest.fixture(scope="module")
@@ -51,38 +63,56 @@ def served(folder):
     return load_saved_model(folder)
 
 
-def request(served, name):
-    return served.card["signatures"][name]["request"]
+def test_the_models_learned_and_every_signature_answers(export, served):
+    LEARNED[export[0]](served)
+    for name, inputs in every_way.requests(served).items():
+        answer = getattr(served, name)(**inputs)
+        assert np.isfinite(every_way.numbers(answer)).all()
 
 
-def numbers(answer):
-    """The floats of an answer, flat, wherever they came from."""
-    found = []
-    for name in sorted(answer):
-        value = np.array(answer[name]).ravel()
-        found += [x for x in value.tolist() if isinstance(x, float)]
-    return np.array(found)
-
-
-def test_the_models_learned_and_every_signature_answers(served):
-    assert served.signatures == SIGNATURES
-    assert served.card["operations_outside_core"] == {}
+def all_learned(served):
     texts, labels = real_models.sentiments("dev", 200)
     found = served.classify(texts)["label_index"]
     assert np.mean(found == labels) > 0.7
     entities = served.tag(["Paul Simon lived in Berlin , Germany ."])
     assert entities["count"][0] > 0
-    for name in SIGNATURES:
-        answer = getattr(served, name)(**request(served, name))
-        assert np.isfinite(numbers(answer)).all()
+    tokens = served.embed(["Paul Simon lived in Berlin."])
+    assert np.shape(tokens["features"][0]) == (6, 4 * 384)
+    assert tokens["pieces"][0][-1] == "."
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_saved_model_cli_answers(served, folder, name):
+def score_learned(served):
+    alike = ["A man is playing a guitar."], ["A man plays the guitar."]
+    unlike = ["A man is playing a guitar."], ["The stock market fell."]
+    apart = served.classify(*alike)["score"] - served.classify(*unlike)["score"]
+    assert apart[0] > 0.5
+
+
+def several_learned(served):
+    found = served.classify(["Berlin is the capital of Germany ."])
+    assert found["label"][0][0] == "LOC"
+
+
+LEARNED = {
+    "all": all_learned,
+    "pair": lambda served: None,  # too few steps to learn it
+    "score": score_learned,
+    "several labels": several_learned,
+}
+
+
+def test_saved_model_cli_answers(served, folder):
     """A process without tensorflow_text, and none of ours."""
-    asked = ";".join(
-        f"{key}={rows!r}" for key, rows in request(served, name).items()
-    )
+    asked = every_way.requests(served)
+    told = every_way.told_by_cli(folder, asked)
+    for name in asked:
+        for output in served.card["signatures"][name]["outputs"]:
+            assert f"Result for output key {output}:" in told[name]
+
+
+def test_the_command_itself_answers(served, folder):
+    name = served.card["default"]
+    asked = every_way.expressions(every_way.requests(served)[name])
     command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
     done = subprocess.run(
         [*command, "run", "--dir", folder, "--tag_set", "serve"]
@@ -96,8 +126,7 @@ def test_saved_model_cli_answers(served, folder, name):
 
 
 def test_predict_answers_every_signature(served, folder, tmp_path):
-    for name in SIGNATURES:
-        inputs = request(served, name)
+    for name, inputs in every_way.requests(served).items():
         row = {key: rows[0] for key, rows in inputs.items()}
         (tmp_path / "in.jsonl").write_text((json.dumps(row) + "\n") * 3)
         done = run_script(
@@ -118,20 +147,9 @@ def test_predict_answers_every_signature(served, folder, tmp_path):
 
 def test_the_server_answers_every_signature(served, folder):
     with server(folder) as (port, _):
-        for name in SIGNATURES:
-            inputs = request(served, name)
-            body = {"signature_name": name, "inputs": inputs}
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            path = "/v1/models/model:predict"
-            connection.request("POST", path, json.dumps(body))
-            reply = connection.getresponse()
-            content = json.loads(reply.read())
-            assert reply.status == 200, content
-            outputs = content["outputs"]
-            if not isinstance(outputs, dict):
-                (key,) = served.card["signatures"][name]["outputs"]
-                outputs = {key: outputs}
+        for name, inputs in every_way.requests(served).items():
+            outputs = every_way.told_by_http(port, served, name, inputs)
             live = getattr(served, name)(**inputs)
             np.testing.assert_allclose(
-                numbers(outputs), numbers(live), atol=1e-5
+                every_way.numbers(outputs), every_way.numbers(live), atol=1e-5
             )

@@ -1,7 +1,7 @@
 """Times raw text to probabilities beside transformers and ONNX Runtime.
 
     python tools/benchmark_serving.py --model=runs/reviews/model \
-        --output=latency.json
+        --texts=dev.tsv:sentence --output=latency.json
 
 In: a classifier's folder. Its weights go into a SavedModel (float32 and
 bfloat16), a Hugging Face folder and an ONNX file; each is asked the same
@@ -9,8 +9,10 @@ strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a process
 of its own, in turns within one run. Out, for each: milliseconds at the first
 quartile, the median and the third, the processor's at the median, and how many
 times as many of those as ours; every system must answer the same to 1e-3
-(bfloat16: 0.05). On a busy machine --threads=1 keeps threads that wait for
-each other out of it.
+(bfloat16: 0.05). --texts=FILE:COLUMN (CSV, TSV or JSONL; may be repeated) adds
+texts of natural lengths, 32 together in the order of the file: texts a second
+of the processor, and ours by theirs. On a busy machine --threads=1 keeps
+threads that wait for each other out of it.
 
 transformers runs in an environment of its own, which is made with pip (600 MB)
 under --environment, or in one that --transformers_python names. Takes about
@@ -51,6 +53,7 @@ def define_flags():
     flags.DEFINE_integer("rounds", 15, "Times that each is asked.")
     flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.")
     flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "Tokens a text.")
+    flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of natural texts.")
     flags.mark_flag_as_required("model")
 
 
@@ -144,8 +147,8 @@ def _asker(stack, command, folder, environment):
     return ask
 
 
-def timed(askers, asked, rounds):
-    """System -> (seconds, the processor's) of each round, in turns.
+def timed(askers, batches):
+    """System -> (seconds, the processor's) of each batch, asked in turns.
 
     Raises an InputError where one answers otherwise than the first.
     """
@@ -153,18 +156,20 @@ def timed(askers, asked, rounds):
 
     from bert_keras.errors import InputError
 
-    _, expected = askers[FIRST](asked)
-    for name, ask in askers.items():
-        ask(asked)
-        _, first = ask(asked)
-        apart = float(np.abs(np.subtract(first, expected)).max())
-        if apart > AGREE.get(name, 1e-3):
-            raise InputError(f"{name} answers otherwise, by {apart:.2g}.")
+    for ask in askers.values():
+        ask(batches[0])
     seconds = {name: [] for name in askers}
-    for number in range(rounds):
-        names = list(askers)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            seconds[name].append(askers[name](asked)[0])
+    names = list(askers)
+    for number, batch in enumerate(batches):
+        turn = number % len(names)
+        firsts = {}
+        for name in names[turn:] + names[:turn]:
+            spent, firsts[name] = askers[name](batch)
+            seconds[name].append(spent)
+        for name, first in firsts.items():
+            apart = float(np.abs(np.subtract(first, firsts[FIRST])).max())
+            if apart > AGREE.get(name, 1e-3):
+                raise InputError(f"{name} answers otherwise, by {apart:.2g}.")
     return seconds
 
 
@@ -183,6 +188,39 @@ def row(seconds, batch, tokens):
     return found
 
 
+def natural(spec):
+    """A file's texts, FILE:COLUMN, in its order, 32 together."""
+    from official_tasks.table import read_rows
+
+    path, _, column = spec.rpartition(":")
+    rows = [text for _, (text,) in read_rows(path, [column])]
+    size = max(BATCHES)
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def throughput(seconds, batches, name):
+    """Of natural texts: system -> texts a second of the processor, and how
+    many times the processor's time of ours it takes."""
+    count = sum(map(len, batches))
+    spent = {key: sum(x[1] for x in values) for key, values in seconds.items()}
+    found = {"texts": os.path.basename(name), "rows": count}
+    for key, total in spent.items():
+        figures = count / total, total / spent[FIRST]
+        found[key] = [round(x, 2) for x in figures]
+    return found
+
+
+def cases(values, askers, vocabulary):
+    """Yields the figures of each case."""
+    for batch in BATCHES:
+        for tokens in map(int, values.lengths):
+            asked = texts(vocabulary, tokens, batch)
+            yield row(timed(askers, [asked] * values.rounds), batch, tokens)
+    for spec in values.texts:
+        batches = natural(spec)
+        yield throughput(timed(askers, batches), batches, spec)
+
+
 def main(values):
     import bert_keras
     from official_tasks import progress
@@ -199,14 +237,11 @@ def main(values):
         with workers(
             folders, {"transformers": python}, values.threads
         ) as askers:
-            for batch in BATCHES:
-                for tokens in lengths:
-                    vocabulary = preprocess.tokenizer.vocabulary
-                    asked = texts(vocabulary, tokens, batch)
-                    seconds = timed(askers, asked, values.rounds)
-                    found.append(row(seconds, batch, tokens))
-                    line = json.dumps(found[-1])
-                    progress.console.print(line, soft_wrap=True)
+            vocabulary = preprocess.tokenizer.vocabulary
+            for figures in cases(values, askers, vocabulary):
+                found.append(figures)
+                line = json.dumps(figures)
+                progress.console.print(line, soft_wrap=True)
     if values.output:
         with open(values.output, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=2)

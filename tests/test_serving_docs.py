@@ -1,0 +1,63 @@
+"""The commands of docs/serving.md: their flags are there, and they run."""
+
+import os
+import re
+import shlex
+
+import pytest
+from run_script import ROOT, run_script
+from served_samples import encoder, preprocessor, spread
+
+from bert_keras.modeling.classifier import BertClassifier
+
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    ((?:python|saved_model_cli) .*)$", PAGE, re.M)
+
+
+def command(part):
+    """The only command that holds the part, split as a shell would."""
+    (found,) = [c for c in COMMANDS if part in c]
+    return shlex.split(found)
+
+
+def script_of(words):
+    if words[1] == "-m":
+        return ROOT / (words[2].replace(".", "/") + ".py")
+    return ROOT / words[1]
+
+
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c[:6] == "python"])
+def test_every_flag_of_the_page_is_one_of_its_script(line):
+    words = shlex.split(line)
+    source = script_of(words).read_text(encoding="utf-8")
+    flags = [word[2:].split("=")[0] for word in words if word[:2] == "--"]
+    assert flags
+    for flag in flags:
+        assert f'"{flag}"' in source
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+def test_the_commands_run(tmp_path):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    model.save_preset(tmp_path / "runs" / "yours" / "model", preprocessor())
+    (tmp_path / "texts.txt").write_text("an hour well spent\nbad film\n")
+    (tmp_path / "dev.csv").write_text("text,label\nan hour,good\nbad,bad\n")
+
+    def run(words, *more):
+        done = run_script(*words, *more, folder=tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    def ran(part, *more):
+        words = command(part)
+        rest = words[1:] if words[1] == "-m" else [script_of(words), *words[2:]]
+        return run(rest, *more)
+
+    assert "answers classify" in ran("--output=runs/served", "--portable")
+    ran("official_tasks.predict")
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
+    assert "same answer" in ran("--dtype=bfloat16")
+    cli = ["-m", "tensorflow.python.tools.saved_model_cli"]
+    assert "probabilities" in run([*cli, *command("saved_model_cli")[1:]])
