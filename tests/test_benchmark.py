@@ -1,18 +1,32 @@
 """The benchmark beside peers: turns, ratios, the check, the chart."""
 
+import re
+import shlex
 import sys
 
 import numpy as np
 import pytest
+import tiny
 from run_script import ROOT, run_script
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, write_json
-from official_tasks.tools.contenders import environments, rows, table, turns
+from bert_keras.text.vocabulary import write_vocabulary
+from official_tasks.tools.contenders import (
+    encoded,
+    environments,
+    inputs,
+    rows,
+    table,
+    tools,
+    turns,
+)
 
 sys.path.insert(0, str(ROOT / "tools" / "contenders"))
 import examples
 import limit
+
+PAGE = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 
 TINY = {
     "size": "mini",
@@ -26,7 +40,13 @@ TINY = {
 
 def results(**medians):
     figures = {
-        name: {"median": m, "least": m, "most": m, "peak_megabytes": 1}
+        name: {
+            "median": m,
+            "least": m,
+            "most": m,
+            "examples": 1,
+            "peak_megabytes": 1,
+        }
         for name, m in medians.items()
     }
     row = {"title": "a row", "goal": 1.1, "contenders": figures}
@@ -53,6 +73,125 @@ def test_contenders_take_turns_and_tell_seconds_an_example():
         assert "tensorflow" in figure["versions"]
 
 
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    """Tiny weights, official files of SST-2, and a text."""
+    folder = tmp_path_factory.mktemp("preset")
+    encoder = tiny.encoder(max_sequence_length=128)
+    encoder.save_preset(folder / "weights", tiny.preprocessor())
+    texts = ["good", "bad", "good bad goodly", "badly good good bad"] * 3
+    lines = [f"{text}\t{i % 2}" for i, text in enumerate(texts)]
+    (folder / "glue" / "SST-2").mkdir(parents=True)
+    path = folder / "glue" / "SST-2" / "train.tsv"
+    path.write_text("\n".join(["sentence\tlabel", *lines, ""]))
+    (folder / "text").mkdir()
+    for i in range(6):
+        path = folder / "text" / f"{i}.txt"
+        path.write_text("\n\n".join(texts[i : i + 4]))
+    write_vocabulary(tiny.PIECES, folder / "vocab.txt")
+    return folder
+
+
+def test_the_other_contenders_of_ours_take_turns_too(preset):
+    filled = inputs.Inputs(
+        preset,
+        text=str(preset / "text"),
+        data=str(preset),
+        init=str(preset / "weights"),
+        vocabulary=str(preset / "vocab.txt"),
+    )
+    part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "warm": 1}
+    part["dtype"] = "float32"
+    replicas = {**rows.replicas(2, 2)[2], **TINY, "batch": 1, "warm": 1}
+    made = {
+        "ours": ("ours_finetune.py", part),
+        "padded": ("ours_finetune.py", {**part, "padded": 16}),
+        "data": ("ours_data.py", {**rows.data(0.001)[2], "warm": 0}),
+        "replicas": ("ours_fit.py", replicas),
+    }
+    figures = turns.measured(
+        {
+            name: (sys.executable, script, filled.fill(settings))
+            for name, (script, settings) in made.items()
+        },
+        turns=1,
+    )
+    assert figures["ours"]["examples"] == 4
+    assert figures["replicas"]["replicas"] == 2
+    assert figures["replicas"]["examples"] == 2
+    base = {"system": "ours", "base": str(preset / "weights"), "warm": 0}
+    loading = {"ours": (sys.executable, "loading.py", base)}
+    found = turns.measured(loading, 1)["ours"]
+    assert found["peak_megabytes"] >= found["megabytes_before"] > 100
+
+
+def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
+    def drawn(seed):
+        path = preset / f"rows-{seed}.json"
+        weights = str(preset / "weights")
+        return read_json(
+            encoded.write_rows("SST-2", str(preset), weights, 8, path, seed)
+        )
+
+    found = drawn(0)
+    assert found == drawn(0) != drawn(1)
+    assert len(found["token_ids"]) == len(found["labels"]) == 8
+    # Rows 0 and 2 of each four have label 0: "good" alone and three words.
+    for ids, label in zip(found["token_ids"], found["labels"], strict=True):
+        assert (len(ids) in (3, 6) and ids[1] == 5) == (label == 0)
+    with pytest.raises(InputError, match="needs --data"):
+        inputs.Inputs(preset, init="weights").rows("SST-2", 8)
+
+
+def test_lengths_are_those_of_documents_or_of_their_paragraphs(tmp_path):
+    (tmp_path / "a.txt").write_text(f"{'a' * 40}\n\n{'b' * 480}\n")
+    (tmp_path / "b.txt").write_text(f"{'c' * 8}\n")
+    source = str(tmp_path)
+    assert inputs.natural_lengths(source, 103) == [103, 33, 5]
+    by_paragraph = inputs.natural_lengths(source, 103, by="paragraphs")
+    assert by_paragraph == [13, 103, 23, 5]
+
+
+def test_growth_is_told_by_its_exponent():
+    row = results(**{"2": 1.0, "4": 4.0, "8": 16.0})["rows"]["a"]
+    row["growth"] = "rows"
+    assert table.exponent(row) == pytest.approx(2)
+    assert table.ratio(row) is None
+    told = table.as_text({"rows": {"a": row}})
+    assert "grows as rows to the power 2.00" in told
+
+
+def test_rows_of_other_tools_are_told_by_their_reports(tmp_path, monkeypatch):
+    (tmp_path / "made.py").write_text(
+        "import json, sys\n"
+        "words = dict(w[2:].split('=') for w in sys.argv[1:])\n"
+        "json.dump({'a': float(words['a'])}, open(words['output'], 'w'))\n"
+    )
+    monkeypatch.setattr(tools, "TOOLS", str(tmp_path))
+    row = {
+        "tool": "made",
+        "flags": lambda given: {"a": given},
+        "times": lambda report: {"b": 2 * report["a"], "c": 9.0},
+    }
+    found = tools.run_tool(row, 1.5)
+    assert table.ratio(found) == (3.0, "b")
+    told = table.as_text({"rows": {"a": {"title": "A", "goal": 2, **found}}})
+    assert "3.00 times as fast as b" in told
+    with pytest.raises(InputError, match="made failed:(.|\n)*ValueError"):
+        tools.run_tool(row, "none")
+
+
+def test_the_reports_of_the_tools_come_to_ratios():
+    speed = "MB a second of processor time"
+    report = {"WordPieceTokenizer": {speed: 30}, "tokenizers": {speed: 3}}
+    assert tools.tokenizing({"tokenizers": report}) == {"tokenizers": 10}
+    report = {"times the original's script": 32.0}
+    assert tools.data(report) == {"the original's script": 32.0}
+    case = {"batch": 1, "tokens": 16, "savedmodel": [1, 1, 1, 1, 1.0]}
+    case["onnxruntime"] = [2, 2, 2, 2, 2.0]
+    assert tools.inference([case]) == {"onnxruntime, 1 x 16": 2.0}
+
+
 def test_a_contender_that_fails_is_told_with_its_words(tmp_path):
     with pytest.raises(InputError, match=r"ours.py ended (.|\n)*KeyError"):
         turns.measured({"a": (sys.executable, "ours.py", {})}, turns=1)
@@ -72,7 +211,8 @@ def test_the_ratio_is_to_the_fastest_peer():
         results(ours=2.0, a=5.0, b=3.0, limit=1.0)["rows"]["a"]
     )
     assert (times, best) == (1.5, "b")
-    assert table.ratio(results(ours=2.0, limit=1.0)["rows"]["a"]) is None
+    alone = results(ours=2.0, limit=1.0, **{"padded to 128": 4.0})
+    assert table.ratio(alone["rows"]["a"]) is None
 
 
 def test_the_check_compares_ratios_and_names_what_fell():
@@ -95,12 +235,24 @@ def test_results_are_drawn_by_the_second_command(tmp_path):
     assert done.returncode == 2 and "No row 'large'" in done.stderr
 
 
-def test_recorded_results_have_every_row_with_its_goal():
+def test_recorded_results_are_of_rows_that_there_are_with_their_goals():
     recorded = read_json(ROOT / "tools" / "contenders" / "recorded.json")
-    assert set(rows.ROWS) <= set(recorded["rows"])
-    for name, row in rows.ROWS.items():
-        assert recorded["rows"][name]["goal"] == row["goal"]
-        assert table.ratio(recorded["rows"][name]) is not None
+    measured = rows.ROWS | tools.TOOL_ROWS
+    assert {"base", "small", "packed", "sst2"} <= set(recorded["rows"])
+    for name, row in recorded["rows"].items():
+        assert row.get("goal") == measured[name].get("goal")
+        assert (table.ratio(row) is None) == ("growth" in row)
+    table.check(recorded, recorded, 0.0)
+
+
+def test_the_commands_of_the_page_have_flags_of_their_scripts():
+    commands = re.findall(r"^    (python tools/.*(?:\\\n.*)*)$", PAGE, re.M)
+    assert len(commands) >= 5
+    for command in commands:
+        _, script, *words = shlex.split(command.replace("\\\n", " "))
+        source = (ROOT / script).read_text(encoding="utf-8")
+        for word in words:
+            assert f'"{word.removeprefix("--").partition("=")[0]}"' in source
 
 
 def test_an_environment_that_is_there_is_taken_as_it_is(tmp_path):

@@ -4,19 +4,21 @@
         --output=runs/benchmark.json
     python tools/benchmark.py --draw=runs/benchmark.json --output=runs/chart.png
 
-In: nothing but pip; each peer gets an environment of its own in
---environments, made on first use (transformers brings PyTorch: gigabytes).
-One that lies there already is taken as it is. Out: a table on the terminal
-and as JSON, for each row the seconds an example of every contender, median
-and spread of turns that alternate, the ratio to the best peer, and the limit:
-the matrix products of the step and nothing else. --check=RECORDED compares
-the ratios with those of an earlier file and fails where one fell by more than
---margin. Takes about 3 minutes a row.
+In: pip; each peer gets an environment of its own in --environments, made on
+first use (transformers brings PyTorch: gigabytes). One that lies there already
+is taken as it is. Some rows need text (--input, --vocabulary), a task's
+official files (--data) or weights (--init) and say so. Out: a table on the
+terminal and as JSON, for each row the seconds an example of every contender,
+median and spread of turns that alternate, the ratio to the best peer, and the
+limit: the matrix products of the step and nothing else; for rows of growth,
+the exponent. --check=RECORDED compares the ratios with those of an earlier file
+and fails where one fell by more than --margin. Takes 1 to 5 minutes a row.
 """
 
 import os
 import platform
 import subprocess
+import tempfile
 
 from absl import flags
 
@@ -28,7 +30,10 @@ def define_flags():
     flags.DEFINE_string("environments", "runs/peers", "Where peers lie.")
     flags.DEFINE_string("output", None, "JSON file, or chart, to write.")
     flags.DEFINE_integer("turns", 9, "Steps of each contender.", lower_bound=1)
-    flags.DEFINE_string("input", None, "Text of natural length; else docs.")
+    flags.DEFINE_string("input", None, "Text of any kind.")
+    flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
+    flags.DEFINE_string("data", None, "Folder of glue/ and squad/.")
+    flags.DEFINE_string("init", None, "Weights that are fine-tuned.")
     flags.DEFINE_string("draw", None, "Results to draw; measures nothing.")
     flags.DEFINE_string("check", None, "Earlier results that must hold.")
     flags.DEFINE_float("margin", 0.15, "Share by which a ratio may fall.")
@@ -44,73 +49,66 @@ def main(values):
         if not values.output:
             raise InputError("Give --output, the chart to write.")
         return table.draw(read_json(values.draw), values.output)
-    results = measure(values)
-    if values.output:
-        write_json(results, values.output)
-    progress.console.print(table.as_text(results), markup=False)
+    results = {"machine": machine(), "rows": {}}
+    for name, row in measured_rows(values):
+        results["rows"][name] = row
+        if values.output:  # after each row: a later one may fail
+            write_json(results, values.output)
+    text = table.as_text(results)
+    progress.console.print(text, markup=False, soft_wrap=True)
     if values.check:
         table.check(results, read_json(values.check), values.margin)
     return None
 
 
-def measure(values) -> dict:
-    """All rows asked for: name -> title, goal and figures."""
+def measured_rows(values):
+    """Each row asked for: name, and title, goal and figures."""
     from bert_keras.errors import InputError
-    from official_tasks import progress
-    from official_tasks.tools.contenders.rows import GROWTH, ROWS
+    from official_tasks.tools.contenders.inputs import Inputs
+    from official_tasks.tools.contenders.rows import ROWS
+    from official_tasks.tools.contenders.tools import TOOL_ROWS, run_tool
 
-    growth = {f"growth {name}": row for name, row in GROWTH.items()}
-    rows = ROWS | {
-        name: {"title": f"small, {name}, float32", "contenders": row}
-        for name, row in growth.items()
-    }
+    rows = ROWS | TOOL_ROWS
     names = values.rows or list(rows)
     for name in names:
         if name not in rows:
             raise InputError(f"No row {name!r}: expected {', '.join(rows)}")
-    results = {"machine": machine(), "rows": {}}
-    for name in names:
-        row = rows[name]
-        with progress.bar(row["title"], values.turns) as update:
-            figures = run(row["contenders"], values, update)
-        results["rows"][name] = {
-            "title": row["title"],
-            "goal": row.get("goal"),
-            "contenders": figures,
-        }
-    return results
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Inputs(
+            folder,
+            values.environments,
+            values.input,
+            values.data,
+            values.init,
+            values.vocabulary,
+        )
+        for name in names:
+            row = rows[name]
+            if "tool" in row:
+                found = run_tool(row, inputs)
+            else:
+                found = take_turns(row, inputs, values.turns)
+            told = {k: row[k] for k in ("title", "goal", "growth") if k in row}
+            yield name, {**told, **found}
 
 
-def run(contenders, values, told):
+def take_turns(row, inputs, turns):
+    """Lets a row's contenders take turns; returns their figures."""
+    from official_tasks import progress
     from official_tasks.tools.contenders.environments import interpreter
-    from official_tasks.tools.contenders.rows import NATURAL
     from official_tasks.tools.contenders.turns import measured
 
-    ready = {}
-    for name, (peer, file, settings) in contenders.items():
-        if settings.get("lengths") == NATURAL:
-            lengths = natural_lengths(values.input, settings["length"])
-            settings = {**settings, "lengths": lengths}
-        ready[name] = interpreter(values.environments, peer), file, settings
-    return measured(ready, values.turns, told)
-
-
-def natural_lengths(source, longest, count=400):
-    """Pieces of real documents, the longer ones cut, special pieces added."""
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.data.documentation import installed_documentation
-
-    documents = read_documents(source) if source else installed_documentation()
-    lengths = []
-    for document in documents:
-        # A piece is four characters of English, within a tenth.
-        pieces = sum(map(len, document.paragraphs)) // 4
-        while pieces > 0:
-            lengths.append(min(pieces, longest - 3) + 3)
-            pieces -= longest - 3
-        if len(lengths) > 20 * count:
-            break
-    return lengths[:: max(1, len(lengths) // count)][:count]
+    turns = min(turns, row.get("turns", turns))
+    ready = {
+        name: (
+            interpreter(inputs.environments, peer),
+            file,
+            inputs.fill(settings),
+        )
+        for name, (peer, file, settings) in row["contenders"].items()
+    }
+    with progress.bar(row["title"], turns) as update:
+        return {"contenders": measured(ready, turns, update)}
 
 
 def machine() -> dict:
@@ -118,7 +116,7 @@ def machine() -> dict:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         models = [line for line in file if line.startswith("model name")]
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
         capture_output=True,
         text=True,
         cwd=os.path.dirname(os.path.abspath(__file__)),

@@ -48,7 +48,9 @@ def main(values):
     )
     tokenizer(["Warm."])
     before = _peak_memory()
-    documents = _first(read_documents(values.input), values.megabytes * 1e6)
+    documents = first_documents(
+        read_documents(values.input), values.megabytes * 1e6
+    )
     with tempfile.TemporaryDirectory() as folder:
         figures, store = _making(documents, tokenizer, folder)
         figures["MB of memory to make records"] = _peak_memory() - before
@@ -127,7 +129,7 @@ def _sequences_a_second(store, laws, seconds):
     return count / (time.process_time() - start)
 
 
-def _first(documents, characters):
+def first_documents(documents, characters):
     """Documents until there are about so many characters."""
     for document in documents:
         if characters <= 0:

@@ -3,7 +3,13 @@
 import numpy as np
 
 # Layers, width, heads.
-SIZES = {"mini": (4, 256, 4), "small": (4, 512, 8), "base": (12, 768, 12)}
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
 VOCABULARY = 30_522
 
 

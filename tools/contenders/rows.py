@@ -1,4 +1,12 @@
-"""What is measured: each row says all about itself."""
+"""What is measured: each row says all about itself.
+
+A row has "contenders" (name -> peer, script, settings) that take turns, or a
+"tool", a script of this folder's parent that measures by itself. "goal" is how
+many times as fast as the best peer; "growth" says of what the contenders' names
+are the sizes, where a row is about how the seconds of a step grow.
+
+Settings that only the driver knows stand here by the names of `inputs.py`.
+"""
 
 PLAIN, HALF = "float32", "mixed_bfloat16"
 PEERS = {
@@ -33,25 +41,69 @@ def step(size, batch, length, dtype, peers=PEERS, **more):
     return contenders
 
 
-def packed(size, batch, length, dtype):
+def packed(size, batch, length, dtype, lengths, peers=PEERS):
     """Rows that hold many examples, beside rows that hold one and padding."""
-    contenders = step(size, batch, length, dtype)
-    settings = {**contenders["ours"][2], "lengths": NATURAL}
+    contenders = step(size, batch, length, dtype, peers)
+    settings = {**contenders["ours"][2], "lengths": lengths}
+    contenders["ours, packed"] = ("ours", "ours_packed.py", settings)
+    return contenders
+
+
+def finetuning(task, batch, longest, padded_steps):
+    """A part of an epoch: 32 batches of rows drawn at random from the texts.
+
+    Rows padded to one length all cost the same: fewer batches of them do.
+    """
+    settings = {
+        "task": task,
+        "batch": batch,
+        "rows": 32 * batch,
+        "steps": 32,
+        "dtype": PLAIN,
+        "warm": 1,
+    }
+    fixed = {**settings, "padded": longest, "steps": padded_steps}
+    grouped = {**settings, "grouped": True}
+    script = "transformers_finetune.py"
     return {
-        "ours, packed": ("ours", "ours_packed.py", settings),
-        **contenders,
+        "ours": ("ours", "ours_finetune.py", settings),
+        "transformers": ("transformers", script, settings),
+        "transformers, grouped": ("transformers", script, grouped),
+        f"padded to {longest}": ("ours", "ours_finetune.py", fixed),
     }
 
 
-def alone(size, batch, length, dtype=PLAIN):
-    return step(size, batch, length, dtype, peers={})
+def alone(batch, length=128, **more):
+    """This package's step by `fit`, of the small model."""
+    _, script, settings = step("small", batch, length, PLAIN, {})["ours"]
+    more = {
+        "backend": "tensorflow",
+        "jit": False,
+        "steps": 1,
+        "warm": 2,
+        **more,
+    }
+    more = {"distribution": "off", **more}
+    return "ours", "ours_fit.py", {**settings, **more}
 
 
-# The driver puts the lengths of real text in its place.
-NATURAL = "natural"
+def replicas(number, rows=16):
+    return alone(rows // number, distribution="mirrored", cpu_devices=number)
 
-# Row -> what it says, its contenders, and the goal: how many times as fast as
-# the best peer.
+
+def data(megabytes, workers=1):
+    settings = {"text": True, "megabytes": megabytes, "workers": workers}
+    return "ours", "ours_data.py", {**settings, "warm": 1}
+
+
+def loading(*peers):
+    """Weights of base size from a Hugging Face folder, and one short row."""
+    return {
+        peer: (peer, "loading.py", {"system": peer, "base": True, "warm": 0})
+        for peer in ("ours", *peers)
+    }
+
+
 ROWS = {
     "small": {
         "title": "pre-training step, small, 16 x 128, float32",
@@ -74,13 +126,71 @@ ROWS = {
         "goal": 1.5,
     },
     "packed": {
-        "title": "pre-training, natural lengths at 512, small, bfloat16",
-        "contenders": packed("small", 8, 512, HALF),
+        "title": "pre-training, documents at 512, small, bfloat16",
+        "contenders": packed("small", 8, 512, HALF, "documentation"),
         "goal": 2.5,
     },
-}
-# Growth: step time against length and against batch, this package alone.
-GROWTH = {
-    f"{batch} x {length}": alone("small", batch, length)
-    for batch, length in ((16, 128), (16, 256), (16, 512), (4, 128), (64, 128))
+    "packed_paragraphs": {
+        "title": "pre-training, paragraphs at 512, small, bfloat16",
+        "contenders": packed(
+            "small",
+            8,
+            512,
+            HALF,
+            "paragraphs",
+            {name: PEERS[name] for name in ("keras_hub", "model_garden")},
+        ),
+        "goal": 2.5,
+    },
+    "sst2": {
+        "title": "fine-tuning, SST-2, 32 a batch, float32",
+        "contenders": finetuning("SST-2", 32, 128, 3),
+        "goal": 1.5,
+        "turns": 3,
+    },
+    "mrpc": {
+        "title": "fine-tuning, MRPC, 16 a batch, float32",
+        "contenders": finetuning("MRPC", 16, 128, 6),
+        "goal": 1.5,
+        "turns": 3,
+    },
+    "squad": {
+        "title": "fine-tuning, windows of SQuAD, 8 a batch, float32",
+        "contenders": finetuning("SQuAD", 8, 384, 6),
+        "goal": 1.5,
+        "turns": 3,
+    },
+    "loading": {
+        "title": "loading base",
+        "contenders": loading("keras_hub", "transformers"),
+        "goal": None,
+        "turns": 1,
+    },
+    "length": {
+        "title": "step against tokens a row, small, 8 rows, float32",
+        "contenders": {str(t): alone(8, t) for t in (128, 256, 384, 512)},
+        "growth": "tokens a row",
+    },
+    "batch": {
+        "title": "step against rows, small, rows of 128, float32",
+        "contenders": {str(b): alone(b) for b in (8, 16, 32, 64)},
+        "growth": "rows",
+    },
+    "replicas": {
+        "title": "step against replicas, small, 16 x 128 in all, float32",
+        "contenders": {str(n): replicas(n) for n in (1, 2, 4)},
+        "growth": "replicas",
+    },
+    "corpus": {
+        "title": "text to records against its size",
+        "contenders": {str(m): data(m) for m in (4, 8, 16, 32)},
+        "growth": "MB of text",
+        "turns": 3,
+    },
+    "workers": {
+        "title": "text to records against workers, 70 MB",
+        "contenders": {str(n): data(70, n) for n in (1, 2)},
+        "growth": "workers",
+        "turns": 2,
+    },
 }

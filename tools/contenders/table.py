@@ -1,5 +1,7 @@
 """The results as a table, as a chart, and beside earlier ones."""
 
+import numpy as np
+
 from bert_keras.errors import InputError
 
 
@@ -9,44 +11,78 @@ def ratio(row):
     Returns:
         (float, peer's name), or None for a row without a peer.
     """
+    if "times" in row:
+        best = min(row["times"], key=row["times"].get)
+        return row["times"][best], best
     figures = row["contenders"]
-    ours = min(v["median"] for k, v in figures.items() if k.startswith("ours"))
-    peers = {
-        name: figure["median"]
-        for name, figure in figures.items()
-        if not name.startswith("ours") and name != "limit"
-    }
-    if not peers:
+    peers = {k: v["median"] for k, v in figures.items() if is_peer(k)}
+    if "growth" in row or not peers:
         return None
     best = min(peers, key=peers.get)
-    return peers[best] / ours, best
+    return peers[best] / our_median(figures), best
+
+
+def is_peer(name):
+    """Neither this package in another way, nor the limit."""
+    return not name.startswith(("ours", "limit", "padded"))
+
+
+def our_median(figures):
+    return min(v["median"] for k, v in figures.items() if k.startswith("ours"))
+
+
+def exponent(row):
+    """p of the power law: seconds of a step grow as size to the power p."""
+    figures = row["contenders"]
+    sizes = np.log([float(name) for name in figures])
+    steps = [f["median"] * f["examples"] for f in figures.values()]
+    return float(np.polyfit(sizes, np.log(steps), 1)[0])
 
 
 def as_text(results) -> str:
     lines = []
     for row in results["rows"].values():
         lines += ["", row["title"]]
-        figures = row["contenders"]
-        limit = figures["limit"]["median"]
-        lines.append(
-            f"  {'':<24}{'ms an example':>14}{'least':>9}{'most':>9}"
-            f"{'of the limit':>14}{'peak MB':>9}"
-        )
-        for name, figure in sorted(
-            figures.items(), key=lambda item: item[1]["median"]
-        ):
-            lines.append(
-                f"  {name:<24}{1000 * figure['median']:>14.1f}"
-                f"{1000 * figure['least']:>9.1f}{1000 * figure['most']:>9.1f}"
-                f"{limit / figure['median']:>14.2f}"
-                f"{figure['peak_megabytes']:>9}"
-            )
+        if "times" in row:
+            lines += [
+                f"  {times:.2f} times as fast as {name}"
+                for name, times in row["times"].items()
+            ]
+        elif "growth" in row:
+            lines += _growth(row)
+        else:
+            lines += _contenders(row["contenders"])
         if ratio(row):
             times, best = ratio(row)
-            lines.append(
-                f"  {times:.2f} times as fast as {best} (goal {row['goal']})"
-            )
+            lines.append(f"  {times:.2f} times {best} (goal {row['goal']})")
     return "\n".join(lines)
+
+
+def _growth(row):
+    for name, figure in row["contenders"].items():
+        seconds = figure["median"] * figure["examples"]
+        yield f"  {name:>8} {row['growth']}: {seconds:.3f} s"
+    yield f"  grows as {row['growth']} to the power {exponent(row):.2f}"
+
+
+def _contenders(figures):
+    """A line each, the fastest first."""
+    ours = our_median(figures)
+    limit = figures.get("limit", {"median": None})["median"]
+    yield (
+        f"  {'':<24}{'ms an example':>14}{'least':>9}{'most':>9}{'by ours':>9}"
+        f"{'of the limit':>14}{'peak MB':>9}"
+    )
+    order = sorted(figures, key=lambda name: figures[name]["median"])
+    for name in order:
+        figure = figures[name]
+        of_limit = f"{limit / figure['median']:.2f}" if limit else ""
+        yield (
+            f"  {name:<24}{1000 * figure['median']:>14.1f}"
+            f"{1000 * figure['least']:>9.1f}{1000 * figure['most']:>9.1f}"
+            f"{figure['median'] / ours:>9.2f}{of_limit:>14}"
+            f"{figure['peak_megabytes']:>9}"
+        )
 
 
 def check(results, recorded, margin):
@@ -69,7 +105,7 @@ def draw(results, path):
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    rows = list(results["rows"].values())
+    rows = [r for r in results["rows"].values() if "contenders" in r]
     figure, axes = plt.subplots(
         len(rows), 1, figsize=(7, 0.9 + 1.9 * len(rows)), squeeze=False
     )

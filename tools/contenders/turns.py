@@ -29,12 +29,13 @@ class Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=_environment(python),
+            env=environment(python),
             text=True,
         )
         self.script = script
         ready = self._answer()
-        self.versions, self.examples = ready["versions"], ready["examples"]
+        self.examples = ready.pop("examples")
+        self.told = ready
         self.seconds, self.peak = [], 0.0
 
     def take_turn(self):
@@ -49,8 +50,9 @@ class Contender:
             "median": statistics.median(self.seconds) / self.examples,
             "least": min(self.seconds) / self.examples,
             "most": max(self.seconds) / self.examples,
+            "examples": self.examples,
             "peak_megabytes": round(self.peak),
-            "versions": self.versions,
+            **self.told,
         }
 
     def close(self):
@@ -68,7 +70,7 @@ class Contender:
         raise InputError(f"{self.script} ended before its turn:\n{said}")
 
 
-def _environment(python):
+def environment(python):
     """This very Python finds this very package, installed or not."""
     if python != sys.executable:
         return None
@@ -86,7 +88,8 @@ def measured(contenders, turns, told=lambda done: None):
 
     Returns:
         dict of name -> dict: "median", "least", "most" (seconds an example),
-        "peak_megabytes" of the process, "versions".
+        "examples" of a step,
+        "peak_megabytes" of the process, "versions", and what else it told.
     """
     running = {}
     try:

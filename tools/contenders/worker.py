@@ -12,13 +12,19 @@ import sys
 import time
 
 
-def serve(prepare):
+def peak_megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def serve(prepare, peak=peak_megabytes):
     """Answers the benchmark until it closes the pipe.
 
     Args:
         prepare: function of the settings (JSON dict, the script's argument);
             returns the function that takes one step and waits for its end,
-            and the number of examples in a step.
+            the number of examples in a step, and if there is more to tell, a
+            dict of it.
+        peak: function that returns the megabytes in use at most so far.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -26,22 +32,33 @@ def serve(prepare):
     def answer(**values):
         print(json.dumps(values), file=answers, flush=True)
 
-    step, examples = prepare(json.loads(sys.argv[1]))
-    for _ in range(3):  # traces, compiles, fills caches
+    settings = json.loads(sys.argv[1])
+    step, examples, *more = prepare(settings)
+    for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
         step()
-    answer(examples=examples, versions=versions())
+    answer(examples=examples, versions=versions(), **(more[0] if more else {}))
     for _ in sys.stdin:
         began = time.perf_counter()
         step()
-        answer(seconds=time.perf_counter() - began, peak=peak_megabytes())
+        answer(seconds=time.perf_counter() - began, peak=peak())
 
 
-def peak_megabytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def let_go_at_once(dataset):
+    """The `tf.data.Dataset` without what tunes it while it runs.
+
+    With it TensorFlow 2.21 now and then takes as long again to let go of an
+    iterator as that was in use: its thread sleeps for twice as long each time.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def versions():
     """Of what this process has loaded that decides its speed."""
-    names = ("tensorflow", "keras", "keras_hub", "torch", "transformers")
+    names = ("tensorflow", "jax", "keras", "keras_hub", "torch")
+    names += ("transformers",)
     loaded = [name for name in names if name in sys.modules]
     return {name: str(sys.modules[name].__version__) for name in loaded}
