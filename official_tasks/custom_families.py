@@ -22,11 +22,11 @@ class CustomSpans(OwnRows, SquadTask):
     """Answers that are a part of a text; an empty one says there is none.
 
     Args:
-        train, dev, test: files; `test` needs no answers.
         question, context, answer, start: their columns; without `start`, the
             first character of the answer, it must stand in one place only.
-        split_seed: of what is held out.
-        stride, null_threshold: see `SquadTask`.
+        own: `train`, `dev` and `test`, files, of which the last needs no
+            answers; `split_seed`; `stride` and `null_threshold`, see
+            `SquadTask`.
     """
 
     options = {
@@ -41,26 +41,14 @@ class CustomSpans(OwnRows, SquadTask):
 
     def __init__(
         self,
-        train=None,
-        dev=None,
-        test=None,
-        split_seed=0,
         question="question",
         context="context",
         answer="answer",
         start=None,
-        stride=128,
-        null_threshold=0.0,
+        **own,
     ):
-        super().__init__(
-            SquadRow("customspans", False, {}, Defaults(32, 3.0, 5e-5, 384)),
-            train=train,
-            dev=dev,
-            test=test,
-            stride=stride,
-            null_threshold=null_threshold,
-        )
-        self.split_seed = split_seed
+        defaults = Defaults(32, 3.0, 5e-5, 384)
+        super().__init__(SquadRow("customspans", False, {}, defaults), **own)
         self.columns = (question, context, answer, start)
 
     def _columns(self):
@@ -93,10 +81,9 @@ class CustomTags(OwnRows, NerTask):
     blanks between.
 
     Args:
-        train, dev, test: files; `test` needs no tags.
         words, tags: their columns.
-        split_seed: of what is held out.
-        recipe, lstm_dim: see `NerTask`.
+        own: `train`, `dev` and `test`, files, of which the last needs no
+            tags; `split_seed`; `recipe` and `lstm_dim`, see `NerTask`.
     """
 
     options = {
@@ -107,26 +94,8 @@ class CustomTags(OwnRows, NerTask):
         "lstm_dim": NerTask.options["lstm_dim"],
     }
 
-    def __init__(
-        self,
-        train=None,
-        dev=None,
-        test=None,
-        split_seed=0,
-        words="words",
-        tags="tags",
-        recipe=None,
-        lstm_dim=768,
-    ):
-        super().__init__(
-            NerRow("customtags", {}),
-            train=train,
-            dev=dev,
-            test=test,
-            recipe=recipe,
-            lstm_dim=lstm_dim,
-        )
-        self.split_seed = split_seed
+    def __init__(self, words="words", tags="tags", **own):
+        super().__init__(NerRow("customtags", {}), **own)
         self.columns = (words, tags)
 
     def _columns(self):
@@ -164,11 +133,11 @@ class CustomChoices(OwnRows, ChoiceTask):
     The label is the number of the right choice, from 0, or its own text.
 
     Args:
-        train, dev, test: files; `test` needs no labels.
         prompt: the column of the text.
         choices: the columns of the choices, with commas between.
         label: the column of the right one.
-        split_seed: of what is held out.
+        own: `train`, `dev` and `test`, files, of which the last needs no
+            labels; `split_seed`.
     """
 
     options = {
@@ -182,13 +151,10 @@ class CustomChoices(OwnRows, ChoiceTask):
 
     def __init__(
         self,
-        train=None,
-        dev=None,
-        test=None,
-        split_seed=0,
         prompt="prompt",
         choices="choice0,choice1",
         label="label",
+        **own,
     ):
         columns = tuple(name.strip() for name in choices.split(","))
         if len(columns) < 2:
@@ -206,8 +172,7 @@ class CustomChoices(OwnRows, ChoiceTask):
             labels=tuple(map(str, range(len(columns)))),
             written=("predictions.csv", ("pred",)),
         )
-        super().__init__(row, train=train, dev=dev, test=test)
-        self.split_seed = split_seed
+        super().__init__(row, **own)
 
     def _columns(self):
         return [self.row.prompt, *self.row.choices], [self.row.label]

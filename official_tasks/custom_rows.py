@@ -23,7 +23,16 @@ class OwnRows:
     A subclass says what `_columns` are needed, and needed but for a test
     file; which `_row` their cells make; and which `_group` a row is of: rows
     of one, such as questions on one context, are held out together.
+
+    Args:
+        row: what the family's task takes as its first argument.
+        split_seed: of what is held out.
+        own: of the family's task.
     """
+
+    def __init__(self, row, split_seed=0, **own):
+        super().__init__(row, **own)
+        self.split_seed = split_seed
 
     def _rows(self, split):
         if split == "dev" and not self.splits.files.get("dev"):

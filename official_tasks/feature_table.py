@@ -15,16 +15,16 @@ Takes seven times as long as one fine-tuning, or more: LSTMs are slow.
 
 from absl import flags
 
-from official_tasks import script
+from official_tasks import script, tasks
 from official_tasks.layer_recipes import RECIPES
-from official_tasks.tasks import define_task_flags, task_from_flags
 
 FINE_TUNING = "fine_tuning"
 ROWS = (*RECIPES, FINE_TUNING)
 
 
 def define_flags():
-    define_task_flags()
+    tasks.define_task_flags()
+    flags.adopt_module_key_flags(tasks)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_string("output", None, "Folder of the table.")
     flags.DEFINE_list("rows", list(ROWS), "Which rows to fill.")
@@ -110,16 +110,15 @@ def main(values):
     from bert_keras.files import make_folder, write_json
     from official_tasks import progress, several
     from official_tasks.ner import NerTask
-    from official_tasks.tasks import find_task
 
-    cls, fixed = find_task(values.task)
+    cls, fixed = tasks.find_task(values.task)
     unknown = sorted(set(values.rows) - set(ROWS))
     if not issubclass(cls, NerTask) or values["recipe"].present or unknown:
         raise InputError(
             "The table is of a task of named entities without --recipe, and "
             f"its rows are {', '.join(ROWS)}"
         )
-    _, options = task_from_flags(values)
+    _, options = tasks.task_from_flags(values)
 
     def make_task(recipe):
         own = options if recipe is None else {**options, "recipe": recipe}

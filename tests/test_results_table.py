@@ -1,6 +1,7 @@
 """The tool that fills the results table: subsets, splits, peer, lines."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -103,7 +104,7 @@ def test_an_article_of_squad_stands_on_one_side_only(tmp_path):
 
 
 def record(**fields):
-    return json.dumps({"plan": list(plan()), "cpu_minutes": 3.2, **fields})
+    return json.dumps({"decided": [], "cpu_minutes": 3.2, **fields})
 
 
 def test_the_table_shows_the_runs_that_are_done(tmp_path):
@@ -124,15 +125,23 @@ def test_the_table_shows_the_runs_that_are_done(tmp_path):
     assert len(text.splitlines()) == 3
 
 
-def test_a_run_that_is_kept_is_not_run_again_and_must_be_of_the_same_rows(
+def test_a_run_that_is_kept_is_not_run_again_and_must_be_of_the_same_plan(
     tmp_path,
 ):
     path = tmp_path / "toy-0.ours.json"
-    results_table.kept(path, plan(), lambda: {"score": 1})
-    results_table.kept(path, plan(), None)
+    decided = [*plan(), 1e-4]
+    results_table.kept(path, decided, lambda: {"score": 1})
+    results_table.kept(path, decided, None)
     assert json.loads(path.read_text())["score"] == 1
     with pytest.raises(InputError, match="give another --output"):
-        results_table.kept(path, plan(rows=5), None)
+        results_table.kept(path, [*plan(rows=5), 1e-4], None)
+    with pytest.raises(InputError, match="give another --output"):
+        results_table.kept(path, [*plan(), 2e-4], None)
+
+
+def test_every_run_has_a_process_of_its_own():
+    first, second = (results_table.in_a_process(os.getpid) for _ in range(2))
+    assert len({first, second, os.getpid()}) == 3
 
 
 def inputs(ids):

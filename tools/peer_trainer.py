@@ -22,6 +22,7 @@ import torch
 import transformers
 
 IGNORED = -100
+LONG, PARTS = 200, 4  # tokens; of 16, 32 and 48 rows
 
 
 def padded(lists, value=0):
@@ -112,10 +113,13 @@ def main(folder):
         {"num_labels": settings["labels"]} if settings["model"] in heads else {}
     )
     model = cls.from_pretrained(settings["init"], **own)
+    # A batch of long rows wants gigabytes; the mean over it is that of parts.
+    parts = PARTS if max(map(_length, train)) > LONG else 1
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings["epochs"],
-        per_device_train_batch_size=settings["batch_size"],
+        per_device_train_batch_size=settings["batch_size"] // parts,
+        gradient_accumulation_steps=parts,
         learning_rate=settings["learning_rate"],
         warmup_steps=0.1,
         weight_decay=0.01,

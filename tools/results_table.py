@@ -11,12 +11,15 @@ beside tools/peer_trainer.py on the same rows, weights and hyper-parameters.
 
 Every run is one task with one seed; the first seed of all tasks comes first.
 The same command goes on where it was broken off, and --tasks=rte,mrpc takes a
-part. official_tasks/results_plan.py names the rows. On two CPU cores with a
-model of 6 layers of 384, --quick takes two to three hours, all rows eight.
+part. official_tasks/results_plan.py names the rows. With a model of 6 layers
+of 384 and the peer, --quick takes about three hours of one CPU core, all rows
+about twelve.
 """
 
+import concurrent.futures
 import functools
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -226,33 +229,36 @@ def _cpu(runs):
     return f"{sum(minutes) / len(minutes):.1f}" if minutes else ""
 
 
-def kept(path, plan, job):
+def kept(path, decided, job):
     """The record in `path`; made by the job where there is none.
 
     Raises:
-        InputError: the record is of other rows.
+        InputError: the record is of other rows or another learning rate.
     """
     from bert_keras import files
     from bert_keras.errors import InputError
 
     if os.path.exists(path):
-        record = files.read_json(path)
-        if record["plan"] != list(plan):
+        before = files.read_json(path)["decided"]
+        if before != decided:
             raise InputError(
-                f"{path} is of the rows {record['plan']}, not {list(plan)}: "
-                "give another --output"
+                f"{path} is of {before}, not {decided}: give another --output"
             )
         return
-    record = {**job(), "plan": list(plan)}
+    record = {**job(), "decided": decided}
     with files.written_beside(path) as partial:
         files.write_json(record, partial)
 
 
+def in_a_process(job):
+    """What a job returns, done by a process of its own: each begins in the
+    same memory, however many there are."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
+        return pool.submit(job).result()
+
+
 def main(values):
-    import gc
-
-    import keras
-
     from official_tasks.results_plan import PLANS
 
     plans = [p for p in PLANS if values.tasks is None or p.task in values.tasks]
@@ -270,9 +276,9 @@ def main(values):
             )
         for who, job in jobs.items():
             name = f"{plan.task}-{seed}.{who}.json"
-            kept(os.path.join(values.output, name), plan, job)
-            keras.backend.clear_session()
-            gc.collect()
+            decided = [*plan, values.learning_rate, values.init]
+            alone = functools.partial(in_a_process, job)
+            kept(os.path.join(values.output, name), decided, alone)
         text = table(plans, values.output)
         Path(values.output, "table.md").write_text(text)
     sys.stdout.write(table(plans, values.output))
