@@ -137,9 +137,9 @@ def read_card(folder):
         return files.read_json(os.path.join(folder, CARD))
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
-            f"{folder} holds weights, not a SavedModel. Load it with "
-            "`from_preset` of the model, such as "
-            f"BertClassifier.from_preset({folder!r})."
+            f"{folder} holds weights, not a SavedModel. Make one of it with "
+            f"tools/export.py --model={folder}; or load the weights with "
+            f"`from_preset`, such as BertClassifier.from_preset({folder!r})."
         )
     raise InputError(
         f"{folder} is not a folder that export_saved_model made: it lacks "
