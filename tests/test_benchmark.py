@@ -16,9 +16,9 @@ from official_tasks.tools.contenders import (
     encoded,
     environments,
     inputs,
+    other_tools,
     rows,
     table,
-    tools,
     turns,
 )
 
@@ -167,29 +167,29 @@ def test_rows_of_other_tools_are_told_by_their_reports(tmp_path, monkeypatch):
         "words = dict(w[2:].split('=') for w in sys.argv[1:])\n"
         "json.dump({'a': float(words['a'])}, open(words['output'], 'w'))\n"
     )
-    monkeypatch.setattr(tools, "TOOLS", str(tmp_path))
+    monkeypatch.setattr(other_tools, "TOOLS", str(tmp_path))
     row = {
         "tool": "made",
         "flags": lambda given: {"a": given},
         "times": lambda report: {"b": 2 * report["a"], "c": 9.0},
     }
-    found = tools.run_tool(row, 1.5)
+    found = other_tools.run_tool(row, 1.5)
     assert table.ratio(found) == (3.0, "b")
     told = table.as_text({"rows": {"a": {"title": "A", "goal": 2, **found}}})
     assert "3.00 times as fast as b" in told
     with pytest.raises(InputError, match="made failed:(.|\n)*ValueError"):
-        tools.run_tool(row, "none")
+        other_tools.run_tool(row, "none")
 
 
 def test_the_reports_of_the_tools_come_to_ratios():
     speed = "MB a second of processor time"
     report = {"WordPieceTokenizer": {speed: 30}, "tokenizers": {speed: 3}}
-    assert tools.tokenizing({"tokenizers": report}) == {"tokenizers": 10}
+    assert other_tools.tokenizing({"tokenizers": report}) == {"tokenizers": 10}
     report = {"times the original's script": 32.0}
-    assert tools.data(report) == {"the original's script": 32.0}
+    assert other_tools.data(report) == {"the original's script": 32.0}
     case = {"batch": 1, "tokens": 16, "savedmodel": [1, 1, 1, 1, 1.0]}
     case["onnxruntime"] = [2, 2, 2, 2, 2.0]
-    assert tools.inference([case]) == {"onnxruntime, 1 x 16": 2.0}
+    assert other_tools.inference([case]) == {"onnxruntime, 1 x 16": 2.0}
 
 
 def test_a_contender_that_fails_is_told_with_its_words(tmp_path):
@@ -237,7 +237,7 @@ def test_results_are_drawn_by_the_second_command(tmp_path):
 
 def test_recorded_results_are_of_rows_that_there_are_with_their_goals():
     recorded = read_json(ROOT / "tools" / "contenders" / "recorded.json")
-    measured = rows.ROWS | tools.TOOL_ROWS
+    measured = rows.ROWS | other_tools.TOOL_ROWS
     assert {"base", "small", "packed", "sst2"} <= set(recorded["rows"])
     for name, row in recorded["rows"].items():
         assert row.get("goal") == measured[name].get("goal")

@@ -14,7 +14,7 @@ from official_tasks.results_plan import PLANS, Plan, planned_task, with_plan
 from official_tasks.squad import SQUAD_1, SquadTask
 from official_tasks.task import Encoded, Example
 from official_tasks.tasks import TASKS
-from tools import results_table
+from official_tasks.tools import results_table
 
 
 class Toy:

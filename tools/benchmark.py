@@ -65,8 +65,8 @@ def measured_rows(values):
     """Each row asked for: name, and title, goal and figures."""
     from bert_keras.errors import InputError
     from official_tasks.tools.contenders.inputs import Inputs
+    from official_tasks.tools.contenders.other_tools import TOOL_ROWS, run_tool
     from official_tasks.tools.contenders.rows import ROWS
-    from official_tasks.tools.contenders.tools import TOOL_ROWS, run_tool
 
     rows = ROWS | TOOL_ROWS
     names = values.rows or list(rows)
