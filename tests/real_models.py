@@ -56,7 +56,7 @@ def sentiments(split="train", rows=1000):
     return list(texts), [int(label) for label in labels]
 
 
-def classifier(steps=30):
+def classifier(steps=100):
     texts, labels = sentiments(rows=steps * BATCH)
     model = bert_keras.BertClassifier.from_preset(
         PRESET, labels=["negative", "positive"]
@@ -213,7 +213,7 @@ def pair_classifier(steps=10):
     return fitted(model, cross_entropy(), inputs, list(map(int, label)), steps)
 
 
-def scorer(steps=20):
+def scorer(steps=80):
     """How alike two sentences are, from 0 to 5 (STS-B)."""
     *texts, score = pairs("STS-B", (7, 8, 9), steps * BATCH)
     model = bert_keras.BertClassifier.from_preset(PRESET, problem="regression")

@@ -17,12 +17,12 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 GOOD, BAD = ("good", "fine"), ("bad", "awful")
 
 
-def save_toy_model(folder, seed=0, dropout=0.0):
-    """A model folder of one small layer that knows `WORDS`."""
+def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1):
+    """A model folder of a small layer or more that knows `WORDS`."""
     keras.utils.set_random_seed(seed)
     encoder = BertEncoder(
         len(PIECES),
-        num_layers=1,
+        num_layers=num_layers,
         num_heads=2,
         hidden_dim=16,
         intermediate_dim=32,

@@ -49,7 +49,7 @@ def test_every_command_names_flags_that_its_script_has():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
-    save_toy_model(folder / "toy")
+    save_toy_model(folder / "toy", num_layers=4)  # as some recipes read
     write_glue(folder / "glue")
     (folder / "DATA").mkdir()
     (folder / "DATA" / "glue").symlink_to(folder / "glue")
