@@ -3,6 +3,7 @@
 import ast
 import configparser
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,8 @@ SCRIPTS = sorted(
 def wheel(tmp_path_factory):
     """The unpacked wheel."""
     folder = tmp_path_factory.mktemp("wheel")
+    # Setuptools would pack what an earlier build left there, long removed.
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", ROOT]
         + ["-w", folder],
