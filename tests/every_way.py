@@ -58,6 +58,15 @@ def told_by_cli(folder, asked):
     return {part.split("\n")[0]: part for part in parts}
 
 
+def check_cli(folder, served):
+    """saved_model_cli prints every output of every signature."""
+    asked = requests(served)
+    told = told_by_cli(folder, asked)
+    for name in asked:
+        for output in served.card["signatures"][name]["outputs"]:
+            assert f"Result for output key {output}:" in told[name]
+
+
 @contextlib.contextmanager
 def address(served):
     """The port of a server in this process."""

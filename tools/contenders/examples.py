@@ -38,6 +38,23 @@ def pretraining_batch(batch, length, predictions, seed=0):
     return {name: array.astype("int32") for name, array in arrays.items()}
 
 
+def dense_rows(settings):
+    """(inputs, labels) of `pretraining_batch`, by our and keras-hub's names."""
+    batch = pretraining_batch(
+        settings["batch"], settings["length"], settings["predictions"]
+    )
+    x = {
+        "token_ids": batch["input_ids"],
+        "segment_ids": batch["segment_ids"],
+        "padding_mask": batch["input_mask"],
+        "mask_positions": batch["masked_lm_positions"],
+    }
+    return x, {
+        "mlm": batch["masked_lm_ids"],
+        "nsp": batch["next_sentence_labels"],
+    }
+
+
 def padded_batch(lengths, length, seed=0):
     """Examples of these many tokens, 15 % of them masked, padded at the end.
 

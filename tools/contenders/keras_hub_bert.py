@@ -8,7 +8,7 @@ import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["KERAS_BACKEND"] = "tensorflow"
 
-from examples import SIZES, VOCABULARY, pretraining_batch
+from examples import SIZES, VOCABULARY, dense_rows
 from worker import serve
 
 
@@ -45,17 +45,7 @@ def prepare(settings):
         {"mlm": loss, "nsp": loss},
         jit_compile=settings.get("jit", False),
     )
-    batch = pretraining_batch(
-        settings["batch"], settings["length"], settings["predictions"]
-    )
-    x = {
-        "token_ids": batch["input_ids"],
-        "segment_ids": batch["segment_ids"],
-        "padding_mask": batch["input_mask"],
-        "mask_positions": batch["masked_lm_positions"],
-    }
-    y = {"mlm": batch["masked_lm_ids"], "nsp": batch["next_sentence_labels"]}
-    x, y = tf.nest.map_structure(tf.constant, (x, y))
+    x, y = tf.nest.map_structure(tf.constant, dense_rows(settings))
     return (lambda: model.train_on_batch(x, y)), settings["batch"]
 
 

@@ -4,7 +4,8 @@ import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from ours_model import dense_rows, pretrainer
+from examples import dense_rows
+from ours_model import pretrainer
 from worker import serve
 
 

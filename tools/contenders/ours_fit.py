@@ -15,7 +15,8 @@ from worker import let_go_at_once, peak_megabytes, serve
 def prepare(settings):
     os.environ["KERAS_BACKEND"] = settings["backend"]
     _cpu_devices(settings.get("cpu_devices", 1))
-    from ours_model import dense_rows, packed_rows, pretrainer
+    from examples import dense_rows
+    from ours_model import packed_rows, pretrainer
 
     from bert_keras.training.strategy import make_strategy
 

@@ -1,7 +1,7 @@
 """This package's model and rows, for the scripts that measure it."""
 
 import numpy as np
-from examples import SIZES, VOCABULARY, pretraining_batch
+from examples import SIZES, VOCABULARY
 
 
 def pretrainer(settings, examples_per_row=None, jit=None):
@@ -35,23 +35,6 @@ def pretrainer(settings, examples_per_row=None, jit=None):
         jit_compile=settings.get("jit", False) if jit is None else jit,
     )
     return model
-
-
-def dense_rows(settings):
-    """(inputs, labels) of random ids, every row full."""
-    batch = pretraining_batch(
-        settings["batch"], settings["length"], settings["predictions"]
-    )
-    x = {
-        "token_ids": batch["input_ids"],
-        "segment_ids": batch["segment_ids"],
-        "padding_mask": batch["input_mask"],
-        "mask_positions": batch["masked_lm_positions"],
-    }
-    return x, {
-        "mlm": batch["masked_lm_ids"],
-        "nsp": batch["next_sentence_labels"],
-    }
 
 
 def packed_rows(settings):
