@@ -144,3 +144,23 @@ def test_batches_of_like_length_are_learned_from_in_parts():
 
     for one, other in zip(weights_after(1), weights_after(2), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_lengths_are_rounded_up_only_beside_other_devices(monkeypatch):
+    def lengths(*kinds):
+        devices = [tf.config.LogicalDevice(kind, kind) for kind in kinds]
+        monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+        return np.array([x["token_ids"].shape[1] for x, _, _ in batches()])
+
+    longest = [LENGTHS[y].max() for _, y, _ in batches()]
+    exact, rounded = lengths("CPU"), lengths("CPU", "GPU")
+    np.testing.assert_array_equal(exact, longest)
+    multiples = np.ceil(exact / 8) * 8
+    np.testing.assert_array_equal(rounded, np.minimum(multiples, LENGTHS.max()))
+
+
+def test_no_pass_over_batches_waits_for_a_thread_that_tunes():
+    data = training_batches(encoded(), 5, 0, 20)
+    predicted = prediction_batches(encoded().inputs, np.arange(9), 4)
+    for one in (data, predicted, data.map(lambda x, y, w: (x, y))):
+        assert one.options().autotune.enabled is False

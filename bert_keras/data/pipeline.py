@@ -20,6 +20,7 @@ from bert_keras.data.recorded import RecordedExamples
 from bert_keras.data.records import is_float, row_shapes
 from bert_keras.data.shards import check_shards
 from bert_keras.data.store import TokenStore, check_store, is_store
+from bert_keras.data.untuned import untuned
 
 _WINDOWS = 3  # a batch spans two windows at most, while the next one loads
 
@@ -92,7 +93,7 @@ def evaluation_dataset(
         last = tf.data.Dataset.range(full, full + 1).map(call)
         cut = _weigh_first_rows if fill_remainder else _first_rows
         batches = batches.concatenate(last.map(functools.partial(cut, rest)))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return untuned(batches.prefetch(2))
 
 
 def check_source(source: str, vocabulary: list[str] | None = None):

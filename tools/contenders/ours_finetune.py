@@ -5,7 +5,7 @@ import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from worker import let_go_at_once, serve
+from worker import serve
 
 
 def prepare(settings):
@@ -30,8 +30,7 @@ def prepare(settings):
     )
 
     def fit():
-        data = let_go_at_once(batches)
-        model.fit(data, steps_per_epoch=steps, shuffle=False, verbose=0)
+        model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
 
     return fit, steps * settings["batch"]
 

@@ -9,7 +9,7 @@ import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from worker import let_go_at_once, peak_megabytes, serve
+from worker import peak_megabytes, serve
 
 
 def prepare(settings):
@@ -54,8 +54,10 @@ def _repeated(batch, strategy):
         return (batch for _ in itertools.count())
     import tensorflow as tf
 
+    from bert_keras.data.untuned import untuned
+
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    return strategy.batches(let_go_at_once(dataset))
+    return strategy.batches(untuned(dataset))
 
 
 def _devices(replicas):

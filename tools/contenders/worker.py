@@ -7,13 +7,15 @@ takes one step each time it is asked to, so that contenders take turns.
 
 import json
 import os
-import resource
 import sys
 import time
 
 
 def peak_megabytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Of this program alone: `getrusage` also counts who started it."""
+    with open("/proc/self/status", encoding="utf-8") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    return int(lines["VmHWM"].split()[0]) / 1024
 
 
 def serve(prepare, peak=peak_megabytes):
@@ -41,19 +43,6 @@ def serve(prepare, peak=peak_megabytes):
         began = time.perf_counter()
         step()
         answer(seconds=time.perf_counter() - began, peak=peak())
-
-
-def let_go_at_once(dataset):
-    """The `tf.data.Dataset` without what tunes it while it runs.
-
-    With it TensorFlow 2.21 now and then takes as long again to let go of an
-    iterator as that was in use: its thread sleeps for twice as long each time.
-    """
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 def versions():
