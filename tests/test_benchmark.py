@@ -188,8 +188,23 @@ def test_the_reports_of_the_tools_come_to_ratios():
     report = {"times the original's script": 32.0}
     assert other_tools.data(report) == {"the original's script": 32.0}
     case = {"batch": 1, "tokens": 16, "savedmodel": [1, 1, 1, 1, 1.0]}
-    case["onnxruntime"] = [2, 2, 2, 2, 2.0]
-    assert other_tools.inference([case]) == {"onnxruntime, 1 x 16": 2.0}
+    case |= {"onnxruntime": [2, 2, 2, 2, 2.0], "transformers": [3, 3.0]}
+    natural = {
+        "texts": "dev.tsv",
+        "onnxruntime": [9, 1.5],
+        "transformers": [7, 2],
+    }
+    found = other_tools.inference([case, natural])
+    assert found == {
+        "transformers, 1 x 16": 3.0,
+        "onnxruntime, 1 x 16": 2.0,
+        "transformers, dev.tsv": 2,
+        "onnxruntime, dev.tsv": 1.5,
+    }
+    goal = other_tools.TOOL_ROWS["inference"]["goal"]
+    told = {"title": "A", "goal": goal, "times": found}
+    told = table.as_text({"rows": {"a": told}})
+    assert "1.50 times as fast as onnxruntime, dev.tsv (goal 1.0)" in told
 
 
 def test_a_contender_that_fails_is_told_with_its_words(tmp_path):

@@ -15,7 +15,7 @@ of the processor, and ours by theirs. On a busy machine --threads=1 keeps
 threads that wait for each other out of it.
 
 transformers runs in an environment of its own, which is made with pip (600 MB)
-under --environment, or in one that --transformers_python names. Takes about
+under --environments, or in one that --transformers_python names. Takes about
 five minutes for a small model. Needs: pip install 'bert_keras[onnx]'.
 """
 
@@ -48,25 +48,13 @@ def define_flags():
         "transformers_python", None, "Python that has torch and transformers."
     )
     flags.DEFINE_string(
-        "environment", "runs/peers", "Where one is made without it."
+        "environments", "runs/peers", "Where one is made without it."
     )
     flags.DEFINE_integer("rounds", 15, "Times that each is asked.")
     flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.")
     flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "Tokens a text.")
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of natural texts.")
     flags.mark_flag_as_required("model")
-
-
-def peer_python(folder):
-    """The interpreter of an environment with torch and transformers."""
-    python = os.path.join(folder, "bin", "python")
-    if not os.path.exists(python):
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install = [python, "-m", "pip", "install", "-q"]
-    index = "https://download.pytorch.org/whl/cpu"
-    install += ["torch>=2.7", "transformers>=5", "--extra-index-url", index]
-    subprocess.run(install, check=True)
-    return python
 
 
 def write_all(model, preprocess, folder):
@@ -224,13 +212,16 @@ def cases(values, askers, vocabulary):
 def main(values):
     import bert_keras
     from official_tasks import progress
+    from official_tasks.tools.contenders.environments import interpreter
 
     lengths = [int(n) for n in values.lengths]
     model = bert_keras.BertClassifier.from_preset(values.model)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         values.model, sequence_length=max(lengths)
     )
-    python = values.transformers_python or peer_python(values.environment)
+    python = values.transformers_python or interpreter(
+        values.environments, "transformers"
+    )
     found = []
     with tempfile.TemporaryDirectory() as folder:
         folders = write_all(model, preprocess, folder)

@@ -8,7 +8,7 @@ import venv
 from bert_keras.errors import InputError
 
 REQUIREMENTS = {
-    "keras_hub": ["keras-hub", "tensorflow", "tensorflow-text"],
+    "keras_hub": ["keras-hub", "safetensors", "tensorflow", "tensorflow-text"],
     "model_garden": ["tf-models-official"],
     "transformers": ["transformers", "torch"],
 }

@@ -1,6 +1,8 @@
 """What rows ask for by name and only the driver can find: text, weights."""
 
 import functools
+import glob
+import json
 import os
 
 from bert_keras.errors import InputError
@@ -76,12 +78,31 @@ class Inputs:
         import bert_keras
         from bert_keras.interop.convert import convert
         from bert_keras.modeling.sizes import SIZES
+        from bert_keras.text.vocabulary import read_vocabulary
 
         own = os.path.join(self.folder, "base")
-        encoder = bert_keras.BertEncoder(**SIZES["uncased_L-12_H-768_A-12"])
-        encoder.save_preset(own)
+        pieces = read_vocabulary(self.needed("vocabulary", "vocabulary"))
+        encoder = bert_keras.BertEncoder(len(pieces), **SIZES["base"])
+        tokenizer = bert_keras.WordPieceTokenizer(pieces)
+        encoder.save_preset(own, bert_keras.BertPreprocessor(tokenizer, 128))
         path = os.path.join(self.folder, "base-huggingface")
         convert(own, path, "huggingface", accept_difference=True)
+        return path
+
+    @functools.cache  # noqa: B019
+    def contexts(self, count=320):
+        """File of contexts of SQuAD's dev set, one a line as JSON."""
+        data = self.needed("data", "data")
+        found = sorted(glob.glob(os.path.join(data, "squad/dev-v1.1*.json")))
+        if not found:
+            raise InputError(f"No dev-v1.1*.json in {data}/squad.")
+        with open(found[0], encoding="utf-8") as file:
+            articles = json.load(file)["data"]
+        texts = [p["context"] for a in articles for p in a["paragraphs"]]
+        path = os.path.join(self.folder, "contexts.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            for text in texts[:: len(texts) // count][:count]:
+                file.write(json.dumps({"context": text}) + "\n")
         return path
 
     @functools.cache  # noqa: B019

@@ -49,16 +49,16 @@ def packed(size, batch, length, dtype, lengths, peers=PEERS):
     return contenders
 
 
-def finetuning(task, batch, longest, padded_steps):
-    """A part of an epoch: 32 batches of rows drawn at random from the texts.
+def finetuning(task, batch, longest, padded_steps, steps=32):
+    """A part of an epoch: batches of rows drawn at random from the texts.
 
     Rows padded to one length all cost the same: fewer batches of them do.
     """
     settings = {
         "task": task,
         "batch": batch,
-        "rows": 32 * batch,
-        "steps": 32,
+        "rows": steps * batch,
+        "steps": steps,
         "dtype": PLAIN,
         "warm": 1,
     }
@@ -156,7 +156,7 @@ ROWS = {
     },
     "squad": {
         "title": "fine-tuning, windows of SQuAD, 8 a batch, float32",
-        "contenders": finetuning("SQuAD", 8, 384, 6),
+        "contenders": finetuning("SQuAD", 8, 384, 4, steps=12),
         "goal": 1.5,
         "turns": 3,
     },
@@ -188,8 +188,8 @@ ROWS = {
         "turns": 3,
     },
     "workers": {
-        "title": "text to records against workers, 70 MB",
-        "contenders": {str(n): data(70, n) for n in (1, 2)},
+        "title": "text to records against workers, 130 MB",
+        "contenders": {str(n): data(130, n) for n in (1, 2)},
         "growth": "workers",
         "turns": 2,
     },

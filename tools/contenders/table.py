@@ -45,17 +45,24 @@ def as_text(results) -> str:
         lines += ["", row["title"]]
         if "times" in row:
             lines += [
-                f"  {times:.2f} times as fast as {name}"
+                f"  {times:.2f} times as fast as {name}{_goal(row, name)}"
                 for name, times in row["times"].items()
             ]
         elif "growth" in row:
             lines += _growth(row)
         else:
             lines += _contenders(row["contenders"])
-        if ratio(row):
+        if "times" not in row and ratio(row):
             times, best = ratio(row)
-            lines.append(f"  {times:.2f} times {best} (goal {row['goal']})")
+            lines.append(f"  {times:.2f} times {best}{_goal(row, best)}")
     return "\n".join(lines)
+
+
+def _goal(row, peer):
+    goal = row["goal"]
+    if isinstance(goal, dict):  # of each peer its own
+        goal = goal[peer.partition(",")[0]]
+    return f" (goal {goal})" if goal else ""
 
 
 def _growth(row):
