@@ -12,9 +12,10 @@ official_tasks.finetune. It pre-trains what the table compares, alike in all
 but the one thing, fine-tunes each on each task, and compares over the seeds.
 Out, in --output: table.txt, table.svg and results.json with the paper's
 figures beside, and a run folder for every run. The same command goes on with
-what was broken off; more --seeds are added to those that are there.
+what was broken off; more --seeds are added to those that are there. Tables
+given one --pretrained and one --data share the runs that they have in common.
 
---scale=small is for two CPU cores: 4 layers of 256, 64 pieces, 2,000 steps,
+--scale=small is for two CPU cores: 4 layers of 128, 64 pieces, 2,000 steps,
 tasks of some thousand rows. --scale=paper is the paper's own, and needs the
 machines for it. --dry_run tells runs, hours, disk and commands and starts
 nothing; its hours are those of --flops, operations a second that all devices
@@ -22,7 +23,7 @@ sustain: by default what a few steps here measure, or at --scale=paper one
 A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
 feature_based; and glue, squad, swag from released weights (--scale=paper).
 
-Takes some hours for a table at --scale=small and three seeds.
+Takes two to three hours for a table at --scale=small and three seeds.
 """
 
 from absl import flags
@@ -48,6 +49,7 @@ def define_flags():
     flags.DEFINE_multi_string(
         "option", [], "TASK.NAME=VALUE, an option of a task; may be repeated."
     )
+    flags.DEFINE_string("pretrained", None, "Runs that tables share.")
     flags.DEFINE_list("tasks", None, "Of the table's tasks, these only.")
     flags.DEFINE_integer("steps", None, "Of pre-training, over the scale's.", 1)
     flags.DEFINE_string("dtype", None, "Of all runs, over the scale's.")
@@ -179,6 +181,7 @@ def main(values):
         values.vocabulary_size,
         values.data_dir,
         options_of(values.option),
+        values.pretrained,
     )
     pretraining = {
         name: values[name].value

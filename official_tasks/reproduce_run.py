@@ -23,6 +23,8 @@ class Inputs(NamedTuple):
         vocabulary_size: of the one that is learned.
         data_dir: folder of every task's files, where `options` has none.
         options: task -> its options by name.
+        pretrained: folder of pre-training runs that several tables share;
+            None keeps them in the table's own.
     """
 
     data: str | None = None
@@ -31,6 +33,7 @@ class Inputs(NamedTuple):
     vocabulary_size: int = 8000
     data_dir: str | None = None
     options: dict = {}
+    pretrained: str | None = None
 
 
 def task_of(row, inputs, recipe=None):
@@ -122,6 +125,11 @@ class Run:
         inputs = self.inputs
         if inputs.data:
             return inputs.data
+        if inputs.pretrained:
+            raise InputError(
+                "Tables that share --pretrained share the data too: give "
+                "--data, a folder of tools/create_pretraining_data.py."
+            )
         if not inputs.corpus:
             raise InputError(
                 "The table pre-trains: give --corpus, text, or --data, a "
@@ -169,6 +177,9 @@ class Run:
         """Where a pre-training run lies; released weights are their name."""
         if run not in self.table.runs:
             return run
+        if self.inputs.pretrained:
+            name = shared_name(self.settings_of(run))
+            return os.path.join(self.inputs.pretrained, name, f"seed-{seed}")
         return self.folder.file("pretrain", plain(run), f"seed-{seed}")
 
     def _pretrain(self, data, run, seed):
@@ -213,6 +224,15 @@ class Run:
 
         settings = Settings(**self.settings_of(variant.run))
         return sizes(settings)["hidden_dim"]
+
+
+def shared_name(settings):
+    """A folder's name for settings, the same in each table that has them."""
+    from official_tasks.pretraining_settings import Settings
+
+    usual = {**Settings()._asdict(), **SCALES["small"]}
+    own = {k: v for k, v in sorted(settings.items()) if v != usual[k]}
+    return "+".join(plain(f"{k}-{v}") for k, v in own.items()) or "usual"
 
 
 def plain(name):

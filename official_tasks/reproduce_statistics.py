@@ -49,22 +49,12 @@ def two_sided(mean, error, freedom) -> float:
 
     Args:
         error: standard error of the mean.
-        freedom: its degrees of freedom, a whole number.
+        freedom: its degrees of freedom.
     """
+    import tensorflow as tf
+
     if error == 0:
         return 1.0 if mean == 0 else 0.0
-    return 1 - _within(abs(mean) / error, freedom)
-
-
-def _within(t, freedom):
-    """Probability that |T| < t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(1 + odd, freedom, 2):
-        total += term
-        term *= cosine**2 * k / (k + 1)
-    if odd:
-        return 2 / math.pi * (angle + sine * total)
-    return sine * total
+    share = freedom / (freedom + (mean / error) ** 2)
+    half = np.float64(0.5)
+    return float(tf.math.betainc(half * freedom, half, np.float64(share)))

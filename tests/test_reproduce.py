@@ -17,12 +17,12 @@ from bert_keras.modeling.paired import (
 )
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.run import RunFolder
-from official_tasks import pretrain, reproduce, reproduce_plan
+from official_tasks import pretrain, pretraining_run, reproduce, reproduce_plan
 from official_tasks.custom import CustomTask
 from official_tasks.reproduce_report import draw, text
 from official_tasks.reproduce_results import gathered
 from official_tasks.reproduce_rows import Table, TaskRow, Variant
-from official_tasks.reproduce_run import Inputs, Run, task_of
+from official_tasks.reproduce_run import Inputs, Run, shared_name, task_of
 from official_tasks.reproduce_scales import SCALES
 from official_tasks.reproduce_statistics import compare, two_sided
 from official_tasks.reproduce_tables import PAPER_ONLY, TABLES
@@ -380,6 +380,38 @@ def test_a_table_is_run_and_gone_on_with_and_nothing_is_trained_twice(
         reproduce.run(*arguments, 2, TOY, TUNING)  # one more seed
     with pytest.raises(InputError, match="other settings: .*scale"):
         reproduce.run(table, "paper", tmp_path / "out", inputs, 1, TOY, TUNING)
+
+
+def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
+    def same(name, run):
+        table = TABLES[name]("small")
+        return shared_name({**SCALES["small"], **table.runs[run]})
+
+    usual = same("pretraining_tasks", "mlm+nsp")
+    assert usual == same("feature_based", "mlm+nsp")
+    assert usual == same("masking_mix", "80/10/10")
+    names = [same("masking_mix", run) for run in ("80/10/10", "0/0/100")]
+    assert len({*names, same("pretraining_tasks", "mlm")}) == 3
+
+    table = toy_table(["no NSP"])
+    inputs = Inputs(
+        data=write_data(tmp_path / "data"),
+        options={"custom": reviews(tmp_path)},
+        pretrained=str(tmp_path / "shared"),
+    )
+    one, other = (
+        (table, "small", tmp_path / name, inputs, 1, TOY, TUNING)
+        for name in ("one", "other")
+    )
+    results = reproduce.run(*one)
+    assert not (tmp_path / "one/pretrain").exists()
+    monkeypatch.setattr(
+        pretraining_run, "pretrain", lambda *_: pytest.fail("trained again")
+    )
+    assert reproduce.run(*other) == results
+    text = inputs._replace(data=None, corpus=f"{tmp_path}/*.txt")
+    with pytest.raises(InputError, match="share the data too: give --data"):
+        reproduce.run(table, "small", tmp_path / "third", text, 1)
 
 
 def test_data_are_made_of_a_corpus_once(tmp_path):
