@@ -30,7 +30,8 @@ lint: .venv/test
 # installs PyTorch into .venv: 6 GB more where that comes with CUDA.
 peers: .venv/test
 	$(BIN)/pip install -q -e ".[peers]"
-	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py
+	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py \
+	  tests/peers/test_peer_trainer.py tests/peers/test_finetuning_peers.py
 
 .venv/demo .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"

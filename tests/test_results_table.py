@@ -7,9 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.stats
 from run_script import ROOT
 
 from bert_keras.errors import InputError
+from official_tasks import results_peer
 from official_tasks.results_plan import PLANS, Plan, planned_task, with_plan
 from official_tasks.squad import SQUAD_1, SquadTask
 from official_tasks.task import Encoded, Example
@@ -121,8 +123,21 @@ def test_the_table_shows_the_runs_that_are_done(tmp_path):
     (tmp_path / "toy-0.peer.json").write_text(record(score=0.65))
     text = results_table.table([plan(), plan()._replace(task="b")], tmp_path)
     line = "| toy | 2,490, 277 | accuracy | 0.500 | 0.650 ± 0.071 | 0.650 |"
-    assert text.splitlines()[2] == line + " 2, 1 | 3.2, 3.2 |"
+    assert text.splitlines()[2] == line + "  | 2, 1 | 3.2, 3.2 |"
     assert len(text.splitlines()) == 3
+    (tmp_path / "toy-1.peer.json").write_text(record(score=0.9))
+    text = results_table.table([plan()], tmp_path)
+    assert "| 0.775 ± 0.177 | 0.49 | 2, 2 |" in text
+
+
+def test_p_is_that_of_scipy():
+    random = np.random.default_rng(0)
+    for size in (2, 3, 9):
+        ours, theirs = random.normal(size=size), random.normal(size=3) + 1
+        wanted = scipy.stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+        assert results_table.welch(ours, theirs) == pytest.approx(wanted)
+    assert results_table.welch([0.5, 0.5], [0.5, 0.5]) == 1
+    assert results_table.welch([0.5, 0.5], [0.6, 0.6]) == 0
 
 
 def test_a_run_that_is_kept_is_not_run_again_and_must_be_of_the_same_plan(
@@ -152,22 +167,39 @@ def test_the_rows_that_the_peer_gets_are_the_models_own():
     import tensorflow as tf
 
     ids = tf.ragged.constant([[2, 5, 3], [2, 3]])
-    rows = results_table.peer_rows(Encoded(inputs(ids), np.array([1, 0])))
+    rows = results_peer.peer_rows(Encoded(inputs(ids), np.array([1, 0])))
     assert rows == [
         {"input_ids": [2, 5, 3], "token_type_ids": [0, 0, 0], "labels": 1},
         {"input_ids": [2, 3], "token_type_ids": [0, 0], "labels": 0},
     ]
     number = np.array([[0.5], [1.5]], np.float32)
-    rows = results_table.peer_rows(Encoded(inputs(ids), number))
+    rows = results_peer.peer_rows(Encoded(inputs(ids), number))
     assert [row["labels"] for row in rows] == [0.5, 1.5]
     spans = {"start": np.array([1, 0]), "end": np.array([2, 0])}
-    rows = results_table.peer_rows(Encoded(inputs(ids), spans))
+    rows = results_peer.peer_rows(Encoded(inputs(ids), spans))
     assert (rows[0]["start_positions"], rows[0]["end_positions"]) == (1, 2)
     tags = tf.ragged.constant([[0, 4, 0], [0, 0]])
     weights = tf.ragged.constant([[0.0, 1.0, 0.0], [0.0, 0.0]])
-    rows = results_table.peer_rows(Encoded(inputs(ids), tags, weights))
-    ignored = results_table.IGNORED
+    rows = results_peer.peer_rows(Encoded(inputs(ids), tags, weights))
+    ignored = results_peer.IGNORED
     assert rows[0]["labels"] == [ignored, 4, ignored]
+
+
+def test_the_peer_gets_the_rows_of_our_batches_in_their_order():
+    import tensorflow as tf
+
+    from official_tasks.batches import training_batches
+
+    rows = [[2, *range(5, 5 + n), 3] for n in range(1, 12)]
+    encoded = Encoded(inputs(tf.ragged.constant(rows)), np.arange(11))
+    order = results_peer.training_order(encoded, 4, seed=1, steps=8)
+    wanted = [
+        [int(row), inputs["token_ids"].shape[1]]
+        for inputs, targets, _ in training_batches(encoded, 4, 1, 8)
+        for row in targets
+    ]
+    assert order == wanted and len(order) == 32
+    assert len({width for _, width in order}) > 1
 
 
 def test_the_peers_outputs_of_tokens_come_back_row_by_row(tmp_path):
@@ -176,10 +208,10 @@ def test_the_peers_outputs_of_tokens_come_back_row_by_row(tmp_path):
     encoded = Encoded(inputs(tf.ragged.constant([[2, 5, 3], [2, 3]])))
     path = tmp_path / "outputs-1.npz"
     np.savez(path, start=np.arange(5), end=np.arange(5) + 9)
-    found = results_table.peer_outputs(path, encoded, per_token=True)
+    found = results_peer.peer_outputs(path, encoded, per_token=True)
     assert [row.tolist() for row in found["start"]] == [[0, 1, 2], [3, 4]]
     np.savez(path, logits=np.eye(2))
-    found = results_table.peer_outputs(path, encoded, per_token=False)
+    found = results_peer.peer_outputs(path, encoded, per_token=False)
     np.testing.assert_array_equal(found, np.eye(2))
 
 
@@ -194,7 +226,7 @@ def test_the_peers_outputs_of_tokens_come_back_row_by_row(tmp_path):
 )
 def test_every_family_has_its_model_in_transformers(name, model):
     cls, fixed = TASKS[name]
-    assert results_table.peer_model(cls(**fixed)) == model
+    assert results_peer.peer_model(cls(**fixed)) == model
 
 
 def test_the_script_tells_what_it_needs():

@@ -7,13 +7,16 @@ In: a folder with glue/, squad/, multiple_choice/, wnut17/ and wikiann_en/ in
 it; weights to start from. Out, in --output: a folder and a JSON file a run,
 and table.md: each task's score beside the best constant guess and, with
 --peer_python (an interpreter that has torch, transformers and accelerate),
-beside tools/peer_trainer.py on the same rows, weights and hyper-parameters.
+beside tools/peer_trainer.py on the same batches, weights and
+hyper-parameters. Where both sides have several seeds, a column tells how often
+equal means would lie so far apart, by Welch's t-test; of 20 tasks one is below
+0.05 by chance.
 
 Every run is one task with one seed; the first seed of all tasks comes first.
-The same command goes on where it was broken off, and --tasks=rte,mrpc takes a
-part. official_tasks/results_plan.py names the rows. With a model of 6 layers
-of 384 and the peer, --quick takes about three hours of one CPU core, all rows
-about twelve.
+The same command goes on where it was broken off, --tasks=rte,mrpc takes a
+part, and --jobs=2 makes two runs at once. official_tasks/results_plan.py names
+the rows. With a model of 6 layers of 384 and the peer, --quick takes about
+three hours of one CPU core, all rows about twelve.
 """
 
 import concurrent.futures
@@ -30,8 +33,12 @@ from absl import flags
 
 from official_tasks import script
 
+THREADS = (
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OMP_NUM_THREADS",
+)
 PEER = Path(__file__).resolve().parent / "peer_trainer.py"
-IGNORED = -100  # what the peer's loss leaves out
 
 
 def define_flags():
@@ -46,6 +53,7 @@ def define_flags():
     flags.DEFINE_integer("seeds", None, "Runs of each task, at most.", 1)
     flags.DEFINE_float("learning_rate", 1e-4, "Of all; suits a small model.")
     flags.DEFINE_bool("quick", False, "At most 2,000 training rows a task.")
+    flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.mark_flags_as_required(["data", "init", "output"])
 
 
@@ -78,6 +86,7 @@ def run_ours(plan, seed, rate, data, init, output) -> dict:
 def run_peer(plan, seed, rate, data, init, output, python) -> dict:
     """The same rows, weights and hyper-parameters in transformers."""
     import bert_keras
+    from official_tasks.results_peer import peer_outputs, write_run
     from official_tasks.results_plan import planned_task
 
     task = planned_task(plan, data)
@@ -93,19 +102,16 @@ def run_peer(plan, seed, rate, data, init, output, python) -> dict:
         split: task.encode(chosen, preprocess)
         for split, chosen in examples.items()
     }
-    for split in examples:
-        rows = peer_rows(encoded[split])
-        (folder / f"{split}.json").write_text(json.dumps(rows))
-    settings = {
-        "init": str(init),
-        "seed": seed,
-        "epochs": task.defaults.epochs,
-        "learning_rate": rate,
-        "batch_size": task.defaults.batch_size,
-        "labels": len(task.labels or [0]),
-        "model": peer_model(task),
-    }
-    (folder / "settings.json").write_text(json.dumps(settings))
+    write_run(
+        folder,
+        task,
+        encoded,
+        init,
+        seed,
+        epochs=task.defaults.epochs,
+        batch_size=task.defaults.batch_size,
+        learning_rate=rate,
+    )
     began = _cpu_seconds(resource.RUSAGE_CHILDREN)
     subprocess.run([python, str(PEER), str(folder)], check=True)
     spent = _cpu_seconds(resource.RUSAGE_CHILDREN) - began
@@ -129,67 +135,13 @@ def _cpu_seconds(who):
     return used.ru_utime + used.ru_stime
 
 
-def peer_model(task) -> str:
-    """What transformers calls the model of a task."""
-    from official_tasks.ner import NerTask
-    from official_tasks.squad import SquadTask
-    from official_tasks.swag import ChoiceTask
-
-    names = {
-        ChoiceTask: "MultipleChoice",
-        NerTask: "TokenClassification",
-        SquadTask: "QuestionAnswering",
-    }
-    return names.get(type(task), "SequenceClassification")
-
-
-def peer_rows(encoded) -> list[dict]:
-    """Encoded rows as the peer reads them: ids, segments and target."""
-    names = {"input_ids": "token_ids", "token_type_ids": "segment_ids"}
-    columns = {
-        theirs: encoded.inputs[ours].to_list() for theirs, ours in names.items()
-    }
-    columns |= _targets(encoded)
-    return [
-        dict(zip(columns, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
-
-
-def _targets(encoded) -> dict:
-    targets = encoded.targets
-    if isinstance(targets, dict):  # where an answer begins and ends
-        return {f"{k}_positions": v.tolist() for k, v in targets.items()}
-    if hasattr(targets, "to_list"):  # a label at some of the tokens
-        pairs = zip(targets.to_list(), encoded.weights.to_list(), strict=True)
-        return {
-            "labels": [
-                [y if w else IGNORED for y, w in zip(*pair, strict=True)]
-                for pair in pairs
-            ]
-        }
-    return {"labels": targets.reshape(len(targets)).tolist()}
-
-
-def peer_outputs(path, encoded, per_token):
-    """The peer's outputs in the form of `Task.decode`."""
-    import numpy as np
-
-    from official_tasks.batches import row_lengths
-
-    outputs = dict(np.load(path))
-    if per_token:  # the tokens of all rows, one after the other
-        ends = np.cumsum(row_lengths(encoded.inputs))[:-1]
-        outputs = {k: np.split(v, ends) for k, v in outputs.items()}
-    return outputs.get("logits", outputs)
-
-
 def table(plans, output) -> str:
     """The runs that are done, a line a task, as Markdown."""
     lines = [
         "| task | rows: train, dev | metric | constant guess | score | "
-        "transformers | seeds | CPU minutes a run: ours, theirs |",
-        "|---|---|---|---|---|---|---|---|",
+        "transformers | p that the means are equal | seeds | "
+        "CPU minutes a run: ours, theirs |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for plan in plans:
         ours = _records(output, f"{plan.task}-*.ours.json")
@@ -201,7 +153,7 @@ def table(plans, output) -> str:
             f"| {plan.task} | {ours[0]['rows']:,}, {ours[0]['dev_rows']:,} | "
             f"{ours[0]['metric']} | "
             f"{'' if baseline is None else f'{baseline:.3f}'} | "
-            f"{_spread(ours)} | {_spread(peers)} | "
+            f"{_spread(ours)} | {_spread(peers)} | {_equal(ours, peers)} | "
             f"{len(ours)}, {len(peers)} | {_cpu(ours)}, {_cpu(peers)} |"
         )
     return "\n".join(lines) + "\n"
@@ -222,6 +174,28 @@ def _spread(runs):
     if len(scores) < 2:
         return "".join(f"{score:.3f}" for score in scores)
     return f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1):.3f}"
+
+
+def _equal(ours, peers):
+    """Empty where either side has one seed only."""
+    scores = [[run["score"] for run in runs] for runs in (ours, peers)]
+    return f"{welch(*scores):.2f}" if min(map(len, scores)) > 1 else ""
+
+
+def welch(ours, theirs) -> float:
+    """How often equal means would lie this far apart: Welch's t-test."""
+    import numpy as np
+
+    from official_tasks.reproduce_statistics import two_sided
+
+    errors = np.array([np.var(x, ddof=1) / len(x) for x in (ours, theirs)])
+    counts = np.array([len(ours), len(theirs)])
+    whole = errors.sum()
+    if whole == 0:  # such as all seeds on the commoner class
+        freedom = 1
+    else:
+        freedom = whole**2 / (errors**2 / (counts - 1)).sum()
+    return two_sided(np.mean(ours) - np.mean(theirs), whole**0.5, freedom)
 
 
 def _cpu(runs):
@@ -258,17 +232,12 @@ def in_a_process(job):
         return pool.submit(job).result()
 
 
-def main(values):
-    from official_tasks.results_plan import PLANS
-
-    plans = [p for p in PLANS if values.tasks is None or p.task in values.tasks]
-    if values.quick:
-        plans = [plan.quick() for plan in plans]
-    os.makedirs(values.output, exist_ok=True)
+def runs(plans, values):
+    """What `kept` takes for each run: the first seed of all tasks first."""
     place = (values.learning_rate, values.data, values.init, values.output)
     most = values.seeds or max(plan.seeds for plan in plans)
-    runs = [(s, p) for s in range(most) for p in plans if s < p.seeds]
-    for seed, plan in runs:
+    pairs = [(s, p) for s in range(most) for p in plans if s < p.seeds]
+    for seed, plan in pairs:
         jobs = {"ours": functools.partial(run_ours, plan, seed, *place)}
         if values.peer_python:
             jobs["peer"] = functools.partial(
@@ -278,9 +247,23 @@ def main(values):
             name = f"{plan.task}-{seed}.{who}.json"
             decided = [*plan, values.learning_rate, values.init]
             alone = functools.partial(in_a_process, job)
-            kept(os.path.join(values.output, name), decided, alone)
-        text = table(plans, values.output)
-        Path(values.output, "table.md").write_text(text)
+            yield os.path.join(values.output, name), decided, alone
+
+
+def main(values):
+    from official_tasks.results_plan import PLANS
+
+    plans = [p for p in PLANS if values.tasks is None or p.task in values.tasks]
+    if values.quick:
+        plans = [plan.quick() for plan in plans]
+    os.makedirs(values.output, exist_ok=True)
+    if values.jobs > 1:
+        cores = max(1, (os.cpu_count() or 1) // values.jobs)
+        os.environ |= dict.fromkeys(THREADS, str(cores))
+    with concurrent.futures.ThreadPoolExecutor(values.jobs) as pool:
+        for _ in pool.map(lambda run: kept(*run), runs(plans, values)):
+            text = table(plans, values.output)
+            Path(values.output, "table.md").write_text(text)
     sys.stdout.write(table(plans, values.output))
 
 

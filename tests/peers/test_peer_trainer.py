@@ -44,6 +44,9 @@ def test_texts_and_their_labels_are_padded_to_the_longest():
     tags = [row(ids, labels=[-100, *ids[1:]]) for ids in ROWS]
     batch = peer_trainer.batch_of(tags)
     assert batch["labels"].tolist()[1] == [-100, 8, 3, -100, -100]
+    tags = [row(ids, labels=ids, width=8) for ids in ROWS]
+    batch = peer_trainer.batch_of(tags)
+    assert batch["attention_mask"].shape == batch["labels"].shape == (3, 8)
     spans = [row(ids, start_positions=1, end_positions=2) for ids in ROWS]
     assert peer_trainer.batch_of(spans)["end_positions"].tolist() == [2, 2, 2]
 
@@ -94,7 +97,8 @@ def test_a_folder_is_trained_on_and_each_epoch_is_written(tmp_path):
     settings = {
         "init": str(tmp_path / "init"),
         "seed": 1,
-        "epochs": 2.0,
+        "steps": 11,
+        "steps_per_epoch": 6,
         "learning_rate": 1e-2,
         "batch_size": 2,
         "labels": 1,
@@ -104,9 +108,10 @@ def test_a_folder_is_trained_on_and_each_epoch_is_written(tmp_path):
         ("settings", settings),
         ("train", rows * 4),
         ("dev", rows),
+        ("order", [[number, 8] for number in range(11)] * 2),
     ):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    peer_trainer.main(tmp_path)
+    peer_trainer.train(tmp_path)
     first, second = (
         np.load(tmp_path / f"outputs-{epoch}.npz")["start"] for epoch in (1, 2)
     )
