@@ -110,6 +110,8 @@ def read_head(config):
         arguments["labels"] = read_labels(config)
     if head == "BertClassifier":
         arguments["problem"] = _read_problem(config, arguments["labels"])
+        if arguments == {"labels": ["LABEL_0"], "problem": "regression"}:
+            arguments["labels"] = None  # the name for want of one
     if head in WITH_DROPOUT and "classifier_dropout" in config:
         arguments["dropout"] = config.share("classifier_dropout")
     return head, arguments
