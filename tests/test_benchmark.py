@@ -102,7 +102,7 @@ def test_the_other_contenders_of_ours_take_turns_too(preset):
     )
     part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "warm": 1}
     part["dtype"] = "float32"
-    replicas = {**rows.replicas(2, 2)[2], **TINY, "batch": 1, "warm": 1}
+    replicas = {**rows.replicas(2, 2)[2], **TINY, "batch": 1, "steps": 1}
     made = {
         "ours": ("ours_finetune.py", part),
         "padded": ("ours_finetune.py", {**part, "padded": 16}),
