@@ -76,7 +76,7 @@ class Run:
         self, folder, table, scale, seeds, inputs, pretraining=None, tuning=None
     ):
         self.folder, self.table, self.seeds = folder, table, seeds
-        self.inputs = inputs
+        self.inputs, self.scale = inputs, scale
         self.settings = {**SCALES[scale], **(pretraining or {})}
         self.tuning = tuning or {}
 
@@ -178,8 +178,10 @@ class Run:
         if run not in self.table.runs:
             return run
         if self.inputs.pretrained:
-            name = shared_name(self.settings_of(run))
-            return os.path.join(self.inputs.pretrained, name, f"seed-{seed}")
+            name = shared_name(self.settings_of(run), self.scale)
+            return os.path.join(
+                self.inputs.pretrained, self.scale, name, f"seed-{seed}"
+            )
         return self.folder.file("pretrain", plain(run), f"seed-{seed}")
 
     def _pretrain(self, data, run, seed):
@@ -226,11 +228,11 @@ class Run:
         return sizes(settings)["hidden_dim"]
 
 
-def shared_name(settings):
-    """A folder's name for settings, the same in each table that has them."""
+def shared_name(settings, scale):
+    """A folder's name for settings, the same in each table of the scale."""
     from official_tasks.pretraining_settings import Settings
 
-    usual = {**Settings()._asdict(), **SCALES["small"]}
+    usual = {**Settings()._asdict(), **SCALES[scale]}
     own = {k: v for k, v in sorted(settings.items()) if v != usual[k]}
     return "+".join(plain(f"{k}-{v}") for k, v in own.items()) or "usual"
 

@@ -1,5 +1,6 @@
 """The benchmark beside peers: turns, ratios, the check, the chart."""
 
+import json
 import re
 import shlex
 import sys
@@ -141,6 +142,20 @@ def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
         assert (len(ids) in (3, 6) and ids[1] == 5) == (label == 0)
     with pytest.raises(InputError, match="needs --data"):
         inputs.Inputs(preset, init="weights").rows("SST-2", 8)
+
+
+def test_contexts_are_spread_over_the_dev_set(tmp_path):
+    (tmp_path / "squad").mkdir()
+    contexts = [{"context": f"text {number}"} for number in range(6)]
+    articles = [{"paragraphs": contexts[:1]}, {"paragraphs": contexts[1:]}]
+    write_json({"data": articles}, tmp_path / "squad" / "dev-v1.1.json")
+    given = inputs.Inputs(tmp_path, data=str(tmp_path))
+    for count, numbers in ((3, [0, 2, 4]), (320, range(6))):
+        with open(given.contexts(count), encoding="utf-8") as file:
+            found = [json.loads(line)["context"] for line in file]
+        assert found == [f"text {number}" for number in numbers]
+    with pytest.raises(InputError, match=r"No dev-v1.1\*.json"):
+        inputs.Inputs(tmp_path, data=str(tmp_path / "squad")).contexts()
 
 
 def test_lengths_are_those_of_documents_or_of_their_paragraphs(tmp_path):

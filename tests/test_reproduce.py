@@ -385,11 +385,13 @@ def test_a_table_is_run_and_gone_on_with_and_nothing_is_trained_twice(
 def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
     def same(name, run):
         table = TABLES[name]("small")
-        return shared_name({**SCALES["small"], **table.runs[run]})
+        return shared_name({**SCALES["small"], **table.runs[run]}, "small")
 
     usual = same("pretraining_tasks", "mlm+nsp")
     assert usual == same("feature_based", "mlm+nsp")
     assert usual == same("masking_mix", "80/10/10")
+    assert usual == same("model_size", "12x768x12")
+    assert shared_name({"steps": 2000}, "paper") != shared_name({}, "paper")
     names = [same("masking_mix", run) for run in ("80/10/10", "0/0/100")]
     assert len({*names, same("pretraining_tasks", "mlm")}) == 3
 
@@ -405,6 +407,7 @@ def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
     )
     results = reproduce.run(*one)
     assert not (tmp_path / "one/pretrain").exists()
+    assert os.listdir(tmp_path / "shared") == ["small"]
     monkeypatch.setattr(
         pretraining_run, "pretrain", lambda *_: pytest.fail("trained again")
     )

@@ -14,7 +14,6 @@ disturbs less than the clock. Takes half a minute for 8 megabytes.
 """
 
 import os
-import resource
 import tempfile
 import time
 
@@ -42,18 +41,19 @@ def main(values):
     from bert_keras.data.corpus import read_documents
     from bert_keras.files import write_json
     from bert_keras.text.vocabulary import read_vocabulary
+    from official_tasks.tools.contenders.worker import peak_megabytes
 
     tokenizer = WordPieceTokenizer(
         read_vocabulary(values.vocabulary), lowercase=values.lowercase
     )
     tokenizer(["Warm."])
-    before = _peak_memory()
+    before = peak_megabytes()
     documents = first_documents(
         read_documents(values.input), values.megabytes * 1e6
     )
     with tempfile.TemporaryDirectory() as folder:
         figures, store = _making(documents, tokenizer, folder)
-        figures["MB of memory to make records"] = _peak_memory() - before
+        figures["MB of memory to make records"] = peak_megabytes() - before
         figures |= _drawing(store, values.seconds)
     _show(figures)
     if values.output:
@@ -136,10 +136,6 @@ def first_documents(documents, characters):
             return
         characters -= sum(map(len, document.paragraphs))
         yield document
-
-
-def _peak_memory():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def _show(figures):

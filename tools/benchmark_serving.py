@@ -14,9 +14,9 @@ texts of natural lengths, 32 together in the order of the file: texts a second
 of the processor, and ours by theirs. On a busy machine --threads=1 keeps
 threads that wait for each other out of it.
 
-transformers runs in an environment of its own, which is made with pip (600 MB)
-under --environments, or in one that --transformers_python names. Takes about
-five minutes for a small model. Needs: pip install 'bert_keras[onnx]'.
+transformers runs in an environment of its own, --environments/transformers,
+which is made with pip where it lacks (PyTorch: gigabytes). Takes about five
+minutes for a small model. Needs: pip install 'bert_keras[onnx]'.
 """
 
 import contextlib
@@ -44,12 +44,7 @@ THREADS = (
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of a classifier.")
     flags.DEFINE_string("output", None, "JSON file for the figures.")
-    flags.DEFINE_string(
-        "transformers_python", None, "Python that has torch and transformers."
-    )
-    flags.DEFINE_string(
-        "environments", "runs/peers", "Where one is made without it."
-    )
+    flags.DEFINE_string("environments", "runs/peers", "Where peers lie.")
     flags.DEFINE_integer("rounds", 15, "Times that each is asked.")
     flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.")
     flags.DEFINE_list("lengths", [str(n) for n in LENGTHS], "Tokens a text.")
@@ -219,9 +214,7 @@ def main(values):
     preprocess = bert_keras.BertPreprocessor.from_preset(
         values.model, sequence_length=max(lengths)
     )
-    python = values.transformers_python or interpreter(
-        values.environments, "transformers"
-    )
+    python = interpreter(values.environments, "transformers")
     found = []
     with tempfile.TemporaryDirectory() as folder:
         folders = write_all(model, preprocess, folder)

@@ -15,8 +15,8 @@ equal means would lie so far apart, by Welch's t-test; of 20 tasks one is below
 Every run is one task with one seed; the first seed of all tasks comes first.
 The same command goes on where it was broken off, --tasks=rte,mrpc takes a
 part, and --jobs=2 makes two runs at once. official_tasks/results_plan.py names
-the rows. With a model of 6 layers of 384 and the peer, --quick takes about
-three hours of one CPU core, all rows about twelve.
+the rows. With a model of 6 layers of 384 and the peer, --quick takes three to
+five hours of one CPU core, all rows some twelve or more.
 """
 
 import concurrent.futures

@@ -101,7 +101,7 @@ class Inputs:
         texts = [p["context"] for a in articles for p in a["paragraphs"]]
         path = os.path.join(self.folder, "contexts.jsonl")
         with open(path, "w", encoding="utf-8") as file:
-            for text in texts[:: len(texts) // count][:count]:
+            for text in texts[:: max(1, len(texts) // count)][:count]:
                 file.write(json.dumps({"context": text}) + "\n")
         return path
 
