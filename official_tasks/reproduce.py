@@ -29,6 +29,7 @@ Takes two to three hours for a table at --scale=small and three seeds.
 from absl import flags
 
 from official_tasks import script
+from official_tasks.processes import share_cores
 from official_tasks.reproduce_scales import SCALES, VOCABULARY
 from official_tasks.reproduce_tables import PAPER_ONLY, TABLES
 
@@ -53,6 +54,7 @@ def define_flags():
     flags.DEFINE_list("tasks", None, "Of the table's tasks, these only.")
     flags.DEFINE_integer("steps", None, "Of pre-training, over the scale's.", 1)
     flags.DEFINE_string("dtype", None, "Of all runs, over the scale's.")
+    flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
     flags.mark_flags_as_required(["table", "output"])
 
@@ -84,7 +86,14 @@ def table_of(name, scale, tasks=None):
 
 
 def run(
-    table, scale, output, inputs, seeds=3, pretraining=None, tuning=None
+    table,
+    scale,
+    output,
+    inputs,
+    seeds=3,
+    pretraining=None,
+    tuning=None,
+    jobs=1,
 ) -> dict:
     """Runs a table, or goes on with it.
 
@@ -95,13 +104,14 @@ def run(
         inputs: `Inputs`.
         seeds: how many.
         pretraining, tuning: settings over those of the scale and the tasks.
+        jobs: how many runs at once.
 
     Returns:
         The results; see `reproduce_results.gathered`.
     """
     from bert_keras.training.run import RunFolder
     from official_tasks.reproduce_results import write
-    from official_tasks.reproduce_run import Run
+    from official_tasks.reproduce_run import Run, Work
 
     decided = {
         "table": table.title,
@@ -111,9 +121,10 @@ def run(
         **inputs._asdict(),
     }
     with RunFolder(output, decided) as folder:
-        results = Run(
-            folder, table, scale, seeds, inputs, pretraining, tuning
-        ).finish()
+        work = Work(
+            folder.path, table, scale, inputs, pretraining or {}, tuning or {}
+        )
+        results = Run(folder, work, seeds, jobs).finish()
         write(folder, results)
         return results
 
@@ -145,7 +156,7 @@ def _tell_plan(values, table, inputs, pretraining):
     from official_tasks import reproduce_plan
     from official_tasks.progress import console
 
-    rate = values.flops or _rate(values.scale, inputs, pretraining)
+    rate = values.flops or _rate(values.scale, inputs, pretraining, values.jobs)
     plan = reproduce_plan.jobs(
         table, values.scale, inputs, rate, values.output, pretraining
     )
@@ -153,7 +164,7 @@ def _tell_plan(values, table, inputs, pretraining):
         console.print(line, soft_wrap=True)
 
 
-def _rate(scale, inputs, pretraining):
+def _rate(scale, inputs, pretraining, jobs):
     """Operations a second: measured here, or of an A100 in published runs."""
     from official_tasks import estimated_plan, estimating, measuring
     from official_tasks.pretraining_settings import Settings, phases
@@ -165,8 +176,12 @@ def _rate(scale, inputs, pretraining):
     size = inputs.vocabulary_size
     rate = measuring.training_rate(settings, phase, size, phase.batch_size)
     model = estimated_plan.model_of(settings, size)
-    return rate * estimating.sequence_flops(
-        model, phase.sequence_length, phase.max_predictions
+    return (
+        jobs
+        * rate
+        * estimating.sequence_flops(
+            model, phase.sequence_length, phase.max_predictions
+        )
     )
 
 
@@ -188,6 +203,7 @@ def main(values):
         for name in ("steps", "dtype")
         if values[name].value is not None
     }
+    share_cores(values.jobs)
     if values.dry_run:
         _tell_plan(values, table, inputs, pretraining)
         return
@@ -200,6 +216,7 @@ def main(values):
         values.seeds,
         pretraining,
         tuning,
+        values.jobs,
     )
 
 

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from bert_keras.errors import InputError
 from official_tasks import finetuning, pretrain, progress, several
+from official_tasks.processes import in_a_process, workers
+from official_tasks.reproduce_data import make_data
 from official_tasks.reproduce_results import gathered
+from official_tasks.reproduce_rows import Table
 from official_tasks.reproduce_scales import SCALES
 from official_tasks.reproduce_variants import vary
-
-HELD_OUT_SHARE = 0.05
 
 
 class Inputs(NamedTuple):
@@ -60,69 +61,167 @@ def tuning_of(variant, row):
     return {k: v for k, v in row.tuning.items() if k not in left_out}
 
 
+class Work(NamedTuple):
+    """The single runs of a table; it travels to other processes.
+
+    Attributes:
+        path: folder of the table.
+        table: `Table`.
+        scale: of `SCALES`.
+        inputs: `Inputs`.
+        pretraining, tuning: settings over those of the scale and the tasks.
+    """
+
+    path: str
+    table: Table
+    scale: str
+    inputs: Inputs
+    pretraining: dict = {}
+    tuning: dict = {}
+
+    def settings_of(self, run):
+        """Settings of a pre-training run: the scale's, then its own."""
+        own = self.table.runs[run]
+        return {**SCALES[self.scale], **self.pretraining, **own}
+
+    def run_folder(self, run, seed):
+        """Where a pre-training run lies; released weights are their name."""
+        if run not in self.table.runs:
+            return run
+        if self.inputs.pretrained:
+            name = shared_name(self.settings_of(run), self.scale)
+            return os.path.join(
+                self.inputs.pretrained, self.scale, name, f"seed-{seed}"
+            )
+        return os.path.join(self.path, "pretrain", plain(run), f"seed-{seed}")
+
+    def pretrain(self, data, run, seed):
+        """Figures of a pre-training run on held-out documents."""
+        figures = pretrain.run(
+            data,
+            self.run_folder(run, seed),
+            **self.settings_of(run),
+            seed=seed,
+        )
+        return finetuning.scalars(figures)
+
+    def score(self, name, row, seed) -> float:
+        """The score of a variant, fine-tuned on a task."""
+        variant = self.table.variants[name]
+        task, options = task_of(row, self.inputs, variant.recipe)
+        second = variant.second and os.path.join(
+            self.run_folder(variant.second, seed), "model"
+        )
+        task = vary(
+            task,
+            {"train": row.rows, "dev": row.dev_rows},
+            self._width(variant) if variant.bilstm else None,
+            second,
+        )
+        folder = os.path.join(plain(name), plain(row.name), f"seed-{seed}")
+        results = several.run(
+            task,
+            self.run_folder(variant.run, seed),
+            os.path.join(self.path, "finetune", folder),
+            learning_rates=row.rates,
+            seed=seed,
+            settings={**options, "variant": name},
+            **tuning_of(variant, row),
+            **self.tuning,
+        )
+        return float(results[row.metric])
+
+    def _width(self, variant):
+        """Of the BiLSTM, each way: that of the encoder."""
+        from official_tasks.pretraining_model import sizes
+        from official_tasks.pretraining_settings import Settings
+
+        settings = Settings(**self.settings_of(variant.run))
+        return sizes(settings)["hidden_dim"]
+
+
 class Run:
     """One table in its folder.
 
     Args:
         folder: an open `RunFolder`.
-        table: `Table`.
-        scale: of `SCALES`.
+        work: `Work`.
         seeds: how many.
-        inputs: `Inputs`.
-        pretraining, tuning: settings over those of the scale and the tasks.
+        jobs: how many runs at once, each in a process of its own if several.
     """
 
-    def __init__(
-        self, folder, table, scale, seeds, inputs, pretraining=None, tuning=None
-    ):
-        self.folder, self.table, self.seeds = folder, table, seeds
-        self.inputs, self.scale = inputs, scale
-        self.settings = {**SCALES[scale], **(pretraining or {})}
-        self.tuning = tuning or {}
-
-    def settings_of(self, run):
-        """Settings of a pre-training run: the scale's, then its own."""
-        return {**self.settings, **self.table.runs[run]}
+    def __init__(self, folder, work, seeds, jobs=1):
+        self.folder, self.work = folder, work
+        self.seeds, self.jobs = seeds, jobs
 
     def finish(self) -> dict:
         """Runs what is not done yet; returns the results of the table."""
-        held_out, scores = {}, {}
-        data = self._data() if self.table.runs else None
-        for seed in range(self.seeds):
-            for run in self.table.runs:
-                figures = self._timed(
-                    f"pretrain-{plain(run)}-{seed}",
-                    self._pretrain,
-                    data,
-                    run,
-                    seed,
-                )
-                held_out.setdefault(run, []).append(figures)
-            for name in self.table.variants:
-                for row in self.table.tasks_of(name):
-                    value = self._timed(
-                        f"{plain(name)}-{plain(row.name)}-{seed}",
-                        self._score,
-                        name,
-                        row,
-                        seed,
-                    )
-                    scores.setdefault(name, {}).setdefault(row.name, [])
-                    scores[name][row.name].append(value)
-        return gathered(self.table, self.seeds, scores, held_out)
+        table = self.work.table
+        self._read_tasks()
+        data = self._data() if table.runs else None
+        figures, scores = {}, {}
+        with workers(self.jobs) as start:
+            for seed in range(self.seeds):
+                for run in table.runs:
+                    figures[run, seed] = start(self._pretrain, data, run, seed)
+                for name, variant in table.variants.items():
+                    runs = {variant.run, variant.second} & table.runs.keys()
+                    earlier = [figures[run, seed] for run in runs]
+                    for row in table.tasks_of(name):
+                        scores[name, row.name, seed] = start(
+                            self._score, earlier, name, row, seed
+                        )
+
+            def by_seed(made, *key):
+                return [made[*key, s].result() for s in range(self.seeds)]
+
+            return gathered(
+                table,
+                self.seeds,
+                {
+                    name: {
+                        row.name: by_seed(scores, name, row.name)
+                        for row in table.tasks_of(name)
+                    }
+                    for name in table.variants
+                },
+                {run: by_seed(figures, run) for run in table.runs},
+            )
+
+    def _read_tasks(self):
+        """A mistake in a task's files is told before hours of training."""
+        for row in self.work.table.tasks:
+            task, _ = task_of(row, self.work.inputs)
+            task.read("train")
+            task.read("dev")
+
+    def _pretrain(self, data, run, seed):
+        stage = f"pretrain-{plain(run)}-{seed}"
+        return self._timed(stage, self.work.pretrain, data, run, seed)
+
+    def _score(self, earlier, name, row, seed):
+        for run in earlier:
+            run.result()
+        stage = f"{plain(name)}-{plain(row.name)}-{seed}"
+        return self._timed(stage, self.work.score, name, row, seed)
 
     def _timed(self, stage, work, *arguments):
         done = self.folder.done(stage)
         if done is None:
             began = time.monotonic()
-            done = {"value": work(*arguments)}
-            done["seconds"] = round(time.monotonic() - began, 1)
+            if self.jobs > 1:
+                value = in_a_process(work, *arguments, quiet=True)
+            else:
+                value = work(*arguments)
+            seconds = round(time.monotonic() - began, 1)
+            done = {"value": value, "seconds": seconds}
             self.folder.finish(stage, done)
+            progress.console.print(f"{stage}: {seconds:,.0f} s")
         return done["value"]
 
     def _data(self):
         """The folder of pre-training data, made where none is given."""
-        inputs = self.inputs
+        inputs = self.work.inputs
         if inputs.data:
             return inputs.data
         if inputs.pretrained:
@@ -135,97 +234,10 @@ class Run:
                 "The table pre-trains: give --corpus, text, or --data, a "
                 "folder of tools/create_pretraining_data.py."
             )
-        self._timed("data", self._make_data)
-        return self.folder.file("data")
-
-    def _make_data(self):
-        import bert_keras
-        from bert_keras.data.building import build_stores
-        from bert_keras.data.corpus import read_documents
-        from bert_keras.text.vocabulary import read_vocabulary
-
-        path = self.inputs.vocabulary or self._learn_vocabulary()
-        tokenizer = bert_keras.WordPieceTokenizer(read_vocabulary(path))
-        with progress.bar("Tokens") as update:
-            stores = build_stores(
-                read_documents(self.inputs.corpus),
-                tokenizer,
-                self.folder.file("data", "tokens"),
-                HELD_OUT_SHARE,
-                progress=lambda documents, characters: update(documents),
-            )
-        return {k: store.manifest["tokens"] for k, store in stores.items()}
-
-    def _learn_vocabulary(self):
-        from bert_keras.data.corpus import read_documents
-        from bert_keras.text.learning import learn_vocabulary
-        from bert_keras.text.vocabulary import write_vocabulary
-
-        texts = (
-            text
-            for document in read_documents(self.inputs.corpus)
-            for text in document.paragraphs
-        )
-        with progress.bar("Learning pieces") as update:
-            pieces = learn_vocabulary(
-                texts, self.inputs.vocabulary_size, progress=update
-            )
-        write_vocabulary(pieces, self.folder.file("vocab.txt"))
-        return self.folder.file("vocab.txt")
-
-    def run_folder(self, run, seed):
-        """Where a pre-training run lies; released weights are their name."""
-        if run not in self.table.runs:
-            return run
-        if self.inputs.pretrained:
-            name = shared_name(self.settings_of(run), self.scale)
-            return os.path.join(
-                self.inputs.pretrained, self.scale, name, f"seed-{seed}"
-            )
-        return self.folder.file("pretrain", plain(run), f"seed-{seed}")
-
-    def _pretrain(self, data, run, seed):
-        figures = pretrain.run(
-            data,
-            self.run_folder(run, seed),
-            **self.settings_of(run),
-            seed=seed,
-        )
-        return finetuning.scalars(figures)
-
-    def _score(self, name, row, seed):
-        variant = self.table.variants[name]
-        task, options = task_of(row, self.inputs, variant.recipe)
-        second = variant.second and os.path.join(
-            self.run_folder(variant.second, seed), "model"
-        )
-        task = vary(
-            task,
-            {"train": row.rows, "dev": row.dev_rows},
-            self._width(variant) if variant.bilstm else None,
-            second,
-        )
-        tuning = {**tuning_of(variant, row), **self.tuning}
-        results = several.run(
-            task,
-            self.run_folder(variant.run, seed),
-            self.folder.file(
-                "finetune", plain(name), plain(row.name), f"seed-{seed}"
-            ),
-            learning_rates=row.rates,
-            seed=seed,
-            settings={**options, "variant": name},
-            **tuning,
-        )
-        return float(results[row.metric])
-
-    def _width(self, variant):
-        """Of the BiLSTM, each way: that of the encoder."""
-        from official_tasks.pretraining_model import sizes
-        from official_tasks.pretraining_settings import Settings
-
-        settings = Settings(**self.settings_of(variant.run))
-        return sizes(settings)["hidden_dim"]
+        path = self.folder.file("data")
+        if self.folder.done("data") is None:
+            self.folder.finish("data", make_data(inputs, path))
+        return path
 
 
 def shared_name(settings, scale):

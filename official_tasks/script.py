@@ -65,7 +65,7 @@ def _parse(places, arguments):
 def _run(main, tensorflow, words):
     try:
         if tensorflow:
-            _import_tensorflow()
+            import_tensorflow()
         return main(flags.FLAGS, *words)
     except InputError as error:
         return _told(error)
@@ -73,7 +73,7 @@ def _run(main, tensorflow, words):
         return _told(f"{error.filename} cannot be written or read: no rights")
 
 
-def _import_tensorflow():
+def import_tensorflow():
     """Imports it without the lines on CUDA and oneDNN that it writes.
 
     They come from C++ before any setting is read, so that only the file

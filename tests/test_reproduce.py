@@ -22,7 +22,7 @@ from official_tasks.custom import CustomTask
 from official_tasks.reproduce_report import draw, text
 from official_tasks.reproduce_results import gathered
 from official_tasks.reproduce_rows import Table, TaskRow, Variant
-from official_tasks.reproduce_run import Inputs, Run, shared_name, task_of
+from official_tasks.reproduce_run import Inputs, Run, Work, shared_name, task_of
 from official_tasks.reproduce_scales import SCALES
 from official_tasks.reproduce_statistics import compare, two_sided
 from official_tasks.reproduce_tables import PAPER_ONLY, TABLES
@@ -417,6 +417,39 @@ def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
         reproduce.run(table, "small", tmp_path / "third", text, 1)
 
 
+def test_runs_beside_each_other_give_the_same_table(tmp_path, capfd):
+    table = toy_table(["LTR, no NSP", "LTR and RTL"])
+    inputs = Inputs(
+        data=write_data(tmp_path / "data"),
+        options={"custom": reviews(tmp_path)},
+    )
+    one, other = (
+        reproduce.run(
+            table, "small", tmp_path / str(jobs), inputs, 1, TOY, TUNING, jobs
+        )
+        for jobs in (1, 2)
+    )
+    for name in ("scores", "held_out"):
+        flat = (keras.tree.flatten(results[name]) for results in (one, other))
+        np.testing.assert_allclose(*flat, rtol=1e-4)
+    stages = set(os.listdir(tmp_path / "1/stages"))
+    assert stages == set(os.listdir(tmp_path / "2/stages")) and len(stages) == 4
+    assert "LTR_and_RTL-reviews-0: " in capfd.readouterr().out
+
+
+def test_a_tasks_mistake_is_told_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        pretraining_run, "pretrain", lambda *_: pytest.fail("trained before")
+    )
+    inputs = Inputs(
+        data=write_data(tmp_path / "data"),
+        options={"custom": reviews(tmp_path) | {"dev": "nowhere.csv"}},
+    )
+    table = toy_table(["no NSP"])
+    with pytest.raises(InputError, match="nowhere.csv"):
+        reproduce.run(table, "small", tmp_path / "out", inputs, 1, TOY, TUNING)
+
+
 def test_data_are_made_of_a_corpus_once(tmp_path):
     table = toy_table(["no NSP"])
     for number in range(100):  # a twentieth is held out
@@ -427,14 +460,15 @@ def test_data_are_made_of_a_corpus_once(tmp_path):
         corpus=f"{tmp_path}/[0-9]*.txt", vocabulary=tmp_path / "vocab.txt"
     )
     with RunFolder(tmp_path / "out", {}) as folder:
-        run = Run(folder, table, "small", 1, inputs)
+        work = Work(folder.path, table, "small", inputs)
+        run = Run(folder, work, 1)
         data = run._data()
         assert os.path.isfile(f"{data}/tokens/held_out/store.json")
         made = os.stat(f"{data}/tokens/train/tokens.bin").st_mtime_ns
         assert run._data() == data
         assert os.stat(f"{data}/tokens/train/tokens.bin").st_mtime_ns == made
         with pytest.raises(InputError, match="give --corpus"):
-            Run(folder, table, "small", 1, Inputs())._data()
+            Run(folder, work._replace(inputs=Inputs()), 1)._data()
 
 
 @pytest.mark.skipif(

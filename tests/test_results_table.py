@@ -1,7 +1,6 @@
 """The tool that fills the results table: subsets, splits, peer, lines."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -152,11 +151,6 @@ def test_a_run_that_is_kept_is_not_run_again_and_must_be_of_the_same_plan(
         results_table.kept(path, [*plan(rows=5), 1e-4], None)
     with pytest.raises(InputError, match="give another --output"):
         results_table.kept(path, [*plan(), 2e-4], None)
-
-
-def test_every_run_has_a_process_of_its_own():
-    first, second = (results_table.in_a_process(os.getpid) for _ in range(2))
-    assert len({first, second, os.getpid()}) == 3
 
 
 def inputs(ids):

@@ -19,10 +19,8 @@ the rows. With a model of 6 layers of 384 and the peer, --quick takes three to
 five hours of one CPU core, all rows some twelve or more.
 """
 
-import concurrent.futures
 import functools
 import json
-import multiprocessing
 import os
 import resource
 import subprocess
@@ -31,13 +29,8 @@ from pathlib import Path
 
 from absl import flags
 
-from official_tasks import script
+from official_tasks import processes, script
 
-THREADS = (
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-    "OMP_NUM_THREADS",
-)
 PEER = Path(__file__).resolve().parent / "peer_trainer.py"
 
 
@@ -224,14 +217,6 @@ def kept(path, decided, job):
         files.write_json(record, partial)
 
 
-def in_a_process(job):
-    """What a job returns, done by a process of its own: each begins in the
-    same memory, however many there are."""
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
-        return pool.submit(job).result()
-
-
 def runs(plans, values):
     """What `kept` takes for each run: the first seed of all tasks first."""
     place = (values.learning_rate, values.data, values.init, values.output)
@@ -246,7 +231,9 @@ def runs(plans, values):
         for who, job in jobs.items():
             name = f"{plan.task}-{seed}.{who}.json"
             decided = [*plan, values.learning_rate, values.init]
-            alone = functools.partial(in_a_process, job)
+            alone = functools.partial(
+                processes.in_a_process, job, quiet=values.jobs > 1
+            )
             yield os.path.join(values.output, name), decided, alone
 
 
@@ -257,13 +244,16 @@ def main(values):
     if values.quick:
         plans = [plan.quick() for plan in plans]
     os.makedirs(values.output, exist_ok=True)
-    if values.jobs > 1:
-        cores = max(1, (os.cpu_count() or 1) // values.jobs)
-        os.environ |= dict.fromkeys(THREADS, str(cores))
-    with concurrent.futures.ThreadPoolExecutor(values.jobs) as pool:
-        for _ in pool.map(lambda run: kept(*run), runs(plans, values)):
-            text = table(plans, values.output)
-            Path(values.output, "table.md").write_text(text)
+    processes.share_cores(values.jobs)
+
+    def make(run):
+        kept(*run)
+        text = table(plans, values.output)
+        Path(values.output, "table.md").write_text(text)
+
+    with processes.workers(values.jobs) as start:
+        for made in [start(make, run) for run in runs(plans, values)]:
+            made.result()
     sys.stdout.write(table(plans, values.output))
 
 

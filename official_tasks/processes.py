@@ -1,0 +1,79 @@
+"""Several jobs at once, each in a process of its own with its share of cores.
+
+A small model leaves most of a second core idle: two runs of a core each beat
+two runs of two cores, one after the other.
+"""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+
+from official_tasks import script
+
+THREADS = (
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OMP_NUM_THREADS",
+)
+
+
+def in_a_process(work, *arguments, quiet=False):
+    """What `work(*arguments)` returns, done by a process of its own.
+
+    Each begins in the same memory, however many there are. `quiet` keeps the
+    progress bars of several from writing over each other.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(1, spawn, _begin, (quiet,))
+    with pool:
+        return pool.submit(work, *arguments).result()
+
+
+def _begin(quiet):
+    from official_tasks.progress import console
+
+    script.import_tensorflow()
+    console.quiet = quiet
+
+
+def share_cores(jobs):
+    """Lets what is started from here on take one of `jobs` shares of cores."""
+    if jobs > 1:
+        cores = max(1, (os.cpu_count() or 1) // jobs)
+        os.environ |= dict.fromkeys(THREADS, str(cores))
+
+
+@contextlib.contextmanager
+def workers(jobs):
+    """Yields `start(work, *arguments)`, which returns a `Future`.
+
+    Up to `jobs` run at once, in threads, in the order in which they were
+    started; one at a time runs here, before `start` returns. Where the block
+    ends by an error, those that have not begun never do. A SIGTERM is passed
+    on to the processes, which save what they have; then exit code 75.
+    """
+    if jobs == 1:
+        yield _now
+        return
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    before = signal.signal(signal.SIGTERM, _pass_on)
+    try:
+        yield pool.submit
+    finally:
+        pool.shutdown(cancel_futures=True)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _now(work, *arguments):
+    future = concurrent.futures.Future()
+    future.set_result(work(*arguments))
+    return future
+
+
+def _pass_on(*_):
+    for child in multiprocessing.active_children():
+        child.terminate()
+    sys.exit(script.RUN_AGAIN)
