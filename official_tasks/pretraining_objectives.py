@@ -14,22 +14,10 @@ from bert_keras.modeling.pretrainer import (
     pretraining_losses,
     pretraining_metrics,
 )
+from official_tasks.piece_metrics import Perplexity, PieceAccuracy
 
 GUESSES = 5  # shown of each masked place
 PLACES = 3  # masked places shown of a text
-
-
-class Perplexity(keras.metrics.SparseCategoricalCrossentropy):
-    """e to the mean cross-entropy: among how many pieces it still wavers."""
-
-    def __init__(self, name="perplexity", dtype=None):
-        super().__init__(name=name, dtype=dtype, from_logits=True)
-
-    def result(self):
-        return keras.ops.exp(super().result())
-
-    def get_config(self):
-        return {"name": self.name, "dtype": self.dtype}
 
 
 class MaskedPieces:
@@ -62,7 +50,7 @@ class MaskedPieces:
 
     def metrics(self):
         metrics = pretraining_metrics()
-        metrics["mlm"].append(Perplexity())
+        metrics["mlm"] = [PieceAccuracy("accuracy"), Perplexity("perplexity")]
         return metrics if self.next_sentence else {**metrics, "nsp": []}
 
     def element(self, x, y, w):
@@ -124,8 +112,8 @@ class OneDirection:
 
     def metrics(self):
         return [
-            keras.metrics.SparseCategoricalAccuracy(name="lm_accuracy"),
-            Perplexity(name="lm_perplexity"),
+            PieceAccuracy("lm_accuracy"),
+            Perplexity("lm_perplexity"),
         ]
 
     def element(self, x, y, w):

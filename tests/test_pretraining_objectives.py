@@ -10,7 +10,8 @@ import bert_keras
 from bert_keras import files
 from bert_keras.modeling.causal import causal_targets
 from official_tasks import pretrain
-from official_tasks.pretraining_objectives import OBJECTIVES, Perplexity
+from official_tasks.piece_metrics import Perplexity, PieceAccuracy
+from official_tasks.pretraining_objectives import OBJECTIVES
 from official_tasks.pretraining_settings import Settings, phases
 from official_tasks.pretraining_source import PretrainingSource
 
@@ -52,6 +53,23 @@ def test_rows_that_fill_the_last_batch_count_for_no_direction(data):
     *_, (_, _, weights) = source.held_out(phases(settings)[0])
     rows = weights.numpy().max(1)
     assert rows[0] == 1 and rows[-1] == 0
+
+
+def test_figures_of_pieces_are_keras_own():
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(2, 3, 50, 9)).astype("float32") * 4
+    logits[0, 0, :9] = np.round(logits[0, 0, :9] / 4)  # ties
+    truth = random.integers(0, 9, (2, 3, 50)).astype("int32")
+    weights = random.integers(0, 2, (2, 3, 50)).astype("float32")
+    accuracy, perplexity = PieceAccuracy(), Perplexity()
+    same = keras.metrics.SparseCategoricalAccuracy()
+    entropy = keras.metrics.SparseCategoricalCrossentropy(from_logits=True)
+    for batch in zip(truth, logits, weights, strict=True):
+        for metric in (accuracy, perplexity, same, entropy):
+            metric.update_state(*batch)
+    assert float(accuracy.result()) == float(same.result())
+    expected = np.exp(entropy.result())
+    np.testing.assert_allclose(perplexity.result(), expected, rtol=1e-6)
 
 
 def test_baselines_are_those_of_the_simplest_guesses(data):
