@@ -27,6 +27,7 @@ SMALLER = {
     "tools/extract_features.py": ["--recipe=last"],
     "--task=conll2003": ["--lstm_dim=4"],
     "--task=wikiann": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
+    "--task=wnut17": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
 }
 
 
@@ -61,7 +62,11 @@ def folder(tmp_path_factory):
     write_csv(folder / "new.csv", rows, header=("review",))
     (folder / "texts.txt").write_text("a good film\nthe cat sat\n")
     columns = "cat B-PER\nsat O\n\nthe O\ndog B-ORG\nran O\n\n" * 4
-    names = {"conll2003": ("train.txt", "valid.txt"), ".": ("train", "dev")}
+    names = {
+        "conll2003": ("train.txt", "valid.txt"),
+        "wnut17": ("wnut17train.conll", "emerging.dev.conll"),
+        ".": ("train", "dev"),
+    }
     for place, files in names.items():
         (folder / place).mkdir(exist_ok=True)
         for name in files:
