@@ -1,7 +1,7 @@
 """Several jobs at once, each in a process of its own with its share of cores.
 
-A small model leaves most of a second core idle: two runs of a core each beat
-two runs of two cores, one after the other.
+A step of a small model gains little from a second core: two runs of a core
+each beat two runs of two cores, one after the other.
 """
 
 import concurrent.futures
