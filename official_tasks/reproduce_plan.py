@@ -81,7 +81,7 @@ def _finetuning(name, variant, row, model, rate, inputs, output):
     choices = 4 if row.task == "swag" else 1  # each is a row of its own
     encoders = 2 if variant.second else 1
     epochs = tuning.get("epochs", row.tuning["epochs"])
-    work *= encoders * choices * tries * epochs * row.rows
+    work *= encoders * choices * tries * epochs * row.rows * row.windows
     disk = encoders * tries * estimating.checkpoint_bytes(model)
     told = f"{name} on {row.name}"
     if tries > 1:

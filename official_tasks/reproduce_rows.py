@@ -16,6 +16,7 @@ class TaskRow(NamedTuple):
         options: of the task, over those of the command.
         column: the paper's column that it stands for, or None.
         rates: learning rates of which the best on dev counts.
+        windows: what a training row is cut into, on average.
     """
 
     name: str
@@ -27,6 +28,7 @@ class TaskRow(NamedTuple):
     options: dict = {}
     column: str | None = None
     rates: tuple[float, ...] | None = None
+    windows: float = 1.0
 
 
 class Variant(NamedTuple):

@@ -62,6 +62,7 @@ SPANS = small_task(
     "SQuAD",
     dev_rows=1000,
     options={"stride": 24},
+    windows=7.8,  # 15,668 of 2,000 questions
 )
 SENTIMENT = small_task("sentiment", "sst2", "accuracy", 5000, 2.0, "SST-2")
 PARAPHRASE = small_task("paraphrase", "mrpc", "accuracy", 3668, 3.0, "MRPC")

@@ -295,6 +295,15 @@ def test_a_plan_tells_hours_disk_and_commands(scale, name):
     assert any("python -m official_tasks." in line for line in lines)
 
 
+def test_a_plan_counts_the_windows_that_rows_are_cut_into():
+    table = TABLES["pretraining_tasks"]("small")
+    plan = reproduce_plan.jobs(table, "small", Inputs(), 1e14, "runs/x")
+    hours = {job.name: job.hours for job in plan}
+    # 2,000 questions of 7.8 windows against 5,000 sentences, 2 epochs of each.
+    ratio = hours["BERT on spans"] / hours["BERT on sentiment"]
+    assert ratio == pytest.approx(2000 * 7.8 / 5000)
+
+
 def test_the_plans_commands_are_those_of_the_scripts():
     table = reproduce.table_of("squad", "paper")
     plan = reproduce_plan.jobs(table, "paper", Inputs(), 1e14, "runs/squad")
