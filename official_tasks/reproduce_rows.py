@@ -16,6 +16,7 @@ class TaskRow(NamedTuple):
         options: of the task, over those of the command.
         column: the paper's column that it stands for, or None.
         rates: learning rates of which the best on dev counts.
+        sentence: whether questions see the sentence of their answer alone.
         windows: what a training row is cut into, on average.
     """
 
@@ -28,6 +29,7 @@ class TaskRow(NamedTuple):
     options: dict = {}
     column: str | None = None
     rates: tuple[float, ...] | None = None
+    sentence: bool = False
     windows: float = 1.0
 
 

@@ -117,6 +117,7 @@ class Work(NamedTuple):
             {"train": row.rows, "dev": row.dev_rows},
             self._width(variant) if variant.bilstm else None,
             second,
+            row.sentence,
         )
         folder = os.path.join(plain(name), plain(row.name), f"seed-{seed}")
         results = several.run(

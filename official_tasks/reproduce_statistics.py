@@ -34,8 +34,6 @@ def compare(one, other, claimed=1) -> dict:
     verdict = HIDDEN
     if p < LEVEL:
         verdict = AGREES if mean * claimed > 0 else DISAGREES
-    elif claimed == 0:
-        verdict = AGREES
     return {
         "difference": mean,
         "deviation": deviation,

@@ -11,10 +11,10 @@ from official_tasks.reproduce_scales import (
     MNLI,
     MRPC,
     NER,
-    PARAPHRASE,
     QNLI,
     RELEASED,
     SENTIMENT,
+    SIMILARITY,
     SMALL,
     SPANS,
     SQUAD,
@@ -59,7 +59,7 @@ def pretraining_tasks(scale) -> Table:
         },
         _of(
             scale,
-            [ENTITIES, SPANS, SENTIMENT, PARAPHRASE],
+            [ENTITIES, SPANS, SENTIMENT, SIMILARITY],
             [MNLI, QNLI, MRPC, SST_2, SQUAD],
         ),
         [
@@ -110,7 +110,7 @@ def model_size(scale) -> Table:
         "Model size (table 6): layers x width x heads",
         runs,
         variants,
-        _of(scale, [ENTITIES, SENTIMENT, PARAPHRASE], [MNLI, MRPC, SST_2]),
+        _of(scale, [ENTITIES, SENTIMENT, SIMILARITY], [MNLI, MRPC, SST_2]),
         list(zip(names[1:], names, strict=False)),
         held_out="mlm_perplexity",
         deviations=_of(

@@ -4,10 +4,12 @@ import copy
 
 import numpy as np
 
+from bert_keras.data.sentences import split_sentences
 from bert_keras.errors import InputError
+from official_tasks.squad_files import answer_span
 
 
-def vary(task, rows=None, bilstm_dim=None, second=None):
+def vary(task, rows=None, bilstm_dim=None, second=None, sentence=False):
     """A copy of a task that answers like it, but for what is asked.
 
     On an encoder that sees left to right, a classifier reads the last token.
@@ -18,12 +20,15 @@ def vary(task, rows=None, bilstm_dim=None, second=None):
         bilstm_dim: width of a BiLSTM between encoder and head.
         second: model folder of a right-to-left encoder, whose vectors stand
             beside those of the first one.
+        sentence: whether questions see the sentence of their answer alone.
     """
-    varied, plain = copy.copy(task), type(task)
-    if rows:
-        varied.read = lambda split: _some(
-            plain.read(varied, split), rows.get(split)
-        )
+    varied, plain, most = copy.copy(task), type(task), rows or {}
+
+    def read(split):
+        drawn = _some(plain.read(varied, split), most.get(split))
+        return list(map(in_its_sentence, drawn)) if sentence else drawn
+
+    varied.read = read
     varied.build = lambda encoder: _rebuilt(
         plain.build(varied, encoder), encoder, bilstm_dim, second
     )
@@ -35,6 +40,26 @@ def _some(examples, most):
         return examples
     drawn = np.random.default_rng(0).permutation(len(examples))[:most]
     return [examples[place] for place in sorted(drawn)]
+
+
+def in_its_sentence(question):
+    """A `Question` whose context is the sentence that holds its answer.
+
+    All of them, where the first answer reaches over several; the whole
+    context, where the answer's place in it is not known.
+    """
+    span = answer_span(question)
+    if isinstance(span, str):
+        return question
+    context, held, end = question.context, [], 0
+    for sentence in split_sentences(context):
+        start = context.index(sentence, end)
+        end = start + len(sentence)
+        if start < span[1] and span[0] < end:
+            held += [start, end]
+    return question._replace(
+        context=context[held[0] : held[-1]], start=span[0] - held[0]
+    )
 
 
 def _rebuilt(model, encoder, bilstm_dim, second):
