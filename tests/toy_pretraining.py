@@ -2,6 +2,8 @@
 
 import json
 
+from task_samples import write_csv
+
 from bert_keras.data.documents import Document
 from bert_keras.data.laws import Laws
 from bert_keras.data.pretraining import create_pretraining_data
@@ -61,3 +63,15 @@ def write_data(folder, pieces=PIECES, lowercase=True, laws=LAWS):
 def read_lines(path):
     """The objects of a JSONL file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def reviews(folder):
+    """A custom task of two classes; its options."""
+    rows = [
+        (f"the old {('ship', 'goat')[i % 2]} {WORDS[i % 9]}", f"class {i % 2}")
+        for i in range(40)
+    ]
+    return {
+        "train": str(write_csv(folder / "train.csv", rows)),
+        "dev": str(write_csv(folder / "dev.csv", rows[:12])),
+    }
