@@ -5,6 +5,7 @@ import time
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
+from bert_keras.training.run import check_same_settings
 from official_tasks import finetuning, pretrain, progress, several
 from official_tasks.processes import in_a_process, workers
 from official_tasks.reproduce_data import make_data
@@ -12,6 +13,9 @@ from official_tasks.reproduce_results import gathered
 from official_tasks.reproduce_rows import Table
 from official_tasks.reproduce_scales import SCALES
 from official_tasks.reproduce_variants import vary
+
+# Of rows and variants: what is told beside a score and does not decide it.
+TOLD = {"column", "windows", "only", "figures"}
 
 
 class Inputs(NamedTuple):
@@ -104,6 +108,17 @@ class Work(NamedTuple):
             seed=seed,
         )
         return finetuning.scalars(figures)
+
+    def decided(self, name, row):
+        """What the score of a variant on a task follows from, but the seed."""
+        variant = self.table.variants[name]
+        runs = {variant.run, variant.second} & self.table.runs.keys()
+        made = {
+            **row._asdict(),
+            **variant._asdict(),
+            "pretraining": {run: self.settings_of(run) for run in runs},
+        }
+        return {key: made[key] for key in made.keys() - TOLD}
 
     def score(self, name, row, seed) -> float:
         """The score of a variant, fine-tuned on a task."""
@@ -198,27 +213,33 @@ class Run:
 
     def _pretrain(self, data, run, seed):
         stage = f"pretrain-{plain(run)}-{seed}"
-        return self._timed(stage, self.work.pretrain, data, run, seed)
+        settings = self.work.settings_of(run)
+        return self._timed(stage, settings, self.work.pretrain, data, run, seed)
 
     def _score(self, earlier, name, row, seed):
         for run in earlier:
             run.result()
         stage = f"{plain(name)}-{plain(row.name)}-{seed}"
-        return self._timed(stage, self.work.score, name, row, seed)
+        settings = self.work.decided(name, row)
+        return self._timed(stage, settings, self.work.score, name, row, seed)
 
-    def _timed(self, stage, work, *arguments):
+    def _timed(self, stage, settings, work, *arguments):
         done = self.folder.done(stage)
-        if done is None:
-            began = time.monotonic()
-            if self.jobs > 1:
-                value = in_a_process(work, *arguments, quiet=True)
-            else:
-                value = work(*arguments)
-            seconds = round(time.monotonic() - began, 1)
-            done = {"value": value, "seconds": seconds}
-            self.folder.finish(stage, done)
-            progress.console.print(f"{stage}: {seconds:,.0f} s")
-        return done["value"]
+        if done is not None:
+            before = done.get("settings", {})
+            check_same_settings(before, settings, self.folder.file(stage))
+            return done["value"]
+        began = time.monotonic()
+        if self.jobs > 1:
+            value = in_a_process(work, *arguments, quiet=True)
+        else:
+            value = work(*arguments)
+        seconds = round(time.monotonic() - began, 1)
+        self.folder.finish(
+            stage, {"value": value, "seconds": seconds, "settings": settings}
+        )
+        progress.console.print(f"{stage}: {seconds:,.0f} s")
+        return value
 
     def _data(self):
         """The folder of pre-training data, made where none is given."""

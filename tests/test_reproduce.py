@@ -65,6 +65,12 @@ def test_a_table_is_run_and_gone_on_with_and_nothing_is_trained_twice(
         reproduce.run(*arguments, 2, TOY, TUNING)  # one more seed
     with pytest.raises(InputError, match="other settings: .*scale"):
         reproduce.run(table, "paper", tmp_path / "out", inputs, 1, TOY, TUNING)
+    fewer = table._replace(tasks=[table.tasks[0]._replace(rows=12)])
+    with pytest.raises(InputError, match="rows was 16 and is now 12. Give"):
+        reproduce.run(fewer, *arguments[1:], 1, TOY, TUNING)
+    told = table._replace(tasks=[table.tasks[0]._replace(column="SST-2")])
+    again = reproduce.run(told, *arguments[1:], 1, TOY, TUNING)
+    assert again["scores"] == results["scores"]
 
 
 def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
