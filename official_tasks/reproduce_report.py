@@ -64,7 +64,7 @@ def _comparison(found):
 
 
 def draw(results, path):
-    """Writes the chart as SVG: bars, or lines over steps, with error bars.
+    """Writes the chart as SVG: points, or lines over steps, with error bars.
 
     A row of panels for each column: ours, and the paper's beside where it
     has figures.
@@ -78,7 +78,7 @@ def draw(results, path):
     panels = figure.subplots(
         len(columns), 2, squeeze=False, width_ratios=(3, 2)
     )
-    paint = _lines if results["steps"] else _bars
+    paint = _lines if results["steps"] else _ours
     for (ours, theirs), column in zip(panels, columns, strict=True):
         paint(ours, results, column)
         ours.set_title(f"{column.replace('_', ' ')}: ours", loc="left")
@@ -99,22 +99,14 @@ def _summary(results, name, column):
     return float(np.mean(numbers)), float(spread)
 
 
-def _bars(axes, results, column):
+def _ours(axes, results, column):
     found = {
         name: summary
         for name in results["scores"]
         if (summary := _summary(results, name, column))
     }
-    means = [mean for mean, _ in found.values()]
-    bars = axes.barh(
-        list(found),
-        means,
-        xerr=[spread for _, spread in found.values()],
-        color=COLOURS[0],
-        height=0.6,
-    )
-    axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9)
-    _tidy(axes, means)
+    means, spreads = zip(*found.values(), strict=True)
+    _points(axes, list(found), means, spreads, COLOURS[0])
 
 
 def _papers(axes, results, column):
@@ -126,22 +118,27 @@ def _papers(axes, results, column):
     }
     if not found:
         return False
-    bars = axes.barh(
-        list(found), list(found.values()), color=COLOURS[1], height=0.6
-    )
-    axes.bar_label(bars, fmt="%.1f", padding=4, fontsize=9)
+    _points(axes, list(found), list(found.values()), None, COLOURS[1])
     axes.set_title("the paper's", loc="left")
-    _tidy(axes, list(found.values()))
     return True
 
 
-def _tidy(axes, values):
+def _points(axes, names, values, spreads, colour):
+    """A point a name, from the top down, its value beside it."""
+    axes.errorbar(values, names, xerr=spreads, color=colour, fmt="o", capsize=3)
+    for name, value in zip(names, values, strict=True):
+        axes.annotate(
+            f"{value:.1f}",
+            (value, name),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+        )
+    axes.margins(x=0.15, y=0.2)
     axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    # From below the lowest: the differences are small beside the scores.
-    lowest, highest = min(values), max(values)
-    margin = max(highest - lowest, 0.02 * highest, 1e-6)
-    axes.set_xlim(max(0.0, lowest - margin), highest + margin)
 
 
 def _lines(axes, results, column):

@@ -74,6 +74,14 @@ def pretraining_tasks(scale) -> Table:
             "it holds them for weaker than one deep bidirectional model.",
             "A left-to-right model classifies from its last token, as [CLS] "
             "sees nothing; the paper does not say what it did.",
+            *_of(
+                scale,
+                (
+                    "Questions are read beside the one sentence that holds "
+                    "their answer, in training and in scoring.",
+                ),
+                (),
+            ),
         ),
     )
 
