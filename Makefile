@@ -1,8 +1,9 @@
 # Two commands: `make demo` and `make test`. Each does all of its set-up in
 # .venv. PYTHON=... chooses an interpreter, DEMO_FLAGS=... goes to the demo,
-# TEST_FLAGS=... to pytest.
+# TEST_FLAGS=... to pytest, TEST_JOBS=... runs that many test files at a time.
 
 DISK_GB = 5
+TEST_JOBS = 2
 FOUND = $(shell for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
   if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
   >/dev/null 2>&1; then command -v $$p; break; fi; \
@@ -20,7 +21,7 @@ demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
 test: .venv/test
-	$(BIN)/python -m pytest $(TEST_FLAGS)
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist=loadfile $(TEST_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .

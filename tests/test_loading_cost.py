@@ -12,7 +12,7 @@ from bert_keras.interop.names import encoder_shapes
 from bert_keras.modeling.sizes import SIZES
 
 MEASURE = """
-import sys, time
+import json, sys, time
 import tensorflow as tf
 tf.zeros(3) + 1
 from bert_keras.modeling.encoder import BertEncoder
@@ -28,6 +28,10 @@ open("/proc/self/clear_refs", "w").write("5")  # begin the peak anew
 begun = time.process_time()
 BertEncoder.from_preset(sys.argv[1])
 print(time.process_time() - begun, megabytes("VmHWM") - before)
+encoder = json.load(open(f"{sys.argv[1]}/config.json"))["encoder"]
+begun = time.process_time()
+BertEncoder(**encoder)
+print(time.process_time() - begun)
 """
 
 
@@ -59,7 +63,9 @@ def base_folder(folder):
     not os.path.exists("/proc/self/clear_refs"),
     reason="the peak of a process's memory is read as Linux tells it",
 )
-def test_base_loads_within_3_seconds_and_1_3_times_the_file(tmp_path):
+def test_base_loads_in_less_than_making_it_and_1_3_times_the_file(
+    tmp_path,
+):
     size = base_folder(tmp_path)
     assert 415 < size < 420
     done = subprocess.run(
@@ -68,7 +74,8 @@ def test_base_loads_within_3_seconds_and_1_3_times_the_file(tmp_path):
         text=True,
         check=True,
     )
-    seconds, grown = map(float, done.stdout.split())
-    # Processor time: the clock tells of whatever else the machine does.
-    assert seconds < 3
+    loading, grown, making = map(float, done.stdout.split())
+    # Half of what random numbers for the same model cost, in processor time:
+    # seconds would tell of the machine. docs/weights.md has those.
+    assert loading < 0.8 * making
     assert grown < 1.3 * size
