@@ -230,6 +230,11 @@ def feature_based(scale) -> Table:
         deviations=(
             "Fine-tuning sees one sentence at a time; the paper's saw as much "
             "of the document as fits (--option=conll2003.context=document).",
+            *_of(
+                scale,
+                ("With four layers the last four are all: two sums alike.",),
+                (),
+            ),
         ),
     )
 
