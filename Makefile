@@ -21,7 +21,7 @@ demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
 test: .venv/test
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist=loadfile $(TEST_FLAGS)
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist=loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .
