@@ -66,24 +66,39 @@ def _comparison(found):
 def draw(results, path):
     """Writes the chart as SVG: points, or lines over steps, with error bars.
 
-    A row of panels for each column: ours, and the paper's beside where it
+    A row of panels for each column: ours, and beside it the paper's where it
     has figures.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
     columns = results["columns"]
+    theirs = {column: _papers(results, column) for column in columns}
+    beside = any(theirs.values())
     height = max(2.4, 0.34 * len(results["scores"]) + 0.9)
-    figure = Figure(figsize=(9.5, height * len(columns)), layout="constrained")
+    figure = Figure(
+        figsize=(9.5 if beside else 5.7, height * len(columns)),
+        layout="constrained",
+    )
     panels = figure.subplots(
-        len(columns), 2, squeeze=False, width_ratios=(3, 2)
+        len(columns),
+        1 + beside,
+        squeeze=False,
+        width_ratios=(3, 2)[: 1 + beside],
     )
     paint = _lines if results["steps"] else _ours
-    for (ours, theirs), column in zip(panels, columns, strict=True):
+    for (ours, *rest), (column, figures) in zip(
+        panels, theirs.items(), strict=True
+    ):
         paint(ours, results, column)
         ours.set_title(f"{column.replace('_', ' ')}: ours", loc="left")
-        if not _papers(theirs, results, column):
-            theirs.set_axis_off()
+        for axes in rest:
+            if figures:
+                names, values = zip(*figures.items(), strict=True)
+                _points(axes, names, values, None, COLOURS[1])
+                axes.set_title("the paper's", loc="left")
+            else:
+                axes.set_axis_off()
     figure.suptitle(results["title"], x=0.01, ha="left")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
         figure.savefig(path, format="svg", metadata={"Date": None})
@@ -109,18 +124,13 @@ def _ours(axes, results, column):
     _points(axes, list(found), means, spreads, COLOURS[0])
 
 
-def _papers(axes, results, column):
-    """Draws the paper's figures; whether there are any."""
-    found = {
+def _papers(results, column):
+    """The paper's figures of the variants that have a score of ours."""
+    return {
         name: figures[column]
         for name, figures in results["paper"].items()
         if column in figures and results["scores"][name].get(column)
     }
-    if not found:
-        return False
-    _points(axes, list(found), list(found.values()), None, COLOURS[1])
-    axes.set_title("the paper's", loc="left")
-    return True
 
 
 def _points(axes, names, values, spreads, colour):

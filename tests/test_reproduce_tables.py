@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -87,10 +89,21 @@ def test_a_table_is_told_beside_the_papers_figures(tmp_path):
     assert "the paper's" in drawn and "71.3" in drawn
 
 
-def test_scores_over_steps_are_drawn_as_lines(tmp_path):
+def test_scores_over_steps_are_drawn_as_lines_without_a_place_for_no_figures(
+    tmp_path,
+):
     results = toy_results() | {"steps": {"small": 10, "large": 20}}
     draw(results, tmp_path / "table.svg")
-    assert "steps of pre-training" in (tmp_path / "table.svg").read_text()
+    beside = (tmp_path / "table.svg").read_text()
+    assert "steps of pre-training" in beside
+    draw(results | {"paper": {"small": {}, "large": {}}}, tmp_path / "1.svg")
+    alone = (tmp_path / "1.svg").read_text()
+    assert "the paper's" not in alone
+    assert width(alone) < 0.7 * width(beside)
+
+
+def width(svg):
+    return float(re.search(r'<svg [^>]*width="([0-9.]+)pt"', svg)[1])
 
 
 # The tables.
