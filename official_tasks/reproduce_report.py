@@ -93,12 +93,7 @@ def draw(results, path):
         paint(ours, results, column)
         ours.set_title(f"{column.replace('_', ' ')}: ours", loc="left")
         for axes in rest:
-            if figures:
-                names, values = zip(*figures.items(), strict=True)
-                _points(axes, names, values, None, COLOURS[1])
-                axes.set_title("the paper's", loc="left")
-            else:
-                axes.set_axis_off()
+            _theirs(axes, figures)
     figure.suptitle(results["title"], x=0.01, ha="left")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
         figure.savefig(path, format="svg", metadata={"Date": None})
@@ -131,6 +126,16 @@ def _papers(results, column):
         for name, figures in results["paper"].items()
         if column in figures and results["scores"][name].get(column)
     }
+
+
+def _theirs(axes, figures):
+    """Draws the paper's figures, or nothing where it has none."""
+    if not figures:
+        axes.set_axis_off()
+        return
+    names, values = zip(*figures.items(), strict=True)
+    _points(axes, names, values, None, COLOURS[1])
+    axes.set_title("the paper's", loc="left")
 
 
 def _points(axes, names, values, spreads, colour):

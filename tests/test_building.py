@@ -308,7 +308,7 @@ def test_a_second_writer_is_refused_within_a_second(tokenizer, tmp_path):
         named = f"process {writer.pid} on host {socket.gethostname()}"
         with pytest.raises(InputError, match=named):
             create_pretraining_data(corpus(), tokenizer, str(tmp_path))
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 1
     finally:
         writer.kill()
         writer.communicate()

@@ -92,7 +92,7 @@ def test_time_grows_with_the_length_alone():
     for text in ("." * 200_000, "a. " * 70_000, "A" * 200_000, '."' * 100_000):
         start = time.process_time()
         split_sentences(text)
-        assert time.process_time() - start < 10
+        assert time.process_time() - start < 2
 
 
 def test_given_sentences_are_not_split():

@@ -289,4 +289,4 @@ def test_time_is_linear_where_nothing_parts_words(text, portable):
     tokenizer([text[:1000]])
     start = time.process_time()
     tokenizer([text])
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 1.5
