@@ -86,8 +86,8 @@ def _define_data_flags():
             default = getattr(PAPER, prefix + name)
             flags.DEFINE_integer(prefix + name, default, f"{told}: {what}", 1)
     flags.DEFINE_integer("steps", PAPER.steps, "Of both phases.", 1)
-    flags.DEFINE_integer(
-        "phase_2_steps", None, "Of them, how many are long; by default 10 %.", 0
+    flags.DEFINE_float(
+        "phase_2_steps", None, "Share or number that is long; by default 0.1."
     )
 
 

@@ -19,8 +19,8 @@ class Settings(NamedTuple):
     size: a name of `SIZES`; the three numbers after it stand over it.
     dropout: of layers and of attention.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: how many of them, at the end, see longer sequences; None
-        is a tenth.
+    phase_2_steps: share of them, or their number, that at the end sees longer
+        sequences; None is a tenth.
     phase_2_batch_size: None is as in phase 1.
     evaluations: on held-out documents, evenly over the steps.
     evaluation_steps: batches of each, at most.
@@ -49,7 +49,7 @@ class Settings(NamedTuple):
     max_predictions: int = 20
     batch_size: int = 256
     steps: int = 1_000_000
-    phase_2_steps: int | None = None
+    phase_2_steps: float | None = None
     phase_2_sequence_length: int = 512
     phase_2_max_predictions: int = 77  # 15 % of 512
     phase_2_batch_size: int | None = None
@@ -143,6 +143,8 @@ def _phase_2_steps(settings):
     one_length = settings.records and not settings.phase_2_data
     if second is None:
         second = 0 if one_length else settings.steps // 10
+    share = 0 < second < 1
+    second = round(second * settings.steps if share else second)
     if not 0 <= second <= settings.steps:
         raise InputError(
             f"phase_2_steps is {second}; expected 0 to steps, which is "

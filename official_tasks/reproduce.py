@@ -15,7 +15,7 @@ figures beside, and a run folder for every run. The same command goes on with
 what was broken off; more --seeds are added to those that are there. Tables
 given one --pretrained and one --data share the runs that they have in common.
 
---scale=small is for two CPU cores: 4 layers of 128, 64 pieces, 2,000 steps,
+--scale=small is for two CPU cores: 4 layers of 128, 2,000 steps, 64 pieces,
 tasks of some thousand rows. --scale=paper is the paper's own, and needs the
 machines for it. --dry_run tells runs, hours, disk and commands and starts
 nothing; its hours are those of --flops, operations a second that all devices

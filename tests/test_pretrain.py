@@ -52,7 +52,18 @@ def test_the_defaults_are_the_papers():
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "long"), [(None, 25), (0, 0), (0.5, 125), (0.29, 72), (1, 1)]
+)
+def test_the_second_phase_is_a_share_of_the_steps_or_their_number(given, long):
+    found = phases(Settings(steps=250, phase_2_steps=given))
+    assert sum(p.last - p.first for p in found if p.number == 2) == long
+    assert found[-1].last == 250
+
+
 def test_impossible_phases_are_refused():
+    with pytest.raises(InputError, match="phase_2_steps is -1"):
+        phases(Settings(steps=8, phase_2_steps=-1))
     with pytest.raises(InputError, match="phase_2_steps is 9"):
         phases(Settings(steps=8, phase_2_steps=9))
     with pytest.raises(InputError, match="one length"):

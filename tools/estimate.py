@@ -45,9 +45,11 @@ def define_flags():
         "objectives", PAPER.objectives, OBJECTIVES, "What is learned."
     )
     for name in PHASES:
-        least = 0 if name == "phase_2_steps" else 1
         default = getattr(PAPER, name)
-        flags.DEFINE_integer(name, default, "As of pretrain.", least)
+        if name == "phase_2_steps":
+            flags.DEFINE_float(name, default, "As of pretrain.")
+        else:
+            flags.DEFINE_integer(name, default, "As of pretrain.", 1)
     flags.DEFINE_bool("packed", False, "Several examples in a row.")
     flags.DEFINE_float(
         "padding", 0.0, "Share of places without a token when not packed."
