@@ -15,12 +15,12 @@ figures beside, and a run folder for every run. The same command goes on with
 what was broken off; more --seeds are added to those that are there. Tables
 given one --pretrained and one --data share the runs that they have in common.
 
---scale=small is for two CPU cores: 4 layers of 128, 2,000 steps, 64 pieces,
-tasks of some thousand rows. --scale=paper is the paper's own, and needs the
-machines for it. --dry_run tells runs, hours, disk and commands and starts
-nothing; its hours are those of --flops, operations a second that all devices
-sustain: by default what a few steps here measure, or at --scale=paper one
-A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
+--scale=small is for two CPU cores: 4 layers of 128, 2,000 steps of 16 and then
+64 pieces, tasks of some thousand rows. --scale=paper is the paper's own, and
+needs the machines for it. --dry_run tells runs, hours, disk and commands and
+starts nothing; its hours are those of --flops, operations a second that all
+devices sustain: by default what a few steps here measure, or at --scale=paper
+one A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
 feature_based; and glue, squad, swag from released weights (--scale=paper).
 
 Takes one to two hours for a table at --scale=small and three seeds, with
