@@ -143,13 +143,14 @@ def _phase_2_steps(settings):
     one_length = settings.records and not settings.phase_2_data
     if second is None:
         second = 0 if one_length else settings.steps // 10
-    share = 0 < second < 1
-    second = round(second * settings.steps if share else second)
+    if 0 < second < 1:
+        second *= settings.steps
     if not 0 <= second <= settings.steps:
         raise InputError(
             f"phase_2_steps is {second}; expected 0 to steps, which is "
             f"{settings.steps}, as both phases share them."
         )
+    second = round(second)
     if one_length and second:
         raise InputError(
             "Records hold examples of one length; phase_2_steps is "

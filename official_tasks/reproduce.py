@@ -23,7 +23,7 @@ devices sustain: by default what a few steps here measure, or at --scale=paper
 one A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
 feature_based; and glue, squad, swag from released weights (--scale=paper).
 
-Takes one to two hours for a table at --scale=small and three seeds, with
+Takes one to three hours for a table at --scale=small and three seeds, with
 --jobs=2 on two cores.
 """
 
