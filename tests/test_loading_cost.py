@@ -12,7 +12,7 @@ from bert_keras.interop.names import encoder_shapes
 from bert_keras.modeling.sizes import SIZES
 
 MEASURE = """
-import json, sys, time
+import json, os, sys
 import tensorflow as tf
 tf.zeros(3) + 1
 from bert_keras.modeling.encoder import BertEncoder
@@ -25,13 +25,13 @@ def megabytes(field):
 
 before = megabytes("VmRSS")
 open("/proc/self/clear_refs", "w").write("5")  # begin the peak anew
-begun = time.process_time()
+begun = os.times().user
 BertEncoder.from_preset(sys.argv[1])
-print(time.process_time() - begun, megabytes("VmHWM") - before)
+print(os.times().user - begun, megabytes("VmHWM") - before)
 encoder = json.load(open(f"{sys.argv[1]}/config.json"))["encoder"]
-begun = time.process_time()
+begun = os.times().user
 BertEncoder(**encoder)
-print(time.process_time() - begun)
+print(os.times().user - begun)
 """
 
 
@@ -75,7 +75,9 @@ def test_base_loads_in_less_than_making_it_and_1_3_times_the_file(
         check=True,
     )
     loading, grown, making = map(float, done.stdout.split())
-    # Half of what random numbers for the same model cost, in processor time:
-    # seconds would tell of the machine. docs/weights.md has those.
+    # Half of what random numbers for the same model cost, in processor time
+    # outside the kernel: the kernel's is that of handing out pages, which on
+    # some virtual machines takes thrice as long as all else, and whose number
+    # the line below bounds. docs/weights.md has the seconds on the clock.
     assert loading < 0.8 * making
     assert grown < 1.3 * size
