@@ -49,6 +49,14 @@ ORIGINAL = (
 )
 
 
+def test_halves_of_surrogate_pairs_in_json_stop_no_corpus(tmp_path):
+    path = tmp_path / "web.jsonl"
+    path.write_text('{"text": "Half \\ud83d of it."}\n{"text": "Whole."}\n')
+    first, second = read(path)
+    assert first.paragraphs == ["Half  of it."]
+    assert corpus_hash([first, second])
+
+
 def test_the_original_format_is_told_from_the_text(tmp_path):
     path = tmp_path / "wiki.txt"
     path.write_text(ORIGINAL)

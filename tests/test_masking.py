@@ -236,3 +236,9 @@ def test_shares_that_are_none_are_refused():
         TokenMasker(VOCABULARY, 5, random_token_rate=-0.1)
     with pytest.raises(InputError, match=r"\+ random_token_rate is 1.3"):
         TokenMasker(VOCABULARY, 5, mask_token_rate=0.8, random_token_rate=0.5)
+    with pytest.raises(InputError, match="mask_selection_length is 0"):
+        TokenMasker(VOCABULARY, 0)
+    with pytest.raises(InputError, match="max_ngram is 0"):
+        TokenMasker(VOCABULARY, 5, max_ngram=0)
+    with pytest.raises(InputError, match="expected a list of pieces"):
+        TokenMasker("vocab.txt", 5)

@@ -111,6 +111,8 @@ def test_a_row_without_room_is_refused():
         packer(2)
     with pytest.raises(InputError, match="at least 5"):
         packer(4)((A, B))
+    with pytest.raises(InputError, match="16.5; expected a whole number"):
+        SegmentPacker(16.5, cls_id=2, sep_id=3)
     with pytest.raises(InputError, match="truncate is 'first'"):
         packer(truncate="first")
 

@@ -362,6 +362,7 @@ def test_a_window_that_lacks_pairs_draws_more(tmp_path):
         ({"max_predictions": 129}, "max_predictions must be 1 to"),
         ({"mask_mix": (80, 10)}, "sum to 100"),
         ({"mask_mix": (80, 10, 20)}, "sum to 100"),
+        ({"mask_mix": (float("nan"), 50, 50)}, "sum to 100"),
         ({"mask_rate": 1.5}, "mask_rate must be between"),
         ({"short_probability": -1}, "short_probability must be between"),
         ({"max_ngram": 0}, "max_ngram must be at least 1"),

@@ -219,11 +219,23 @@ def test_an_id_or_a_piece_that_is_not_there_is_named():
         tf.function(tokenizer.detokenize)(tf.constant([5, 12]))
 
 
+def test_halves_of_surrogate_pairs_are_dropped_as_their_bytes_are():
+    tokenizer = WordPieceTokenizer(SMALL)
+    for form in ("an\ud800 hour", "\udfffan hour\ud83d"):
+        strings = [form, [form.encode("utf-8", "surrogatepass")]]
+        ids, (same,) = (tokenizer(x) for x in strings)
+        assert ids.numpy().tolist() == same.numpy().tolist() == [5, 6]
+
+
 def test_what_cannot_be_used_is_refused():
     with pytest.raises(InputError, match=r"\[MASK\]"):
         WordPieceTokenizer(SMALL[:4])
     with pytest.raises(InputError, match="tensorflow-text cannot use"):
         WordPieceTokenizer([*SPECIAL_TOKENS, "a.b"])
+    with pytest.raises(InputError, match="'vocab.txt'; expected a list"):
+        WordPieceTokenizer("vocab.txt")
+    with pytest.raises(InputError, match="max_word_length is 0"):
+        WordPieceTokenizer(SMALL, max_word_length=0)
     with pytest.raises(InputError, match="No line .* piece of a word"):
         WordPieceTokenizer(SPECIAL_TOKENS)
     tokenizer = WordPieceTokenizer(SMALL)

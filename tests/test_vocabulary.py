@@ -185,6 +185,8 @@ def test_what_cannot_be_learned_from_is_refused():
         learn_vocabulary([" \n"], 100)
     with pytest.raises(InputError, match="special"):
         learn_vocabulary(["a"], 5)
+    with pytest.raises(InputError, match="one string; expected several"):
+        learn_vocabulary("some words", 100)
 
 
 def test_words_are_counted_as_the_law_has_them():

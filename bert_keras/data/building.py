@@ -54,10 +54,16 @@ def build_stores(
         progress: called with the documents and the characters done so far.
 
     Raises:
-        InputError: fewer than two documents with text on either side, or
-            the folder holds the tokens of another corpus or tokenizer.
+        InputError: a share that is none, fewer than two documents with text
+            on either side, or the folder holds the tokens of another corpus
+            or tokenizer.
     """
     split = splitter(sentences)
+    if not 0 <= held_out_share < 1:
+        raise InputError(
+            "held_out_share must be at least 0 and below 1; got "
+            f"{held_out_share}."
+        )
     names = ["train", "held_out"] if held_out_share else ["train"]
     target, folder = folder, work_folder(folder)
     files.make_folder(folder)
@@ -249,8 +255,8 @@ def refuse_few(name: str, documents: int):
     if name == "train":
         raise InputError(
             f"A random next sentence needs at least two documents with text; "
-            f"got {documents}. Give more files, or separate the documents of "
-            "a file by blank lines."
+            f"got {documents}. Give more files, or one sentence a line with "
+            "blank lines between documents, as layout 'sentences'."
         )
     raise InputError(
         f"The held-out share leaves {documents} documents for evaluation, "

@@ -73,7 +73,8 @@ class Laws:
         _check_share("short_probability", self.short_probability)
         _check_share("mask_rate", self.mask_rate)
         mix = self.mask_mix
-        if len(mix) != 3 or min(mix) < 0 or abs(sum(mix) - 100) > 1e-6:
+        shares = len(mix) == 3 and all(0 <= percent <= 100 for percent in mix)
+        if not shares or abs(sum(mix) - 100) > 1e-6:
             raise InputError(
                 "mask_mix must be three percentages (masked, replaced, kept) "
                 f"that sum to 100, such as 80,10,10; got {mix}."

@@ -18,6 +18,7 @@ from bert_keras.data.records import serialize
 from bert_keras.data.store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.data.writing import one_writer
+from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import write_vocabulary
 
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
@@ -117,7 +118,12 @@ def manifests_of(
     Args:
         copies: how often training uses the text; held-out text is used once.
         write: function of name, store and copies; None for no records.
+
+    Raises:
+        InputError: no copy.
     """
+    if copies < 1:
+        raise InputError(f"copies must be at least 1; got {copies}.")
     if write is None:
         return {name: store.manifest for name, store in stores.items()}
     return {

@@ -11,6 +11,7 @@ from bert_keras import files
 from bert_keras.data.documents import Document
 from bert_keras.data.sentences import split_sentences
 from bert_keras.errors import InputError
+from bert_keras.text.encodable import encodable
 
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
@@ -139,7 +140,7 @@ def _json_lines(lines: Iterator[str], path: str, text_field: str):
 
 
 def _field(line: str, field: str, where: str) -> str:
-    """The text of one JSON object."""
+    """The text of one JSON object, as far as UTF-8 can hold it."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -153,4 +154,4 @@ def _field(line: str, field: str, where: str) -> str:
             f"{where}: expected an object with the text under {field!r}, "
             f"found {str(has)[:200]}. Name the field with text_field."
         )
-    return text
+    return encodable(text)

@@ -50,6 +50,8 @@ def learn_vocabulary(
         InputError: for texts without a word, or a size too small for the
             special tokens and one character.
     """
+    if isinstance(texts, str | bytes):
+        raise InputError("texts is one string; expected several, in a list.")
     fixed = _fixed_pieces(unused)
     if size <= len(fixed):
         raise InputError(

@@ -7,6 +7,7 @@ import tensorflow as tf
 from bert_keras.errors import InputError
 from bert_keras.text.mask_groups import selected_tokens, span_starts
 from bert_keras.text.stateless import row_keys, uniform
+from bert_keras.text.vocabulary import checked_vocabulary
 
 # Streams of random numbers, one for each thing that is drawn of a position.
 ORDER, REPLACEMENT, RANDOM_TOKEN, SPAN_LENGTH = range(4)
@@ -48,7 +49,8 @@ class TokenMasker:
         real ones), `(B, M)`, 0 in places that are left over.
 
     Raises:
-        InputError: for rates that are not shares of 1.
+        InputError: for rates that are not shares of 1, lengths below 1, or a
+            vocabulary that `checked_vocabulary` refuses.
     """
 
     def __init__(
@@ -62,7 +64,13 @@ class TokenMasker:
         max_ngram=1,
     ):
         _check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
-        vocabulary = list(vocabulary)
+        for name, value in (
+            ("mask_selection_length", mask_selection_length),
+            ("max_ngram", max_ngram),
+        ):
+            if value < 1:
+                raise InputError(f"{name} is {value}; expected 1 or more.")
+        vocabulary = checked_vocabulary(vocabulary)
         self.vocabulary_size = len(vocabulary)
         self.mask_selection_length = mask_selection_length
         self.mask_selection_rate = mask_selection_rate

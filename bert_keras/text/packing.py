@@ -1,5 +1,7 @@
 """Token ids of segments to the rows that the encoder reads."""
 
+from numbers import Integral
+
 import keras
 import tensorflow as tf
 
@@ -56,6 +58,11 @@ class SegmentPacker(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
+        if not isinstance(sequence_length, Integral):
+            raise InputError(
+                f"sequence_length is {sequence_length!r}; expected a whole "
+                "number."
+            )
         if truncate != LONGEST_FIRST and type(truncate) is not int:
             raise InputError(
                 f"truncate is {truncate!r}; expected {LONGEST_FIRST!r} or the "

@@ -5,13 +5,20 @@ import functools
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.text.encodable import encodable
 
 
 def as_strings(value):
-    """A string tensor, ragged or not, of what Python or Keras hands in."""
+    """A string tensor, ragged or not, of what Python or Keras hands in.
+
+    Halves of surrogate pairs in Python's strings are dropped.
+    """
     if isinstance(value, tf.RaggedTensor):
         return value
-    return tf.convert_to_tensor(value, tf.string)
+    try:
+        return tf.convert_to_tensor(value, tf.string)
+    except ValueError:
+        return tf.convert_to_tensor(encodable(value), tf.string)
 
 
 def by_string(function, strings):

@@ -8,7 +8,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.detokenization import detokenize
 from bert_keras.text.exact import ExactText
 from bert_keras.text.strings import as_strings, by_string, compiled
-from bert_keras.text.vocabulary import check_vocabulary
+from bert_keras.text.vocabulary import checked_vocabulary
 
 UNITS = ("characters", "bytes")
 
@@ -41,7 +41,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         for one string.
 
     Raises:
-        InputError: for a vocabulary that `check_vocabulary` refuses.
+        InputError: for a vocabulary that `checked_vocabulary` refuses.
 
     Example:
 
@@ -62,8 +62,12 @@ class WordPieceTokenizer(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        self.vocabulary = list(vocabulary)
-        check_vocabulary(self.vocabulary)
+        if max_word_length < 1:
+            raise InputError(
+                f"max_word_length is {max_word_length}; expected 1 character "
+                "or more."
+            )
+        self.vocabulary = checked_vocabulary(vocabulary)
         self.lowercase = lowercase
         self.strip_accents = (
             lowercase if strip_accents is None else strip_accents

@@ -1,6 +1,7 @@
 """Vocabulary files: read, write, check. One piece a line, ids from 0."""
 
 import codecs
+import os
 import re
 import string
 
@@ -11,6 +12,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
 __all__ = [
     "check_vocabulary",
+    "checked_vocabulary",
     "learn_vocabulary",
     "read_pieces",
     "read_vocabulary",
@@ -61,6 +63,19 @@ def write_vocabulary(tokens, path):
         open(partial, "w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(f"{token}\n" for token in tokens)
+
+
+def checked_vocabulary(vocabulary) -> list[str]:
+    """The pieces as a list; raises `InputError` as `check_vocabulary`, and
+    for the name of a file, whose letters would be taken for pieces."""
+    if isinstance(vocabulary, str | os.PathLike):
+        raise InputError(
+            f"vocabulary is {vocabulary!r}; expected a list of pieces. "
+            "bert_keras.text.vocabulary.read_vocabulary reads a file."
+        )
+    vocabulary = list(vocabulary)
+    check_vocabulary(vocabulary)
+    return vocabulary
 
 
 def check_vocabulary(tokens, source="the vocabulary", required=SPECIAL_TOKENS):
