@@ -36,6 +36,13 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
     )
 
 
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 2.0, float("nan")])
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_a_dropout_rate_that_is_no_share_is_refused(name, rate):
+    with pytest.raises(InputError, match=f"dropout rate is {rate}"):
+        BertEncoder(**{**SMALL, name: rate})
+
+
 def test_token_ids_alone_are_one_segment_without_padding():
     encoder = random_encoder()
     ids = random_inputs()["token_ids"]
@@ -258,6 +265,9 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
     ("arguments", "inputs", "message"),
     [
         ({"num_heads": 3}, None, "3 heads cannot share"),
+        ({"num_heads": 0}, None, "num_heads is 0"),
+        ({"num_layers": -1}, None, "num_layers is -1"),
+        ({"hidden_dim": 8.0}, None, "hidden_dim is 8.0"),
         ({"activation": "relu"}, None, "activation is 'relu'"),
         ({"attention": "causal"}, None, "attention is 'causal'"),
         ({}, {"ids": np.ones((1, 2))}, r"named \['ids'\]"),
@@ -268,6 +278,12 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
             "no position_ids",
         ),
         ({}, np.ones((1, 17), int), "17 tokens long"),
+        ({}, np.ones(3, int), r"token_ids has the shape \(3,\)"),
+        (
+            {},
+            {"token_ids": np.ones((1, 2)), "padding_mask": np.ones(2)},
+            r"padding_mask has the shape \(2,\)",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(arguments, inputs, message):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from model_samples import SMALL, fill, random_inputs
 
+from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.lora import enable_lora
@@ -50,6 +51,14 @@ def test_lora_trains_its_matrices_and_the_head_only():
             ("query/kernel", "value/kernel")
         )
         assert changed == moves, name
+
+
+@pytest.mark.parametrize(("rank", "name"), [(0, "query"), (4, "pooler")])
+def test_what_no_lora_has_is_refused_and_freezes_nothing(rank, name):
+    encoder = BertEncoder(**SMALL)
+    with pytest.raises(InputError, match=f"rank is {rank}, .*'{name}'"):
+        enable_lora(encoder, rank, [name])
+    assert all(weight.trainable for weight in encoder.weights)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])

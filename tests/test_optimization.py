@@ -207,10 +207,35 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
     assert optimizer._learning_rate.warmup_steps == steps
 
 
-@pytest.mark.parametrize(("steps", "warmup"), [(0, 0), (5, 6), (5, -1)])
+@pytest.mark.parametrize(
+    ("steps", "warmup"),
+    [(0, 0), (5, 6), (5, -1), (5, -0.1), (5, float("nan"))],
+)
 def test_an_impossible_schedule_is_refused(steps, warmup):
     with pytest.raises(InputError, match="is not possible"):
         schedule(1.0, steps, warmup)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weight_decay", -0.1),
+        ("clip_norm", 0),
+        ("clip_norm", float("nan")),
+        ("layer_decay", 0),
+        ("beta_2", 1.0),
+        ("epsilon", -1.0),
+    ],
+)
+def test_a_number_that_no_optimizer_has_is_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} is {value}; expected"):
+        AdamW(**{name: value})
+
+
+@pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
+def test_an_impossible_learning_rate_is_refused(rate):
+    with pytest.raises(InputError, match=f"learning rate is {rate}"):
+        adamw(rate, steps=5)
 
 
 def test_lamb_comes_back_from_its_configuration():

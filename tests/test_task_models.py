@@ -277,6 +277,8 @@ def test_frozen_layers_stay_as_they_are():
     [
         (lambda: BertClassifier(encoder()), "labels is None"),
         (lambda: BertClassifier(encoder(), "yes"), "labels is 'yes'"),
+        (lambda: BertClassifier(encoder(), 2), "labels is 2"),
+        (lambda: BertClassifier(encoder(), [0, 1]), r"labels is \[0, 1\]"),
         (lambda: BertTagger(encoder(), []), r"labels is \[\]"),
         (lambda: BertClassifier(encoder(), ["a", "a"]), "a class twice"),
         (lambda: BertClassifier(encoder(), ["a"], "double"), "'double'"),

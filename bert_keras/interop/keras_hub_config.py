@@ -9,6 +9,7 @@ import os
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.computable import KERAS_HUB_HEAD
 from bert_keras.interop.json_file import read_json
+from bert_keras.modeling.sizes import DIMENSIONS
 
 CONFIG, TASK, METADATA = "config.json", "task.json", "metadata.json"
 TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
@@ -18,15 +19,6 @@ TASKS = {
     "BertClassifier": "BertClassifier",  # before keras-hub 0.17
     "BertMaskedLM": "BertPretrainer",
 }
-SIZES = (
-    "vocabulary_size",
-    "num_layers",
-    "num_heads",
-    "hidden_dim",
-    "intermediate_dim",
-    "max_sequence_length",
-    "num_segments",
-)
 
 
 def read_encoder(folder):
@@ -37,7 +29,7 @@ def read_encoder(folder):
     most = {"num_layers": 1000}
     sizes = {
         name: config.integer(name, maximum=most.get(name, 2**31 - 1))
-        for name in SIZES
+        for name in DIMENSIONS
     }
     dropout = config.share("dropout", 0.1)
     return {

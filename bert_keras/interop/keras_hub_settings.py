@@ -1,11 +1,12 @@
 """What keras-hub reads back as the same backbone, tokenizer and task."""
 
-from bert_keras.interop.keras_hub_config import PREPROCESSOR, SIZES, TOKENIZER
+from bert_keras.interop.keras_hub_config import PREPROCESSOR, TOKENIZER
+from bert_keras.modeling.sizes import DIMENSIONS
 
 
 def backbone(encoder):
     """What keras-hub deserializes to the same backbone."""
-    sizes = {name: getattr(encoder, name) for name in (*SIZES, "dropout")}
+    sizes = {name: getattr(encoder, name) for name in (*DIMENSIONS, "dropout")}
     return _object("bert_backbone", "BertBackbone", sizes)
 
 

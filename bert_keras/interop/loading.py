@@ -9,19 +9,10 @@ from bert_keras.interop.assigning import assign, check_shape
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.initialization import skip_initialization
+from bert_keras.modeling.sizes import DIMENSIONS
 
 logger = logging.getLogger(__name__)
 
-# What the weights themselves decide; a caller cannot choose it.
-SIZES = (
-    "vocabulary_size",
-    "num_layers",
-    "num_heads",
-    "hidden_dim",
-    "intermediate_dim",
-    "max_sequence_length",
-    "num_segments",
-)
 # Some heads never trained the pooler; their formats leave it out.
 OPTIONAL = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
@@ -62,7 +53,7 @@ def _split(cls, arguments):
         of_encoder, of_head = of_head, {}
     head = {k: v for k, v in arguments.items() if k in of_head}
     encoder = {k: v for k, v in arguments.items() if k not in of_head}
-    unknown = sorted({*encoder, *head} & {"self", "encoder", *SIZES})
+    unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})
     unknown += sorted(set(encoder) - set(of_encoder))
     if unknown:
         raise InputError(

@@ -17,13 +17,13 @@ from bert_keras.interop.license import (
     license_of,
     write_license,
 )
-from bert_keras.interop.loading import SIZES
 from bert_keras.interop.safetensors_file import (
     read_safetensors,
     write_safetensors,
 )
 from bert_keras.interop.text_side import text_reader, write_pieces
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import published_weights
 
 FORMAT = "bert_keras"
@@ -98,7 +98,7 @@ def _encoder(settings):
     unknown = sorted(set(settings.values) - known)
     if unknown:
         settings.refuse(unknown[0], f"one of {', '.join(known)}", "another")
-    for name in SIZES:
+    for name in DIMENSIONS:
         settings.integer(name, maximum=MOST_LAYERS if "num" in name else 2**31)
     for name in ("dropout", "attention_dropout"):
         settings.share(name)

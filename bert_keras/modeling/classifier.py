@@ -1,5 +1,7 @@
 """Classification of a text or a pair, and regression."""
 
+from collections.abc import Iterable
+
 import keras
 
 from bert_keras.errors import InputError
@@ -102,12 +104,14 @@ def check_labels(labels, problem="single"):
         )
     if problem == "regression" and labels is None:
         return
-    if isinstance(labels, str) or not labels:
+    several = isinstance(labels, Iterable) and not isinstance(labels, str)
+    names = list(labels) if several else []
+    if not names or not all(isinstance(name, str) for name in names):
         raise InputError(
             f"labels is {labels!r}. Expected the names of the classes, for "
             'example labels=["negative", "positive"].'
         )
-    if len(set(labels)) < len(labels):
+    if len(set(names)) < len(names):
         raise InputError(
-            f"labels names a class twice: {list(labels)}. Expected each once."
+            f"labels names a class twice: {names}. Expected each once."
         )

@@ -8,6 +8,8 @@ import keras
 from keras import ops
 from keras.src.utils.module_utils import tensorflow  # loads at its first use
 
+from bert_keras.errors import InputError
+
 # A unit's fate takes 16 random bits, and its rate is met to 1 in 131072.
 # Keras's own dropout spends 32 bits, and in bfloat16 compares seven of them,
 # so that it drops 13/128 where 1/10 was asked for.
@@ -77,7 +79,16 @@ class SeededLayer(keras.layers.Layer):
 
         Called in `build`, where its path is the layer's and not a number that
         counts the models of the process.
+
+        Raises:
+            InputError: a rate below 0, or not below 1.
         """
+        for rate in rates:
+            if not 0 <= rate < 1:
+                raise InputError(
+                    f"A dropout rate is {rate}; expected a share from 0 to "
+                    "less than 1."
+                )
         if any(rates):
             self.seed_generator = keras.random.SeedGenerator(name="dropout")
 

@@ -1,5 +1,7 @@
 """The encoder: from token ids to one vector a token and one a row."""
 
+from numbers import Integral
+
 import keras
 from keras import ops
 
@@ -12,6 +14,7 @@ from bert_keras.modeling.inputs import named_inputs
 from bert_keras.modeling.normalization import NORM_EPSILON
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.projection import Projection
+from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.transformer import TransformerLayer
 from bert_keras.modeling.unpadded import real_tokens
 
@@ -129,6 +132,12 @@ class BertEncoder(Portable, keras.Model):
         self.build()
 
     def _check_arguments(self):
+        for name in DIMENSIONS:
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise InputError(
+                    f"{name} is {value!r}. Expected a whole number, 1 or more."
+                )
         if self.hidden_dim % self.num_heads:
             raise InputError(
                 f"hidden_dim is {self.hidden_dim}, which {self.num_heads} "

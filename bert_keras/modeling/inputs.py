@@ -16,7 +16,7 @@ INPUT_NAMES = (
 def named_inputs(inputs):
     """The inputs by name; token ids alone become a dict of one."""
     if not isinstance(inputs, dict):
-        return {"token_ids": ops.convert_to_tensor(inputs, dtype="int32")}
+        inputs = {"token_ids": ops.convert_to_tensor(inputs, dtype="int32")}
     unknown = sorted(set(inputs) - set(INPUT_NAMES))
     if unknown or inputs.get("token_ids") is None:
         raise InputError(
@@ -30,4 +30,10 @@ def named_inputs(inputs):
             "The inputs have example_ids but no position_ids. Give both: a "
             "packed row counts positions from each example's start."
         )
+    for name, values in inputs.items():
+        if values is not None and len(values.shape) != 2:
+            raise InputError(
+                f"{name} has the shape {tuple(values.shape)}. Expected (B, T): "
+                "a batch of rows."
+            )
     return inputs

@@ -1,5 +1,17 @@
 """The published sizes by name; a model of any other size takes its numbers."""
 
+# The whole numbers that the shapes of an encoder's weights follow from, but
+# for the heads; keras-hub calls them the same.
+DIMENSIONS = (
+    "vocabulary_size",
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "max_sequence_length",
+    "num_segments",
+)
+
 
 def _size(num_layers, hidden_dim, vocabulary_size=None):
     size = {

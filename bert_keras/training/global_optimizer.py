@@ -51,6 +51,10 @@ class GlobalOptimizer(GlobalStep, keras.optimizers.Optimizer):
                 "accumulate is the number of parts of a batch, 1 or more; got "
                 f"{accumulate}."
             )
+        if clip_norm is not None and not clip_norm > 0:
+            raise InputError(
+                f"clip_norm is {clip_norm}; expected more than 0, or None."
+            )
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.clip_norm = clip_norm
         self.accumulate = int(accumulate)

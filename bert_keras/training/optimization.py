@@ -1,5 +1,6 @@
 """The optimizer and the learning rate that BERT was trained with."""
 
+import math
 import re
 
 import keras
@@ -26,6 +27,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.steps = int(steps)
         self.warmup_steps = int(warmup_steps)
         self.power = float(power)
+        if not 0 <= self.peak < math.inf:
+            raise InputError(
+                f"The learning rate is {peak}; expected a number, 0 or more."
+            )
         if not 0 <= self.warmup_steps <= self.steps or self.steps < 1:
             raise InputError(
                 f"A schedule of {steps} steps with {warmup_steps} of them "
@@ -56,7 +61,15 @@ def schedule(peak, steps, warmup=0, power=1.0):
         steps: number of optimizer steps in all.
         warmup: share of the steps (below 1) or number of steps (1 and more).
         power: of the decay; 1 is a line.
+
+    Raises:
+        InputError: a rate, steps or a warm-up that are not possible.
     """
+    if not 0 <= warmup < math.inf:
+        raise InputError(
+            f"A warm-up of {warmup} is not possible. Expected a share of the "
+            "steps or a number of them."
+        )
     warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
     return WarmupLinearDecay(peak, steps, warmup_steps, power)
 
@@ -89,6 +102,9 @@ class AdamW(GlobalOptimizer):
             the embeddings most slowly.
         accumulate: parts of a replica's rows that are computed one after
             another, in the memory of one: see `GlobalOptimizer`.
+
+    Raises:
+        InputError: a number that is none of its kind.
     """
 
     def __init__(
@@ -106,6 +122,15 @@ class AdamW(GlobalOptimizer):
         **kwargs,
     ):
         super().__init__(learning_rate, clip_norm, accumulate, name, **kwargs)
+        for name, value, fits, expected in (
+            ("weight_decay", weight_decay, weight_decay >= 0, "0 or more"),
+            ("beta_1", beta_1, 0 <= beta_1 < 1, "a share below 1"),
+            ("beta_2", beta_2, 0 <= beta_2 < 1, "a share below 1"),
+            ("epsilon", epsilon, epsilon >= 0, "0 or more"),
+            ("layer_decay", layer_decay, layer_decay > 0, "more than 0"),
+        ):
+            if not fits:
+                raise InputError(f"{name} is {value}; expected {expected}.")
         # Not Keras's own `weight_decay`: it knows no exclusion by path.
         self.decay = weight_decay
         self.beta_1 = beta_1
