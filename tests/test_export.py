@@ -14,10 +14,13 @@ from served_samples import (
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.serving import loading, verification
+from bert_keras.serving.answers import MOST_ANSWERS
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.loading import load_saved_model
 from bert_keras.serving.verification import greatest_difference
@@ -243,6 +246,43 @@ def test_models_that_cannot_be_served_together_are_refused(
     with pytest.raises(InputError, match="pieces in the vocabulary"):
         export(small)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (BertSpanPredictor, {"top_k": 0}, "top_k is 0. Expected 1 to 90"),
+        (BertSpanPredictor, {"top_k": 91}, "Expected 1 to 90"),
+        (BertPretrainer, {"top_k": 999}, "Expected 1 to [0-9]+"),
+        (BertChooser, {"pair": True}, "pair is for a BertClassifier"),
+        (BertChooser, {"long_text": "cut"}, "long_text is 'cut'"),
+        (
+            BertPretrainer,
+            {"features": "sum_last_four"},
+            "the encoder has 1 layers",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, model, options, message):
+    with pytest.raises(InputError, match=message):
+        export_saved_model(
+            model(encoder()), preprocessor(), tmp_path / "out", **options
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for(tmp_path):
+    model = spread(BertSpanPredictor(encoder()))
+    folder = export_saved_model(
+        model, preprocessor(), tmp_path / "out", top_k=MOST_ANSWERS
+    )
+    found = load_saved_model(folder).answer([""], [""])
+    assert set(found) >= {"answer", "score"}
+
+
+def test_the_tokenizer_alone_is_no_preprocessor(tmp_path, classifier):
+    with pytest.raises(InputError, match="preprocessor is a WordPieceToken"):
+        export_saved_model(classifier, preprocessor().tokenizer, tmp_path / "o")
 
 
 def test_calls_that_make_no_sense_are_told_so(served, tmp_path):

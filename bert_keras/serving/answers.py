@@ -10,6 +10,7 @@ from bert_keras.serving.windows import best_context, in_chunks, windows
 # and from one window of the context to the next.
 QUESTION_LENGTH = 64
 ANSWER_LENGTH = 30
+MOST_ANSWERS = 3 * ANSWER_LENGTH  # the spans of the shortest row
 STRIDE = 128
 NOWHERE = -1e30
 

@@ -3,7 +3,12 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.serving.features import RECIPES, TOKEN_OUTPUTS, Tokens
+from bert_keras.serving.features import (
+    LAST_FOUR,
+    RECIPES,
+    TOKEN_OUTPUTS,
+    Tokens,
+)
 from bert_keras.serving.signature import SENTENCE, TRUNCATED, Signature
 
 
@@ -52,6 +57,13 @@ def embed(
         features: also gives a vector a token, by one of `features.RECIPES`.
     """
     _check(pooling, long_text, features)
+    if features in LAST_FOUR:
+        layers = getattr(model, "encoder", model).num_layers
+        if layers < 4:
+            raise InputError(
+                f"features is {features!r}, and the encoder has {layers} "
+                "layers. Choose a recipe of fewer."
+            )
     vectors = _Vectors(model, pooling, normalize)
     length = ", of length 1" if normalize else ""
     outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{length}"}

@@ -18,6 +18,7 @@ from bert_keras.serving.fingerprint import already_there, fingerprint_of
 from bert_keras.serving.narrowing import TOLERANCES, narrowed
 from bert_keras.serving.rows import Rows
 from bert_keras.serving.signatures import NOT_A_MODEL, offered_by, pooling_of
+from bert_keras.text.preprocessor import BertPreprocessor
 
 
 def export_saved_model(
@@ -147,6 +148,11 @@ def _module(models, offered):
 
 def _check_fits(model, preprocessor):
     """Refuses what is no model, or was trained with another preprocessor."""
+    if not isinstance(preprocessor, BertPreprocessor):
+        raise InputError(
+            f"preprocessor is a {type(preprocessor).__name__}. Expected the "
+            "BertPreprocessor of the model."
+        )
     encoder = getattr(model, "encoder", model)
     if not isinstance(encoder, BertEncoder):
         raise InputError(NOT_A_MODEL.format(type(model).__name__))

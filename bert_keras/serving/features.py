@@ -12,6 +12,7 @@ RECIPES = {
     "concat_last_four": lambda states: tf.concat(states[-4:], axis=-1),
     "sum_all": lambda states: tf.add_n(states[1:]),
 }
+LAST_FOUR = ("sum_last_four", "concat_last_four")
 TOKEN_OUTPUTS = {
     "features": "float32 (B, T, F): a vector a token, 0 padded",
     "pieces": "string (B, T): the tokens, '' padded",

@@ -7,7 +7,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
-from bert_keras.serving.answers import answer
+from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.choices import choose
 from bert_keras.serving.classification import classify
 from bert_keras.serving.embedding import embed
@@ -22,8 +22,12 @@ NOT_A_MODEL = (
 )
 
 
+LONG_TEXTS = ("truncate", "windows")
+
+
 def offered_by(models, rows, options):
     """Name -> signature, the default's first."""
+    _check(models, options)
     offered = {}
     for model in models:
         for signature in signatures_of(model, rows, options):
@@ -64,6 +68,31 @@ def signatures_of(model, rows, options):
     if isinstance(model, BertEncoder):
         return [vectors]
     raise InputError(NOT_A_MODEL.format(type(model).__name__))
+
+
+def _check(models, options):
+    """Refuses options that no model, or not every one, can meet."""
+    if options["long_text"] not in LONG_TEXTS:
+        raise InputError(
+            f"long_text is {options['long_text']!r}. Expected one of "
+            f"{', '.join(LONG_TEXTS)}."
+        )
+    if options["pair"] and not any(
+        isinstance(model, BertClassifier) for model in models
+    ):
+        raise InputError(
+            "pair is for a BertClassifier, and none is exported. Leave it out."
+        )
+    for model in models:
+        most = None
+        if isinstance(model, BertSpanPredictor):
+            most = MOST_ANSWERS
+        elif isinstance(model, BertPretrainer):
+            most = model.encoder.vocabulary_size
+        if most and not 1 <= options["top_k"] <= most:
+            raise InputError(
+                f"top_k is {options['top_k']}. Expected 1 to {most}."
+            )
 
 
 def pooling_of(models, pooling, normalize):
