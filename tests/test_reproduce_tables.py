@@ -180,6 +180,22 @@ def test_the_plans_commands_are_those_of_the_scripts():
     )
 
 
+def test_what_stands_for_a_column_is_held_against_its_claims():
+    table = reproduce.table_of("masking_mix", "small")
+    scores = {
+        name: {row.name: [0.5] for row in table.tasks_of(name)}
+        for name in table.variants
+    }
+    found = {
+        (c["other"], c["task"]): c["claimed"]
+        for c in gathered(table, 1, scores, {})["comparisons"]
+    }
+    assert found["100/0/0", "sentiment"] == -1  # MNLI, 84.2 and 84.3
+    assert found["80/0/20", "sentiment"] == 1
+    assert found["100/0/0", "entities"] == 1
+    assert found["0/0/100, features", "entities"] == 1
+
+
 def test_what_a_table_does_not_have_is_refused():
     with pytest.raises(InputError, match="give --scale=paper"):
         reproduce.table_of("glue", "small")
@@ -197,6 +213,9 @@ def test_options_of_tasks_are_read_and_checked():
         reproduce.options_of(["stride=32"])
     with pytest.raises(InputError, match="the options of squad1 are"):
         reproduce.options_of(["squad1.strides=32"])
+    message = "--option=squad1.stride=many: expected int"
+    with pytest.raises(InputError, match=message):
+        reproduce.options_of(["squad1.stride=many"])
 
 
 def test_a_tasks_own_files_stand_over_the_folder_of_all(tmp_path):
