@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
-from official_tasks.table import read_rows
+from official_tasks.table import read_rows, told_plainly
 from official_tasks.task import Defaults
 
 
@@ -199,5 +199,8 @@ def csv_rows(path):
     """Yields the rows of a CSV file without a header."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with (
+        open(path, encoding="utf-8-sig", newline="") as file,
+        told_plainly(path),
+    ):
         yield from csv.reader(file)

@@ -1,7 +1,6 @@
 """The user's own data: rows of a CSV, TSV or JSONL file, no code needed."""
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +65,8 @@ class CustomTask(TextTask):
             raise InputError(
                 f"problem is {problem!r}: expected one of {', '.join(PROBLEMS)}"
             )
+        if problem == "multi" and not label_separator:
+            raise InputError("--label_separator: expected text, got none")
         self.problem, self.separator = problem, label_separator
         self.metric = METRICS[problem]
         self.columns = [text, *([text_pair] if text_pair else [])]
@@ -162,9 +163,10 @@ class CustomTask(TextTask):
     def _rows(self, paths, labelled):
         """((file, line), texts, label) of each row; label None without."""
         wanted = [*self.columns, *([self.label_column] if labelled else [])]
+        lists = [self.label_column] if self.problem == "multi" else []
         rows = []
         for path in str(paths).split(","):
-            for number, values in read_rows(path.strip(), wanted):
+            for number, values in read_rows(path.strip(), wanted, lists):
                 place = (path.strip(), number)
                 label = values.pop() if labelled else None
                 rows.append((place, values, self._parsed(place, label)))
@@ -174,13 +176,20 @@ class CustomTask(TextTask):
 
     def _parsed(self, place, label):
         """A label as a name, a list of names or a number."""
-        if label is None or self.problem == "single":
-            return label
+        if label is None:
+            return None
         if self.problem == "multi":
-            if label.startswith("["):  # a list, of JSONL
-                return [str(name) for name in json.loads(label)]
-            names = (name.strip() for name in label.split(self.separator))
+            listed = isinstance(label, list)  # of JSONL
+            names = label if listed else label.split(self.separator)
+            names = (str(name).strip() for name in names)
             return [name for name in names if name]
+        if self.problem == "single":
+            if not label.strip():
+                raise InputError(
+                    f"{_told_place(place)}: expected a label in column "
+                    f"{self.label_column!r}, got none"
+                )
+            return label.strip()
         try:
             number = float(label)
         except ValueError:

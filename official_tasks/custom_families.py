@@ -96,15 +96,15 @@ class CustomTags(OwnRows, NerTask):
 
     def __init__(self, words="words", tags="tags", **own):
         super().__init__(NerRow("customtags", {}), **own)
-        self.columns = (words, tags)
+        self.columns = self.lists = (words, tags)
 
     def _columns(self):
         return [self.columns[0]], [self.columns[1]]
 
     def _row(self, place, number, cells):
         words, tags = self.columns
-        found = word_list(place, cells[words])
-        labels = word_list(place, cells[tags]) if tags in cells else None
+        found = word_list(cells[words])
+        labels = word_list(cells[tags]) if tags in cells else None
         if not found:
             raise InputError(f"{place}: expected at least one word, got none")
         if labels is not None and len(labels) != len(found):

@@ -1,7 +1,5 @@
 """Rows of the user's own files, for tasks that are more than one text."""
 
-import json
-
 import numpy as np
 
 from bert_keras.errors import InputError
@@ -30,6 +28,8 @@ class OwnRows:
         own: of the family's task.
     """
 
+    lists: tuple[str, ...] = ()  # columns that JSONL may have as lists
+
     def __init__(self, row, split_seed=0, **own):
         super().__init__(row, **own)
         self.split_seed = split_seed
@@ -47,7 +47,7 @@ class OwnRows:
         for path in self.splits.paths(split):
             needed, optional = self._columns()
             columns = [*needed, *(optional if split != "test" else ())]
-            for line, values in read_rows(path, columns):
+            for line, values in read_rows(path, columns, self.lists):
                 cells = dict(zip(columns, values, strict=True))
                 place = f"{path}, line {line}"
                 rows.append(self._row(place, str(len(rows)), cells))
@@ -95,13 +95,7 @@ def whole_number(place: str, column: str, text: str) -> int:
         ) from None
 
 
-def word_list(place: str, text: str) -> tuple[str, ...]:
-    """The words of a cell: a JSON list, or with blanks between."""
-    if not text.lstrip().startswith("["):
-        return tuple(text.split())
-    try:
-        return tuple(str(word) for word in json.loads(text))
-    except ValueError as error:
-        raise InputError(
-            f"{place}: expected a list of words, got {text[:60]!r}"
-        ) from error
+def word_list(cell) -> tuple[str, ...]:
+    """The words of a cell: a list, of JSONL, or text with blanks between."""
+    words = cell if isinstance(cell, list) else cell.split()
+    return tuple(map(str, words))

@@ -20,6 +20,7 @@ import os
 from absl import flags
 
 from official_tasks import script, tasks
+from official_tasks.splits import SPLITS
 from official_tasks.tasks import task_from_flags
 
 
@@ -28,7 +29,7 @@ def define_flags():
     flags.adopt_module_key_flags(tasks)
     flags.DEFINE_string("model", None, "Folders, with commas between.")
     flags.DEFINE_string("predictions", None, "A file to score instead.")
-    flags.DEFINE_string("split", "dev", "The split to score on.")
+    flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
     flags.DEFINE_string("output", None, "Folder for what is written.")
     flags.mark_flags_as_required(["task"])
 

@@ -59,11 +59,17 @@ def define_flags():
     flags.DEFINE_integer("sequence_length", None, "Pieces of a row at most.")
     flags.DEFINE_bool("grid", False, "Keep the best of four learning rates.")
     flags.DEFINE_integer("seeds", 1, "Runs, with seeds from --seed on.", 1)
-    flags.DEFINE_integer("seed", 0, "Of order, dropout and new weights.")
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "Of order, dropout and new weights.",
+        0,
+        script.LARGEST_SEED,
+    )
     flags.DEFINE_enum(
         "dtype",
         "float32",
-        ("float32", "mixed_bfloat16", "mixed_float16"),
+        script.DTYPES,
         "Keras dtype policy of the computation.",
     )
     flags.DEFINE_bool(

@@ -74,9 +74,14 @@ def run(
         "dtype": dtype,
         "pad_to_longest": pad_to_longest,
     }
+    from bert_keras.errors import InputError
     from bert_keras.training.run import RunFolder
     from bert_keras.training.strategy import make_strategy
 
+    if not 0 < arguments["epochs"] < math.inf:
+        raise InputError(
+            f"epochs is {arguments['epochs']}; expected a number above 0."
+        )
     strategy = make_strategy(distribution, tpu)
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:

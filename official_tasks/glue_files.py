@@ -7,9 +7,8 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.glue_rows import ROWS
-from official_tasks.splits import tfds_rows
+from official_tasks.splits import SPLITS, tfds_rows
 
-SPLITS = ("train", "dev", "test")
 HEADER = ("index", "prediction")
 
 
@@ -61,7 +60,7 @@ def read(row, splits, split, advice) -> list[GlueExample]:
 
 
 def _from_file(row, path, split, part, advice):
-    header, lines = _lines(row, path, split)
+    header, lines = _lines(row, path)
     text = _column(row, header, row.text, path)
     pair = row.text_pair and _column(row, header, row.text_pair, path)
     label = _label_column(row, header, path, split)
@@ -95,14 +94,25 @@ def _from_file(row, path, split, part, advice):
     return examples
 
 
-def _lines(row, path, split):
-    """The header, and (line number, cells) of the rows; no quoting.
+def _lines(row, path):
+    """The header, and (line number, cells) of the rows."""
+    rows = _cells(path)
+    first = rows[0][1]
+    if row.header and row.text not in first:
+        return list(row.header), rows
+    return first, rows[1:]
+
+
+def _cells(path):
+    """(line number, cells) of each line that is not empty; no quoting.
 
     Lines end where the file says "newline" and nowhere else: the texts hold
     other characters that Python would break a line at.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: expected UTF-8 text, got the byte "
@@ -116,10 +126,7 @@ def _lines(row, path, split):
     ]
     if not rows:
         raise InputError(f"{path}: the file is empty")
-    first = rows[0][1]
-    if row.header and row.text not in first:
-        return list(row.header), rows
-    return first, rows[1:]
+    return rows
 
 
 def _wrong_width(path, number, header, cells):
@@ -244,28 +251,25 @@ def read_submission(row, path, examples):
     Returns:
         `(R, C)`, 1 at the predicted class; or `(R, 1)`, the numbers.
     """
-    header, *rows = [
-        line.split("\t")
-        for line in Path(path).read_text(encoding="utf-8-sig").split("\n")
-        if line
-    ] or [[]]
+    (_, header), *rows = _cells(path)
     if tuple(header) != HEADER:
         raise InputError(
             f"{path}: expected the header {' TAB '.join(HEADER)}, got "
             f"{' TAB '.join(header)!r}"
         )
-    given = dict(rows)
+    given = {}
+    for number, cells in rows:
+        if len(cells) != len(HEADER):
+            raise InputError(_wrong_width(path, number, header, cells))
+        given[cells[0]] = (cells[1], path, number)
     missing = [e.index for e in examples if e.index not in given]
     if missing or len(rows) != len(examples):
         raise InputError(
             f"{path}: expected a prediction for each of {len(examples)} rows, "
-            f"got {len(rows)}; "
-            + (f"row {missing[0]} is missing" if missing else "")
+            f"got {len(rows)}"
+            + (f"; row {missing[0]} is missing" if missing else "")
         )
-    labels = [
-        _label(row, given[example.index], path, number)
-        for number, example in enumerate(examples, 2)
-    ]
+    labels = [_label(row, *given[example.index]) for example in examples]
     if row.labels is None:
         return np.array(labels, np.float32)[:, None]
     return np.eye(len(row.labels), dtype=np.float32)[labels]

@@ -60,6 +60,8 @@ class NerTask(Task):
             raise InputError(
                 f"context is {context!r}: expected one of {', '.join(CONTEXTS)}"
             )
+        if lstm_dim < 1:
+            raise InputError(f"lstm_dim is {lstm_dim}: expected 1 or more")
         if recipe:
             find_recipe(recipe)
             self.defaults = ON_FEATURES

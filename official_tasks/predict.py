@@ -29,6 +29,7 @@ import sys
 from absl import flags
 
 from official_tasks import script, tasks
+from official_tasks.splits import SPLITS
 
 
 def define_flags():
@@ -48,7 +49,7 @@ def define_flags():
     flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
     tasks.define_task_flags()
     flags.adopt_module_key_flags(tasks)
-    flags.DEFINE_string("split", "test", "With --task: what to predict.")
+    flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")
     flags.mark_flag_as_required("model")
 
 

@@ -39,7 +39,10 @@ def read_inputs(path, kind, columns, lists):
         if kind == "lines":
             yield from ([line.rstrip("\r\n")] for line in lines)
             return
-        for number, row in rows_of(path, lines, columns, f".{kind}"):
+        listed = [
+            c for c, is_list in zip(columns, lists, strict=True) if is_list
+        ]
+        for number, row in rows_of(path, lines, columns, f".{kind}", listed):
             yield [
                 _list(path, number, value) if is_list else value
                 for value, is_list in zip(row, lists, strict=True)
@@ -68,7 +71,7 @@ def _opened(path, kind):
 
 def _list(path, number, value):
     try:
-        items = json.loads(value)
+        items = value if isinstance(value, list) else json.loads(value)
     except ValueError:
         items = None
     if not items or not isinstance(items, list):

@@ -96,7 +96,10 @@ def _define_training_flags():
         "evaluations", PAPER.evaluations, "On held-out documents, evenly.", 1
     )
     flags.DEFINE_integer(
-        "evaluation_steps", PAPER.evaluation_steps, "Batches of each, at most."
+        "evaluation_steps",
+        PAPER.evaluation_steps,
+        "Batches of each, at most.",
+        1,
     )
     flags.DEFINE_enum(
         "optimizer", PAPER.optimizer, ("adamw", "lamb"), "Of the weights."
@@ -108,11 +111,17 @@ def _define_training_flags():
     flags.DEFINE_bool(
         "bias_correction", False, "Adam's; better for runs of few steps."
     )
-    flags.DEFINE_integer("seed", PAPER.seed, "Of weights, order and dropout.")
+    flags.DEFINE_integer(
+        "seed",
+        PAPER.seed,
+        "Of weights, order and dropout.",
+        0,
+        script.LARGEST_SEED,
+    )
     flags.DEFINE_enum(
         "dtype",
         PAPER.dtype,
-        ("float32", "mixed_bfloat16", "mixed_float16"),
+        script.DTYPES,
         "Keras dtype policy of the computation.",
     )
 

@@ -54,10 +54,13 @@ def define_flags():
     flags.DEFINE_string("pretrained", None, "Runs that tables share.")
     flags.DEFINE_list("tasks", None, "Of the table's tasks, these only.")
     flags.DEFINE_integer("steps", None, "Of pre-training, over the scale's.", 1)
-    flags.DEFINE_string("dtype", None, "Of all runs, over the scale's.")
+    flags.DEFINE_enum(
+        "dtype", None, script.DTYPES, "Of all runs, over the scale's."
+    )
     flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
     flags.mark_flags_as_required(["table", "output"])
+    script.require_positive("flops")
 
 
 def table_of(name, scale, tasks=None):
@@ -133,7 +136,7 @@ def run(
 def options_of(words) -> dict:
     """TASK.NAME=VALUE, some of them, as task -> name -> value."""
     from bert_keras.errors import InputError
-    from official_tasks.tasks import find_task
+    from official_tasks.tasks import converted, find_task
 
     options: dict[str, dict] = {}
     for word in words:
@@ -147,9 +150,9 @@ def options_of(words) -> dict:
                 f"--option={word}: the options of {task} are "
                 f"{', '.join(cls.options)}."
             )
-        kind = type(cls.options[option].default)
-        value = value if kind in (str, type(None)) else kind(value)
-        options.setdefault(task, {})[option] = value
+        options.setdefault(task, {})[option] = converted(
+            f"--option={name}", value, cls.options[option].default
+        )
     return options
 
 

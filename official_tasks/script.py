@@ -5,6 +5,7 @@ mistake, 75 saved and to be run again.
 """
 
 import functools
+import math
 import os
 import sys
 import tempfile
@@ -15,6 +16,14 @@ from bert_keras.errors import InputError
 
 USER_ERROR = 2
 RUN_AGAIN = 75
+DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
+WRONG_PLACE = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 
 
 def start(main, define_flags, tensorflow=True, places=()):
@@ -34,6 +43,27 @@ def start(main, define_flags, tensorflow=True, places=()):
         lambda words: _run(main, tensorflow, words[1:]),
         flags_parser=functools.partial(_parse, places),
     )
+
+
+def require(expected, check, *names):
+    """Refuses values of these flags, None but, of which `check` is not true.
+
+    Args:
+        expected: what to tell, such as "a number above 0".
+        check: function of a value, or of each of a flag given again.
+    """
+
+    def holds(value):
+        values = value if isinstance(value, list) else [value]
+        return all(check(one) for one in values if one is not None)
+
+    for name in names:
+        flags.register_validator(name, holds, f"expected {expected}")
+
+
+def require_positive(*names):
+    """Refuses what is not a finite number above 0."""
+    require("a number above 0", lambda v: 0 < v < math.inf, *names)
 
 
 def percentages(words) -> tuple[float, ...]:
@@ -69,8 +99,10 @@ def _run(main, tensorflow, words):
         return main(flags.FLAGS, *words)
     except InputError as error:
         return _told(error)
-    except PermissionError as error:
-        return _told(f"{error.filename} cannot be written or read: no rights")
+    except WRONG_PLACE as error:
+        return _told(
+            f"{error.filename} cannot be written or read: {error.strerror}"
+        )
 
 
 def import_tensorflow():

@@ -5,6 +5,7 @@ from pathlib import Path
 from bert_keras.errors import InputError
 from official_tasks.task import Option
 
+SPLITS = ("train", "dev", "test")
 TFDS = "tfds:"
 _TFDS_SPLITS = {
     "train": ("train",),

@@ -84,6 +84,8 @@ class SquadTask(Task):
         null_threshold=0.0,
         null_odds=None,
     ):
+        if stride < 1:
+            raise InputError(f"stride is {stride}: expected 1 token or more")
         self.row = row
         self.name = row.name
         self.defaults = row.defaults

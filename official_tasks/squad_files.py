@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
+from bert_keras.text.encodable import encodable
 
 
 class Question(NamedTuple):
@@ -41,7 +42,7 @@ def read_questions(path) -> list[Question]:
         ) from error
     try:
         questions = list(_questions(content["data"]))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f'{path}: expected SQuAD\'s JSON, {{"data": [{{"paragraphs": '
             '[{"context": ..., "qas": [{"id": ..., "question": ..., '
@@ -66,13 +67,14 @@ def _question(context, asked, answers, title):
     if answers is not None:
         impossible = asked.get("is_impossible", False)
         texts = () if impossible else tuple(a["text"] for a in answers)
+        texts = encodable(texts)
         if texts:
             start = answers[0].get("answer_start")
             start = None if start is None else int(start)
     return Question(
         str(asked["id"]),
-        str(asked["question"]),
-        str(context),
+        encodable(str(asked["question"])),
+        encodable(str(context)),
         texts,
         start,
         str(title or ""),

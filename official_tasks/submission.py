@@ -4,8 +4,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import progress
 from official_tasks.running import ensemble_outputs, take_labels
-
-SPLITS = ("train", "dev", "test")
+from official_tasks.splits import SPLITS
 
 
 def predict_task(task, models, output, split="test"):

@@ -1,5 +1,6 @@
 """Rows of the user's own CSV, TSV and JSONL files, plain or gzip."""
 
+import contextlib
 import csv
 import gzip
 import json
@@ -7,19 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_keras.errors import InputError
+from bert_keras.text.encodable import encodable
 
+LONGEST = 2**31 - 1  # characters of a cell; the module's own limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
 
 
-def read_rows(path, columns: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields `(line number, the values of columns)` of each row.
+def read_rows(path, columns: list[str], lists=()) -> Iterator[tuple[int, list]]:
+    """Yields `(line number, the values of columns)` of each row, str.
 
     CSV follows RFC 4180 (quotes, commas and line breaks inside quotes); TSV
-    is split at tabs and nowhere else; JSONL holds one object a line.
+    is split at tabs and nowhere else; JSONL holds one object a line, in which
+    null is an empty cell.
+
+    Args:
+        lists: columns that JSONL may have as lists, which come as they are.
 
     Raises:
         InputError: no such file, another kind of file, a column that is not
-            there, a row of the wrong width, bytes that are not UTF-8.
+            there, a row of the wrong width, a list or an object in place of
+            text, bytes that are not UTF-8.
     """
     path = Path(path)
     kind = Path(path.name.removesuffix(".gz")).suffix
@@ -32,14 +40,23 @@ def read_rows(path, columns: list[str]) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}: no such file")
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-        yield from rows_of(path, lines, columns, kind)
+        yield from rows_of(path, lines, columns, kind, lists)
 
 
-def rows_of(path, lines, columns, kind):
+def rows_of(path, lines, columns, kind, lists=()):
     """As `read_rows`, from open text that is called `path`, such as a pipe."""
-    reader = _json_rows if kind == ".jsonl" else _delimited_rows
+    with told_plainly(path):
+        if kind == ".jsonl":
+            yield from _json_rows(path, lines, columns, lists)
+        else:
+            yield from _delimited_rows(path, lines, columns, kind)
+
+
+@contextlib.contextmanager
+def told_plainly(path):
+    """What cannot be read of a file, as an `InputError`."""
     try:
-        yield from reader(path, lines, columns, kind)
+        yield
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: expected UTF-8 text, got the byte "
@@ -56,6 +73,7 @@ def rows_of(path, lines, columns, kind):
 
 
 def _delimited_rows(path, lines, columns, kind):
+    csv.field_size_limit(LONGEST)
     if kind == ".tsv":
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
@@ -90,19 +108,36 @@ def _hint(header, kind):
     return f". It has {between} between its columns: name it .{name}"
 
 
-def _json_rows(path, lines, columns, kind):
+def _json_rows(path, lines, columns, lists):
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            yield number, [_text(row[column]) for column in columns]
+            values = [row[column] for column in columns]
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
                 f"{path}, line {number}: expected a JSON object with "
                 f"{', '.join(map(repr, columns))}, got {line.strip()[:60]!r}"
             ) from error
+        place = f"{path}, line {number}"
+        yield (
+            number,
+            [
+                _cell(place, column, value, column in lists)
+                for column, value in zip(columns, values, strict=True)
+            ],
+        )
 
 
-def _text(value) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _cell(place, column, value, may_be_list):
+    if value is None:
+        return ""
+    if isinstance(value, list) and may_be_list:
+        return encodable(value)
+    if isinstance(value, dict | list):
+        raise InputError(
+            f"{place}: expected text in {column!r}, got "
+            f"{json.dumps(value)[:60]}"
+        )
+    return encodable(value) if isinstance(value, str) else json.dumps(value)

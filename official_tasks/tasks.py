@@ -99,7 +99,7 @@ def task_from_flags(values, task=None):
             f"are {', '.join(cls.options) or 'none'}"
         )
     options = {
-        name: _converted(name, value, cls.options[name].default)
+        name: converted(f"--{name}", value, cls.options[name].default)
         for name, value in given.items()
     }
     return cls(**fixed, **options), options
@@ -146,18 +146,22 @@ def task_class(path):
     return classes[0]
 
 
-def _converted(name, value, default):
-    """A value of --option in the type of the option's default."""
+def converted(flag, value, default):
+    """A value of an option in the type of the option's default.
+
+    Raises:
+        InputError: it is none of that type; tells the flag.
+    """
     if not isinstance(value, str) or default is None:
         return value
     if isinstance(default, bool):
         choices = {"true": True, "false": False}
         if value.lower() not in choices:
-            raise InputError(f"--{name}={value}: expected true or false")
+            raise InputError(f"{flag}={value}: expected true or false")
         return choices[value.lower()]
     try:
         return type(default)(value)
     except ValueError:
         raise InputError(
-            f"--{name}={value}: expected {type(default).__name__}"
+            f"{flag}={value}: expected {type(default).__name__}"
         ) from None

@@ -1,4 +1,5 @@
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -89,11 +90,30 @@ def test_several_labels_of_a_text_are_told_apart(tmp_path):
         rows = list(csv.DictReader(written))
     assert [row["predicted"] for row in rows] == ["x;y", "", "", "x;y"]
     assert [row["label"] for row in rows] == ["x;y", "", "y", "x"]
-    lines = ['{"text": "a", "label": ["x", "y"]}', '{"text": "b", "label": []}']
+
+
+def test_several_labels_are_a_list_in_jsonl_and_text_in_csv(tmp_path):
+    lines = [
+        {"text": "a", "label": ["x, y", "z"]},
+        {"text": "b", "label": []},
+        {"text": "c", "label": None},
+        {"text": "d", "label": "x, z"},
+    ]
     path = tmp_path / "t.jsonl"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(map(json.dumps, lines)))
     task = CustomTask(path, path, problem="multi")
-    assert [len(row.label) for row in task.read("dev")] == [2, 0]
+    assert task.labels == ["x", "x, y", "z"]
+    dev = [sorted(row.label) for row in task.read("dev")]
+    assert dev == [[1, 2], [], [], [0, 2]]
+    file = write(tmp_path / "t.csv", [("a", "[x], y"), ("b", "y")])
+    assert CustomTask(file, file, problem="multi").labels == ["[x]", "y"]
+    with pytest.raises(InputError, match="--label_separator: expected"):
+        CustomTask(file, problem="multi", label_separator="")
+
+
+def test_blanks_around_a_label_are_none_of_it(tmp_path):
+    file = write(tmp_path / "t.csv", [("a", "x "), ("b", " x"), ("c", "y")])
+    assert CustomTask(file, file).labels == ["x", "y"]
 
 
 def test_numbers_are_scored_by_correlation_and_written(tmp_path):
@@ -137,6 +157,7 @@ def test_labels_that_are_no_numbers_or_problems_that_are_none(tmp_path):
         ([("a", "1"), ("b", "1")], None, "at least 2 classes"),
         ([("a", "1"), ("b", "1"), ("c", "2")], None, "'2' has one row"),
         ([("a", "1"), ("b", "2")], [("c", "3")], "line 2: .* got '3'"),
+        ([("a", "1"), ("b", " ")], None, "line 3: expected a label .* none"),
     ],
 )
 def test_rows_that_cannot_be_learned_are_refused(tmp_path, rows, dev, message):

@@ -223,6 +223,24 @@ def test_the_script_measures_text_and_tells_the_plan(tmp_path):
         assert f"\n{line}" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--flops=0", "expected a number above 0"),
+        ("--price=nan", "expected a number above 0"),
+        ("--sequences_per_second=-3", "expected a number above 0"),
+        ("--padding=1", "expected a share below 1"),
+        ("--utilisation=1.5", "expected a share above 0"),
+        ("--dtype=float8", "mixed_bfloat16"),
+    ],
+)
+def test_a_number_that_is_not_possible_is_refused(flag, message, tmp_path):
+    done = run_script(ROOT / "tools/estimate.py", flag, folder=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
 def test_an_unknown_device_is_named():
     with pytest.raises(InputError, match="no device 'a1000'.*a100"):
         estimating.device_named("a1000")

@@ -116,6 +116,13 @@ def test_gradients_that_stay_broken_end_the_run_with_advice(
         )
 
 
+@pytest.mark.parametrize("epochs", [0, -1.0, float("nan"), float("inf")])
+def test_no_epochs_are_refused(task, place, tmp_path, epochs):
+    with pytest.raises(InputError, match="epochs is .* expected a number"):
+        finetuning.run(task, place / "init", tmp_path / "run", epochs=epochs)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_finished_run_is_not_trained_again(place, task, whole, monkeypatch):
     monkeypatch.setattr(finetuning, "train", None)
     run = place / "whole"

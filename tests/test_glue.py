@@ -274,6 +274,14 @@ def test_a_submission_file_scores_as_the_outputs_it_was_made_of(
     path.write_text("\n".join(path.read_text().split("\n")[:-2]))
     with pytest.raises(InputError, match="each of 8 rows, got 7; row 7"):
         here.read_predictions(path, dev)
+    path.write_text("index\tprediction\n0\n")
+    with pytest.raises(InputError, match="line 2: expected 2 columns"):
+        here.read_predictions(path, dev)
+    path.write_text("index\tprediction\n1\tno\n" * 2)
+    with pytest.raises(InputError, match="each of 8 rows, got 3; row 0 is"):
+        here.read_predictions(path, dev)
+    with pytest.raises(InputError, match="none.tsv: no such file"):
+        here.read_predictions(tmp_path / "none.tsv", dev)
 
 
 @pytest.mark.skipif(not REAL, reason="BERT_KERAS_DATA is not set")

@@ -175,6 +175,26 @@ MISTAKES = {
         "--init=runs/pretrain/model --output=yours.csv/out",
         "cannot be made",
     ),
+    "no copy of the text": (
+        "tools/create_pretraining_data.py --input=books "
+        "--vocabulary=runs/vocab.txt --output=out --copies=0",
+        "--copies=0",
+    ),
+    "a seed below 0": (
+        "-m official_tasks.finetune --train=yours.csv "
+        "--init=runs/pretrain/model --output=out --seed=-1",
+        "--seed=-1",
+    ),
+    "a folder in place of a file": (
+        "tools/extract_features.py --input=books --model=runs/pretrain/model "
+        "--output=out.npz",
+        "books cannot be written or read: Is a directory",
+    ),
+    "a split that no task has": (
+        "-m official_tasks.evaluate --task=custom --dev=yours.csv "
+        "--model=books --split=tset",
+        "train|dev|test",
+    ),
     "no pre-training data": (
         "-m official_tasks.pretrain --data=books --output=out",
         "holds no pre-training data",

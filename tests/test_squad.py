@@ -245,6 +245,12 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
         ('{"data": [{"title": "x"}]}', "it fails at 'paragraphs'"),
         ('{"data": []}', "at least one question"),
         ('["a"]', "expected SQuAD's JSON"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": 1, '
+            '"question": "b", "answers": [{"text": "a", "answer_start": '
+            '"first"}]}]}]}]}',
+            "it fails at invalid literal",
+        ),
     ],
 )
 def test_files_of_another_form_are_refused(tmp_path, content, message):
@@ -252,6 +258,17 @@ def test_files_of_another_form_are_refused(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(InputError, match=message):
         read_questions(path)
+
+
+def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
+    asked = {"id": "1", "question": "Who\ud800?", "answers": []}
+    asked["answers"] = [{"text": "A\udfffda", "answer_start": 4}]
+    paragraph = {"context": "Was \ud800Ada.", "qas": [asked]}
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    (found,) = read_questions(path)
+    assert (found.question, found.context) == ("Who?", "Was Ada.")
+    assert found.answers == ("Ada",)
 
 
 def test_files_of_the_wrong_task_are_told(tmp_path):
@@ -280,3 +297,5 @@ def test_files_of_the_wrong_task_are_told(tmp_path):
         task.read("train")
     with pytest.raises(InputError, match=r"expected train-v2\.0\.json"):
         SquadTask(SQUAD_2, data_dir=str(tmp_path)).read("train")
+    with pytest.raises(InputError, match="stride is 0: expected 1"):
+        SquadTask(SQUAD_2, stride=0)

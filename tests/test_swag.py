@@ -132,6 +132,9 @@ def test_what_cannot_be_read_is_told(tmp_path):
     predictions.write_text("pred\n1\n2\n")
     with pytest.raises(InputError, match="each of the 1 examples, got 2"):
         task.read_predictions(predictions, task.read("dev"))
+    predictions.write_bytes(b"pred\n\xff\n")
+    with pytest.raises(InputError, match="UTF-8 text, got the byte 0xff"):
+        task.read_predictions(predictions, task.read("dev"))
 
 
 def test_the_real_files_have_the_published_counts():

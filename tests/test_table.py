@@ -16,6 +16,14 @@ def test_csv_keeps_quotes_commas_and_line_breaks_inside_quotes(tmp_path):
     assert rows(path, ["text", "id"]) == [['He said "no", twice\nthen', "1"]]
 
 
+def test_a_cell_may_be_a_long_document(tmp_path):
+    text = "word " * 100_000
+    for name, between in (("a.csv", ","), ("a.tsv", "\t")):
+        path = tmp_path / name
+        path.write_text(f"text{between}label\n{text}{between}1\n")
+        assert rows(path, ["text", "label"]) == [[text, "1"]]
+
+
 def test_tsv_is_split_at_tabs_and_nowhere_else(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text('text\tlabel\n"odd quote\t1\n', encoding="utf-8")
@@ -27,6 +35,21 @@ def test_jsonl_and_gzip_are_read(tmp_path):
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write('{"text": "Grüße", "label": 3}\n\n')
     assert rows(path, ["text", "label"]) == [["Grüße", "3"]]
+
+
+def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": null, "label": ["a", "b"], "sure": true}\n')
+    columns = ["text", "label", "sure"]
+    found = list(read_rows(path, columns, lists=["label"]))
+    assert found == [(1, ["", ["a", "b"], "true"])]
+    path.write_text('{"text": "a\\ud800b", "label": ["\\udfff"], "sure": 1}\n')
+    assert rows(path, ["text", "sure"]) == [["ab", "1"]]
+    with pytest.raises(InputError, match="line 1: expected text in 'label'"):
+        rows(path, columns)
+    path.write_text('{"text": {"a": 1}}\n')
+    with pytest.raises(InputError, match='expected text .* got {"a": 1}'):
+        list(read_rows(path, ["text"], lists=["text"]))
 
 
 @pytest.mark.parametrize(

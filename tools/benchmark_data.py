@@ -31,9 +31,10 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_string("output", None, "JSON file to write.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
-    flags.DEFINE_integer("megabytes", 8, "Of the text, at most.")
+    flags.DEFINE_integer("megabytes", 8, "Of the text, at most.", 1)
     flags.DEFINE_float("seconds", 3, "To draw each kind of batch for.")
     flags.mark_flags_as_required(["input", "vocabulary"])
+    script.require_positive("seconds")
 
 
 def main(values):

@@ -30,9 +30,9 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("input", None, "Text to tokenise.")
     flags.DEFINE_string("output", None, "JSON file to write.")
-    flags.DEFINE_integer("megabytes", 10, "Of the text, at most.")
-    flags.DEFINE_integer("batch", 1000, "Lines at a time.")
-    flags.DEFINE_integer("repeats", 5, "Turns of each.")
+    flags.DEFINE_integer("megabytes", 10, "Of the text, at most.", 1)
+    flags.DEFINE_integer("batch", 1000, "Lines at a time.", 1)
+    flags.DEFINE_integer("repeats", 5, "Turns of each.", 1)
     flags.mark_flags_as_required(["vocabulary", "input"])
 
 

@@ -17,7 +17,7 @@ from official_tasks import script
 
 
 def define_flags():
-    flags.DEFINE_integer("worst", 5, "Cases of an output to show.")
+    flags.DEFINE_integer("worst", 5, "Cases of an output to show.", 0)
 
 
 def main(values, records, folder):

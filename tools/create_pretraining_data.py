@@ -48,13 +48,16 @@ def define_flags():
     flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many words.")
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_bool("packed", False, "Several examples in a row.")
-    flags.DEFINE_integer("copies", 1, "How often train/ uses the text.")
+    flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)
     flags.DEFINE_float("held_out_share", 0.05, "Of the documents.")
+    script.require("a share below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_enum(
         "sentences", "split", ("split", "lines"), "Find them, or one a line."
     )
-    flags.DEFINE_integer("workers", os.cpu_count(), "Processes.")
-    flags.DEFINE_integer("seed", 0, "Of pairs and masks.")
+    flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", 1)
+    flags.DEFINE_integer(
+        "seed", 0, "Of pairs and masks.", 0, script.LARGEST_SEED
+    )
     flags.DEFINE_string(
         "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
     )
@@ -72,7 +75,7 @@ def main(values):
         values.max_predictions,
         values.short_probability,
         values.mask_rate,
-        _percentages(values.mask_mix),
+        script.percentages(values.mask_mix),
         values.whole_word,
         values.max_ngram,
         values.packed,
@@ -123,17 +126,6 @@ def _with_beam(values, settings):
         beam_flags=shlex.split(values.beam),
         **settings,
     )
-
-
-def _percentages(words):
-    from bert_keras.errors import InputError
-
-    try:
-        return tuple(float(word) for word in words)
-    except ValueError:
-        raise InputError(
-            f"mask_mix: expected three numbers, got {','.join(words)}"
-        ) from None
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from official_tasks import script
 def define_flags():
     flags.DEFINE_string("corpus", "documentation:", "Text to learn from.")
     flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
-    flags.DEFINE_integer("seed", 0, "Of everything that is drawn.")
+    flags.DEFINE_integer(
+        "seed", 0, "Of everything that is drawn.", 0, script.LARGEST_SEED
+    )
     flags.DEFINE_bool("quick", False, "Every stage, but little learning.")
 
 

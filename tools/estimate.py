@@ -54,7 +54,7 @@ def define_flags():
     flags.DEFINE_float(
         "padding", 0.0, "Share of places without a token when not packed."
     )
-    flags.DEFINE_string("dtype", PAPER.dtype, "As of pretrain.")
+    flags.DEFINE_enum("dtype", PAPER.dtype, script.DTYPES, "As of pretrain.")
     _define_machine_flags()
     flags.DEFINE_float("corpus_gb", None, "Text, in 1e9 bytes.")
     flags.DEFINE_float("bytes_per_token", BYTES_PER_TOKEN, "Of the text.")
@@ -65,6 +65,18 @@ def define_flags():
     flags.DEFINE_float("measure_seconds", 10.0, "Of each phase.")
     flags.DEFINE_string("corpus", None, "Text to measure with.")
     flags.DEFINE_string("vocabulary", None, "Vocabulary to measure with.")
+    script.require_positive(
+        "corpus_gb",
+        "bytes_per_token",
+        "data_tokens_per_second",
+        "measure_seconds",
+        "flops",
+        "memory_gb",
+        "sequences_per_second",
+        "price",
+    )
+    script.require("a share below 1", lambda v: 0 <= v < 1, "padding")
+    script.require("a share above 0", lambda v: 0 < v <= 1, "utilisation")
 
 
 def _define_machine_flags():

@@ -38,7 +38,9 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_integer("sequence_length", None, "Pieces of a text at most.")
     flags.DEFINE_bool("pair", False, "The classifier reads two texts.")
-    flags.DEFINE_integer("top_k", 5, "Guesses of fill_mask, answers of answer.")
+    flags.DEFINE_integer(
+        "top_k", 5, "Guesses of fill_mask, answers of answer.", 1
+    )
     flags.DEFINE_enum(
         "pooling",
         None,

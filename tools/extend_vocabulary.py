@@ -27,7 +27,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
-    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.")
+    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 
 

@@ -44,6 +44,7 @@ def define_flags():
     flags.DEFINE_float("seconds", 20.0, "Of each of the eight parts.")
     flags.DEFINE_string("output", None, "JSON file for the figures.")
     flags.mark_flag_as_required("model")
+    script.require_positive("seconds")
 
 
 @dataclasses.dataclass

@@ -31,8 +31,8 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_string("output", None, "JSON file to write.")
-    flags.DEFINE_integer("copies", 8, "How often the text is repeated.")
-    flags.DEFINE_integer("workers", 2, "Processes that make the data.")
+    flags.DEFINE_integer("copies", 8, "How often the text is repeated.", 1)
+    flags.DEFINE_integer("workers", 2, "Processes that make the data.", 1)
     flags.mark_flags_as_required(["input", "vocabulary"])
 
 

@@ -31,8 +31,8 @@ def define_flags():
     flags.DEFINE_multi_string("vocabulary", None, "Vocabulary to prove with.")
     flags.DEFINE_string("texts", None, "Folder of texts (*.txt).")
     flags.DEFINE_string("output", None, "JSON file to write.")
-    flags.DEFINE_integer("strings", 100_000, "Generated strings.")
-    flags.DEFINE_integer("step", 1, "Try every so many code points.")
+    flags.DEFINE_integer("strings", 100_000, "Generated strings.", 0)
+    flags.DEFINE_integer("step", 1, "Try every so many code points.", 1)
     flags.mark_flags_as_required(["vocabulary", "texts", "output"])
 
 

@@ -24,11 +24,12 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
     flags.DEFINE_string("name", "model", "What the addresses call the model.")
     flags.DEFINE_string("host", "127.0.0.1", "0.0.0.0 to be reached by others.")
-    flags.DEFINE_integer("port", 8501, "Port.")
-    flags.DEFINE_integer("max_text", 100_000, "Bytes of a text at most.")
-    flags.DEFINE_integer("max_waiting", 256, "Texts that may wait.")
+    flags.DEFINE_integer("port", 8501, "Port.", 0, 65535)
+    flags.DEFINE_integer("max_text", 100_000, "Bytes of a text at most.", 1)
+    flags.DEFINE_integer("max_waiting", 256, "Texts that may wait.", 1)
     flags.DEFINE_float("slow_client", 10.0, "Seconds to send a body in.")
     flags.mark_flag_as_required("model")
+    script.require_positive("slow_client")
 
 
 def main(values):

@@ -25,9 +25,9 @@ def define_flags():
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
-    flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.")
-    flags.DEFINE_integer("unused", 0, "Pieces [unusedN] to keep free.")
-    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.")
+    flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.", 1)
+    flags.DEFINE_integer("unused", 0, "Pieces [unusedN] to keep free.", 0)
+    flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
     flags.mark_flags_as_required(["input", "output"])
 
 
