@@ -3,6 +3,7 @@
 python two_replicas.py FOLDER
 """
 
+import itertools
 import os
 import sys
 
@@ -47,10 +48,10 @@ def pretrainer(strategy, accumulate=1, frozen=False, averaging=(), **size):
     return model
 
 
-def fit(strategy, model, steps, first=0, callbacks=(), broken=None):
+def fit(strategy, model, steps, first=0, callbacks=(), change=None):
     parts = [pretraining_batch(step, 4) for step in range(first, steps)]
-    if broken is not None:
-        parts[broken][2]["nsp"][-1] = np.nan  # a row of the second replica
+    if change is not None:
+        change(*parts[0])
     dataset = tf.data.Dataset.from_generator(
         lambda: iter(parts),
         output_signature=tf.nest.map_structure(
@@ -97,19 +98,14 @@ def replicas_drop_different_units(folder):
         ones = tf.ones((8, 64))
         draw = lambda: layer(ones, training=True)  # noqa: E731
         both = (lambda: on_replicas(draw)) if strategy is TWO else draw
-        return [np.array(both()) for _ in range(2)]
+        return np.array([both() for _ in range(8)])
 
-    first, second = masks(TWO)
-    for same, other in (
-        (first[0], first[1]),
-        (second[0], second[1]),
-        (first[0], second[0]),
-        (first[1], second[1]),
-    ):
-        assert 0.4 < np.mean(same != other) < 0.6
+    drawn = masks(TWO)  # (call, replica, 8, 64)
+    for one, other in itertools.combinations(drawn.reshape(16, 8, 64), 2):
+        assert 0.4 < np.mean(one != other) < 0.6
     # The same again, and the first replica's are those of a single device.
-    np.testing.assert_array_equal(masks(TWO), [first, second])
-    np.testing.assert_array_equal(masks(OFF), [first[0], second[0]])
+    np.testing.assert_array_equal(masks(TWO), drawn)
+    np.testing.assert_array_equal(masks(OFF), drawn[:, 0])
 
 
 def recomputed_layers_drop_the_same_units(folder):
@@ -165,7 +161,10 @@ def a_run_goes_on_with_another_number_of_replicas(folder):
 
 
 def a_row_that_is_not_finite_skips_the_step_on_all_replicas(folder):
-    broken = fit(TWO, pretrainer(TWO, **STILL), 1, broken=0)
+    def breaks(x, y, weights):
+        weights["nsp"][-1] = np.nan  # a row of the second replica
+
+    broken = fit(TWO, pretrainer(TWO, **STILL), 1, change=breaks)
     for left, right in zip(
         broken.weights, pretrainer(OFF, **STILL).weights, strict=True
     ):
@@ -210,6 +209,46 @@ def a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same(folder):
     np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
 
 
+def a_sum_is_that_of_one_device(folder):
+    x = {"token_ids": np.random.default_rng(0).integers(1, 30, (4, 6))}
+    results = []
+    for strategy in (OFF, TWO):
+        with strategy.scope():
+            encoder = BertEncoder(**{**SMALL, "num_layers": 1, **STILL})
+            model = fill(BertClassifier(encoder, problem="regression"))
+            model.compile(
+                AdamW(1e-4), keras.losses.MeanSquaredError(reduction="sum")
+            )
+        dataset = tf.data.Dataset.from_tensor_slices((x, np.ones((4, 1))))
+        logs = model.fit(dataset.batch(4), verbose=0, shuffle=False).history
+        results.append((model, logs["loss"]))
+    assert_equal(results[0][0], results[1][0], atol=2e-6)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
+
+
+def an_overflow_on_either_replica_lowers_the_scale_on_both(folder):
+    def marks(row):
+        def mark(x, y, weights):
+            x["segment_ids"][:] = 4 * (np.arange(4)[:, None] == row)
+
+        return mark
+
+    size = {"dtype": "mixed_float16", "num_segments": 5, **STILL}
+    for row in (0, 3):  # of the first replica, of the second
+        model = pretrainer(TWO, **size)
+        segments = model.encoder.embeddings.segment.weights[0]
+        segments.assign(
+            segments * np.where(np.arange(5) == 4, np.inf, 1)[:, None]
+        )
+        before = model.get_weights()
+        fit(TWO, model, 1, change=marks(row))
+        scale = model.optimizer.dynamic_scale.value
+        copies = TWO.distributed.experimental_local_results(scale)
+        assert [float(copy) for copy in copies] == [2.0**14] * 2, row
+        for weight, other in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(weight, other)
+
+
 def half_precision_trains(folder):
     long = os.environ.get("BERT_KERAS_LONG")
     for dtype in ("mixed_bfloat16", "mixed_float16")[: 2 if long else 1]:
@@ -229,6 +268,8 @@ CHECKS = [
     a_row_that_is_not_finite_skips_the_step_on_all_replicas,
     averaged_and_frozen_weights_are_those_of_one_device,
     a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same,
+    a_sum_is_that_of_one_device,
+    an_overflow_on_either_replica_lowers_the_scale_on_both,
     half_precision_trains,
 ]
 

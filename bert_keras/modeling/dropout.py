@@ -56,8 +56,10 @@ def _random_int16(shape, seed):
 
 
 def _of_this_replica(seed):
-    """The seed, with the replica's number above the 32 bits of the count.
+    """The seed, with the replica's number far above the sites of a layer.
 
+    It is not added to the count of the calls, which Keras takes modulo
+    2**31 - 2: there, a replica would repeat what another one drew before.
     Under `tf.distribute` all replicas hold one state. On JAX a mask is drawn
     for the whole batch, wherever its rows lie.
     """
@@ -67,7 +69,7 @@ def _of_this_replica(seed):
     if context is None or context.num_replicas_in_sync == 1:
         return seed
     replica = ops.cast(context.replica_id_in_sync_group, seed.dtype)
-    return seed + ops.stack([ops.zeros_like(replica), replica * 2**32])
+    return seed + ops.stack([replica * 2**20, ops.zeros_like(replica)])
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -82,7 +82,7 @@ def losses(model, batch, outputs, whole, replicas=1):
         batch: (inputs, labels, weights) of the part.
         outputs: of the model, for the part.
         whole: `sizes` of the whole batch.
-        replicas: by this Keras has divided each loss, under `tf.distribute`.
+        replicas: by this Keras has divided each mean, under `tf.distribute`.
 
     Returns:
         float (1 + losses,). Summed over all parts of all replicas, it is the
@@ -95,9 +95,9 @@ def losses(model, batch, outputs, whole, replicas=1):
         value = item.loss(
             _at(item.path, y), _at(item.path, outputs), _of(item.path, weights)
         )
-        value = ops.cast(value * replicas, keras.config.floatx())
+        value = ops.cast(value, keras.config.floatx())
         if item.loss.reduction != "sum":
-            value = value * shares[i + 1]
+            value = value * replicas * shares[i + 1]
         each.append(value)
         if item.loss_weights is not None:
             value = value * item.loss_weights

@@ -18,6 +18,7 @@ def train_step(model, accumulate, data):
     else:
         values, gradients = _in_parts(slopes, batch, accumulate)
     gradients = slopes.without_missing(gradients)
+    gradients = _broken_together(model.optimizer, gradients)
     weights = model.trainable_weights
     model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
     global_step.track(model, values, whole, _replicas())
@@ -118,6 +119,23 @@ def _in_parts(slopes, batch, accumulate):
         parallel_iterations=1,
     )
     return values, gradients
+
+
+def _broken_together(optimizer, gradients):
+    """Gradients that are not finite on all replicas where they are on one.
+
+    They are not summed yet, and Keras's loss scaling lowers the scale, and
+    skips the step, by what it finds on each worker's first replica.
+    """
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if not scales or _replicas() == 1:
+        return gradients
+    broken = ~optimizer.check_finite(gradients)
+    broken = _sum_over_replicas(tf.cast(broken, tf.float32)) > 0
+    poison = tf.where(broken, float("nan"), 0.0)
+    return [
+        None if g is None else g + tf.cast(poison, g.dtype) for g in gradients
+    ]
 
 
 def _replicas():
