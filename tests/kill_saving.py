@@ -76,7 +76,7 @@ def save(folder, step):
         for name in ("model", "optimizer")
     }
     checkpoint.write(folder, step, groups, {"notes": {"some": 1}})
-    checkpoint.prune(folder, 1)
+    checkpoint.prune(folder, step, 1)
 
 
 def killed_at(folder, number):

@@ -141,7 +141,7 @@ def write_failing_at(folder, number, error, monkeypatch):
             patch.setattr(files, "remove", lambda path: None)
         with contextlib.suppress(type(error)):
             checkpoint.write(folder, 2, {"model": {"a": np.full(9, 2)}}, {})
-            checkpoint.prune(folder, 1)
+            checkpoint.prune(folder, 2, 1)
     return next(count) > number
 
 
@@ -194,7 +194,7 @@ def test_a_failure_at_any_change_of_a_remote_save_leaves_a_whole_one(
             groups = {"model": {"a": np.full(9, 3)}, "optimizer": {}}
             with contextlib.suppress(Killed, OSError):
                 checkpoint.write(REMOTE, 3, groups, {})
-                checkpoint.prune(REMOTE, 1)
+                checkpoint.prune(REMOTE, 3, 1)
         groups, manifest = checkpoint.read_newest(REMOTE)
         assert (groups["model"]["a"] == manifest["step"]).all()
         found.append(manifest["step"])

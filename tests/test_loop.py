@@ -1,4 +1,5 @@
 import json
+import signal
 import time
 
 import keras
@@ -38,13 +39,13 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def train(folder, stop_after=None):
+def train(folder, stop_after=None, at_once=1):
     """One process's part of a run; returns the weights and the history."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [keras.Input((3,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     )
-    model.compile("adam", "mse")
+    model.compile("adam", "mse", steps_per_execution=at_once)
     state = TrainingState(folder / "state", every=2)
     history = fit(
         model,
@@ -79,6 +80,25 @@ def test_a_broken_run_ends_with_the_same_bits(whole, tmp_path, stop_after):
     assert [line["step"] for line in history] == [6, 12, 18, 20]
     for one, other in zip(history, whole[1], strict=True):
         assert one["val_loss"] == pytest.approx(other["val_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("at_once", [2, 4, 5, 50])
+def test_steps_executed_at_once_end_where_an_epoch_does(
+    whole, tmp_path, at_once, caplog
+):
+    weights, history = train(tmp_path, at_once=at_once)
+    assert [line["step"] for line in history] == [6, 12, 18, 20]
+    for one, other in zip(weights, whole[0], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    told = "3 steps are executed at once and not 4, of which the 6"
+    assert (told in caplog.text) == (at_once == 4)
+
+
+def test_an_interrupted_fit_gives_sigterm_back(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, 3)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_save_that_an_interrupted_fit_left_under_way_is_waited_for(

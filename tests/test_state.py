@@ -166,6 +166,16 @@ def test_the_last_ones_and_every_kth_are_kept(tmp_path):
     assert checkpoint.steps(tmp_path) == [4, 8, 10, 11]
 
 
+def test_a_damaged_newer_one_takes_no_whole_ones_place(tmp_path):
+    fit(small_model(), TrainingState(tmp_path, every=3, keep=9), steps=6)
+    (tmp_path / "step-00000006" / "model.safetensors").write_bytes(b"")
+    model, state = small_model(), TrainingState(tmp_path, every=2, keep=1)
+    assert state.restore(model) == 3
+    fit(model, state, steps=5, first=3)
+    assert checkpoint.steps(tmp_path) == [5, 6]
+    assert TrainingState(tmp_path).restore(small_model(seed=3)) == 5
+
+
 def test_steps_are_counted_over_epochs_and_grouped_executions(tmp_path):
     state = TrainingState(tmp_path, every=4, keep=9)
     fit(small_model(steps_per_execution=3), state, steps=6, epochs=2)

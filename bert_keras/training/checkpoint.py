@@ -112,9 +112,14 @@ def read_newest(folder):
     return None
 
 
-def prune(folder, keep, keep_every=None):
-    """Removes all but the newest `keep` and each `keep_every`-th step."""
-    for step in steps(folder)[:-keep]:
+def prune(folder, newest, keep, keep_every=None):
+    """Removes all but the last `keep` up to the step `newest`.
+
+    Each `keep_every`-th step stays; so does what is newer, which a run that
+    wrote `newest` after it has found damaged.
+    """
+    upto = [step for step in steps(folder) if step <= newest]
+    for step in upto[:-keep]:
         if not (keep_every and step % keep_every == 0):
             _remove(folder, step)
 

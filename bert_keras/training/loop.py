@@ -1,10 +1,13 @@
 """`model.fit` from wherever the saved training state left off."""
 
 import json
+import logging
 
 import keras
 
 from bert_keras import files
+
+logger = logging.getLogger(__name__)
 
 
 def fit(
@@ -21,7 +24,9 @@ def fit(
     """Trains `model` to `steps` steps in all; goes on where `state` stopped.
 
     A broken epoch is finished first, so that an epoch's end, and with it the
-    evaluation, falls on the same steps as in a run that was never broken.
+    evaluation, falls on the same steps as in a run that was never broken. As
+    many steps are executed at once as `compile` was told, or fewer where an
+    epoch is no multiple of them.
 
     Args:
         model: a compiled and built Keras model.
@@ -48,20 +53,25 @@ def fit(
         _make_up(history, model, validation, step)
     if callable(validation):
         callbacks = [_Evaluation(validation, state), *callbacks]
+    most_at_once = model.steps_per_execution
     while step < steps:
         end = min(end for end in ends if end > step)
         length, epochs = _next_stretch(step, end, steps_per_epoch)
+        _execute_at_once(model, most_at_once, length)
         epoch = step // steps_per_epoch
-        model.fit(
-            batches(step),
-            steps_per_epoch=length,
-            initial_epoch=epoch,
-            epochs=epoch + epochs,
-            validation_data=None if callable(validation) else validation,
-            callbacks=[*callbacks, state, history],
-            shuffle=False,  # the batches come in their order
-            verbose=0,
-        )
+        try:
+            model.fit(
+                batches(step),
+                steps_per_epoch=length,
+                initial_epoch=epoch,
+                epochs=epoch + epochs,
+                validation_data=None if callable(validation) else validation,
+                callbacks=[*callbacks, state, history],
+                shuffle=False,  # the batches come in their order
+                verbose=0,
+            )
+        finally:
+            state.release_signal()
         step += length * epochs
         if step in ends:
             # Else TensorFlow makes one graph for both shapes, with its sizes
@@ -91,6 +101,23 @@ def _next_stretch(step, steps, steps_per_epoch):
         return steps_per_epoch, whole
     end = (step // steps_per_epoch + 1) * steps_per_epoch
     return min(steps, end) - step, 1
+
+
+def _execute_at_once(model, most, length):
+    """Has an epoch be whole groups of steps: Keras would run over its end."""
+    most = min(most, length)
+    steps = next(n for n in range(most, 0, -1) if length % n == 0)
+    if steps < most:
+        logger.warning(
+            "%d steps are executed at once and not %d, of which the %d up to "
+            "the next evaluation are no multiple.",
+            steps,
+            most,
+            length,
+        )
+    if steps != model.steps_per_execution:
+        model.steps_per_execution = steps
+        model.train_function = model.test_function = None
 
 
 class _Evaluation(keras.callbacks.Callback):

@@ -116,6 +116,7 @@ class TrainingState(keras.callbacks.Callback):
         self._asked_to_stop = False
         self._writer = None
         self._writing = None
+        self._old_handler = None
 
     def restore(self, model):
         """Brings the newest whole checkpoint into `model`; returns its step.
@@ -182,7 +183,7 @@ class TrainingState(keras.callbacks.Callback):
 
     def _write(self, step, groups, facts):
         checkpoint.write(self.folder, step, groups, facts)
-        checkpoint.prune(self.folder, self.keep, self.keep_every)
+        checkpoint.prune(self.folder, step, self.keep, self.keep_every)
 
     def _refuse_if_all_damaged(self):
         if checkpoint.steps(self.folder):
@@ -201,6 +202,7 @@ class TrainingState(keras.callbacks.Callback):
         if self.writes:
             files.make_folder(self.folder)
         self._asked_to_stop = False
+        self.release_signal()
         if threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_signal)
 
@@ -240,7 +242,15 @@ class TrainingState(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.shutdown()
             self._writer = None
-        if getattr(self, "_old_handler", None) is not None:
+        self.release_signal()
+
+    def release_signal(self):
+        """Lets SIGTERM be what it was before `fit`.
+
+        For the caller of a `fit` that an exception ended, of which Keras
+        tells its callbacks nothing.
+        """
+        if self._old_handler is not None:
             signal.signal(signal.SIGTERM, self._old_handler)
             self._old_handler = None
 
