@@ -109,7 +109,7 @@ def _training_memory(phase, settings, encoder, parts):
 
 def _input_cost(phase, source):
     """Memory and disk of both kinds of data."""
-    from bert_keras.data.drawing import DrawnExamples
+    from bert_keras.data.drawing import DrawnExamples, count_rows
     from bert_keras.data.records import serialize
     from bert_keras.data.windows import CAPACITY
 
@@ -119,7 +119,7 @@ def _input_cost(phase, source):
     pairs = drawn.load(0, 0)
     records = serialize(drawn.rows(pairs[slice(SAMPLE)], 0))
     record = sum(map(len, records)) / len(records) + 16  # its frame
-    pair = sum(field.nbytes for field in tuple(pairs)) / len(pairs.labels)
+    pair = pairs.nbytes / count_rows(pairs)
     store = sum(
         files.size(path)
         for side in ("train", "held_out")

@@ -112,6 +112,18 @@ def test_a_build_by_beam_goes_on_with_what_is_missing(
     assert len(made) == len(set(made))  # nothing was made twice
 
 
+def test_what_a_killed_worker_left_is_removed(
+    local, text, tokenizer, tmp_path, monkeypatch
+):
+    folder, _ = local
+    monkeypatch.setattr(beam_pipeline, "_runner", lambda _: in_a_loop)
+    left = tmp_path / "beam" / "train" / ".a.tfrecord.partial-0123456789ab"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    create(text, tokenizer, tmp_path / "beam")
+    assert contents(tmp_path / "beam") == contents(folder)
+
+
 def test_shards_of_other_laws_are_made_anew(
     local, text, tokenizer, tmp_path, monkeypatch
 ):

@@ -224,9 +224,13 @@ def test_a_source_that_is_none_is_named(tmp_path, place, named):
         pretraining_dataset(str(tmp_path / place), 8, 0)
 
 
-def test_masks_need_the_vocabulary_to_be_drawn_anew(sources):
-    folder, _ = sources
+def test_masks_need_the_vocabulary_to_be_drawn_anew(sources, tmp_path):
+    records = sources[0] / "records"
+    for path in records.glob("*.tfrecord"):
+        shutil.copy(path, tmp_path)
+    found = str(tmp_path / "*.tfrecord")
     with pytest.raises(InputError, match="vocab.txt, the vocabulary"):
-        pretraining_dataset(
-            str(folder / "records" / "*.tfrecord"), 8, 0, remask=True
-        )
+        pretraining_dataset(found, 8, 0, remask=True)
+    shutil.copy(records / "vocab.txt", tmp_path)
+    x, y, w = next(iter(pretraining_dataset(found, 8, 0, remask=True)))
+    assert (w["mlm"].numpy().sum(axis=1) > 0).all()

@@ -179,6 +179,12 @@ def test_a_dry_run_tells_the_plan_and_checks_the_data(data, capsys):
     assert f"{pieces} pieces" in told
 
 
+def test_a_dry_run_tells_the_plan_of_packed_rows(data, capsys):
+    pretrain.tell_plan(data, **{**SMALLEST, "packed": True})
+    told = capsys.readouterr().out
+    assert "as records" in told and "drawn anew" in told
+
+
 def test_a_dry_run_names_damaged_data(tmp_path):
     data = write_data(tmp_path / "data")
     path = pathlib.Path(data) / "tokens" / "train" / "tokens.bin"

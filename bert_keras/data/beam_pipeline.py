@@ -165,6 +165,8 @@ def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
 
 def _write_records(store, folder, laws, seed, copies, run) -> dict:
     """Records and their manifest; each shard by one worker."""
+    files.make_folder(folder)
+    files.remove_partials(folder)  # of workers that were killed
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
     task = ShardTask(store.source, folder, laws, seed, copies)
     names = WriteShard(store, folder, laws, seed, copies).names

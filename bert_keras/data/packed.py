@@ -20,6 +20,10 @@ class PackedPairs(NamedTuple):
     rows: np.ndarray  # int64 (N,), ascending
     count: int
 
+    @property
+    def nbytes(self):
+        return self.pairs.nbytes + self.rows.nbytes
+
     def __getitem__(self, span: slice):
         """Some of the rows, counted from 0."""
         begin, end, _ = span.indices(self.count)

@@ -26,6 +26,10 @@ class Pairs(NamedTuple):
         """Pieces of each pair's example, with [CLS] and twice [SEP]."""
         return self.a_length + self.b_length + 3
 
+    @property
+    def nbytes(self):
+        return sum(field.nbytes for field in tuple(self))
+
     def __getitem__(self, rows):
         return Pairs(*(field[rows] for field in tuple(self)))
 

@@ -36,7 +36,7 @@ class RecordedExamples:
         self.laws = laws
         self.seed = seed
         self._parse = parser(laws)
-        self._pieces = _pieces(source) if remask else None
+        self._pieces = _pieces(os.path.dirname(paths[0])) if remask else None
         self._units = [
             (path, start, min(_PIECE, count - start))
             for path, count in zip(paths, counts, strict=True)
@@ -109,8 +109,8 @@ def _read(path: str, start: int, count: int) -> np.ndarray:
     return found
 
 
-def _pieces(source: str) -> Pieces:
-    path = os.path.join(source, VOCABULARY)
+def _pieces(folder: str) -> Pieces:
+    path = os.path.join(folder, VOCABULARY)
     if not files.is_file(path):
         raise InputError(
             f"Masks cannot be drawn anew: {path}, the vocabulary of the "
