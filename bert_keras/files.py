@@ -74,15 +74,25 @@ def find(pattern):
 
 def walk(folder):
     """The paths of all files in a folder and in those below, sorted."""
-    if is_remote(folder):
-        walked = remote.walk(folder)
-    else:
-        walked = os.walk(folder, followlinks=True)
+    walked = (remote.walk if is_remote(folder) else _walk_links)(folder)
     return sorted(
         os.path.join(place, name)
         for place, _, names in walked
         for name in names
     )
+
+
+def _walk_links(folder):
+    """As `os.walk`, into links too, but not into what they stand in."""
+    folder = os.fspath(folder)
+    above = {folder: {os.path.realpath(folder)}}
+    for place, below, names in os.walk(folder, followlinks=True):
+        yield place, below, names
+        known = above.pop(place)
+        inner = {name: os.path.join(place, name) for name in below}
+        real = {name: os.path.realpath(inner[name]) for name in below}
+        below[:] = [name for name in below if real[name] not in known]
+        above |= {inner[name]: known | {real[name]} for name in below}
 
 
 def open_file(path, mode="rb"):
@@ -99,8 +109,8 @@ def written_beside(path):
 
     What the caller wrote there, a file or a folder, is flushed to the disk,
     then renamed to `path`. A file that stands there is replaced; a folder is
-    replaced too, but between two renames, so that a kill may leave neither
-    in place. When the caller fails, what was written is removed.
+    replaced by a folder, but between two renames, so that a kill may leave
+    neither in place. When the caller fails, what was written is removed.
 
     A remote `path` is uploaded to instead. Of a folder, what stands there is
     removed and the manifest goes last: until it is there, the folder is none.
@@ -109,6 +119,8 @@ def written_beside(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as folder:
             partial = os.path.join(folder, os.path.basename(path.rstrip("/")))
             yield partial
+            if os.path.isfile(partial):
+                refuse_folder(path)
             upload(partial, path)
         return
     path = os.path.abspath(path)
@@ -118,6 +130,8 @@ def written_beside(path):
     try:
         yield partial
         _flush_tree(partial)
+        if os.path.isfile(partial):
+            refuse_folder(path)
         if os.path.isdir(path):
             _replace_folder(path, partial)
         else:
@@ -125,6 +139,12 @@ def written_beside(path):
         flush(parent)
     finally:
         remove(partial)
+
+
+def refuse_folder(path):
+    """One sentence where a file is to be written and a folder stands."""
+    if is_folder(path):
+        raise InputError(f"{path} is a folder. Name the file to write.")
 
 
 def _replace_folder(path, partial):

@@ -80,6 +80,28 @@ def test_a_folder_replaces_another_whole(place):
     assert not files.exists(place)
 
 
+def test_a_file_takes_no_folders_place(place):
+    path = os.path.join(place, "runs")
+    put_folder(path, {"model.bin": b"precious"})
+    with pytest.raises(InputError, match="runs is a folder. Name the file"):
+        put(path, b"pieces")
+    assert get_folder(path) == {"model.bin": b"precious"}
+    assert files.list_folder(place) == ["runs"]
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    for place in ("a/one.txt", "a/b/two.txt", "other/three.txt"):
+        (tmp_path / place).write_text("")
+    (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "here").symlink_to(tmp_path / "other")
+    (tmp_path / "other" / "back").symlink_to(tmp_path / "a")
+    found = files.walk(tmp_path / "a")
+    names = [os.path.relpath(path, tmp_path / "a") for path in found]
+    assert names == ["b/two.txt", "here/three.txt", "one.txt"]
+
+
 def test_a_writer_that_fails_leaves_what_was_there(place):
     put_folder(place, {"a": b"1"})
     with pytest.raises(Killed), files.written_beside(place) as partial:

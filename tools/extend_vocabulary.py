@@ -32,12 +32,14 @@ def define_flags():
 
 
 def main(values):
+    from bert_keras import files
     from bert_keras.data.corpus import read_documents
     from bert_keras.data.workers import in_order
     from bert_keras.text import extension
     from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
     from official_tasks import progress
 
+    files.refuse_folder(values.output)
     old = read_vocabulary(values.vocabulary)
     words = extension.domain_words(
         old,

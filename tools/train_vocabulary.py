@@ -32,11 +32,13 @@ def define_flags():
 
 
 def main(values):
+    from bert_keras import files
     from bert_keras.data.corpus import read_documents
     from bert_keras.data.workers import in_order
     from bert_keras.text.vocabulary import learn_vocabulary, write_vocabulary
     from official_tasks import progress
 
+    files.refuse_folder(values.output)
     paragraphs = (
         paragraph
         for document in read_documents(values.input)
