@@ -40,6 +40,16 @@ def test_a_foreign_folder_is_refused_and_left_as_it_was(tmp_path):
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
+def test_a_mistake_inside_an_inner_run_leaves_the_outer_folder_free(tmp_path):
+    with (
+        pytest.raises(InputError, match="513"),
+        RunFolder(tmp_path / "run", SETTINGS) as run,
+        RunFolder(run.file("runs", "seed_0"), SETTINGS),
+    ):
+        raise InputError("513")
+    RunFolder(tmp_path / "run", {"other": 1}).close()
+
+
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be made"):

@@ -97,11 +97,21 @@ class RunFolder:
 
     def __exit__(self, kind, *_):
         mistaken = kind is not None and issubclass(kind, InputError)
+        if mistaken and self._is_new:
+            self._remove_empty()
         names = set(files.list_folder(self.path))
         if mistaken and self._is_new and names <= {SETTINGS, LEASE}:
             self._leave_nothing()
         else:
             self.close()
+
+    def _remove_empty(self):
+        """The folders that runs inside this one were in before they failed."""
+        if files.is_remote(self.path):
+            return
+        for name in os.listdir(self.path):
+            with contextlib.suppress(OSError):
+                os.rmdir(self.file(name))
 
     def _leave_nothing(self):
         """So that after a mistake the folder takes other settings."""
