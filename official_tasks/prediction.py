@@ -6,6 +6,7 @@ than some hundred rows. What an output holds already is not asked again.
 
 import contextlib
 import gzip
+import hashlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.table import KINDS, rows_of
+from official_tasks.table import KINDS, rows_of, told_plainly
 
 BATCHES_AT_ONCE = 16  # are sorted by length together
 
@@ -37,7 +38,8 @@ def read_inputs(path, kind, columns, lists):
         )
     with _opened(path, kind) as lines:
         if kind == "lines":
-            yield from ([line.rstrip("\r\n")] for line in lines)
+            with told_plainly(path):
+                yield from ([line.rstrip("\r\n")] for line in lines)
             return
         listed = [
             c for c, is_list in zip(columns, lists, strict=True) if is_list
@@ -88,7 +90,7 @@ class Answers:
 
     Args:
         path: a file, or "-" for standard output. A file that another run of
-            the same model left off is gone on with.
+            the same model on the same rows left off is gone on with.
         served: a `ServedModel`.
         signature: its name.
     """
@@ -98,9 +100,9 @@ class Answers:
         entry = served.card["signatures"][signature]
         self.inputs = entry["input_order"]
         self.model = served.card["fingerprint"][:12]
-        self.done, self.truncated, self.last = 0, 0, None
+        self.done, self.truncated, self.asked = 0, 0, hashlib.sha256()
         self.tells_truncated = "truncated" in entry["outputs"]
-        if path != "-" and os.path.exists(path):
+        if path != "-" and os.path.isfile(path):
             self._go_on()
 
     def _go_on(self):
@@ -109,6 +111,7 @@ class Answers:
         with open(self.path, "rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
+                    self._check_cut(line)
                     break
                 self._check(line)
                 end += len(line)
@@ -118,16 +121,27 @@ class Answers:
         try:
             record = json.loads(line)
             found = record["row"], record["model"], record["signature"]
-            self.last, answer = record["inputs"], record["answer"]
+            inputs, answer = record["inputs"], record["answer"]
         except (ValueError, KeyError, TypeError):
-            found, answer = None, {}
+            self._refuse_foreign()
         if found != (self.done, self.model, self.signature):
-            raise InputError(
-                f"{self.path}, line {self.done + 1}, is not of this model and "
-                "signature. Name another --output, or remove the file."
-            )
+            self._refuse_foreign()
+        self.asked.update(_spelled(inputs))
         self.done += 1
         self.truncated += bool(answer.get("truncated"))
+
+    def _check_cut(self, line):
+        """Refuses to cut off what is no beginning of the next line of ours."""
+        begin = {"row": self.done, "model": self.model}
+        begin = json.dumps(begin).removesuffix("}").encode()
+        if line[: len(begin)] != begin[: len(line)]:
+            self._refuse_foreign()
+
+    def _refuse_foreign(self):
+        raise InputError(
+            f"{self.path}, line {self.done + 1}, is not of this model and "
+            "signature. Name another --output, or remove the file."
+        )
 
     def answered(self, rows, batch_size):
         """Answers the rows that are not done yet; yields how many are.
@@ -151,10 +165,10 @@ class Answers:
         return open(self.path, "a", encoding="utf-8")
 
     def _skip(self, rows):
-        last, count = None, 0
+        asked = hashlib.sha256()
         for row in islice(rows, self.done):
-            last, count = self._named(row), count + 1
-        if count != self.done or last != self.last:
+            asked.update(_spelled(self._named(row)))
+        if asked.digest() != self.asked.digest():
             raise InputError(
                 f"{self.path} holds {self.done} answers to other rows. Name "
                 "another --output, or remove the file."
@@ -174,6 +188,10 @@ class Answers:
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
         self.done += 1
         self.truncated += bool(answer.get("truncated"))
+
+
+def _spelled(inputs):
+    return json.dumps(inputs).encode() + b"\n"
 
 
 def _in_batches(ask, rows, batch_size):

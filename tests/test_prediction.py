@@ -73,7 +73,9 @@ def test_answers_stand_in_the_order_of_the_rows_and_say_what_was_asked(
         assert abs(len(batch[0]) - len(batch[-1])) <= 1
 
 
-@pytest.mark.parametrize("tail", ["", '{"row": 32, "mod'])
+@pytest.mark.parametrize(
+    "tail", ["", '{"row": 32, "mod', f'{{"row": 32, "model": "{"f" * 12}", "si']
+)
 def test_what_was_broken_off_goes_on(tmp_path, tail):
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
     answered(whole)
@@ -94,13 +96,16 @@ def test_another_file_is_not_gone_on_with(tmp_path):
         (Served("e" * 64), TEXTS),
         (Served(), [["other"]] * 50),
         (Served(), TEXTS[:3]),
+        (Served(), [["other"], *TEXTS[1:]]),
     ):
         with pytest.raises(InputError, match="Name another --output"):
             answered(path, served, rows)
-    path.write_text("precious\n")
-    with pytest.raises(InputError, match="line 1"):
-        answered(path)
-    assert path.read_text() == "precious\n"
+    for precious in ("precious\n", "precious", '{"row": 0, "other": 1}'):
+        path.write_text(precious)
+        with pytest.raises(InputError, match="line 1"):
+            answered(path)
+        assert path.read_text() == precious
+    answered("/dev/null")
 
 
 def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
