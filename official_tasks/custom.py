@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks import custom_advice, metrics
+from official_tasks.custom_rows import checked_seed
 from official_tasks.table import read_rows
 from official_tasks.task import Example, Option
 from official_tasks.text_task import TextTask
@@ -75,7 +76,7 @@ class CustomTask(TextTask):
         self.files = {"train": train, "dev": dev, "test": test}
         self.splits: dict[str, list[Example]] = {}
         if train:
-            self._read_train(train, split_seed)
+            self._read_train(train, checked_seed(split_seed))
 
     def read(self, split):
         if split not in self.splits:

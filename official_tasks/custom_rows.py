@@ -32,7 +32,7 @@ class OwnRows:
 
     def __init__(self, row, split_seed=0, **own):
         super().__init__(row, **own)
-        self.split_seed = split_seed
+        self.split_seed = checked_seed(split_seed)
 
     def _rows(self, split):
         if split == "dev" and not self.splits.files.get("dev"):
@@ -70,6 +70,12 @@ class OwnRows:
             [row for row in rows if self._group(row) not in held],
             [row for row in rows if self._group(row) in held],
         )
+
+
+def checked_seed(seed: int) -> int:
+    if seed < 0:
+        raise InputError(f"split_seed is {seed}: expected 0 or more")
+    return seed
 
 
 def choice_place(place: str, label: str, choices) -> int:

@@ -8,6 +8,8 @@ import platform
 import time
 from typing import Any
 
+from rich.markup import escape
+
 import bert_keras
 from bert_keras import files
 from bert_keras.training.run import RunFolder
@@ -54,7 +56,8 @@ def run(output, corpus, seed, settings) -> dict:
         results: dict[str, Any] = {}
         for number, (name, stage) in enumerate(STAGES.items(), 1):
             told = " ".join(stage.__doc__.split())
-            progress.console.print(f"[bold]{number}. {name}[/bold]  {told}")
+            title = f"[bold]{number}. {name}[/bold]  {told}"
+            progress.console.print(title, markup=True)
             figures = folder.done(name)
             if figures is None:
                 began = time.monotonic()
@@ -62,9 +65,10 @@ def run(output, corpus, seed, settings) -> dict:
                 figures["seconds"] = round(time.monotonic() - began, 1)
                 folder.finish(name, figures)
             results[name] = figures
-            progress.console.print(
-                f"   {figures['line']}  [dim]{figures['seconds']} s[/dim]"
+            told = (
+                f"{escape(figures['line'])}  [dim]{figures['seconds']} s[/dim]"
             )
+            progress.console.print(f"   {told}", markup=True)
         figures = _report(demo, results)
         with folder.output("report.json") as path:
             files.write_json(figures, path)

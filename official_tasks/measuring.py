@@ -101,6 +101,6 @@ def _sample(corpus):
         documents.append(document)
         characters += sum(map(len, document.paragraphs))
         size += sum(len(text.encode()) for text in document.paragraphs)
-        if characters > SAMPLE:
+        if characters > SAMPLE and len(documents) > 1:
             break
     return documents, size

@@ -15,19 +15,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-console = Console(highlight=False)
+# What is told may hold text and names of the user's own.
+console = Console(highlight=False, markup=False)
 
 
 @contextmanager
 def bar(title: str, total: int | None = None):
     """A progress bar; yields `update(done, total=None, note="")`."""
     columns = (
-        TextColumn("  {task.description:<22}"),
+        TextColumn("  {task.description:<22}", markup=False),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=False) as progress:
         task = progress.add_task(title, total=total, note="")

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def told_plainly(path):
             "closed, or text follows a closing one. Double each quote inside "
             "quotes, or name a file without quoting .tsv"
         ) from error
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
 
 
@@ -115,7 +116,7 @@ def _json_rows(path, lines, columns, lists):
         try:
             row = json.loads(line)
             values = [row[column] for column in columns]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{path}, line {number}: expected a JSON object with "
                 f"{', '.join(map(repr, columns))}, got {line.strip()[:60]!r}"

@@ -37,6 +37,8 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     assert "unanswerable_f1" not in task.score(dev, [None, None])
     other = CustomSpans(train=file, split_seed=2)
     assert other.read("dev") != dev
+    with pytest.raises(InputError, match="split_seed is -1: expected 0"):
+        CustomSpans(train=file, split_seed=-1)
     file = spans_file(tmp_path / "d.csv", ["Ada", " "], start="11")
     task = CustomSpans(train=file, dev=file, start="at")
     first, second = task.read("dev")

@@ -148,6 +148,8 @@ def test_labels_that_are_no_numbers_or_problems_that_are_none(tmp_path):
         CustomTask(file, problem="regression")
     with pytest.raises(InputError, match="single, multi, regression"):
         CustomTask(file, problem="ranking")
+    with pytest.raises(InputError, match="split_seed is -1: expected 0"):
+        CustomTask(file, split_seed=-1)
 
 
 @pytest.mark.parametrize(

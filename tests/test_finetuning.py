@@ -171,7 +171,17 @@ def test_random_weights_keep_the_sizes_only(place, task):
     )
 
 
-def test_padding_to_one_length_trains_as_well(place, task, whole, tmp_path):
+def test_padding_to_one_length_trains_as_well(
+    place, task, whole, tmp_path, monkeypatch
+):
+    shapes, plain = [], finetuning.training_batches
+
+    def watched(*arguments, **named):
+        batches = plain(*arguments, **named)
+        shapes.extend(x["token_ids"].shape for x, *_ in batches.take(3))
+        return batches
+
+    monkeypatch.setattr(finetuning, "training_batches", watched)
     fixed = finetuning.run(
         task,
         place / "init",
@@ -182,14 +192,36 @@ def test_padding_to_one_length_trains_as_well(place, task, whole, tmp_path):
     )
     assert fixed["rows"] == whole["rows"]
     assert len(fixed["curve"]) == 1
+    assert shapes and {length for _, length in shapes} == {24}
+
+
+def test_from_scratch_takes_no_weight_along(place, task, tmp_path):
+    begun = {
+        scratch: finetuning.run(
+            task,
+            place / "init",
+            tmp_path / str(scratch),
+            from_scratch=scratch,
+            epochs=0.1,
+            **{**QUICK, "learning_rate": 1e-12},
+        )
+        and load_model(task, tmp_path / str(scratch)).encoder
+        for scratch in (False, True)
+    }
+    init = load_model(task, place / "init").encoder
+    table = init.embeddings.token.embeddings.numpy()
+    for scratch, encoder in begun.items():
+        found = encoder.embeddings.token.embeddings.numpy()
+        assert np.allclose(found, table, atol=1e-6) != scratch
 
 
 def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     ran = []
 
-    def pretended(task, init, output, *, learning_rate, seed, **_):
+    def pretended(task, init, output, *, learning_rate, seed, **rest):
         """In the place of a training: writes what a run leaves."""
         ran.append((learning_rate, seed))
+        assert rest == {"settings": {"train": "a.csv"}, "epochs": 7.0}
         for name in ("model", "predictions"):
             (Path(output) / name).mkdir(parents=True)
             (Path(output) / name / "file").write_text(f"{ran[-1]}")
@@ -208,6 +240,8 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
             tmp_path / "run",
             learning_rates=(5e-5, 2e-5),
             seeds=2,
+            settings={"train": "a.csv"},
+            epochs=7.0,
         )
 
     results = run()

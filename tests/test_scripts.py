@@ -142,6 +142,14 @@ MISTAKES = {
         "tools/train_vocabulary.py --input=none.txt --output=v.txt",
         "No text found at 'none.txt'",
     ),
+    "a folder in the place of a file": (
+        "tools/train_vocabulary.py --input=books --output=runs",
+        "runs is a folder. Name the file to write.",
+    ),
+    "a name that is no part of an address": (
+        "tools/serve.py --model=none --name=a/b",
+        "letters, digits, . _ -",
+    ),
     "an empty corpus": (
         "tools/train_vocabulary.py --input=empty.txt --output=v.txt",
         "holds no text",

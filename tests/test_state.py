@@ -216,10 +216,10 @@ def test_a_failed_write_stops_the_training(tmp_path, monkeypatch):
 
 
 def test_a_save_waits_for_the_copy_to_host_memory_only(tmp_path, monkeypatch):
-    written = threading.Event()
+    written, in_time = threading.Event(), []
 
     def slowly(*arguments):
-        written.wait(30)
+        in_time.append(written.wait(30))
 
     monkeypatch.setattr(checkpoint, "write", slowly)
     state = TrainingState(tmp_path, every=2)
@@ -231,6 +231,7 @@ def test_a_save_waits_for_the_copy_to_host_memory_only(tmp_path, monkeypatch):
 
     fit(small_model(), state, steps=3, callbacks=[Release()])
     assert state.step == 3
+    assert in_time == [True, True]
 
 
 def test_other_workers_read_count_and_write_nothing(trained, tmp_path):

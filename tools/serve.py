@@ -15,6 +15,8 @@ and the same requests. Starts in about 5 seconds; Ctrl-C ends it.
 Needs: pip install 'bert_keras[serve]'.
 """
 
+import re
+
 from absl import flags
 
 from official_tasks import script
@@ -30,6 +32,9 @@ def define_flags():
     flags.DEFINE_float("slow_client", 10.0, "Seconds to send a body in.")
     flags.mark_flag_as_required("model")
     script.require_positive("slow_client")
+    script.require(
+        "letters, digits, . _ -", re.compile(r"[\w.-]+").fullmatch, "name"
+    )
 
 
 def main(values):
