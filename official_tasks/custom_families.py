@@ -73,6 +73,11 @@ class CustomSpans(OwnRows, SquadTask):
             self.row = self.row._replace(may_be_none=True)
         return rows
 
+    def take_arguments(self, arguments):
+        # A test file does not tell whether a question may have no answer.
+        if arguments.get("may_be_none"):
+            self.row = self.row._replace(may_be_none=True)
+
 
 class CustomTags(OwnRows, NerTask):
     """A label for each word of texts that come as lists of words.

@@ -44,10 +44,10 @@ def evaluate(task, models=(), predictions=None, split="dev", output=None):
         output: folder for results.json and the official files; None writes
             nothing.
     """
-    from official_tasks.running import ensemble_outputs, take_labels
+    from official_tasks.running import ensemble_outputs, take_arguments
 
     if predictions is None:
-        take_labels(task, models[0])
+        take_arguments(task, models[0])
     examples = task.read(split)
     if predictions is not None:
         found = task.read_predictions(predictions, examples)

@@ -102,15 +102,11 @@ def predict_rows(
     return Predictor(model, per_token, pad_id)(encoded, batch_size)
 
 
-def take_labels(task, preset):
-    """Gives a task that knows no labels, for want of a training file, those
-    of a model that was fine-tuned on it; call it before `read`."""
+def take_arguments(task, preset):
+    """Gives a task what a model that was fine-tuned on it tells of it."""
     from bert_keras.interop.presets import open_checkpoint
 
-    if task.labels is None:
-        stored = open_checkpoint(preset_of(preset)).head_arguments
-        labels = stored.get("labels")
-        task.labels = None if labels is None else list(labels)
+    task.take_arguments(open_checkpoint(preset_of(preset)).head_arguments)
 
 
 def load_trained(task, preset, dtype="float32"):

@@ -167,7 +167,7 @@ class SquadTask(Task):
     def build(self, encoder):
         from bert_keras import BertSpanPredictor
 
-        return BertSpanPredictor(encoder)
+        return BertSpanPredictor(encoder, may_be_none=self.row.may_be_none)
 
     def loss(self):
         from bert_keras.modeling.span import span_losses

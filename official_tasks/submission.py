@@ -3,7 +3,7 @@
 from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import progress
-from official_tasks.running import ensemble_outputs, take_labels
+from official_tasks.running import ensemble_outputs, take_arguments
 from official_tasks.splits import SPLITS
 
 
@@ -21,7 +21,7 @@ def predict_task(task, models, output, split="test"):
         raise InputError(
             f"split is {split!r}: expected one of {', '.join(SPLITS)}"
         )
-    take_labels(task, models[0])
+    take_arguments(task, models[0])
     examples = task.read(split)
     encoded, outputs = ensemble_outputs(task, models, examples)
     predictions = task.decode(examples, encoded, outputs)

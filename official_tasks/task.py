@@ -107,6 +107,19 @@ class Task:
         """
         raise NotImplementedError
 
+    def take_arguments(self, arguments: dict) -> None:
+        """Takes what a model that was fine-tuned on the task tells of it,
+        where no training file does; called before `read`.
+
+        By default it takes the labels.
+
+        Args:
+            arguments: of the model, as its folder has them.
+        """
+        if self.labels is None:
+            labels = arguments.get("labels")
+            self.labels = None if labels is None else list(labels)
+
     def build(self, encoder):
         """A `TaskModel` over `encoder`, not compiled."""
         raise NotImplementedError

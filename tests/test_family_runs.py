@@ -6,9 +6,11 @@ import json
 import pytest
 from task_samples import save_toy_model
 
+from bert_keras import InputError
 from official_tasks import finetuning
 from official_tasks.custom_families import CustomChoices, CustomSpans
 from official_tasks.evaluate import evaluate
+from official_tasks.submission import predict_task
 
 RUN = {"epochs": 2, "batch_size": 4, "sequence_length": 16}
 
@@ -44,6 +46,33 @@ def test_spans_are_learned_kept_and_scored_from_their_files(init, tmp_path):
     assert len(json.loads((predictions / "null_odds.json").read_text())) == 12
     read = evaluate(again, predictions=predictions / "predictions.json")
     assert read["f1"] == pytest.approx(results["f1"])
+
+
+def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
+    init, tmp_path
+):
+    columns = ("question", "context")
+    row = ("was it good", "the cat sat")
+    answers = [(*row, answer) for answer in ("cat", "") * 2]
+    data = write(tmp_path / "t.csv", (*columns, "answer"), answers)
+    test = write(tmp_path / "test.csv", columns, [row] * 4)
+    task = CustomSpans(train=data, dev=data)
+    finetuning.run(task, init, tmp_path / "run", **RUN)
+    # The difference that it takes for no answer is below any that there is.
+    asked = CustomSpans(test=test, null_threshold=-1e9)
+    predict_task(asked, [str(tmp_path / "run")], tmp_path / "out")
+    texts = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert set(texts.values()) == {""}
+    assert (tmp_path / "out" / "null_odds.json").exists()
+    config = tmp_path / "run" / "model" / "config.json"
+    stored = json.loads(config.read_text())
+    assert stored["arguments"].pop("may_be_none") is True
+    config.write_text(json.dumps(stored))  # as of before it was told
+    predict_task(CustomSpans(test=test), [str(tmp_path / "run")], tmp_path)
+    stored["arguments"]["may_be_none"] = "yes"
+    config.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="may_be_none"):
+        predict_task(CustomSpans(test=test), [str(tmp_path / "run")], tmp_path)
 
 
 def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):

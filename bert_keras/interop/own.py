@@ -124,6 +124,8 @@ def _arguments(settings):
         settings.share("mlm_norm_epsilon")
     if "bilstm_dim" in settings:
         settings.integer("bilstm_dim", maximum=2**20)
+    if "may_be_none" in settings:
+        settings.boolean("may_be_none")
     return settings.values
 
 

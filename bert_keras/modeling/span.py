@@ -22,6 +22,8 @@ class BertSpanPredictor(TaskModel):
         encoder: a `BertEncoder`.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; none where None.
+        may_be_none: whether a question may have no answer, as trained. It is
+            told to whoever reads the answers; no weight depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -38,8 +40,15 @@ class BertSpanPredictor(TaskModel):
 
     pools = False
 
-    def __init__(self, encoder, bilstm_dim=None, name="span_predictor"):
+    def __init__(
+        self,
+        encoder,
+        bilstm_dim=None,
+        may_be_none=False,
+        name="span_predictor",
+    ):
         self.bilstm_dim = bilstm_dim
+        self.may_be_none = may_be_none
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
         inputs = symbolic_inputs()
         encoded = encode(encoder, inputs, bilstm_dim)
@@ -48,7 +57,10 @@ class BertSpanPredictor(TaskModel):
         super().__init__(inputs, outputs, encoder, name)
 
     def arguments(self):
-        return {"bilstm_dim": self.bilstm_dim}
+        return {
+            "bilstm_dim": self.bilstm_dim,
+            "may_be_none": self.may_be_none,
+        }
 
 
 def span_losses():
