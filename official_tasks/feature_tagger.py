@@ -7,10 +7,9 @@ from bert_keras.modeling.bilstm import BiLSTM
 from bert_keras.modeling.classifier import check_labels
 from bert_keras.modeling.heads import LogitsHead
 from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
-from official_tasks.layer_recipes import find_recipe
+from official_tasks.layer_recipes import LSTM_DIM, find_recipe
 
-LSTM_DIM = 768  # each way, and
-LSTM_LAYERS = 2  # so many: the paper, section 5.3
+LSTM_LAYERS = 2  # the paper, section 5.3
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -6,6 +6,7 @@ from bert_keras.errors import InputError
 
 ALL = "all"
 HOW = ("concat", "weighted_sum")
+LSTM_DIM = 768  # of those that read the features, each way: section 5.3
 
 
 class Recipe(NamedTuple):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bert_keras.errors import InputError
 from official_tasks import ner_columns, ner_rows
-from official_tasks.layer_recipes import find_recipe
+from official_tasks.layer_recipes import LSTM_DIM, find_recipe
 from official_tasks.ner_columns import DOCUMENT, Sentence
 from official_tasks.ner_metrics import OUTSIDE, entity_scores
 from official_tasks.ner_texts import NER, TaggedText, Tags, joined
@@ -31,7 +31,7 @@ class NerTask(Task):
             document, as far as a row goes.
         recipe: the feature-based way: the encoder is frozen, and two LSTMs
             read the features of these layers; see `find_recipe`.
-        lstm_dim: their width, one way.
+        lstm_dim: their width, one way; that of the paper's where None.
     """
 
     metric = "f1"
@@ -42,7 +42,7 @@ class NerTask(Task):
         "recipe": Option(
             None, "Features of these layers, the encoder frozen: last, ..."
         ),
-        "lstm_dim": Option(768, "Width of the LSTMs on the features."),
+        "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs on the features."),
     }
 
     def __init__(
@@ -54,13 +54,13 @@ class NerTask(Task):
         test=None,
         context="sentence",
         recipe=None,
-        lstm_dim=768,
+        lstm_dim=None,
     ):
         if context not in CONTEXTS:
             raise InputError(
                 f"context is {context!r}: expected one of {', '.join(CONTEXTS)}"
             )
-        if lstm_dim < 1:
+        if lstm_dim is not None and lstm_dim < 1:
             raise InputError(f"lstm_dim is {lstm_dim}: expected 1 or more")
         if recipe:
             find_recipe(recipe)
@@ -143,12 +143,17 @@ class NerTask(Task):
             notes={"row": rows.row, "place": rows.place},
         )
 
+    def take_arguments(self, arguments):
+        super().take_arguments(arguments)
+        self.recipe = self.recipe or arguments.get("recipe")
+        self.lstm_dim = self.lstm_dim or arguments.get("lstm_dim")
+
     def build(self, encoder):
         if self.recipe:
             from official_tasks.feature_tagger import FeatureTagger
 
             return FeatureTagger(
-                encoder, self.labels, self.recipe, self.lstm_dim
+                encoder, self.labels, self.recipe, self.lstm_dim or LSTM_DIM
             )
         from bert_keras import BertTagger
 

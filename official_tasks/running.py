@@ -8,6 +8,8 @@ from bert_keras.errors import InputError
 from official_tasks.batches import prediction_batches, row_lengths
 
 PREDICTION_BATCH = 64
+# Arguments of a head without which its weights answer something else.
+DECISIVE = ("labels", "problem", "recipe", "lstm_dim")
 
 
 def load_model(task, preset, dtype="float32", from_scratch=False):
@@ -22,7 +24,6 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
     """
     import bert_keras
     from bert_keras.interop.presets import open_checkpoint
-    from bert_keras.modeling.weights import copy_weights
 
     checkpoint = open_checkpoint(preset_of(preset))
     encoder = bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
@@ -30,11 +31,17 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
         return task.build(encoder.from_config(encoder.get_config()))
     model = task.build(encoder)
     if checkpoint.head == type(model).__name__:
-        stored = type(model).from_preset(
-            checkpoint, dtype=dtype, **model.arguments()
-        )
-        copy_weights(stored, model)
+        _take_head(model, checkpoint, dtype)
     return model
+
+
+def _take_head(model, checkpoint, dtype):
+    from bert_keras.modeling.weights import copy_weights
+
+    stored = type(model).from_preset(
+        checkpoint, dtype=dtype, **model.arguments()
+    )
+    copy_weights(stored, model)
 
 
 def preset_of(path):
@@ -113,14 +120,17 @@ def load_trained(task, preset, dtype="float32"):
     """A model that was fine-tuned on the task, and its preprocessor.
 
     Raises:
-        InputError: the model is of another kind, or has other labels.
+        InputError: the model is of another kind, has other labels, or reads
+            other layers.
     """
     import bert_keras
     from bert_keras.interop.presets import open_checkpoint
 
     checkpoint = open_checkpoint(preset_of(preset))
-    model = load_model(task, checkpoint, dtype)
+    encoder = bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
+    model = task.build(encoder)
     _check_kind(task, model, checkpoint)
+    _take_head(model, checkpoint, dtype)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         checkpoint, pad_to_longest=True
     )
@@ -136,7 +146,7 @@ def _check_kind(task, model, checkpoint):
             "on this task."
         )
     arguments = model.arguments()
-    for name in ("labels", "problem"):
+    for name in DECISIVE:
         stored = checkpoint.head_arguments.get(name)
         if stored and stored != arguments.get(name, stored):
             raise InputError(

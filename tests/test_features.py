@@ -253,8 +253,15 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     for before, after in zip(encoder().weights, trained.weights, strict=True):
         np.testing.assert_array_equal(before, after)
     # And the model that was kept says the same when it is loaded.
-    fresh = NerTask(dev=data, recipe="weighted_sum_last_four", lstm_dim=8)
+    fresh = NerTask(dev=data)  # the model tells its layers and its width
     assert evaluate(fresh, [str(output)])["f1"] == results["f1"]
+    # Layers of as many numbers would load, and give wrong answers.
+    for other, told in (
+        ({"recipe": "weighted_sum_all"}, "recipe weighted_sum_last_four; .*"),
+        ({"lstm_dim": 4}, "lstm_dim 8; the task ner has 4"),
+    ):
+        with pytest.raises(InputError, match=f"has the {told}"):
+            evaluate(NerTask(dev=data, **other), [str(output)])
 
 
 def test_the_table_gathers_rows_and_is_drawn(tmp_path, monkeypatch):
