@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks import custom_advice, metrics
-from official_tasks.custom_rows import checked_seed
+from official_tasks.custom_rows import TO_SCORE, checked_seed
 from official_tasks.table import read_rows
 from official_tasks.task import Example, Option
 from official_tasks.text_task import TextTask
@@ -34,6 +34,7 @@ class CustomTask(TextTask):
     """
 
     name = "custom"
+    to_score = TO_SCORE
     options = {
         "train": Option(None, "File to learn from; several with commas."),
         "dev": Option(None, "File to score on."),

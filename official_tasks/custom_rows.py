@@ -7,6 +7,8 @@ from official_tasks.table import read_rows
 from official_tasks.task import Option
 
 HELD_OUT_SHARE = 0.1  # of the contexts, texts or prompts, without a dev file
+# A test file is read without its labels, whether it has any or not.
+TO_SCORE = ". Score a file that has labels by --dev=FILE"
 FILES = {
     "train": Option(None, "File to learn from; several with commas between."),
     "dev": Option(None, "File to score on."),
@@ -28,6 +30,7 @@ class OwnRows:
         own: of the family's task.
     """
 
+    to_score = TO_SCORE
     lists: tuple[str, ...] = ()  # columns that JSONL may have as lists
 
     def __init__(self, row, split_seed=0, **own):

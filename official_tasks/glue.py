@@ -38,6 +38,7 @@ class GlueTask(TextTask):
     def score(self, examples, predictions):
         """The official metrics; of MNLI the matched part's, "mismatched_"
         before those of the other."""
+        self.check_labels(examples)
         scores = {}
         for part, prefix in ((0, ""), (1, "mismatched_")):
             rows = [i for i, e in enumerate(examples) if e.part == part]

@@ -179,7 +179,7 @@ class NerTask(Task):
         if any(example.labels is None for example in examples):
             raise InputError(
                 f"The file of {self.name} has no labels: expected one for "
-                "each word; without, it can only be predicted"
+                "each word; without, it can only be predicted" + self.to_score
             )
         truth = [s for e in examples for s in e.sentences(e.labels)]
         found = [

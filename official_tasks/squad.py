@@ -196,6 +196,7 @@ class SquadTask(Task):
             raise InputError(
                 f"The file of {self.name} has questions without answers: "
                 "expected some for each; without, it can only be predicted"
+                + self.to_score
             )
         answers = {q.id: q.answers for q in examples}
         given = {

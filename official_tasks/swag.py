@@ -85,7 +85,7 @@ class ChoiceTask(Task):
         if any(example.label is None for example in examples):
             raise InputError(
                 f"The file of {self.name} has no labels: expected one for "
-                "each row; without, it can only be predicted"
+                "each row; without, it can only be predicted" + self.to_score
             )
         labels = np.array([example.label for example in examples])
         counts = np.bincount(labels, minlength=len(self.row.choices))

@@ -80,6 +80,7 @@ class Task:
             ...)`, which is then cut to each row's own length.
         loss_weights: of the model's outputs, as `compile` takes them.
         advice: list of str, what in the data deserves a look.
+        to_score: what messages on a file without labels end with.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Task:
     per_token = False
     loss_weights: Any = None
     advice: list[str] = []
+    to_score = ""
 
     def read(self, split: str) -> list:
         """The examples of a split: "train", "dev" or "test".

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bert_keras.errors import InputError
 from official_tasks import metrics
 from official_tasks.encoding import encode_texts
 from official_tasks.task import Encoded, Task
@@ -61,7 +62,16 @@ class TextTask(Task):
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
+    def check_labels(self, examples):
+        """Refuses examples that cannot be scored, as of most test files."""
+        if any(example.label is None for example in examples):
+            raise InputError(
+                f"The file of {self.name} has no labels: expected one for "
+                "each row; without, it can only be predicted" + self.to_score
+            )
+
     def score(self, examples, predictions):
+        self.check_labels(examples)
         truth = [example.label for example in examples]
         if self.problem == "regression":
             return score_numbers(truth, predictions[:, 0])

@@ -47,6 +47,9 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     assert CustomSpans(test=file, answer="none").read("test")[0].answers is (
         None
     )
+    task = CustomSpans(test=file)
+    with pytest.raises(InputError, match="labels by --dev=FILE"):
+        task.score(task.read("test"), [None, None])
     file = spans_file(tmp_path / "w.csv", ["Ada"], start="x")
     with pytest.raises(InputError, match="line 2: expected a whole number"):
         CustomSpans(dev=file, start="at").read("dev")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert_keras import InputError
-from official_tasks.custom import CustomTask
+from official_tasks.custom import PROBLEMS, CustomTask
 
 
 def write(path, rows):
@@ -140,6 +140,11 @@ def test_a_test_file_needs_no_labels(tmp_path, reviews):
     assert [(row.text, row.label) for row in rows] == [("some words", None)]
     with pytest.raises(InputError, match="give --test=FILE"):
         CustomTask(reviews).read("test")
+    for problem in PROBLEMS:
+        task = CustomTask(test=str(path), problem=problem)
+        task.labels = ["bad", "good"]
+        with pytest.raises(InputError, match="labels by --dev=FILE"):
+            task.score(rows, np.zeros((1, 2)))
 
 
 def test_labels_that_are_no_numbers_or_problems_that_are_none(tmp_path):

@@ -239,6 +239,15 @@ def test_submissions_have_the_official_names_headers_and_spellings(
             assert told <= set(row.spelled)
 
 
+@pytest.mark.parametrize("name", ["rte", "stsb", "mnli"])
+def test_a_split_without_labels_can_only_be_predicted(data, name):
+    here = task(name, data_dir=str(data))
+    test = here.read("test")
+    outputs = one_hot(test, len(here.labels or [0]))
+    with pytest.raises(InputError, match="can only be predicted$"):
+        here.score(test, outputs)
+
+
 def test_the_names_of_the_leaderboards_files():
     assert [name for row in glue_rows.ROWS for name in row.submission] == [
         "CoLA.tsv",
