@@ -83,10 +83,17 @@ def checked_seed(seed: int) -> int:
 
 def choice_place(place: str, label: str, choices) -> int:
     """The number of the choice that a label names, by number or text."""
-    if label in choices:
-        return choices.index(label)
-    if label.isdigit() and int(label) < len(choices):
-        return int(label)
+    readings = {choices.index(label)} if label in choices else set()
+    if label.isdecimal() and int(label) < len(choices):
+        readings.add(int(label))
+    if len(readings) == 1:
+        return readings.pop()
+    if readings:
+        raise InputError(
+            f"{place}: expected a label that says one thing, got {label!r}, "
+            f"the text of choice {choices.index(label)} and the number of "
+            f"{choices[int(label)]!r}: write the choices in other words"
+        )
     raise InputError(
         f"{place}: expected the number of a choice from 0 to "
         f"{len(choices) - 1}, or its text, got {label!r}"

@@ -101,6 +101,13 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
     file = write(tmp_path / "w.csv", header, [(*rows[0][:4], "3")])
     with pytest.raises(InputError, match="number of a choice from 0 to 2"):
         CustomChoices(dev=file, choices="a,b,c").read("dev")
+    # By its text and by its number a label may say two things, or one.
+    file = write(tmp_path / "n.csv", header, [("2 - 1 is", "1", "0", "2", "1")])
+    with pytest.raises(InputError, match="text of choice 0 .* number of '0'"):
+        CustomChoices(dev=file, choices="a,b,c").read("dev")
+    file = write(tmp_path / "n.csv", header, [("0 + 1 is", "0", "1", "7", "1")])
+    own = CustomChoices(dev=file, choices="a,b,c")
+    assert [e.label for e in own.read("dev")] == [1]
     with pytest.raises(InputError, match="at least 2 columns"):
         CustomChoices(choices="a")
     with pytest.raises(InputError, match="has no rows"):
