@@ -12,10 +12,10 @@ In: the data of a task (--data_dir has the official files, or is a TFDS name
 such as tfds:glue; --task=custom reads any CSV, TSV or JSONL file; a task of
 your own is a Python file, --task=my_task.py); weights to start from, which
 may be another task's output. Out, in --output: model/ (the weights that
-scored best on dev, vocabulary and label names, ready for tools/export.py),
-results.json with all official metrics, predictions/ of the dev split,
-report.html, TensorBoard logs. The same command goes on with a run that was
-broken off.
+scored best on dev, vocabulary and label names, ready for tools/export.py
+unless the task brings a model of its own, as with --recipe), results.json
+with all official metrics, predictions/ of the dev split, report.html,
+TensorBoard logs. The same command goes on with a run that was broken off.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's

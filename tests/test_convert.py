@@ -14,6 +14,7 @@ from bert_keras.interop.convert import (
     WRITERS,
     convert,
     greatest_difference,
+    model_class,
 )
 from bert_keras.interop.fleet import convert_all, table
 from bert_keras.interop.huggingface_writer import save_huggingface
@@ -136,6 +137,17 @@ def test_a_head_without_a_place_is_refused_by_name(tmp_path):
     for format in ("google", "keras_hub"):
         with pytest.raises(InputError, match="no place for tagger/"):
             convert(tmp_path / "a", tmp_path / "b", format)
+
+
+def test_a_head_of_a_task_is_refused_by_its_name(tmp_path):
+    from official_tasks.feature_tagger import FeatureTagger
+
+    tagger = FeatureTagger(tiny.encoder(), ["O"], "last", lstm_dim=2)
+    save_preset(tmp_path / "a", tagger)
+    with pytest.raises(InputError, match="is a FeatureTagger, .* one of Bert"):
+        convert(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(InputError, match="is a FeatureTagger, .* one of Bert"):
+        model_class(open_checkpoint(tmp_path / "a"))
 
 
 def test_keras_hub_goes_without_the_next_sentence_head(tmp_path):

@@ -95,6 +95,7 @@ def define_flags():
 def main(values):
     import bert_keras
     from bert_keras.errors import InputError
+    from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 
     if values.dev and values.dtype == "float32":
@@ -102,8 +103,7 @@ def main(values):
     models = []
     for folder in values.model:
         checkpoint = open_checkpoint(folder)
-        model_class = getattr(bert_keras, checkpoint.head or "BertEncoder")
-        models.append(model_class.from_preset(checkpoint))
+        models.append(model_class(checkpoint).from_preset(checkpoint))
     preprocess = bert_keras.BertPreprocessor.from_preset(
         values.model[0], sequence_length=values.sequence_length
     )

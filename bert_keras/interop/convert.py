@@ -88,12 +88,7 @@ def convert(source, folder, format="bert_keras", accept_difference=False):
             f"The format is {format!r}. Expected {', '.join(WRITERS)}."
         )
     checkpoint = open_checkpoint(source)
-    if checkpoint.head not in CLASSES:
-        raise InputError(
-            f"{checkpoint.source} is a {checkpoint.head}, which is not of "
-            f"this package. Expected one of {', '.join(CLASSES)}."
-        )
-    cls = CLASSES[checkpoint.head]
+    cls = model_class(checkpoint)
     model = build_model(cls, checkpoint, {})
     written = model
     if accept_difference:
@@ -111,6 +106,16 @@ def convert(source, folder, format="bert_keras", accept_difference=False):
         left_out=left_out,
         at_random=[name for name in missing if name not in left_out],
     )
+
+
+def model_class(checkpoint):
+    """The class of a checkpoint's model, one of `CLASSES`."""
+    if checkpoint.head not in CLASSES:
+        raise InputError(
+            f"{checkpoint.source} is a {checkpoint.head}, which only its own "
+            f"task knows. Expected one of {', '.join(CLASSES)}."
+        )
+    return CLASSES[checkpoint.head]
 
 
 def _settings_of(format, cls):
