@@ -1,5 +1,6 @@
 """The folder that `create_pretraining_data` wrote, as pre-training reads it."""
 
+import dataclasses
 import itertools
 import os
 import time
@@ -75,17 +76,22 @@ class PretrainingSource:
                 )
 
     def _check_laws(self, phase):
-        """Refuses records that do not fit a phase's model."""
+        """Refuses records that were drawn by other laws than a phase's.
+
+        Lengths must fit the model; the others would do nothing, and the
+        report tells them as what decided the run.
+        """
+        from bert_keras.data.laws import Laws
         from bert_keras.data.shards import read_manifest
 
         folder = self._examples(phase)
-        laws = read_manifest(os.path.join(folder, "train"))["laws"]
-        for name in ("sequence_length", "max_predictions", "packed"):
-            wanted = getattr(self.laws(phase), name)
-            if laws[name] != wanted:
+        manifest = read_manifest(os.path.join(folder, "train"))
+        made = dataclasses.asdict(Laws(**manifest["laws"]))
+        for name, wanted in dataclasses.asdict(self.laws(phase)).items():
+            if made[name] != wanted:
                 raise InputError(
                     f"The records in {folder} were made with {name} "
-                    f"{laws[name]}, and phase {phase.number} has {wanted}. "
+                    f"{made[name]}, and phase {phase.number} has {wanted}. "
                     "Give what the records have, or leave --records out: "
                     "pairs are then drawn anew."
                 )

@@ -34,6 +34,8 @@ def source(folders, **settings):
 def test_each_phase_reads_the_records_of_its_length(records):
     both = source(records, phase_2_data=records["long"])
     both.check()
+    laws = {"mask_mix": (80.0, 10.0, 10.0), "short_probability": 0.1}
+    source(records, phase_2_data=records["long"], **laws).check()
     for phase, name in zip(
         phases(both.settings), ("short", "long"), strict=True
     ):
@@ -66,6 +68,12 @@ def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
         ({"phase_2_data": "long", "max_predictions": 2}, "phase 1 has 2"),
         ({"phase_2_data": "packed"}, "packed True, and phase 2 has False"),
         ({"phase_2_data": "long", "records": False}, "Give --records too"),
+        ({"phase_2_data": "long", "whole_word": True}, "whole_word False, and"),
+        ({"phase_2_data": "long", "mask_rate": 0.2}, "mask_rate 0.15, and"),
+        (
+            {"phase_2_data": "long", "mask_mix": (100, 0, 0)},
+            r"mask_mix \(80, 10, 10\), and phase 1 has \(100, 0, 0\)",
+        ),
         ({"phase_2_data": "nowhere"}, "No finished records in nowhere"),
     ],
 )
