@@ -38,6 +38,12 @@ class PretrainingSource:
             )
         self.settings, self.objective = settings, objective
         self.store = TokenStore(os.path.join(self.tokens, "train"))
+        if not files.is_folder(os.path.join(self.tokens, "held_out")):
+            raise InputError(
+                f"{folder} holds no held-out documents, on which pre-training "
+                "is evaluated: make the data in another folder with "
+                "--held_out_share above 0"
+            )
         self.vocabulary = self.store.vocabulary
         self.lowercase = self.store.manifest["lowercase"]
         self._held_out = {}

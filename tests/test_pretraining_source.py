@@ -87,3 +87,10 @@ def test_records_that_do_not_fit_are_named(records, settings, message):
         }
     with pytest.raises(InputError, match=message):
         source(records, **settings).check()
+
+
+def test_data_without_held_out_documents_is_refused(tmp_path):
+    folder = write_data(tmp_path, held_out_share=0)
+    settings = Settings(**SMALLEST)
+    with pytest.raises(InputError, match="--held_out_share above 0"):
+        PretrainingSource(folder, settings, OBJECTIVES["mlm+nsp"])

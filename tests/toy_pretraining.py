@@ -48,14 +48,16 @@ def documents():
         yield Document(str(number), f"{number}.txt", lines)
 
 
-def write_data(folder, pieces=PIECES, lowercase=True, laws=LAWS):
+def write_data(
+    folder, pieces=PIECES, lowercase=True, laws=LAWS, held_out_share=0.3
+):
     """Pre-training data of the toy documents; returns the folder."""
     create_pretraining_data(
         documents(),
         WordPieceTokenizer(pieces, lowercase=lowercase),
         str(folder),
         laws,
-        held_out_share=0.3,
+        held_out_share=held_out_share,
     )
     return str(folder)
 

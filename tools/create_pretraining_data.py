@@ -49,7 +49,11 @@ def define_flags():
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_bool("packed", False, "Several examples in a row.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)
-    flags.DEFINE_float("held_out_share", 0.05, "Of the documents.")
+    flags.DEFINE_float(
+        "held_out_share",
+        0.05,
+        "Of the documents; above 0 for pre-training, which is evaluated on it.",
+    )
     script.require("a share below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_enum(
         "sentences", "split", ("split", "lines"), "Find them, or one a line."
