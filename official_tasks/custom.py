@@ -87,6 +87,15 @@ class CustomTask(TextTask):
             self.splits[split] = self._read(path, labelled=split != "test")
         return self.splits[split]
 
+    def data_files(self):
+        given = [self.files["train"], self.files["dev"]]
+        return [
+            path.strip()
+            for paths in given
+            if paths
+            for path in str(paths).split(",")
+        ]
+
     def write(self, examples, predictions, folder):
         """predictions.csv: the row, what was predicted, and its score."""
         path = Path(folder) / "predictions.csv"

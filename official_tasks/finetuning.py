@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from bert_keras import files
+from bert_keras.errors import InputError
 from official_tasks import advice, progress, task_report
 from official_tasks.batches import row_lengths, training_batches
 from official_tasks.running import Predictor, load_model, preset_of
@@ -42,7 +43,7 @@ def run(
         task: a `Task`.
         init: model folder, run folder of another task, or name of weights.
         output: the run's folder; a broken run goes on, a finished one is
-            not trained again.
+            not trained again. Data that changed since it began is refused.
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs, batch_size, learning_rate, sequence_length: the task's
             `defaults` where None.
@@ -74,7 +75,6 @@ def run(
         "dtype": dtype,
         "pad_to_longest": pad_to_longest,
     }
-    from bert_keras.errors import InputError
     from bert_keras.training.run import RunFolder
     from bert_keras.training.strategy import make_strategy
 
@@ -85,14 +85,40 @@ def run(
     strategy = make_strategy(distribution, tpu)
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
+        hashes = _checked_files(task, folder)
         results = folder.done("finetune")
         if results is None:
-            results = _Run(task, folder, strategy, **arguments).finish()
+            run = _Run(task, folder, strategy, **arguments)
+            folder.finish("files", hashes)
+            results = run.finish()
             folder.finish("finetune", results, outputs=["model"])
+        else:
+            progress.console.print(
+                f"{output}: finished before; nothing trained", soft_wrap=True
+            )
         if strategy.is_chief:
             # Three times the model's size, and of no use any more.
             files.remove(folder.file("state"))
         return results
+
+
+def _checked_files(task, folder) -> dict:
+    """Hashes of the task's files, which must be those that the run began
+    with; one of before they were noted goes on with any."""
+    now = {
+        str(path): files.sha256(path)
+        for path in task.data_files()
+        if files.is_file(path)  # reading tells where it is needed
+    }
+    before = folder.done("files") or {}
+    changed = [path for path in now if before.get(path, now[path]) != now[path]]
+    if changed:
+        raise InputError(
+            f"{folder.path} was begun with other data: {', '.join(changed)} "
+            "changed since. Name another folder for the data of now, or give "
+            "the data of then."
+        )
+    return now
 
 
 class _Run:

@@ -35,6 +35,14 @@ class GlueTask(TextTask):
     def read(self, split):
         return glue_files.read(self.row, self.splits, split, self.advice)
 
+    def data_files(self):
+        parts = [
+            part
+            for split in ("train", "dev")
+            for part in glue_files.parts(self.row, self.splits, split)
+        ]
+        return self.splits.found(*parts)
+
     def score(self, examples, predictions):
         """The official metrics; of MNLI the matched part's, "mismatched_"
         before those of the other."""

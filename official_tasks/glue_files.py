@@ -43,11 +43,8 @@ def read(row, splits, split, advice) -> list[GlueExample]:
         splits: `Splits` with the names that `names` gives.
         advice: list of str that notes are added to.
     """
-    parts = row.parts.get(split, (split,))
-    if split in splits.files:
-        parts = (split,)  # one file that the caller named
     examples = []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(parts(row, splits, split)):
         if splits.tfds(split):
             examples += _from_tfds(row, splits.tfds(split), split, number)
         else:
@@ -57,6 +54,13 @@ def read(row, splits, split, advice) -> list[GlueExample]:
     if not examples:
         raise InputError(f"The {split} split of {row.name} has no rows.")
     return examples
+
+
+def parts(row, splits, split) -> tuple[str, ...]:
+    """The names by which `splits` has the files of a split."""
+    if split in splits.files:
+        return (split,)  # one file that the caller named
+    return row.parts.get(split, (split,))
 
 
 def _from_file(row, path, split, part, advice):

@@ -128,6 +128,9 @@ class NerTask(Task):
             )
         return [joined(group) for group in groups.values()]
 
+    def data_files(self):
+        return self.splits.found("train", "dev")
+
     def encode(self, examples, preprocess):
         rows = ner_rows.tag_rows(
             [example.words for example in examples],

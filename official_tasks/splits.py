@@ -1,5 +1,6 @@
 """Where the examples of a split are: files that were named, a folder, TFDS."""
 
+import contextlib
 from pathlib import Path
 
 from bert_keras.errors import InputError
@@ -68,6 +69,15 @@ class Splits:
             f"{folder} has no {split} file of the task {self.task}: "
             f"{expected}give --{split}=FILE"
         )
+
+    def found(self, *splits) -> list[Path]:
+        """The files that these splits have; none of those from TFDS."""
+        files = []
+        for split in splits:
+            # Reading tells what is missing, where it is needed.
+            with contextlib.suppress(InputError):
+                files += [] if self.tfds(split) else self.paths(split)
+        return files
 
 
 def _existing(path):

@@ -155,6 +155,10 @@ class SquadTask(Task):
             raise InputError(f"{self.name}: no question is left to train on")
         return kept
 
+    def data_files(self):
+        left_out = self.skip_ids.split(",") if self.skip_ids else []
+        return [*self.splits.found("train", "dev"), *map(Path, left_out)]
+
     def encode(self, examples, preprocess):
         rows = squad_rows.question_rows(examples, preprocess, self.stride)
         targets = weights = None

@@ -59,6 +59,9 @@ class ChoiceTask(Task):
             for example in read_choices(self.row, path, labelled)
         ]
 
+    def data_files(self):
+        return self.splits.found("train", "dev")
+
     def encode(self, examples, preprocess):
         count = len(self.row.choices)
         prompts = [e.prompt for e in examples for _ in range(count)]

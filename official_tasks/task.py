@@ -109,6 +109,11 @@ class Task:
         """
         raise NotImplementedError
 
+    def data_files(self) -> list:
+        """Paths of what `read` reads to train and to score: a run goes on
+        only while they hold what it began with. None by default."""
+        return []
+
     def take_arguments(self, arguments: dict) -> None:
         """Takes what a model that was fine-tuned on the task tells of it,
         where no training file does; called before `read`.

@@ -133,6 +133,30 @@ def test_a_finished_run_is_not_trained_again(place, task, whole, monkeypatch):
         finetuning.run(task, place / "init", run, epochs=4, **QUICK)
 
 
+def test_a_run_goes_on_with_the_files_that_it_began_with(
+    place, tmp_path, monkeypatch, capsys
+):
+    train = write_reviews(tmp_path / "train.csv", 20)
+    dev = write_reviews(tmp_path / "dev.csv", 10, seed=1)
+    run = tmp_path / "run"
+
+    def go():
+        task = CustomTask(str(train), str(dev))
+        return finetuning.run(task, place / "init", run, epochs=1, **QUICK)
+
+    results = go()
+    monkeypatch.setattr(finetuning, "train", None)
+    capsys.readouterr()
+    assert go()["accuracy"] == results["accuracy"]
+    assert "finished before; nothing trained" in capsys.readouterr().out
+    write_reviews(dev, 10, seed=2)
+    with pytest.raises(InputError, match="other data: .*dev.csv") as error:
+        go()
+    assert "train.csv" not in str(error.value)
+    (run / "stages" / "files.json").unlink()  # as of before it was noted
+    assert go()["accuracy"] == results["accuracy"]
+
+
 def test_the_defaults_are_the_tasks_own(place, tmp_path):
     class Mine(CustomTask):
         defaults = Defaults(16, 1.0, 1e-3, 12)

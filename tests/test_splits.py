@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from bert_keras import InputError
+from official_tasks import glue_rows
 from official_tasks.choice_files import COMVE, COSMOS_QA
+from official_tasks.custom_families import CustomTags
+from official_tasks.glue import GlueTask
 from official_tasks.ner import NerTask
-from official_tasks.ner_texts import CONLL_2003
+from official_tasks.ner_texts import CONLL_2003, NER
 from official_tasks.splits import Splits, tfds_rows
 from official_tasks.squad import SQUAD_1, SQUAD_2, SquadTask
 from official_tasks.swag import ChoiceTask
@@ -150,3 +153,19 @@ def test_cosmos_qa_is_read_from_tfds(tfds, tmp_path):
         ChoiceTask(COMVE, data_dir="tfds:cosmos_qa").read("train")
     with pytest.raises(InputError, match="TFDS has no such data set"):
         list(tfds_rows("no_such_thing", "train"))
+
+
+def test_every_task_names_the_files_that_a_run_reads(tmp_path):
+    names = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "dev.json")
+    for name in names:
+        (tmp_path / name).write_text("x")
+    folder, file = str(tmp_path), str(tmp_path / "dev.json")
+    mnli = GlueTask(glue_rows.MNLI, data_dir=folder)
+    assert [path.name for path in mnli.data_files()] == list(names[:3])
+    one = GlueTask(glue_rows.MNLI, data_dir=folder, dev=file)
+    assert [path.name for path in one.data_files()] == [names[0], names[3]]
+    spans = SquadTask(SQUAD_1, train=file, skip_ids=f"{folder}/dev.json")
+    assert [path.name for path in spans.data_files()] == ["dev.json"] * 2
+    own = CustomTags(train=f"{file}, {folder}/train.tsv", test=file)
+    assert [path.name for path in own.data_files()] == ["dev.json", "train.tsv"]
+    assert not NerTask(NER, data_dir="tfds:conll2003").data_files()
