@@ -145,11 +145,7 @@ def main(values):
         **shared,
     )
     write_json(table, os.path.join(values.output, "results.json"))
-    shown = {
-        name: {key: x for key, x in row.items() if x is not None}
-        for name, row in table.items()
-    }
-    progress.console.print(several.table_of(values.task, shown))
+    progress.console.print(several.table_of(values.task, table))
     if importlib.util.find_spec("matplotlib") is None:
         progress.console.print(
             "note: no table.png, which needs matplotlib: pip install "

@@ -175,7 +175,9 @@ def table_of(title, rows) -> Table:
     """A table of the metrics of one or more results: name -> results."""
     names = [
         name
-        for name in finetuning.scalars(next(iter(rows.values())))
+        for name in dict.fromkeys(
+            n for figures in rows.values() for n in figures
+        )
         if name not in finetuning.COUNTS
     ]
     table = Table(title=title, title_justify="left")
@@ -184,10 +186,15 @@ def table_of(title, rows) -> Table:
         ((run, figures),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:
+    rows = {run: finetuning.scalars(figures) for run, figures in rows.items()}
             table.add_row(name, f"{figures[name]:.4f}")
+        # A row of failed runs lacks what the others have.
         return table
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")
     for run, figures in rows.items():
-        table.add_row(run, *(f"{figures[name]:.4f}" for name in names))
+        cells = (
+            f"{figures[name]:.4f}" if name in figures else "" for name in names
+        )
+        table.add_row(run, *cells)
     return table

@@ -277,6 +277,12 @@ def test_the_table_gathers_rows_and_is_drawn(tmp_path, monkeypatch):
     )
     assert asked == [*RECIPES, None]
     assert table["fine_tuning"]["f1"] == 0.4
+    # A row whose seeds failed has neither mean nor deviation.
+    table["last"] |= {"f1": None, "deviation": None}
+    shown = several.table_of("toy", dict(sorted(table.items())))
+    names = [column.header for column in shown.columns]
+    assert names == ["", "f1", "deviation", "token f1"]
+    assert list(shown.columns[names.index("f1")].cells)[3] == ""
     pytest.importorskip("matplotlib")
     feature_table.draw(table, "toy", tmp_path / "table.png")
     assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
