@@ -37,7 +37,7 @@ def run(
 
     Returns:
         The results of the best run; of several with "runs", "mean",
-        "deviation" and "failed" of the task's metric.
+        "deviation" and "failed" of the task's metric, see `summary`.
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
@@ -90,7 +90,11 @@ def _several(task, init, output, plan, settings, arguments):
             )
             for name, (rate, seed) in zip(names, plan, strict=True)
         ]
-        results = summary(task.metric, dict(zip(names, runs, strict=True)))
+        results = summary(
+            task.metric,
+            dict(zip(names, runs, strict=True)),
+            {n: rate for n, (rate, _) in zip(names, plan, strict=True)},
+        )
         if folder.done("several") is None:
             _take_up(folder, results)
             folder.finish("several", {}, outputs=["model"])
@@ -105,20 +109,24 @@ def _name(rate, seed):
     return f"seed-{seed}" if rate is None else f"rate-{rate:g}_seed-{seed}"
 
 
-def summary(metric, runs: dict) -> dict:
+def summary(metric, runs: dict, rates: dict | None = None) -> dict:
     """The best run's results, with what all of them say together.
 
     A run failed where it learned nothing: its metric is no better than the
-    best constant guess's, or no number.
+    best constant guess's, or no number. Mean and deviation are over the
+    seeds of the best run's learning rate, where there are several, and leave
+    failed ones out.
 
     Args:
         metric: the key by which runs are compared.
         runs: name -> results.
+        rates: name -> learning rate; None: the same in all.
     """
     values = {name: runs[name][metric] for name in runs}
     failed = [name for name in runs if has_failed(metric, runs[name])]
-    sound = [values[name] for name in runs if name not in failed]
     best = max(values, key=lambda name: _comparable(values[name]))
+    tries = [n for n in runs if rates is None or rates[n] == rates[best]]
+    sound = [values[n] for n in tries if n not in failed and len(tries) > 1]
     return {
         **runs[best],
         "best_run": best,
@@ -164,7 +172,10 @@ def show(task, runs, names=None, results=None):
     if results:
         told = [f"best: {results['best_run']}"]
         if results["mean"] is not None:
-            told.append(f"mean {task.metric} {results['mean']:.4f}")
+            told.append(
+                f"over the seeds of its learning rate: mean {task.metric} "
+                f"{results['mean']:.4f}"
+            )
         if results["deviation"] is not None:
             told.append(f"standard deviation {results['deviation']:.4f}")
         told.append(f"failed: {len(results['failed'])}")
@@ -173,7 +184,9 @@ def show(task, runs, names=None, results=None):
 
 def table_of(title, rows) -> Table:
     """A table of the metrics of one or more results: name -> results."""
+    rows = {run: finetuning.scalars(figures) for run, figures in rows.items()}
     names = [
+        # A row of failed runs lacks what the others have.
         name
         for name in dict.fromkeys(
             n for figures in rows.values() for n in figures
@@ -186,9 +199,7 @@ def table_of(title, rows) -> Table:
         ((run, figures),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:
-    rows = {run: finetuning.scalars(figures) for run, figures in rows.items()}
             table.add_row(name, f"{figures[name]:.4f}")
-        # A row of failed runs lacks what the others have.
         return table
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")

@@ -271,7 +271,9 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
     results = run()
     assert ran == [(5e-5, 0), (5e-5, 1), (2e-5, 0), (2e-5, 1)]
     assert results["best_run"] == "rate-5e-05_seed-1"
-    assert results["mean"] == pytest.approx(0.4)
+    # Over the seeds of 5e-5; the other rate's are no other tries of it.
+    assert results["mean"] == pytest.approx(0.55)
+    assert results["deviation"] == pytest.approx(np.std([0.5, 0.6], ddof=1))
     kept = tmp_path / "run" / "model" / "file"
     assert kept.read_text() == "(5e-05, 1)"
     written = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -294,6 +296,9 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
     assert results["best_run"] == "a"
     nothing = several.summary("accuracy", {"b": ran(0.6)})
     assert nothing["mean"] is None and nothing["deviation"] is None
+    rates = dict(zip(runs, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
+    alone = several.summary("accuracy", runs, rates)  # a grid of one seed
+    assert alone["mean"] is None and alone["deviation"] is None
 
 
 def test_the_report_is_one_page_with_every_part(place, whole):
