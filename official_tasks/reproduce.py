@@ -89,6 +89,31 @@ def table_of(name, scale, tasks=None):
     return table._replace(tasks=[t for t in table.tasks if t.name in tasks])
 
 
+def check_used(table, inputs, steps=None):
+    """Refuses what was given and would change nothing in the table.
+
+    Args:
+        table: `Table`.
+        inputs: `Inputs`.
+        steps: of pre-training, or None.
+    """
+    from bert_keras.errors import InputError
+
+    for name in ("corpus", "vocabulary"):
+        if inputs.data and getattr(inputs, name):
+            raise InputError(
+                f"--{name} does nothing beside --data, which has its own: "
+                "give one of them."
+            )
+    free = [run for run, own in table.runs.items() if "steps" not in own]
+    if steps and not free:
+        raise InputError(
+            f"--steps={steps} does nothing for this table: it pre-trains not "
+            "at all, or each of its runs has its own number of steps. Leave "
+            "it out."
+        )
+
+
 def run(
     table,
     scale,
@@ -202,6 +227,7 @@ def main(values):
         options_of(values.option),
         values.pretrained,
     )
+    check_used(table, inputs, values.steps)
     pretraining = {
         name: values[name].value
         for name in ("steps", "dtype")

@@ -218,6 +218,20 @@ def test_options_of_tasks_are_read_and_checked():
         reproduce.options_of(["squad1.stride=many"])
 
 
+def test_what_would_change_nothing_in_a_table_is_refused():
+    table = TABLES["masking_mix"]("small")
+    reproduce.check_used(table, Inputs("data"), 400)
+    with pytest.raises(InputError, match="--corpus does nothing beside --data"):
+        reproduce.check_used(table, Inputs("data", "text"))
+    with pytest.raises(InputError, match="--vocabulary does nothing beside"):
+        reproduce.check_used(table, Inputs("data", vocabulary="v.txt"))
+    for name, scale in (("steps", "small"), ("squad", "paper")):
+        table = reproduce.table_of(name, scale)
+        reproduce.check_used(table, Inputs())
+        with pytest.raises(InputError, match="--steps=400 does nothing"):
+            reproduce.check_used(table, Inputs(), 400)
+
+
 def test_a_tasks_own_files_stand_over_the_folder_of_all(tmp_path):
     row = TaskRow("spans", "squad1", "f1", 10, {})
     for own, expected in (

@@ -223,6 +223,13 @@ def test_every_family_has_its_model_in_transformers(name, model):
     assert results_peer.peer_model(cls(**fixed)) == model
 
 
+def test_a_task_that_the_table_has_not_is_refused():
+    assert results_table.chosen(None) == PLANS
+    assert [plan.task for plan in results_table.chosen(["rte"])] == ["rte"]
+    with pytest.raises(InputError, match="no task 'typo': expected .*rte"):
+        results_table.chosen(["rte", "typo"])
+
+
 def test_the_script_tells_what_it_needs():
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "results_table.py"],

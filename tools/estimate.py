@@ -52,7 +52,7 @@ def define_flags():
             flags.DEFINE_integer(name, default, "As of pretrain.", 1)
     flags.DEFINE_bool("packed", False, "Several examples in a row.")
     flags.DEFINE_float(
-        "padding", 0.0, "Share of places without a token when not packed."
+        "padding", 0.0, "With --packed: share of places it saves, of padding."
     )
     flags.DEFINE_enum("dtype", PAPER.dtype, script.DTYPES, "As of pretrain.")
     _define_machine_flags()
@@ -95,6 +95,7 @@ def main(values):
     from official_tasks import estimated_plan
     from official_tasks.progress import console
 
+    _refuse_unused(values)
     settings = _settings(values)
     model = estimated_plan.model_of(settings, values.vocabulary_size)
     machine, corpus = _machine(values), _corpus(values)
@@ -105,6 +106,18 @@ def main(values):
     )
     for line in estimated_plan.lines(figures, machine):
         console.print(line, soft_wrap=True)
+
+
+def _refuse_unused(values):
+    from bert_keras.errors import InputError
+
+    needs = {"padding": "packed", "corpus": "measure", "vocabulary": "measure"}
+    for name, needed in needs.items():
+        if values[name].value and not values[needed].value:
+            raise InputError(
+                f"--{name} does nothing without --{needed}: give both, or "
+                "none of them"
+            )
 
 
 def _settings(values):

@@ -81,10 +81,16 @@ def train(task, values, kind, seed) -> float:
 
 def main(values):
     import bert_keras
+    from bert_keras.errors import InputError
     from official_tasks.glue import GlueTask
     from official_tasks.glue_rows import SST_2
     from official_tasks.progress import console
 
+    if values.rows and values.output is None:
+        raise InputError(
+            f"--rows={values.rows} trains runs, and --output is missing: give "
+            "a folder for them"
+        )
     task = GlueTask(SST_2, data_dir=values.data_dir)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         values.init, sequence_length=128, pad_to_longest=True

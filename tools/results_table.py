@@ -237,10 +237,25 @@ def runs(plans, values):
             yield os.path.join(values.output, name), decided, alone
 
 
-def main(values):
+def chosen(tasks) -> tuple:
+    """The plans of some tasks by name; None takes all."""
+    from bert_keras.errors import InputError
     from official_tasks.results_plan import PLANS
 
-    plans = [p for p in PLANS if values.tasks is None or p.task in values.tasks]
+    if tasks is None:
+        return PLANS
+    known = [plan.task for plan in PLANS]
+    unknown = [name for name in tasks if name not in known]
+    if unknown:
+        raise InputError(
+            f"The table has no task {unknown[0]!r}: expected some of "
+            f"{', '.join(known)}."
+        )
+    return tuple(plan for plan in PLANS if plan.task in tasks)
+
+
+def main(values):
+    plans = chosen(values.tasks)
     if values.quick:
         plans = [plan.quick() for plan in plans]
     os.makedirs(values.output, exist_ok=True)
