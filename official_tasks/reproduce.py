@@ -181,13 +181,13 @@ def options_of(words) -> dict:
     return options
 
 
-def _tell_plan(values, table, inputs, pretraining):
+def _tell_plan(values, table, inputs, pretraining, tuning):
     from official_tasks import reproduce_plan
     from official_tasks.progress import console
 
     rate = values.flops or _rate(values.scale, inputs, pretraining, values.jobs)
     plan = reproduce_plan.jobs(
-        table, values.scale, inputs, rate, values.output, pretraining
+        table, values.scale, inputs, rate, values.output, pretraining, tuning
     )
     for line in reproduce_plan.lines(plan, table, values.seeds, rate):
         console.print(line, soft_wrap=True)
@@ -233,11 +233,11 @@ def main(values):
         for name in ("steps", "dtype")
         if values[name].value is not None
     }
+    tuning = {"dtype": values.dtype} if values.dtype else None
     share_cores(values.jobs)
     if values.dry_run:
-        _tell_plan(values, table, inputs, pretraining)
+        _tell_plan(values, table, inputs, pretraining, tuning)
         return
-    tuning = {"dtype": values.dtype} if values.dtype else None
     run(
         table,
         values.scale,

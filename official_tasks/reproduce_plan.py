@@ -6,7 +6,7 @@ from official_tasks import estimated_plan, estimating
 from official_tasks.estimated_plan import HOUR, Machine
 from official_tasks.estimating import told_bytes
 from official_tasks.pretraining_settings import Settings
-from official_tasks.reproduce_run import plain, tuning_of
+from official_tasks.reproduce_run import options_of, plain, tuning_of
 from official_tasks.reproduce_scales import SCALES
 
 RELEASED_SIZES = ("large", "base")
@@ -22,7 +22,9 @@ class Job(NamedTuple):
     command: str | None
 
 
-def jobs(table, scale, inputs, rate, output, pretraining=None) -> list[Job]:
+def jobs(
+    table, scale, inputs, rate, output, pretraining=None, tuning=None
+) -> list[Job]:
     """What a seed of a table takes, in order.
 
     Args:
@@ -31,7 +33,7 @@ def jobs(table, scale, inputs, rate, output, pretraining=None) -> list[Job]:
         inputs: of `reproduce_run`.
         rate: operations a second that all devices together sustain.
         output: folder of the table.
-        pretraining: settings over those of the scale.
+        pretraining, tuning: settings over those of the scale and the tasks.
     """
     base = {**SCALES[scale], **(pretraining or {})}
     size = inputs.vocabulary_size if scale == "small" else VOCABULARY_SIZE
@@ -43,7 +45,9 @@ def jobs(table, scale, inputs, rate, output, pretraining=None) -> list[Job]:
     for name, variant in table.variants.items():
         model = models.get(variant.run) or _released(variant.run)
         plan += [
-            _finetuning(name, variant, row, model, rate, inputs, output)
+            _finetuning(
+                name, variant, row, model, rate, inputs, output, tuning or {}
+            )
             for row in table.tasks_of(name)
         ]
     return plan
@@ -75,8 +79,9 @@ def _pretraining(run, settings, model, rate, output):
     return Job(f"pre-train {run}", hours, disk, command)
 
 
-def _finetuning(name, variant, row, model, rate, inputs, output):
-    tuning, tries = tuning_of(variant, row), len(row.rates or (1,))
+def _finetuning(name, variant, row, model, rate, inputs, output, over):
+    tuning = {**tuning_of(variant, row), **over}
+    tries = len(row.rates or (1,))
     work = estimating.sequence_flops(model, tuning["sequence_length"], 0)
     choices = 4 if row.task == "swag" else 1  # each is a row of its own
     encoders = 2 if variant.second else 1
@@ -89,26 +94,20 @@ def _finetuning(name, variant, row, model, rate, inputs, output):
     command = None
     if not (variant.second or variant.bilstm or variant.run[:5] != "hf://"):
         folder = f"{output}/{plain(name)}/{plain(row.name)}"
-        command = _finetuning_command(variant, row, inputs, folder)
+        command = _finetuning_command(variant, row, inputs, folder, tuning)
     return Job(told, work / rate / HOUR, disk, command)
 
 
-def _finetuning_command(variant, row, inputs, output):
-    options = {**row.options, **inputs.options.get(row.task, {})}
-    if inputs.data_dir:
-        options.setdefault("data_dir", inputs.data_dir)
-    if variant.recipe:
-        options["recipe"] = variant.recipe
-    tuning = tuning_of(variant, row)
-    if row.rates:
-        tuning["grid"] = True
+def _finetuning_command(variant, row, inputs, output, tuning):
+    # Where nothing names the files, the command shows what to fill in.
+    known = inputs._replace(data_dir=inputs.data_dir or "DATA_DIR")
     given = {
         "task": row.task,
-        "data_dir": "DATA_DIR",
-        **options,
+        **options_of(row, known, variant.recipe),
         "init": variant.run,
         "output": output,
         **tuning,
+        "grid": bool(row.rates),
     }
     return _command("finetune", given)
 

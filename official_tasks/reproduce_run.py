@@ -46,13 +46,19 @@ def task_of(row, inputs, recipe=None):
     from official_tasks.tasks import find_task
 
     cls, fixed = find_task(row.task)
+    options = options_of(row, inputs, recipe)
+    return cls(**fixed, **options), options
+
+
+def options_of(row, inputs, recipe=None):
+    """The options that make the `Task` of a `TaskRow`."""
     options = {**row.options, **inputs.options.get(row.task, {})}
     own_files = {"train", "dev", "data_dir"} & options.keys()
     if inputs.data_dir and not own_files:
         options["data_dir"] = inputs.data_dir
     if recipe:
         options["recipe"] = recipe
-    return cls(**fixed, **options), options
+    return options
 
 
 def tuning_of(variant, row):

@@ -178,6 +178,19 @@ def test_the_plans_commands_are_those_of_the_scripts():
         "base/SQuAD_2_0 --epochs=2.0 --batch_size=48 --learning_rate=5e-05 "
         "--sequence_length=384"
     )
+    files = {"squad2": {"train": "a.json", "dev": "b.json"}}
+    plan = reproduce_plan.jobs(
+        table,
+        "paper",
+        Inputs(options=files),
+        1e14,
+        "runs/squad",
+        tuning={"dtype": "mixed_bfloat16"},
+    )
+    command = plan[1].command
+    assert "--train=a.json --dev=b.json --init" in command
+    assert "--data_dir" not in command
+    assert command.endswith("--dtype=mixed_bfloat16")
 
 
 def test_what_stands_for_a_column_is_held_against_its_claims():
@@ -205,19 +218,6 @@ def test_what_a_table_does_not_have_is_refused():
     assert [row.name for row in table.tasks] == ["spans"]
 
 
-def test_options_of_tasks_are_read_and_checked():
-    given = ["squad1.stride=32", "wikiann.data_dir=folder"]
-    expected = {"squad1": {"stride": 32}, "wikiann": {"data_dir": "folder"}}
-    assert reproduce.options_of(given) == expected
-    with pytest.raises(InputError, match="expected TASK.NAME=VALUE"):
-        reproduce.options_of(["stride=32"])
-    with pytest.raises(InputError, match="the options of squad1 are"):
-        reproduce.options_of(["squad1.strides=32"])
-    message = "--option=squad1.stride=many: expected int"
-    with pytest.raises(InputError, match=message):
-        reproduce.options_of(["squad1.stride=many"])
-
-
 def test_what_would_change_nothing_in_a_table_is_refused():
     table = TABLES["masking_mix"]("small")
     reproduce.check_used(table, Inputs("data"), 400)
@@ -230,6 +230,19 @@ def test_what_would_change_nothing_in_a_table_is_refused():
         reproduce.check_used(table, Inputs())
         with pytest.raises(InputError, match="--steps=400 does nothing"):
             reproduce.check_used(table, Inputs(), 400)
+
+
+def test_options_of_tasks_are_read_and_checked():
+    given = ["squad1.stride=32", "wikiann.data_dir=folder"]
+    expected = {"squad1": {"stride": 32}, "wikiann": {"data_dir": "folder"}}
+    assert reproduce.options_of(given) == expected
+    with pytest.raises(InputError, match="expected TASK.NAME=VALUE"):
+        reproduce.options_of(["stride=32"])
+    with pytest.raises(InputError, match="the options of squad1 are"):
+        reproduce.options_of(["squad1.strides=32"])
+    message = "--option=squad1.stride=many: expected int"
+    with pytest.raises(InputError, match=message):
+        reproduce.options_of(["squad1.stride=many"])
 
 
 def test_a_tasks_own_files_stand_over_the_folder_of_all(tmp_path):
