@@ -60,7 +60,11 @@ def read_columns(path, labelled: bool | None = True) -> list[Sentence]:
 
 def _has_labels(text):
     rows = [line.split() for line in text.split("\n")]
-    return all(len(r) > 1 and is_label(r[-1]) for r in rows if r)
+    return all(
+        len(row) > 1 and is_label(row[-1])
+        for row in rows
+        if row and row[0] != DOCUMENT
+    )
 
 
 def _sentences(path, lines, labelled):
@@ -74,12 +78,12 @@ def _sentences(path, lines, labelled):
                 yield _sentence(rows, labelled, document)
             rows = []
             continue
+        if line.split()[0] == DOCUMENT:
+            document += 1
+            continue
         if split is None:
             split = re.compile("\t" if "\t" in line else "[ \t]+").split
         row = split(line.rstrip(" \t"))
-        if row[0] == DOCUMENT:
-            document += 1
-            continue
         width = width or len(row)
         _check(path, number, row, width, labelled)
         rows.append(row)

@@ -64,6 +64,9 @@ def test_columns_are_read_with_their_documents(tmp_path):
     path = str(tmp_path / "a.txt")
     assert read_columns(path, labelled=False)[0].labels is None
     assert read_columns(path, labelled=None)[0].labels == found[0].labels
+    bare = file(tmp_path / "c.txt", "-DOCSTART-\n\nNew York\tI-LOC\n")
+    (found,) = read_columns(bare, labelled=None)
+    assert found == Sentence(("New York",), ("I-LOC",), 1)
     words = file(tmp_path / "b.txt", "Ada\nI-PER\n")
     assert read_columns(words, labelled=None)[0].labels is None
     task = NerTask(NER, test=words)
