@@ -266,6 +266,12 @@ def read_submission(row, path, examples):
         if len(cells) != len(HEADER):
             raise InputError(_wrong_width(path, number, header, cells))
         given[cells[0]] = (cells[1], path, number)
+    if len({example.part for example in examples}) > 1:
+        raise InputError(
+            f"{path}: a submission's file is of one part of {row.name}, and "
+            f"the split has both, {' and '.join(row.parts['dev'])}. Name the "
+            f"part's file, such as --dev={row.parts['dev'][0]}.tsv"
+        )
     missing = [e.index for e in examples if e.index not in given]
     if missing or len(rows) != len(examples):
         raise InputError(

@@ -248,6 +248,22 @@ def test_a_split_without_labels_can_only_be_predicted(data, name):
         here.score(test, outputs)
 
 
+def test_a_file_of_one_part_of_mnli_is_scored_on_that_part(data, tmp_path):
+    both = task("mnli", data_dir=str(data))
+    examples = both.read("dev")
+    outputs = one_hot(examples, 3)
+    both.write(examples, outputs, tmp_path)
+    path = tmp_path / "MNLI-m.tsv"
+    with pytest.raises(InputError, match="of one part.*dev_matched.tsv"):
+        both.read_predictions(path, examples)
+    folder = data / "MNLI"
+    part = task("mnli", dev=str(folder / "dev_matched.tsv"))
+    examples = part.read("dev")
+    read = part.read_predictions(path, examples)
+    first = outputs[: len(examples)]
+    np.testing.assert_array_equal(read.argmax(-1), first.argmax(-1))
+
+
 def test_the_names_of_the_leaderboards_files():
     assert [name for row in glue_rows.ROWS for name in row.submission] == [
         "CoLA.tsv",
