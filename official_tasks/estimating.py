@@ -97,11 +97,6 @@ def rows(sequences, packed=False, padding=0.0):
     return sequences * (1 - padding) / PACKED_FILL if packed else sequences
 
 
-def training_seconds(work, device, devices=1, utilisation=UTILISATION):
-    """Seconds of `work` operations on `devices` devices."""
-    return work / (device.flops * devices * utilisation)
-
-
 def activation_bytes(model, length, half=True):
     """What back-propagation keeps of one sequence.
 

@@ -42,7 +42,7 @@ def tag_rows(texts, text_labels, labels, preprocess) -> TagRows:
 
     known = all(one is not None for one in text_labels)
     index = {label: i for i, label in enumerate(labels or ())}
-    parts, rows, words = [], 0, 0
+    parts, rows = [], 0
     for begin in range(0, len(texts), CHUNK):
         chunk = texts[begin : begin + CHUNK]
         numbers = None
@@ -53,7 +53,7 @@ def tag_rows(texts, text_labels, labels, preprocess) -> TagRows:
         parts.append(
             part._replace(example=part.example + begin, row=part.row + rows)
         )
-        rows, words = rows + len(part.example), words + len(part.row)
+        rows += len(part.example)
     columns = TagRows(*zip(*parts, strict=True))
 
     def joined(ragged):
@@ -68,7 +68,6 @@ def tag_rows(texts, text_labels, labels, preprocess) -> TagRows:
 
 
 def _some_rows(texts, numbers, preprocess):
-
     pieces, word_of_piece, is_first = word_pieces(texts, preprocess.tokenizer)
     room = preprocess.packer.room(1)
     rows = windowed_rows(preprocess, pieces, max(room // 2, 1))

@@ -113,6 +113,25 @@ def line_chart(title, axis, lines, share=False, bounds=()):
     return f"<div>{svg(figure)}</div>"
 
 
+def confusion_chart(labels, counts):
+    """SVG of how often each class, a row, was taken for each."""
+    import numpy as np
+
+    counts = np.array(counts)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    figure, axes = figure_of(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for row, column in np.ndindex(*counts.shape):
+        colour = "white" if shares[row, column] > 0.55 else "#1d2433"
+        number = f"{counts[row, column]:,}"
+        axes.text(column, row, number, ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    return svg(figure)
+
+
 def guesses_section(guesses, told):
     """Texts with masks and what was guessed there.
 

@@ -8,11 +8,10 @@ import html
 
 from official_tasks.page import (
     charts,
-    figure_of,
+    confusion_chart,
     guesses_section,
     line_chart,
     page,
-    svg,
     table_section,
     tiles,
 )
@@ -130,30 +129,11 @@ def _curves(curves):
 
 
 def _confusion(confusion):
-    import numpy as np
-
-    labels, counts = confusion["labels"], np.array(confusion["counts"])
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axes = figure_of(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for row, column in np.ndindex(*counts.shape):
-        axes.text(
-            column,
-            row,
-            f"{counts[row, column]:,}",
-            ha="center",
-            va="center",
-            fontsize=9,
-            color="white" if shares[row, column] > 0.55 else "#1d2433",
-        )
-    axes.set_xticks(range(len(labels)), labels, rotation=35, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
+    drawn = confusion_chart(confusion["labels"], confusion["counts"])
     return (
         "<section><h2>Which library documents this sentence?</h2><p>Held-out "
         "sentences, from the pre-trained encoder.</p>"
-        f"<div class=small>{svg(figure)}</div></section>"
+        f"<div class=small>{drawn}</div></section>"
     )
 
 

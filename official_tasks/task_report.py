@@ -4,10 +4,9 @@ import html
 
 from official_tasks.page import (
     charts,
-    figure_of,
+    confusion_chart,
     line_chart,
     page,
-    svg,
     table_section,
     tiles,
 )
@@ -130,24 +129,8 @@ def _confusion(results):
     return (
         "<section class=small><h2>Confusion</h2><p>Rows are the truth, "
         "columns what was predicted; darker is a larger share of the row."
-        f"</p>{_drawn(labels, results['confusion'])}</section>"
+        f"</p>{confusion_chart(labels, results['confusion'])}</section>"
     )
-
-
-def _drawn(labels, counts):
-    import numpy as np
-
-    counts = np.array(counts)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axes = figure_of(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for row, column in np.ndindex(*counts.shape):
-        colour = "white" if shares[row, column] > 0.5 else "#1d2433"
-        number = str(counts[row, column])
-        axes.text(column, row, number, ha="center", va="center", color=colour)
-    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    return svg(figure)
 
 
 def _mistakes(mistakes):
