@@ -291,6 +291,15 @@ def test_what_cannot_be_used_is_refused(arguments, inputs, message):
         BertEncoder(**{**SMALL, **arguments})(inputs)
 
 
+def test_numbers_of_any_kind_are_taken(tmp_path):
+    ids = np.array([[2, 5, 3]])
+    encoder = BertEncoder(**SMALL)
+    expected = encoder(ids)["sequence_output"]
+    for kind in ("int8", "int64", "float32"):
+        found = encoder({"token_ids": ids.astype(kind)})["sequence_output"]
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_examples_per_row_needs_example_ids():
     with pytest.raises(InputError, match="no example_ids"):
         BertEncoder(**SMALL)(np.ones((1, 2), int), examples_per_row=2)

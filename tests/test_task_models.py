@@ -1,8 +1,10 @@
+import contextlib
 import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from model_samples import SMALL, fill, numpy_weights, random_inputs
 from numpy_bert import dense, encode, gelu_tanh, layer_norm
 
@@ -270,6 +272,53 @@ def test_frozen_layers_stay_as_they_are():
     for name, weight in published_weights(model).items():
         frozen = "embeddings/" in name or "layer_0/" in name
         assert np.array_equal(weight.numpy(), before[name]) == frozen, name
+
+
+def test_what_was_frozen_is_frozen_in_a_loaded_model(tmp_path):
+    model = BertClassifier(encoder(num_layers=2), LABELS)
+    model.encoder.trainable = False
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, 9), loss)
+    model.fit(random_inputs(), np.array([0, 1, 2]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    names = [weight.path for weight in loaded.trainable_weights]
+    assert names == [weight.path for weight in model.trainable_weights]
+    assert len(names) == 2
+    assert int(loaded.optimizer.iterations.numpy()) == 1
+    loaded.encoder.trainable = True
+    assert len(loaded.trainable_weights) == len(loaded.weights)
+
+
+def test_a_loss_of_a_subclass_counts():
+    class Dearer(BertClassifier):
+        def compute_loss(self, *args, **kwargs):
+            return super().compute_loss(*args, **kwargs) + 1000
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = Dearer(encoder(), LABELS)
+    model.compile(adamw(1e-3, 9), loss)
+    assert model.train_on_batch(random_inputs(), np.array([0, 1, 2])) > 999
+
+
+def test_labels_that_are_not_named_as_the_outputs_are_refused():
+    model = BertSpanPredictor(encoder())
+    model.compile(adamw(1e-3, 9), span_losses())
+    ends = np.array([1, 2, 2])
+    with pytest.raises(InputError, match="a tuple. Expected .*: start, end"):
+        model.train_on_batch(random_inputs(), (ends, ends))
+
+
+def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    rows = tf.data.Dataset.from_tensor_slices((random_inputs(), [0, 1, 2]))
+    rows = rows.repeat(2)
+    for fixed in (False, True):
+        model = BertClassifier(encoder(), LABELS)
+        model.compile(adamw(1e-3, 9, accumulate=2), loss, jit_compile=True)
+        refused = pytest.raises(InputError, match="drop_remainder=True, or")
+        with contextlib.nullcontext() if fixed else refused:
+            model.fit(rows.batch(2, drop_remainder=fixed), verbose=0)
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,29 @@ def a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same(folder):
     np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
 
 
+def a_batch_that_leaves_a_replica_without_rows_is_the_same(folder):
+    random = np.random.default_rng(0)
+    x = {"token_ids": random.integers(1, 30, (5, 6))}
+    rows = tf.data.Dataset.from_tensor_slices((x, random.integers(0, 3, 5)))
+    results = []
+    for strategy, parts in ((OFF, 1), (TWO, 1), (TWO, 2)):
+        with strategy.scope():
+            encoder = BertEncoder(**{**SMALL, "num_layers": 1, **STILL})
+            model = fill(BertClassifier(encoder, labels=["a", "b", "c"]))
+            model.compile(
+                AdamW(1e-4, accumulate=parts),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            )
+        predicted = model.predict(x, batch_size=2, verbose=0)
+        loss = model.evaluate(rows.batch(4), verbose=0)
+        model.fit(rows.batch(4), verbose=0, shuffle=False)
+        results.append((model, predicted, loss))
+    for model, predicted, loss in results[1:]:
+        np.testing.assert_allclose(predicted, results[0][1], atol=1e-6)
+        np.testing.assert_allclose(loss, results[0][2], rtol=1e-5)
+        assert_equal(model, results[0][0], atol=2e-6)
+
+
 def a_sum_is_that_of_one_device(folder):
     x = {"token_ids": np.random.default_rng(0).integers(1, 30, (4, 6))}
     results = []
@@ -268,6 +291,7 @@ CHECKS = [
     a_row_that_is_not_finite_skips_the_step_on_all_replicas,
     averaged_and_frozen_weights_are_those_of_one_device,
     a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same,
+    a_batch_that_leaves_a_replica_without_rows_is_the_same,
     a_sum_is_that_of_one_device,
     an_overflow_on_either_replica_lowers_the_scale_on_both,
     half_precision_trains,

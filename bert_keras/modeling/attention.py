@@ -131,8 +131,9 @@ class SelfAttention(keras.layers.Layer):
         parts = query, self.key(inputs), self.value(inputs)
         if tokens is not None:
             return [tokens.split_heads(part, self.num_heads) for part in parts]
-        batch, length, _ = ops.shape(inputs)
-        heads = (batch, length, self.num_heads, -1)
+        batch, length, width = ops.shape(inputs)
+        # Not -1: without rows it could be any number.
+        heads = (batch, length, self.num_heads, width // self.num_heads)
         parts = [ops.reshape(part, heads) for part in parts]
         return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
 
@@ -153,7 +154,8 @@ class SelfAttention(keras.layers.Layer):
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
         x = ops.matmul(x, ops.concatenate(kernels, axis=1))  # (B T, 3 D)
         x = ops.add(x, ops.concatenate(biases, axis=0))
-        x = ops.reshape(x, (batch, length, 3, self.num_heads, -1))
+        heads = (batch, length, 3, self.num_heads, width // self.num_heads)
+        x = ops.reshape(x, heads)
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
 
     def _scale(self):

@@ -29,4 +29,4 @@ def gather_positions(sequence, positions):
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))
     picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
-    return ops.reshape(picked, (batch, -1, width))
+    return ops.reshape(picked, (batch, ops.shape(positions)[1], width))

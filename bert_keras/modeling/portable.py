@@ -23,6 +23,23 @@ class Portable:
 
         save_preset(folder, self, preprocessor)
 
+    def get_compile_config(self):
+        """Keras's, with the paths of the layers that are frozen.
+
+        The optimizer has no state for them: a model saved by Keras and loaded
+        trains what it trained before. Of LoRA the merged kernels are left.
+        """
+        config = super().get_compile_config()
+        return config and {**config, "frozen": list(_frozen(self))}
+
+    def compile_from_config(self, config):
+        config = dict(config)
+        frozen = config.pop("frozen", ())
+        for layer in self._flatten_layers(include_self=False):
+            if layer.path in frozen:
+                layer.trainable = False
+        super().compile_from_config(config)
+
     def with_dtype(self, policy):
         """A copy with the same weights under another dtype policy.
 
@@ -34,3 +51,12 @@ class Portable:
         license = getattr(self, "encoder", self).license
         getattr(copy, "encoder", copy).license = license
         return copy
+
+
+def _frozen(layer):
+    """Paths of the outermost layers inside that do not train."""
+    for inner in layer._layers:
+        if inner.trainable:
+            yield from _frozen(inner)
+        elif inner.path:  # an input has none
+            yield inner.path

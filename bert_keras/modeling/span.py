@@ -13,7 +13,8 @@ class BertSpanPredictor(TaskModel):
     Two dense logits a token. Padding and the question get scores like any
     token; whoever reads the answer leaves them out. Equals `create_model` of
     the original's `run_squad.py`, whose loss is the mean of the two cross
-    entropies: `compile(loss=span_losses(), loss_weights=0.5)` for each.
+    entropies: `compile(loss=span_losses(), loss_weights=...)` with a dict of
+    0.5 for "start" and "end".
 
     Weights, by path: the encoder's, span/{kernel,bias} (start, end); with
     `bilstm_dim` those of `BiLSTM` behind bilstm/.

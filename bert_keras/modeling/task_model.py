@@ -3,11 +3,10 @@
 import functools
 
 import keras
-from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.bilstm import BiLSTM
-from bert_keras.modeling.inputs import INPUT_NAMES
+from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
 from bert_keras.modeling.portable import Portable
 
 
@@ -70,7 +69,7 @@ class TaskModel(Portable, keras.Model):
                 f"{type(self).__name__} has no input named "
                 f"{', '.join(unknown)}. Expected {', '.join(expected)}."
             )
-        return {name: _as_tensor(inputs.get(name)) for name in expected}
+        return {name: as_tensor(inputs.get(name)) for name in expected}
 
     def train_step(self, *arguments):
         return self._step("train_step")(*arguments)
@@ -81,11 +80,14 @@ class TaskModel(Portable, keras.Model):
     def _step(self, name):
         """That of the optimizer, where it has one, else Keras's.
 
-        Ours have: the loss of a whole batch on any number of devices.
+        Ours have: the loss of a whole batch on any number of devices. It
+        knows the losses of `compile` alone, and leaves a model with a
+        `compute_loss` of its own to Keras.
         """
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         step = getattr(optimizer, name, None)
-        if step is None:
+        own_loss = type(self).compute_loss is not keras.Model.compute_loss
+        if step is None or own_loss:
             return getattr(super(), name)
         return functools.partial(step, self)
 
@@ -106,13 +108,6 @@ class TaskModel(Portable, keras.Model):
     def _rebuilt(self, policy):
         encoder = self.encoder._rebuilt(policy)
         return type(self)(encoder, name=self.name, **self.arguments())
-
-
-def _as_tensor(values):
-    """Lists and arrays become tensors, so that they may come mixed."""
-    if values is None or isinstance(values, keras.KerasTensor):
-        return values
-    return ops.convert_to_tensor(values, dtype="int32")
 
 
 def symbolic_inputs(*required, packed=False):

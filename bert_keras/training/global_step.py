@@ -50,6 +50,13 @@ def build(model, batch):
         )
     if not (model._compile_loss.built and model.optimizer.built):
         model._symbolic_build(data_batch=batch)
+    paths = [item.path for item in model._compile_loss._flat_losses]
+    names = [path[0] for path in paths if path and isinstance(path[0], str)]
+    if names and not isinstance(batch[1], dict):
+        raise InputError(
+            f"The labels are a {type(batch[1]).__name__}. Expected a dict by "
+            f"the names of the model's outputs: {', '.join(names)}."
+        )
 
 
 def rows(batch):
@@ -120,8 +127,9 @@ def track(model, values, whole, replicas=1):
 
 
 def part_size(number, accumulate):
-    """Rows of each part; the last one may have fewer."""
-    return -(-number // accumulate)
+    """Rows of each part, at least 1; the last one may have fewer."""
+    size = -(-number // accumulate)
+    return max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)
 
 
 def _at(path, values):

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from bert_keras.errors import InputError
 from bert_keras.training import global_step
 
 
@@ -85,6 +86,13 @@ class _Slopes:
 def _in_parts(slopes, batch, accumulate):
     """Sums over the parts, one after another in the memory of one."""
     number = global_step.rows(batch)
+    if slopes.model.jit_compile and not isinstance(number, int):
+        raise InputError(
+            f"accumulate={accumulate} with jit_compile, which Keras turns on "
+            "by itself on a single GPU, needs batches whose number of rows is "
+            "fixed. Batch with drop_remainder=True, or compile the model with "
+            "jit_compile=False."
+        )
     size = global_step.part_size(number, accumulate)
 
     def part(i):
