@@ -181,6 +181,14 @@ def test_biases_and_norms_of_the_model_are_not_decayed():
         np.testing.assert_array_equal(
             weight.numpy(), value * (0.5 if decayed else 1.0), weight.path
         )
+    other = AdamW(1.0, weight_decay=0.5)
+    other.exclude_from_weight_decay(var_names=["embeddings"])
+    other.build(model.trainable_variables)
+    tables = [w.name == "embeddings" for w in model.trainable_variables]
+    for table, first, second in zip(
+        tables, optimizer._decayed, other._decayed, strict=True
+    ):
+        assert second == (first and not table)
 
 
 def test_the_schedule_equals_the_originals():

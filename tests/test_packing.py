@@ -115,6 +115,8 @@ def test_a_row_without_room_is_refused():
         SegmentPacker(16.5, cls_id=2, sep_id=3)
     with pytest.raises(InputError, match="truncate is 'first'"):
         packer(truncate="first")
+    with pytest.raises(InputError, match="truncate is -1"):
+        packer(truncate=-1)
 
 
 def windows_of(length, width, stride):

@@ -63,7 +63,8 @@ class SegmentPacker(keras.layers.Layer):
                 f"sequence_length is {sequence_length!r}; expected a whole "
                 "number."
             )
-        if truncate != LONGEST_FIRST and type(truncate) is not int:
+        is_number = type(truncate) is int and truncate >= 0
+        if truncate != LONGEST_FIRST and not is_number:
             raise InputError(
                 f"truncate is {truncate!r}; expected {LONGEST_FIRST!r} or the "
                 "number of a segment, from 0."

@@ -147,7 +147,10 @@ class AdamW(GlobalOptimizer):
             variables, ["momentum", "velocity"]
         )
         paths = [getattr(v, "path", v.name) for v in variables]
-        self._decayed = [not NOT_DECAYED.search(path) for path in paths]
+        self._decayed = [
+            not NOT_DECAYED.search(path) and self._use_weight_decay(variable)
+            for path, variable in zip(paths, variables, strict=True)
+        ]
         self._rates = layer_rates(paths, self.layer_decay)
 
     def update_step(self, gradient, variable, learning_rate):
