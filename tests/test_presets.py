@@ -3,12 +3,15 @@
 import json
 import logging
 import os
+import uuid
 
 import keras
 import numpy as np
 import pytest
+from remote_folder import object_store
 from tiny import INPUTS, PIECES, encoder, largest_difference, preprocessor
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.presets import load_preprocessor, save_preset
@@ -150,6 +153,18 @@ def test_saving_replaces_an_older_preset_and_nothing_else(tmp_path):
     (tmp_path / "a" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="thesis.tex"):
         saved(folder, encoder())
+
+
+def test_a_remote_folder_with_other_files_is_left_alone(monkeypatch, tmp_path):
+    folder = f"ram://{uuid.uuid4().hex}/models"
+    with object_store(monkeypatch):
+        saved(folder, encoder())
+        saved(folder, BertPretrainer(encoder()))
+        (tmp_path / "thesis.tex").write_text("years of work")
+        files.upload(str(tmp_path / "thesis.tex"), f"{folder}/thesis.tex")
+        with pytest.raises(InputError, match="thesis.tex"):
+            saved(folder, encoder())
+        assert files.is_file(f"{folder}/thesis.tex")
 
 
 def test_a_failed_save_leaves_the_older_preset(tmp_path):

@@ -161,9 +161,9 @@ def save_own(folder, model, preprocessor=None, without=()):
 
 def check_replaceable(folder, names):
     """Refuses a folder that holds anything but what is written anew."""
-    if not os.path.isdir(folder):
+    if not files.is_folder(folder):
         return
-    others = sorted(set(os.listdir(folder)) - set(names))
+    others = sorted(set(files.list_folder(folder)) - set(names))
     if others:
         raise InputError(
             f"The folder {folder} holds other files ({', '.join(others[:5])})"
