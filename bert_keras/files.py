@@ -22,7 +22,7 @@ from bert_keras.errors import InputError
 PARTIAL = ".partial-"
 # Files that vouch for the folder that they lie in: written last, removed
 # first.
-MANIFESTS = ("manifest.json", "store.json")
+MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 

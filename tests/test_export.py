@@ -1,9 +1,11 @@
 import ast
 import os
 import pathlib
+import uuid
 
 import numpy as np
 import pytest
+from remote_folder import object_store
 from served_samples import (
     VOCABULARY,
     encoder,
@@ -23,6 +25,7 @@ from bert_keras.serving import loading, verification
 from bert_keras.serving.answers import MOST_ANSWERS
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.loading import load_saved_model
+from bert_keras.serving.on_ids import export_on_ids
 from bert_keras.serving.verification import greatest_difference
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
@@ -227,6 +230,25 @@ def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
     with pytest.raises(InputError, match="something else"):
         export_saved_model(classifier, preprocessor(), tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = f"ram://{uuid.uuid4().hex}/served"
+    with object_store(monkeypatch) as changes:
+        for _ in range(2):  # the second finds it there
+            assert export_saved_model(classifier, preprocessor(), folder) == (
+                folder
+            )
+            assert changes[-1] == ("copy", f"{folder}/signature_card.json")
+        count = len(changes)
+        assert load_saved_model(folder).classify(TEXTS)["label"]
+        with pytest.raises(InputError, match="another export"):
+            export_saved_model(classifier, preprocessor(9), folder)
+        with pytest.raises(InputError, match="is there"):
+            export_on_ids(classifier, preprocessor(), folder, "onnx")
+        assert len(changes) == count
+    assert os.listdir(tmp_path) == []
 
 
 def test_models_that_cannot_be_served_together_are_refused(

@@ -167,6 +167,12 @@ def test_a_remote_folder_with_other_files_is_left_alone(monkeypatch, tmp_path):
         assert files.is_file(f"{folder}/thesis.tex")
 
 
+def test_weights_on_another_machine_are_refused_in_plain_words():
+    for folder in ("gs://bucket/run/model", "ram://nowhere"):
+        with pytest.raises(InputError, match="Copy the folder here"):
+            BertEncoder.from_preset(folder)
+
+
 def test_a_failed_save_leaves_the_older_preset(tmp_path):
     folder = saved(tmp_path / "a", encoder())
     with pytest.raises(AttributeError):

@@ -3,6 +3,7 @@
 import os
 import zipfile
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.google import open_google
 from bert_keras.interop.google_zip import open_google_zip
@@ -36,6 +37,7 @@ def open_path(path):
     Raises:
         InputError: it is none of the known formats.
     """
+    _check_local(path)
     if os.path.isdir(path):
         checkpoint = _open_folder(path)
         checkpoint.license = checkpoint.license or license_of(path)
@@ -45,6 +47,14 @@ def open_path(path):
     if zipfile.is_zipfile(path):
         return open_google_zip(path)
     raise InputError(f"{path} is no weights that are known. Expected {KNOWN}.")
+
+
+def _check_local(path):
+    if files.is_remote(path):
+        raise InputError(
+            f"{path} is on another machine; weights are read from this one. "
+            "Copy the folder here and give its path."
+        )
 
 
 def _open_folder(folder):

@@ -87,7 +87,7 @@ def export_saved_model(
     options = dict(locals())
     for name in ("models", "preprocessor", "folder", "verify"):
         del options[name]
-    folder = os.path.abspath(folder)
+    folder = files.absolute(folder)
     models = models if isinstance(models, list | tuple) else [models]
     for model in models:
         _check_fits(model, preprocessor)

@@ -39,7 +39,7 @@ def _without_names(config):
 
 def already_there(folder, fingerprint):
     """Whether the same export is there; refuses anything else."""
-    if not os.path.lexists(folder):
+    if not (os.path.lexists(folder) or files.exists(folder)):
         return False
     try:
         card = files.read_json(os.path.join(folder, CARD))
@@ -48,7 +48,7 @@ def already_there(folder, fingerprint):
         what = "another export"
     except (OSError, ValueError, KeyError, TypeError):
         what = "something else"
-    if os.path.isdir(folder) and not os.listdir(folder):
+    if files.is_folder(folder) and not files.list_folder(folder):
         return False
     raise InputError(
         f"{folder} is there and holds {what}. Name a new folder, or remove "

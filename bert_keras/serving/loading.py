@@ -26,7 +26,7 @@ def load_saved_model(folder):
     >>> served.classify(["An hour well spent."])["label"]
     ['positive']
     """
-    folder = os.path.abspath(folder)
+    folder = files.absolute(folder)
     card = read_card(folder)
     if "tensorflow_text" in card["needs"]:
         import tensorflow_text  # noqa: F401  (registers its operations)
@@ -132,7 +132,8 @@ def _decoded(array):
 
 
 def read_card(folder):
-    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    folder = os.fspath(folder)
+    names = set(files.list_folder(folder) if files.is_folder(folder) else ())
     if CARD in names and "saved_model.pb" in names:
         return files.read_json(os.path.join(folder, CARD))
     if {"config.json", "model.safetensors"} <= names:

@@ -46,7 +46,7 @@ def export_on_ids(model, preprocessor, folder, format):
         raise InputError(
             f"format is {format!r}. Expected one of {', '.join(MODEL)}."
         )
-    if os.path.lexists(folder):
+    if os.path.lexists(folder) or files.exists(folder):
         raise InputError(f"{folder} is there. Name a new folder.")
     _check_packages(format)
     model = narrowed(model, "float32")
