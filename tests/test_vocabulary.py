@@ -141,6 +141,15 @@ def test_learning_equals_counting_anew_for_each_merge():
     assert expected[:5] == SPECIAL and len(expected) == 160
 
 
+def test_no_piece_is_learned_that_no_vocabulary_may_have(tmp_path):
+    lines = [*text(), *["─" * 90] * 5]  # a ruled line is one word
+    pieces = learn_vocabulary(lines, 2000)
+    write_vocabulary(pieces, tmp_path / "vocab.txt")
+    assert 100 < max(len(piece.encode()) for piece in pieces) <= 256
+    found = domain_words([*SPECIAL, "##─", "─"], ["─" * 90, "─" * 80], 2)
+    assert found == ["─" * 80]
+
+
 def test_learning_does_not_depend_on_order_or_workers():
     lines = text()
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.text.word_counts import count_words
-from bert_keras.text.wordpiece import UNKNOWN, WordPiece
+from bert_keras.text.wordpiece import LONGEST_PIECE, UNKNOWN, WordPiece
 
 UNUSED = re.compile(r"\[unused\d+\]")
 # Ends of the paths of weights that have a row for each piece.
@@ -65,11 +65,13 @@ def domain_words(vocabulary, texts, number, lowercase=True, in_order=map):
 
     Returns:
         A list for `extend_vocabulary`. A word that is "[UNK]" counts as one
-        of two pieces.
+        of two pieces. A word longer than a piece may be is not named.
     """
     law = WordPiece(vocabulary, lowercase)
     spent = collections.Counter()
     for word, count in count_words(texts, lowercase, None, in_order).items():
+        if len(word.encode(errors="replace")) > LONGEST_PIECE:
+            continue
         pieces = law.cover(word)
         spent[word] = count * (1 if UNKNOWN in pieces else len(pieces) - 1)
     ranked = sorted(spent.items(), key=lambda item: (-item[1], item[0]))

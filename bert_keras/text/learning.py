@@ -6,7 +6,7 @@ import itertools
 
 from bert_keras.errors import InputError
 from bert_keras.text.word_counts import count_words
-from bert_keras.text.wordpiece import SPECIAL_TOKENS
+from bert_keras.text.wordpiece import LONGEST_PIECE, SPECIAL_TOKENS
 
 BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
 
@@ -26,7 +26,8 @@ def learn_vocabulary(
     Words are counted as `WordPiece` splits them; then, from single
     characters, the commonest pair of neighbouring pieces is merged until
     there are `size` pieces or no pair occurs `min_count` times. Of equally
-    common pairs, the one with the earlier pieces is merged. Memory grows
+    common pairs, the one with the earlier pieces is merged; a pair that
+    would make a piece of more than 256 bytes is not. Memory grows
     with the distinct words, of which the rarest are given up beyond some
     millions.
 
@@ -129,6 +130,8 @@ class _Merger:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
+                if _bytes(self._merged(pair)) > LONGEST_PIECE:
+                    continue  # no vocabulary may have it: a ruled line's
                 self._merge(pair)
                 return True
             if min_count <= now < -count:
@@ -156,14 +159,21 @@ class _Merger:
         for new in changed:
             heapq.heappush(self.heap, (-self.pairs[new], new))
 
+    def _merged(self, pair):
+        first, second = (self.pieces[i] for i in pair)
+        return first + second.removeprefix("##")
+
     def _piece_id(self, pair):
         """The merged piece's id, a new one unless another way led there."""
-        first, second = (self.pieces[i] for i in pair)
-        piece = first + second.removeprefix("##")
+        piece = self._merged(pair)
         if piece not in self.ids:
             self.ids[piece] = len(self.pieces)
             self.pieces.append(piece)
         return self.ids[piece]
+
+
+def _bytes(piece):
+    return len(piece.encode(errors="replace"))
 
 
 def _with_merged(ids, pair, merged):

@@ -8,7 +8,7 @@ import string
 from bert_keras.errors import InputError
 from bert_keras.files import open_file, written_beside
 from bert_keras.text.learning import learn_vocabulary
-from bert_keras.text.wordpiece import SPECIAL_TOKENS
+from bert_keras.text.wordpiece import LONGEST_PIECE, SPECIAL_TOKENS
 
 __all__ = [
     "check_vocabulary",
@@ -18,8 +18,6 @@ __all__ = [
     "read_vocabulary",
     "write_vocabulary",
 ]
-
-LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
 def read_vocabulary(path):

@@ -12,6 +12,7 @@ from bert_keras.text import unicode_tables as unicode
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNKNOWN = "[UNK]"
+LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
 class WordPiece:
