@@ -2,7 +2,7 @@
 fine-tuning, export, proof. Each stage calls what the scripts call, and is
 skipped when the run folder already holds its result."""
 
-import importlib.metadata
+import importlib.util
 import os
 import platform
 import time
@@ -122,11 +122,15 @@ def _report(demo, results):
 
 
 def _versions():
-    names = ("keras", "tensorflow", "tensorflow-text", "numpy")
+    names = ["keras", "tensorflow", "tensorflow_text", "numpy"]
+    # tensorflow may be of tensorflow-cpu, and tensorflow_text is not a must.
+    modules = map(
+        importlib.import_module, filter(importlib.util.find_spec, names)
+    )
     return {
         "bert_keras": bert_keras.__version__,
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in names},
+        **{module.__name__: module.__version__ for module in modules},
     }
 
 

@@ -1,9 +1,11 @@
 """The demo on a toy corpus: every stage, every figure, and going on."""
 
+import importlib.metadata
 import json
 import re
 
 import pytest
+import tensorflow as tf
 
 from bert_keras import InputError
 from official_tasks import demo
@@ -62,6 +64,14 @@ def test_the_page_needs_nothing_from_elsewhere(report):
     assert not re.search(r"<(script|link|img|iframe)\b", page)
     assert not re.search(r"url\((?!#)|(src|href)\s*=\s*.?https?:", page)
     assert "official_tasks.finetune --task=custom" in page
+
+
+def test_versions_are_told_where_tensorflow_is_called_otherwise(monkeypatch):
+    def version(name):  # as where tensorflow-cpu is installed
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert demo._versions()["tensorflow"] == tf.__version__
 
 
 def test_the_same_command_goes_on_and_other_settings_are_refused(

@@ -1,10 +1,12 @@
 import ast
+import importlib.metadata
 import os
 import pathlib
 import uuid
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from remote_folder import object_store
 from served_samples import (
     VOCABULARY,
@@ -27,6 +29,8 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.loading import load_saved_model
 from bert_keras.serving.on_ids import export_on_ids
 from bert_keras.serving.verification import greatest_difference
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 
@@ -205,6 +209,25 @@ def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
     for name, digest in card["sha256"].items():
         assert files.sha256(os.path.join(folder, name)) == digest
     assert card["versions"]["bert_keras"]
+
+
+def test_the_card_asks_for_what_the_graph_needs_alone(
+    tmp_path, classifier, served, monkeypatch
+):
+    """As where TensorFlow is tensorflow-cpu, without tensorflow-text."""
+
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    plain = BertPreprocessor(
+        WordPieceTokenizer(VOCABULARY, portable=True), sequence_length=12
+    )
+    folder = export_saved_model(classifier, plain, tmp_path / "out")
+    card = load_saved_model(folder).card
+    assert card["needs"] == ["tensorflow"]
+    assert card["versions"]["tensorflow"] == tf.__version__
+    assert served.card["needs"] == ["tensorflow", "tensorflow_text"]
 
 
 def test_the_default_signature_is_the_first_models_own(served):

@@ -1,8 +1,8 @@
 """The signature card: what goes into an export, what comes out, from what."""
 
+import importlib
 import os
 import platform
-from importlib import metadata
 
 import numpy as np
 import tensorflow as tf
@@ -22,16 +22,14 @@ def write_card(folder, offered, functions, options, fingerprint, foreign):
         fingerprint: hash of all that decides what it answers.
         foreign: the operations that TensorFlow alone does not have.
     """
-    card = _card(offered, functions, options, fingerprint)
+    needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
+    card = _card(offered, functions, options, fingerprint, needs)
     card["operations_outside_core"] = foreign
     card["sha256"] = _hashes(folder)
     files.write_json(card, os.path.join(folder, CARD))
 
 
-def _card(offered, functions, options, fingerprint):
-    needs = ["tensorflow"]
-    if not options["portable"]:
-        needs.append("tensorflow_text")
+def _card(offered, functions, options, fingerprint, needs):
     entries = {}
     for name, signature in offered.items():
         request = {key: [row] for key, row in signature.inputs.items()}
@@ -54,12 +52,17 @@ def _card(offered, functions, options, fingerprint):
         "license_of_weights": options["license"] or "not stated",
         "versions": {
             "python": platform.python_version(),
-            **{name: metadata.version(name) for name in ["keras", *needs]},
+            **{name: _version(name) for name in ["keras", *needs]},
             "bert_keras": bert_keras.__version__,
         },
         "options": options,
         "fingerprint": fingerprint,
     }
+
+
+def _version(name):
+    """As the package itself has it: tensorflow may be of tensorflow-cpu."""
+    return importlib.import_module(name).__version__
 
 
 def _shown(spec):
