@@ -248,6 +248,35 @@ def test_the_same_export_may_be_there_already(folder, classifier, pretrainer):
         export_saved_model(classifier, preprocessor(), folder)
 
 
+def test_a_damaged_export_is_written_anew(tmp_path, classifier):
+    folder = tmp_path / "out"
+    export_saved_model(classifier, preprocessor(), folder)
+    data = folder / "variables" / "variables.data-00000-of-00001"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    (folder / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="damaged, .*thesis.txt"):
+        export_saved_model(classifier, preprocessor(), folder)
+    (folder / "thesis.txt").unlink()
+    for _ in range(2):
+        export_saved_model(classifier, preprocessor(), folder)
+        assert data.read_bytes() == whole
+        data.unlink()
+
+
+def test_an_export_that_is_there_is_verified_when_asked(
+    tmp_path, classifier, monkeypatch
+):
+    export_saved_model(classifier, preprocessor(), tmp_path / "out")
+    monkeypatch.setattr(
+        verification, "greatest_difference", lambda *arguments: float("nan")
+    )
+    with pytest.raises(InputError, match="differs from the live model"):
+        export_saved_model(
+            classifier, preprocessor(), tmp_path / "out", verify=True
+        )
+
+
 def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(InputError, match="something else"):

@@ -50,7 +50,8 @@ def export_saved_model(
     Args:
         models: a model, or a list of them that share the preprocessor.
         preprocessor: the `BertPreprocessor` that they were trained with.
-        folder: made; the very same export may be there already.
+        folder: made; the very same export may be there already, and is
+            written anew where a file of it is damaged.
         pair: the classifier reads two texts, `text` and `text_pair`.
         top_k: how many pieces `fill_mask` gives for a mask, and how many
             answers `answer` gives.
@@ -96,6 +97,8 @@ def export_saved_model(
     options["license"] = stated.name
     fingerprint = fingerprint_of(models, preprocessor, options)
     if already_there(folder, fingerprint):
+        if verify:
+            _verify(folder, models, preprocessor, TOLERANCES[dtype])
         return folder
     with files.written_beside(folder) as partial:
         os.mkdir(partial)

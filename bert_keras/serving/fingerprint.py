@@ -38,19 +38,42 @@ def _without_names(config):
 
 
 def already_there(folder, fingerprint):
-    """Whether the same export is there; refuses anything else."""
+    """Whether the same export is there, whole; refuses anything else.
+
+    Where a file of it is damaged or missing it is to be written anew, unless
+    that would remove files that are not its own.
+    """
     if not (os.path.lexists(folder) or files.exists(folder)):
         return False
     try:
         card = files.read_json(os.path.join(folder, CARD))
-        if card["fingerprint"] == fingerprint:
-            return True
-        what = "another export"
+        found, hashes = card["fingerprint"], dict(card["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
-        what = "something else"
+        found, hashes = None, {}
+    if found == fingerprint:
+        return _is_whole(folder, hashes)
     if files.is_folder(folder) and not files.list_folder(folder):
         return False
+    what = "another export" if found else "something else"
     raise InputError(
         f"{folder} is there and holds {what}. Name a new folder, or remove "
         "that one."
     )
+
+
+def _is_whole(folder, hashes):
+    """Whether every file has its hash; refuses to replace what has others."""
+    there = {os.path.relpath(path, folder) for path in files.walk(folder)}
+    if all(
+        name in there and files.sha256(os.path.join(folder, name)) == digest
+        for name, digest in hashes.items()
+    ):
+        return True
+    others = sorted(there - {CARD, *hashes})
+    if others:
+        raise InputError(
+            f"The export in {folder} is damaged, and other files are there "
+            f"({', '.join(others[:5])}), which writing it anew would remove. "
+            "Name a new folder."
+        )
+    return False
