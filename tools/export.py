@@ -93,7 +93,6 @@ def define_flags():
 
 
 def main(values):
-    import bert_keras
     from bert_keras.errors import InputError
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
@@ -104,13 +103,39 @@ def main(values):
     for folder in values.model:
         checkpoint = open_checkpoint(folder)
         models.append(model_class(checkpoint).from_preset(checkpoint))
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        values.model[0], sequence_length=values.sequence_length
-    )
+    preprocess = preprocessor_of(values.model, values.sequence_length)
     if values.format == "saved_model":
         export(models, preprocess, values)
     else:
         convert(models, preprocess, values)
+
+
+def preprocessor_of(folders, sequence_length=None):
+    """The preprocessor of the first model, which is that of every other."""
+    import bert_keras
+    from bert_keras.errors import InputError
+
+    first, *others = (
+        bert_keras.BertPreprocessor.from_preset(
+            folder, sequence_length=sequence_length
+        )
+        for folder in folders
+    )
+    settings = first.tokenizer.get_config()
+    for folder, other in zip(folders[1:], others, strict=True):
+        theirs = other.tokenizer.get_config()
+        apart = [
+            name
+            for name in settings
+            if name != "name" and theirs[name] != settings[name]
+        ]
+        if apart:
+            raise InputError(
+                f"The tokenizers of {folders[0]} and {folder} differ in "
+                f"{', '.join(apart)}; models of one export share one. Export "
+                "them to two folders."
+            )
+    return first
 
 
 def export(models, preprocess, values):
