@@ -136,6 +136,20 @@ def test_no_texts_get_no_answers(served):
     assert served.embed([])["embedding"].shape == (0, 16)
 
 
+def test_no_rows_of_ids_or_choices_get_no_answers(tmp_path):
+    chooser = spread(BertChooser(encoder()))
+    folder = export_saved_model(
+        [spread(BertSpanPredictor(encoder())), chooser],
+        preprocessor(),
+        tmp_path / "out",
+        ids_signature="original",
+    )
+    served = load_saved_model(folder)
+    assert served.answer([], [])["answer"] == []
+    assert served.choose([], [])["probabilities"].shape[0] == 0
+    assert served.ids([], [], [])["start_logits"].shape[0] == 0
+
+
 def test_fill_mask_answers_each_mask_of_each_text(served, pretrainer):
     texts = ["an [MASK] well [MASK]", "bad film", "[MASK][MASK]film[MASK]"]
     answer = served.fill_mask(texts)

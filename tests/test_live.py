@@ -7,6 +7,7 @@ from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.features import RECIPES
+from bert_keras.serving.ids import ids
 from bert_keras.serving.live import CHECKS
 from bert_keras.serving.loading import as_tensor
 from bert_keras.serving.rows import Rows
@@ -54,6 +55,28 @@ def plain(tensor):
 @pytest.mark.parametrize("model", task_models(), ids=lambda m: m.name)
 def test_every_task_model_is_served_as_it_is(model):
     assert greatest_difference(model) <= 1e-5
+
+
+@pytest.mark.parametrize("long_text", ["truncate", "windows"])
+@pytest.mark.parametrize(
+    "model", [*task_models(), spread(encoder())], ids=lambda m: m.name
+)
+def test_no_rows_get_no_answers(model, long_text):
+    rows = Rows(preprocessor())
+    options = OPTIONS | {"long_text": long_text}
+    for signature in (
+        *signatures_of(model, rows, options),
+        ids(model, rows, "ours"),
+    ):
+        answers = signature.traced()
+        for columns in (0, 3):
+            asked = [
+                tf.zeros([0, *[columns] * (spec.shape.rank - 1)], spec.dtype)
+                for spec in signature.specs()
+            ]
+            found = answers(*asked)
+            assert set(found) == set(signature.outputs)
+            assert {len(value) for value in found.values()} == {0}
 
 
 def test_taggers_and_embeddings_read_windows():

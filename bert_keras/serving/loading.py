@@ -59,11 +59,10 @@ class ServedModel:
                 f"{name!r}."
             )
         entry = card["signatures"][name]
-        order = entry["input_order"]
         function = self.loaded.signatures[name]
 
         def call(*texts, **named):
-            tensors = _tensors(name, order, texts, named)
+            tensors = _tensors(name, entry, texts, named)
             return _plain(function(**tensors), entry["padded"])
 
         call.__name__ = name
@@ -73,7 +72,8 @@ class ServedModel:
         return [*super().__dir__(), *self.signatures]
 
 
-def _tensors(name, order, texts, named):
+def _tensors(name, entry, texts, named):
+    order = entry["input_order"]
     given = dict(zip(order, texts, strict=False)) | named
     if len(texts) + len(named) != len(order) or set(given) != set(order):
         raise InputError(
@@ -89,16 +89,22 @@ def _tensors(name, order, texts, named):
     lengths = {key: len(value) for key, value in given.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of one length; got {lengths}.")
-    return {key: as_tensor(list(value)) for key, value in given.items()}
+    return {
+        key: as_tensor(list(value), entry["inputs"][key])
+        for key, value in given.items()
+    }
 
 
-def as_tensor(rows):
+def as_tensor(rows, kind="string (B,)"):
     """A list of strings, or of lists of strings or integers, as a tensor.
 
     Rows of unequal length are filled up with "" or 0. Lists of lists of
-    integers are three axes.
+    integers are three axes. No rows are of `kind`, as the card shows it.
     """
-    if not rows or isinstance(rows[0], str | bytes):
+    if not rows:
+        dtype, _, axes = kind.partition(" ")
+        return tf.zeros([0] * sum(map(str.isalpha, axes)), dtype)
+    if isinstance(rows[0], str | bytes):
         return tf.constant(rows, tf.string)
     rows = [list(row) for row in rows]
     if rows[0] and not isinstance(rows[0][0], str | bytes | int):

@@ -47,9 +47,32 @@ class Signature:
 
     def traced(self):
         """The function as a graph that a SavedModel can hold."""
-        function = tf.function(self.function, autograph=False)
+        function = tf.function(_of_any_batch(self.function), autograph=False)
         with skipping_padding(self.skips_padding):
             return function.get_concrete_function(*self.specs())
+
+
+def _of_any_batch(function):
+    """The function for batches that may be empty.
+
+    Not every operation of a model takes no rows: an empty batch is asked as
+    one of one row, whose answer is cut off.
+    """
+
+    def answer(*tensors):
+        count = tf.shape(tensors[0])[0]
+        outputs = function(*[_at_least_one(tensor) for tensor in tensors])
+        return {name: value[:count] for name, value in outputs.items()}
+
+    return answer
+
+
+def _at_least_one(tensor):
+    """A tensor without rows with one row, of at least one column."""
+    shape = tf.shape(tensor)
+    least = tf.cast(shape[0] == 0, tf.int32)
+    missing = tf.maximum(least - shape, 0)
+    return tf.pad(tensor, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
 
 def _spec(name, row):
