@@ -3,6 +3,7 @@
 import importlib.util
 import os
 
+import numpy as np
 import pytest
 from served_samples import encoder, preprocessor, spread, task_models
 
@@ -62,6 +63,15 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="differs from the live model"):
         export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_number_is_no_agreement():
+    model = spread(encoder())
+
+    def broken(inputs):
+        return {k: np.full_like(v, np.nan) for k, v in model(inputs).items()}
+
+    assert np.isnan(on_ids.greatest_difference(broken, model))
 
 
 def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
