@@ -1,6 +1,9 @@
 """tools/export.py: what models and flags may go together."""
 
+import functools
+
 import pytest
+from absl import flags
 from served_samples import VOCABULARY, encoder, preprocessor
 
 from bert_keras.errors import InputError
@@ -8,6 +11,47 @@ from bert_keras.interop.presets import save_preset
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from tools import export
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """What a command line comes to."""
+    found = flags.FlagValues()
+    for name in ("multi_string", "string", "integer", "bool", "enum", "list"):
+        define = functools.partial(
+            getattr(flags, f"DEFINE_{name}"), flag_values=found
+        )
+        monkeypatch.setattr(flags, f"DEFINE_{name}", define)
+    monkeypatch.setattr(flags, "mark_flags_as_required", lambda names: None)
+    export.define_flags()
+
+    def parse(*words):
+        found(["export.py", "--model=m", "--output=o", *words])
+        return found
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--pair",
+        "--top_k=3",
+        "--dtype=int8",
+        "--noverify",
+        "--license=mit --portable",
+        "--dev=d.csv --label=a --columns=b",
+    ],
+)
+def test_flags_that_a_format_would_not_hear_are_refused(parsed, words):
+    export.check_flags(parsed(*words.split()))
+    told = words.split("=")[0].replace("--no", "--")
+    with pytest.raises(InputError, match=f"{told}.* would change nothing"):
+        export.main(parsed(*words.split(), "--format=onnx"))
+
+
+def test_a_format_hears_of_the_length_of_a_row(parsed):
+    export.check_flags(parsed("--format=litert", "--sequence_length=9"))
 
 
 def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):

@@ -32,6 +32,24 @@ from absl import flags
 
 from official_tasks import script
 
+# What text, signatures and a card are made of, and the checks on them.
+SAVED_MODEL_ONLY = (
+    "pair",
+    "top_k",
+    "pooling",
+    "normalize",
+    "features",
+    "long_text",
+    "ids_signature",
+    "portable",
+    "dtype",
+    "dev",
+    "label",
+    "columns",
+    "license",
+    "verify",
+)
+
 
 def define_flags():
     flags.DEFINE_multi_string("model", None, "Model folder; may be repeated.")
@@ -97,6 +115,7 @@ def main(values):
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 
+    check_flags(values)
     if values.dev and values.dtype == "float32":
         raise InputError("--dev measures another --dtype; give one, or no dev.")
     models = []
@@ -108,6 +127,21 @@ def main(values):
         export(models, preprocess, values)
     else:
         convert(models, preprocess, values)
+
+
+def check_flags(values):
+    """Refuses what --format=litert and onnx would leave unheard."""
+    from bert_keras.errors import InputError
+
+    given = [
+        n for n in SAVED_MODEL_ONLY if values[n].value != values[n].default
+    ]
+    if given and values.format != "saved_model":
+        raise InputError(
+            f"--format={values.format} writes the model on ids alone; "
+            f"{', '.join('--' + name for name in given)} would change nothing. "
+            "Leave that out."
+        )
 
 
 def preprocessor_of(folders, sequence_length=None):
