@@ -303,6 +303,27 @@ def test_another_tokenizer_is_refused_but_the_weights_load(tmp_path, settings):
         load_preprocessor(tmp_path, sequence_length=8)
 
 
+@pytest.mark.parametrize(
+    ("file", "of"),
+    [
+        ("added_tokens.json", lambda t: {t: 8}),
+        ("tokenizer.json", lambda t: {"added_tokens": [{"content": t}]}),
+        (
+            "tokenizer_config.json",
+            lambda t: {"added_tokens_decoder": {"8": {"content": t}}},
+        ),
+    ],
+)
+def test_tokens_added_beside_the_vocabulary_are_named(tmp_path, file, of):
+    folder_of(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    write_json(tmp_path, file, of("[MASK]"))  # a piece, as in every folder
+    assert load_preprocessor(tmp_path, sequence_length=8)
+    write_json(tmp_path, file, of("<e1>"))
+    with pytest.raises(WeightsError, match=rf"{file}: .* found <e1>\."):
+        load_preprocessor(tmp_path, sequence_length=8)
+
+
 def test_a_folder_without_a_vocabulary_says_so(tmp_path):
     folder_of(tmp_path)
     with pytest.raises(WeightsError, match="no vocabulary"):

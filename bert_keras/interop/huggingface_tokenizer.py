@@ -38,8 +38,10 @@ def _read_text(folder, positions, plain, fast):
     made = _optional(fast)
     if made.object("model", {}).text("type", "WordPiece") != "WordPiece":
         made.refuse("model", "WordPiece", made.object("model").text("type"))
+    pieces = read_pieces(plain) if os.path.exists(plain) else _read_ids(made)
+    _check_added(pieces, _added(folder, settings, made))
     return TextSide(
-        read_pieces(plain) if os.path.exists(plain) else _read_ids(made),
+        pieces,
         _tokenizer(settings, made),
         _cases(settings, made),
         _length(settings, positions),
@@ -116,6 +118,34 @@ def _check_settings(settings):
     for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
         if not settings.boolean(name, True):
             settings.refuse(name, "true, as in the original", "false")
+
+
+def _added(folder, settings, made):
+    """Dict of token -> file, of those added to the tokenizer once made."""
+    path = os.path.join(folder, "added_tokens.json")
+    added = dict.fromkeys(_optional(path).values, path)
+    entries = made.raw("added_tokens", [])
+    if type(entries) is not list:
+        made.refuse("added_tokens", "a list", entries)
+    decoder = settings.object("added_tokens_decoder", {}).values.values()
+    for fields, given in ((made, entries), (settings, decoder)):
+        for entry in given:
+            entry = Fields(entry if type(entry) is dict else {}, fields.path)
+            added[entry.text("content")] = fields.path
+    return added
+
+
+def _check_added(pieces, added):
+    """Refuses tokens that transformers would find in a text, and we not."""
+    unknown = sorted(added.keys() - set(pieces))
+    if unknown:
+        raise WeightsError(
+            added[unknown[0]],
+            "tokens were added to the tokenizer beside its vocabulary",
+            "Take its vocab.txt alone, if your texts do without them",
+            expected="tokens of the vocabulary",
+            found=", ".join(unknown[:5]),
+        )
 
 
 def _optional(path):
