@@ -359,6 +359,15 @@ def test_options_that_do_not_fit_are_refused(tmp_path, model, options, message):
     assert os.listdir(tmp_path) == []
 
 
+def test_no_more_guesses_than_pieces_may_be_asked_for(tmp_path):
+    model = BertPretrainer(BertEncoder(len(VOCABULARY) + 9, 1, 2, 16, 32, 32))
+    most = len(VOCABULARY)
+    with pytest.raises(InputError, match=f"Expected 1 to {most}\\."):
+        export_saved_model(
+            model, preprocessor(), tmp_path / "out", top_k=most + 1
+        )
+
+
 def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for(tmp_path):
     model = spread(BertSpanPredictor(encoder()))
     folder = export_saved_model(

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from served_samples import encoder, preprocessor, spread, task_models
+from served_samples import (
+    VOCABULARY,
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
 
 from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.serving.features import RECIPES
 from bert_keras.serving.ids import ids
 from bert_keras.serving.live import CHECKS
@@ -77,6 +85,15 @@ def test_no_rows_get_no_answers(model, long_text):
             found = answers(*asked)
             assert set(found) == set(signature.outputs)
             assert {len(value) for value in found.values()} == {0}
+
+
+def test_rows_beyond_the_pieces_fill_no_mask():
+    pieces = len(VOCABULARY)  # a model's number of rows is often rounded up
+    model = spread(BertPretrainer(BertEncoder(pieces + 9, 1, 2, 16, 32, 32)))
+    (bias,) = (w for w in model.weights if w.path.endswith("mlm/bias"))
+    bias.assign(np.where(np.arange(pieces + 9) < pieces, 0.0, 50.0))
+    assert greatest_difference(model) <= 1e-5
+    assert greatest_difference(model, top_k=pieces) <= 1e-5
 
 
 def test_taggers_and_embeddings_read_windows():

@@ -104,7 +104,8 @@ def fill_mask(model, preprocessor, options, answer, texts):
         if not len(places):
             continue
         inputs["mask_positions"] = tf.constant([places], tf.int32)
-        live = softmax(np.array(model(inputs)["mlm"][0]))
+        logits = np.array(model(inputs)["mlm"][0])
+        live = softmax(logits[:, : tokenizer.vocabulary_size])
         best = -np.sort(-live)[:, : answer["piece_ids"].shape[-1]]
         chosen = answer["piece_ids"][row, : len(places)]
         served = answer["probabilities"][row, : len(places)]

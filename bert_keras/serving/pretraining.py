@@ -23,7 +23,9 @@ def fill_mask(model, rows, top_k=5):
             stable=True,
         )[:, : tf.maximum(width, 1)]
         logits = model({**inputs, "mask_positions": places}, training=False)
-        best = tf.math.top_k(tf.nn.softmax(logits["mlm"][:, :width]), top_k)
+        # A model may have rows beyond its pieces, to round their number up.
+        logits = logits["mlm"][:, :width, : rows.tokenizer.vocabulary_size]
+        best = tf.math.top_k(tf.nn.softmax(logits), top_k)
         is_real = tf.sequence_mask(count, width)[..., tf.newaxis]
         return {
             "pieces": tf.where(is_real, rows.pieces(best.indices), ""),

@@ -27,7 +27,7 @@ LONG_TEXTS = ("truncate", "windows")
 
 def offered_by(models, rows, options):
     """Name -> signature, the default's first."""
-    _check(models, options)
+    _check(models, rows, options)
     offered = {}
     for model in models:
         for signature in signatures_of(model, rows, options):
@@ -70,7 +70,7 @@ def signatures_of(model, rows, options):
     raise InputError(NOT_A_MODEL.format(type(model).__name__))
 
 
-def _check(models, options):
+def _check(models, rows, options):
     """Refuses options that no model, or not every one, can meet."""
     if options["long_text"] not in LONG_TEXTS:
         raise InputError(
@@ -88,7 +88,7 @@ def _check(models, options):
         if isinstance(model, BertSpanPredictor):
             most = MOST_ANSWERS
         elif isinstance(model, BertPretrainer):
-            most = model.encoder.vocabulary_size
+            most = rows.tokenizer.vocabulary_size
         if most and not 1 <= options["top_k"] <= most:
             raise InputError(
                 f"top_k is {options['top_k']}. Expected 1 to {most}."
