@@ -74,6 +74,7 @@ def test_several_inputs_and_lists_are_read():
         (b"\xff{}", "not UTF-8: byte 0", 400),
         (b"[1]", "not a JSON object", 400),
         (b"[" * 100_000, "nested too deeply|not JSON", 400),
+        (b'{"instances": [' + b"9" * 5000 + b"]}", "more digits", 400),
         (b"{}", "either", 400),
         ({"instances": ["a"], "inputs": ["a"]}, "either", 400),
         ({"signature_name": "speak", "instances": ["a"]}, "classify", 404),

@@ -101,6 +101,11 @@ def _json(body):
         ) from None
     except json.JSONDecodeError as error:
         raise RequestError(f"The body is not JSON: {error}.") from None
+    except ValueError:
+        raise RequestError(
+            "The body has a number of more digits than are read; token ids "
+            "have ten at most."
+        ) from None
     except RecursionError:
         raise RequestError("The body is nested too deeply.") from None
 
