@@ -2,13 +2,16 @@
 
 import os
 import pickle
+import shutil
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import tiny
+from test_sentence_transformers import sentence_folder
 
 from bert_keras.errors import InputError
+from bert_keras.interop import torch_pickle
 from bert_keras.interop.convert import (
     CLASSES,
     WRITERS,
@@ -18,6 +21,7 @@ from bert_keras.interop.convert import (
 )
 from bert_keras.interop.fleet import convert_all, table
 from bert_keras.interop.huggingface_writer import save_huggingface
+from bert_keras.interop.license import License
 from bert_keras.interop.presets import (
     load_model,
     load_preprocessor,
@@ -233,6 +237,36 @@ def test_a_pickle_is_read_on_request_only_and_apart(tmp_path):
     wanted = "restricted loader" if find_spec("torch") else "pip install torch"
     assert wanted in row.refused
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_shards_modules_and_the_licence_come_along(
+    tmp_path, monkeypatch, inner
+):
+    """PyTorch is stood in for: what it would read is written already."""
+    folder = tmp_path / "fleet" / "old"
+    sentence_folder(folder, inner)
+    weights = tmp_path / "model.safetensors"
+    os.rename(folder / inner / "model.safetensors", weights)
+    shards = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]
+    for name in shards:
+        (folder / inner / name).write_bytes(b"")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    (folder / "LICENSE").write_text("All may use it.")
+    (row,) = convert_all(tmp_path / "fleet", tmp_path / "none")
+    assert "--allow_torch" in row.refused
+
+    def run_child(pickles, target):
+        assert [os.path.basename(path) for path in pickles] == shards
+        shutil.copyfile(weights, target)
+
+    monkeypatch.setattr(torch_pickle, "_run_child", run_child)
+    (row,) = convert_all(tmp_path / "fleet", tmp_path / "out", allow_torch=True)
+    assert row.refused is None and row.difference == 0
+    found = open_checkpoint(tmp_path / "out" / "old")
+    assert found.embedding == {"pooling": "mean", "normalize": True}
+    assert found.license == License("mit", "All may use it.")
+    assert found.read_text().sequence_length == 9
 
 
 class Trap:

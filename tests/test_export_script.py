@@ -10,7 +10,7 @@ from bert_keras.errors import InputError
 from bert_keras.interop.presets import save_preset
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from tools import export
+from official_tasks.tools import export
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """Many conversions at once, and the one table about them."""
 
+import glob
 import os
 import tempfile
 
 from bert_keras.errors import InputError
 from bert_keras.interop.convert import Conversion, convert
-from bert_keras.interop.huggingface import PICKLE, has_weights
-from bert_keras.interop.torch_pickle import unpickle_folder
+from bert_keras.interop.huggingface import has_weights
+from bert_keras.interop.torch_pickle import pickles_in, unpickle_folder
 
 
 def without_pickle(source, folder):
@@ -16,10 +17,15 @@ def without_pickle(source, folder):
         source: any preset.
         folder: an empty one, for a source whose only weights are a pickle.
     """
-    if not os.path.isfile(os.path.join(source, PICKLE)) or has_weights(source):
-        return source
-    unpickle_folder(source, folder)
-    return folder
+    modules = glob.glob("*_Transformer", root_dir=source)
+    for inner in ("", *sorted(modules)):
+        place = os.path.join(source, inner)
+        if has_weights(place):
+            break
+        if pickles_in(place):
+            unpickle_folder(source, folder, inner)
+            return folder
+    return source
 
 
 def convert_all(

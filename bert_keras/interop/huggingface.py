@@ -10,13 +10,13 @@ from bert_keras.interop.huggingface_tokenizer import text_reader
 from bert_keras.interop.json_file import is_plain_name, read_json
 from bert_keras.interop.renaming import renamed
 from bert_keras.interop.safetensors_file import read_safetensors
+from bert_keras.interop.torch_pickle import pickles_in
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SAFETENSORS = (WEIGHTS, INDEX)
 KERAS = "tf_model.h5"
-PICKLE = "pytorch_model.bin"
 
 
 def open_huggingface(folder):
@@ -63,14 +63,15 @@ def _read_safetensors(folder):
         return read_safetensors(path)
     if os.path.exists(os.path.join(folder, INDEX)):
         return _read_shards(folder)
-    if os.path.exists(os.path.join(folder, PICKLE)):
+    pickles = pickles_in(folder)
+    if pickles:
         raise WeightsError(
-            os.path.join(folder, PICKLE),
+            pickles[0],
             "this is a pickle, which can run any code when it is read",
             "Convert it once, apart, with python -m "
             "official_tasks.tools.convert_checkpoint --allow_torch",
             expected=WEIGHTS,
-            found=PICKLE,
+            found=os.path.basename(pickles[0]),
         )
     raise WeightsError(
         folder,

@@ -1,10 +1,11 @@
-"""pytorch_model.bin to safetensors, in a process of its own.
+"""pytorch_model*.bin to safetensors, in a process of its own.
 
 A pickle can run any code when it is read. PyTorch's restricted loader lets
 tensors through and nothing else; whatever still goes wrong ends with the
 child process.
 """
 
+import glob
 import os
 import shutil
 import subprocess
@@ -12,39 +13,53 @@ import sys
 
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.json_file import MAX_BYTES
+from bert_keras.interop.license import FILES
 from bert_keras.interop.safetensors_file import write_safetensors
 
 PREFIX, END = "pytorch_model", ".bin"
-COPIED = (
-    "config.json",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-)
+# Settings, vocabularies, the licence: of the folder and of the modules in it.
+COPIED = (".json", ".txt", ".md")
 
 
-def unpickle_folder(folder, target):
+def pickles_in(folder):
+    """Paths of the pickles in a folder, whole or in shards, in order."""
+    return sorted(
+        glob.glob(os.path.join(glob.escape(folder), f"{PREFIX}*{END}"))
+    )
+
+
+def unpickle_folder(folder, target, inner=""):
     """Writes `target`: the folder with safetensors in the pickle's place.
 
     Needs PyTorch, in the child process only.
+
+    Args:
+        folder: with the pickle, or its shards, in it or in `inner`.
+        target: where to.
+        inner: the folder's module that has the weights, if it has modules.
     """
-    pickles = sorted(
-        name
-        for name in os.listdir(folder)
-        if name.startswith(PREFIX) and name.endswith(END)
-    )
+    pickles = pickles_in(os.path.join(folder, inner))
     if not pickles:
         raise InputError(f"{folder} holds no {PREFIX}{END}.")
+    _copy_small(folder, target)
+    for name in os.listdir(folder):
+        if os.path.isdir(os.path.join(folder, name)):
+            _copy_small(os.path.join(folder, name), os.path.join(target, name))
+    _run_child(pickles, os.path.join(target, inner, "model.safetensors"))
+
+
+def _copy_small(folder, target):
     os.makedirs(target, exist_ok=True)
-    for name in COPIED:
-        if os.path.isfile(os.path.join(folder, name)):
-            shutil.copyfile(
-                os.path.join(folder, name), os.path.join(target, name)
-            )
-    paths = [os.path.join(folder, name) for name in pickles]
-    _run_child(paths, os.path.join(target, "model.safetensors"))
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        wanted = name.endswith(COPIED) or name in FILES
+        if (
+            wanted
+            and os.path.isfile(path)
+            and os.path.getsize(path) <= MAX_BYTES
+        ):
+            shutil.copyfile(path, os.path.join(target, name))
 
 
 def _run_child(pickles, target):
