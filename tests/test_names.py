@@ -1,11 +1,13 @@
 """Which weights a name means, and whether their text is lower-cased."""
 
+import fnmatch
 import os
 import sys
 import types
 import urllib.error
 import zipfile
 
+import h5py
 import pytest
 import tiny
 from test_google import released
@@ -25,6 +27,11 @@ LOWER = [word.replace("word", "w") for word in LOWER]
 CASED = [*LOWER, *(word.title() for word in LOWER)]
 
 
+def on_hub(folder):
+    """Names of the files that were not fetched yet: those beside."""
+    return [file.name for file in folder.parent.iterdir() if file != folder]
+
+
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """A stand-in for huggingface_hub with one folder on it."""
@@ -36,10 +43,14 @@ def hub(monkeypatch, tmp_path):
         calls.append((name, revision, allow_patterns))
         if name != "org/tiny":
             raise OSError(f"404: {name}\nmore lines")
+        for file in on_hub(folder):
+            if any(fnmatch.fnmatch(file, wanted) for wanted in allow_patterns):
+                (folder.parent / file).rename(folder / file)
         return str(folder)
 
     module = types.ModuleType("huggingface_hub")
     module.snapshot_download = snapshot_download
+    module.list_repo_files = lambda name, revision: sorted(on_hub(folder))
     errors = types.ModuleType("huggingface_hub.errors")
     errors.HfHubHTTPError = errors.HFValidationError = OSError
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
@@ -57,6 +68,26 @@ def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
     save_preset(tmp_path / "own", model, tiny.preprocessor())
     config = (tmp_path / "own" / "config.json").read_text()
     assert '"source": "hf://org/tiny@0123abc"' in config
+
+
+def test_tf_model_h5_is_fetched_where_there_are_no_safetensors(hub, tmp_path):
+    folder = tmp_path / "snapshots" / "0123abc"
+    (folder / "model.safetensors").unlink()
+    with h5py.File(folder.parent / "tf_model.h5", "w"):
+        pass
+    (folder.parent / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(WeightsError):  # it is read: nothing is in it
+        load_model(BertEncoder, "org/tiny")
+    assert hub[1] == ("org/tiny", "0123abc", ["tf_model.h5"])
+    assert not (folder / "pytorch_model.bin").exists()
+
+
+def test_of_a_pickle_alone_on_the_hub_the_way_out_is_told(hub, tmp_path):
+    folder = tmp_path / "snapshots" / "0123abc"
+    (folder / "model.safetensors").unlink()
+    (folder.parent / "pytorch_model-00001-of-00002.bin").write_bytes(b"")
+    with pytest.raises(InputError, match="a pickle alone .*--allow_torch"):
+        load_model(BertEncoder, "org/tiny")
 
 
 def test_only_what_cannot_run_is_fetched():

@@ -4,9 +4,12 @@ import os
 import re
 
 from bert_keras.errors import InputError
+from bert_keras.interop.huggingface import KERAS, SAFETENSORS, has_weights
+from bert_keras.interop.torch_pickle import is_pickle
 
 PREFIX = "hf://"
 # Settings, tokenizer and safetensors; nothing that could be run or unpickled.
+# Where a folder has no safetensors, tf_model.h5 is asked for after these.
 WANTED = (
     "config.json",
     "vocab.txt",
@@ -42,16 +45,39 @@ def fetch(name, revision=None):
     """
     try:
         import huggingface_hub
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     except ModuleNotFoundError:
         raise InputError(
             f"{name} is no folder here; to fetch it from the Hugging Face "
             "Hub, install huggingface-hub: pip install bert_keras[hub]."
         ) from None
-    try:
-        folder = huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=list(WANTED)
+    folder = _asked(
+        huggingface_hub.snapshot_download,
+        name,
+        revision=revision,
+        allow_patterns=list(WANTED),
+    )
+    commit = os.path.basename(folder)  # the cache calls the folder by it
+    if not has_weights(folder, SAFETENSORS):
+        _asked(
+            huggingface_hub.snapshot_download,
+            name,
+            revision=commit,
+            allow_patterns=[KERAS],
         )
+    if not has_weights(folder):
+        _refuse_pickle(
+            name,
+            _asked(huggingface_hub.list_repo_files, name, revision=commit),
+        )
+    return folder, f"{PREFIX}{name}@{commit}"
+
+
+def _asked(function, name, **arguments):
+    """What the Hub answers, or why it does not in one sentence."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return function(name, **arguments)
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
@@ -59,5 +85,15 @@ def fetch(name, revision=None):
             f"Hugging Face Hub ({reason}). Check the name, or fetch the "
             "folder by hand and give its path."
         ) from None
-    # The cache calls the folder by the commit.
-    return folder, f"{PREFIX}{name}@{os.path.basename(folder)}"
+
+
+def _refuse_pickle(name, listed):
+    """Tells the way out where the Hub has nothing but a pickle."""
+    pickles = [file for file in listed if is_pickle(os.path.basename(file))]
+    if pickles:
+        raise InputError(
+            f"{name} has its weights as a pickle alone ({pickles[0]}), which "
+            "can run any code when it is read. Fetch the folder by hand and "
+            "convert it once, apart, with python -m "
+            "official_tasks.tools.convert_checkpoint --allow_torch."
+        )

@@ -5,7 +5,6 @@ tensors through and nothing else; whatever still goes wrong ends with the
 child process.
 """
 
-import glob
 import os
 import shutil
 import subprocess
@@ -22,11 +21,17 @@ PREFIX, END = "pytorch_model", ".bin"
 COPIED = (".json", ".txt", ".md")
 
 
+def is_pickle(name):
+    """Whether a file of this name is PyTorch's weights, or a shard of them."""
+    return name.startswith(PREFIX) and name.endswith(END)
+
+
 def pickles_in(folder):
     """Paths of the pickles in a folder, whole or in shards, in order."""
-    return sorted(
-        glob.glob(os.path.join(glob.escape(folder), f"{PREFIX}*{END}"))
-    )
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [
+        os.path.join(folder, name) for name in sorted(filter(is_pickle, names))
+    ]
 
 
 def unpickle_folder(folder, target, inner=""):
