@@ -56,7 +56,8 @@ def load_model(cls, preset, *, revision=None, **arguments):
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
         **arguments: of the class and, for a task model, of `BertEncoder`,
-            over what the preset says.
+            over what the preset says. What both have, as `dropout`, is the
+            class's.
     """
     return build_model(cls, open_checkpoint(preset, revision), arguments)
 
