@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import os
 
 import numpy as np
 
@@ -43,7 +44,8 @@ def run(
         task: a `Task`.
         init: model folder, run folder of another task, or name of weights.
         output: the run's folder; a broken run goes on, a finished one is
-            not trained again. Data that changed since it began is refused.
+            not trained again. Data or weights to start from that changed
+            since it began are refused.
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs, batch_size, learning_rate, sequence_length: the task's
             `defaults` where None.
@@ -85,7 +87,7 @@ def run(
     strategy = make_strategy(distribution, tpu)
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        hashes = _checked_files(task, folder)
+        hashes = _checked_files([*task.data_files(), *_weights(init)], folder)
         results = folder.done("finetune")
         if results is None:
             run = _Run(task, folder, strategy, **arguments)
@@ -102,21 +104,32 @@ def run(
         return results
 
 
-def _checked_files(task, folder) -> dict:
-    """Hashes of the task's files, which must be those that the run began
-    with; one of before they were noted goes on with any."""
+def _weights(init) -> list:
+    """The files of weights in a local folder to start from."""
+    folder = preset_of(init)
+    found = files.list_folder(folder) if os.path.isdir(folder) else []
+    return [
+        os.path.join(folder, name)
+        for name in found
+        if name.endswith((".safetensors", ".h5"))
+    ]
+
+
+def _checked_files(paths, folder) -> dict:
+    """Hashes of the files, which must be those that the run began with; one
+    of before they were noted goes on with any."""
     now = {
         str(path): files.sha256(path)
-        for path in task.data_files()
+        for path in paths
         if files.is_file(path)  # reading tells where it is needed
     }
     before = folder.done("files") or {}
     changed = [path for path in now if before.get(path, now[path]) != now[path]]
     if changed:
         raise InputError(
-            f"{folder.path} was begun with other data: {', '.join(changed)} "
-            "changed since. Name another folder for the data of now, or give "
-            "the data of then."
+            f"{folder.path} was begun with other files: {', '.join(changed)} "
+            "changed since. Name another folder for those of now, or give "
+            "those of then."
         )
     return now
 

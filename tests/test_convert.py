@@ -201,7 +201,10 @@ def test_a_fleet_becomes_one_table(tmp_path):
     saved(tmp_path / "fleet" / "sentiment", "BertClassifier")
     saved(tmp_path / "fleet" / "names", "BertTagger")
     (tmp_path / "fleet" / "empty").mkdir()
+    (tmp_path / "fleet" / "names.zip").write_bytes(b"")
     rows = convert_all(tmp_path / "fleet", tmp_path / "out", "huggingface")
+    clash = rows.pop(2)
+    assert "would go where names goes. Rename one" in clash.refused
     assert [row.task for row in rows] == ["", "BertTagger", "BertClassifier"]
     assert "holds no weights" in rows[0].refused
     assert sorted(os.listdir(tmp_path / "out")) == ["names", "sentiment"]
@@ -222,6 +225,9 @@ def test_a_difference_is_seen():
     kernel = second.transformer_layers[1].output_projection.kernel
     kernel.assign(np.asarray(kernel) * 1.01)
     assert greatest_difference(first, second) > 1e-4
+    bias = second.pooler.bias  # of the last output alone
+    bias.assign(np.full(bias.shape, np.nan))
+    assert np.isnan(greatest_difference(first, second))
 
 
 def test_a_pickle_is_read_on_request_only_and_apart(tmp_path):

@@ -1,3 +1,6 @@
+import itertools
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -190,15 +193,19 @@ def test_one_direction_predicts_every_place():
 
 
 @pytest.mark.parametrize("objectives", ["mlm+nsp", "left_to_right"])
-def test_training_steps_are_timed(objectives):
+def test_training_steps_are_timed(objectives, monkeypatch):
+    clock = itertools.count()  # a second from one look to the next
+    ticking = types.SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr(measuring, "time", ticking)
+    monkeypatch.setattr(measuring, "STEPS", 3)
     settings = Settings(
         **{k: v for k, v in SMALLEST.items() if k in Settings._fields},
         objectives=objectives,
     )
     rate = measuring.training_rate(
-        settings, phases(settings)[0], 50, batch=2, seconds=0.01
+        settings, phases(settings)[0], 50, batch=2, seconds=2.5
     )
-    assert rate > 0
+    assert rate == 2 * 3 * 2 / 4  # twice three steps of two rows, in 4 s
     keras.backend.clear_session()
 
 

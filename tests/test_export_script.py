@@ -6,6 +6,7 @@ import pytest
 from absl import flags
 from served_samples import VOCABULARY, encoder, preprocessor
 
+import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.interop.presets import save_preset
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -78,3 +79,33 @@ def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
         export.preprocessor_of([a, same, other])
     with pytest.raises(InputError, match="cased differ in lowercase"):
         export.preprocessor_of([a, cased])
+
+
+def test_every_option_reaches_the_export(parsed, monkeypatch):
+    given = {
+        "pair": True,
+        "top_k": 3,
+        "pooling": "cls",
+        "normalize": True,
+        "features": "last",
+        "long_text": "windows",
+        "ids_signature": "original",
+        "portable": True,
+        "license": "mit",
+        "dtype": "int8",
+        "verify": False,
+    }
+    told = []
+
+    def exported(models, preprocess, folder, **options):
+        told.append(options)
+        raise KeyboardInterrupt  # nothing is served after this
+
+    monkeypatch.setattr(bert_keras, "export_saved_model", exported)
+    words = [f"--{name}={value}" for name, value in given.items()]
+    with pytest.raises(KeyboardInterrupt):
+        export.export([], None, parsed(*words))
+    assert told == [given]
+    assert set(given) | {"dev", "label", "columns"} == set(
+        export.SAVED_MODEL_ONLY
+    )

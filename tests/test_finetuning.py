@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import keras
@@ -138,11 +139,12 @@ def test_a_run_goes_on_with_the_files_that_it_began_with(
 ):
     train = write_reviews(tmp_path / "train.csv", 20)
     dev = write_reviews(tmp_path / "dev.csv", 10, seed=1)
+    init = shutil.copytree(place / "init", tmp_path / "init")
     run = tmp_path / "run"
 
     def go():
         task = CustomTask(str(train), str(dev))
-        return finetuning.run(task, place / "init", run, epochs=1, **QUICK)
+        return finetuning.run(task, init, run, epochs=1, **QUICK)
 
     results = go()
     monkeypatch.setattr(finetuning, "train", None)
@@ -150,8 +152,11 @@ def test_a_run_goes_on_with_the_files_that_it_began_with(
     assert go()["accuracy"] == results["accuracy"]
     assert "finished before; nothing trained" in capsys.readouterr().out
     write_reviews(dev, 10, seed=2)
-    with pytest.raises(InputError, match="other data: .*dev.csv") as error:
+    with open(init / "model.safetensors", "ab") as file:
+        file.write(b" ")
+    with pytest.raises(InputError, match="other files: .*dev.csv") as error:
         go()
+    assert "init/model.safetensors changed since" in str(error.value)
     assert "train.csv" not in str(error.value)
     (run / "stages" / "files.json").unlink()  # as of before it was noted
     assert go()["accuracy"] == results["accuracy"]

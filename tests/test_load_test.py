@@ -112,6 +112,7 @@ def test_good_and_bad_requests_get_what_is_theirs(tmp_path):
     for kind, outcome in seen.items():
         assert outcome.status == wanted.get(kind, 400), outcome
         assert '"error"' in outcome.said
+    assert seen["slow"].seconds < 8  # not the 10 that it has without the flag
     assert held["no crash"]
     assert held["bad ones get 4xx that say why"], found
     statuses = {o.status for o in found[3].outcomes}

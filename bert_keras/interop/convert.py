@@ -138,7 +138,7 @@ def greatest_difference(first, second):
             weight.assign(weights[name])
     inputs = sample_inputs(first)
     pairs = zip(_outputs(first, inputs), _outputs(second, inputs), strict=True)
-    return max(float(np.abs(a - b).max()) for a, b in pairs)
+    return float(np.max([np.abs(a - b).max() for a, b in pairs]))
 
 
 def _outputs(model, inputs):

@@ -53,6 +53,10 @@ def convert_all(
         source = os.path.join(folder, name)
         stem = name.removesuffix(".zip")
         try:
+            if stem != name and os.path.exists(os.path.join(folder, stem)):
+                raise InputError(
+                    f"{source} would go where {stem} goes. Rename one of them."
+                )
             with tempfile.TemporaryDirectory() as beside:
                 plain = (
                     without_pickle(source, beside) if allow_torch else source

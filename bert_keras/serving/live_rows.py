@@ -53,8 +53,10 @@ def softmax(logits):
 
 
 def difference(left, right):
-    """The greatest difference; infinite where the shapes are not the same."""
+    """The greatest difference; infinite where the shapes are not the same or
+    a number is none."""
     left, right = np.asarray(left), np.asarray(right)
-    if left.shape != right.shape or not np.isfinite(left).all():
+    finite = np.isfinite(left).all() and np.isfinite(right).all()
+    if left.shape != right.shape or not finite:
         return np.inf
     return float(np.abs(left - right).max(initial=0.0))

@@ -81,7 +81,8 @@ def tag(model, preprocessor, options, answer, texts):
                 or answer["text"][row, place] != piece
             ):
                 return np.inf
-            worst = max(worst, abs(answer["score"][row, place] - score))
+            apart = abs(answer["score"][row, place] - score)
+            worst = np.maximum(worst, apart)  # keeps NaN
     return float(worst)
 
 

@@ -80,7 +80,7 @@ def greatest(first, second, mask=None):
         if mask is not None and name == "sequence_output":
             difference = difference * mask[..., None]
         differences.append(float(difference.max()))
-    return max(differences)
+    return float(np.max(differences))
 
 
 def compared(mine, other, names):
