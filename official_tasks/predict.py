@@ -31,6 +31,8 @@ from absl import flags
 from official_tasks import script, tasks
 from official_tasks.splits import SPLITS
 
+SERVED_ONLY = ("input", "format", "signature", "columns", "batch_size")
+
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
@@ -57,6 +59,9 @@ def main(values):
     if values.task is not None:
         from official_tasks import submission
 
+        script.refuse_unheard(
+            values, SERVED_ONLY, "--task reads the task's own files"
+        )
         submission.run(values)
         return
     from bert_keras.serving.loading import load_saved_model

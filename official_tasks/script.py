@@ -66,6 +66,21 @@ def require_positive(*names):
     require("a number above 0", lambda v: 0 < v < math.inf, *names)
 
 
+def refuse_unheard(values, names, why):
+    """Refuses those of the flags that have another value than their default.
+
+    Args:
+        values: absl's FLAGS.
+        names: of flags that would do nothing.
+        why: what was asked for, that hears of none of them.
+    """
+    given = [f"--{n}" for n in names if values[n].value != values[n].default]
+    if given:
+        raise InputError(
+            f"{why}; {', '.join(given)} would change nothing. Leave that out."
+        )
+
+
 def percentages(words) -> tuple[float, ...]:
     """The numbers of a list flag such as --mask_mix=80,10,10."""
     try:

@@ -146,6 +146,11 @@ MISTAKES = {
         "tools/train_vocabulary.py --input=books --output=runs",
         "runs is a folder. Name the file to write.",
     ),
+    "an input beside a task's own files": (
+        "-m official_tasks.predict --task=sst2 --model=m --output=o "
+        "--input=in.txt",
+        "own files; --input would change nothing. Leave that out.",
+    ),
     "a name that is no part of an address": (
         "tools/serve.py --model=none --name=a/b",
         "letters, digits, . _ -",

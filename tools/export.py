@@ -131,16 +131,11 @@ def main(values):
 
 def check_flags(values):
     """Refuses what --format=litert and onnx would leave unheard."""
-    from bert_keras.errors import InputError
-
-    given = [
-        n for n in SAVED_MODEL_ONLY if values[n].value != values[n].default
-    ]
-    if given and values.format != "saved_model":
-        raise InputError(
-            f"--format={values.format} writes the model on ids alone; "
-            f"{', '.join('--' + name for name in given)} would change nothing. "
-            "Leave that out."
+    if values.format != "saved_model":
+        script.refuse_unheard(
+            values,
+            SAVED_MODEL_ONLY,
+            f"--format={values.format} writes the model on ids alone",
         )
 
 
