@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-import os
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import advice, progress, task_report
 from official_tasks.batches import row_lengths, training_batches
+from official_tasks.first_files import checked_files, weights_of
 from official_tasks.running import Predictor, load_model, preset_of
 from official_tasks.train import train, training_state
 
@@ -87,7 +87,7 @@ def run(
     strategy = make_strategy(distribution, tpu)
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        hashes = _checked_files([*task.data_files(), *_weights(init)], folder)
+        hashes = checked_files([*task.data_files(), *weights_of(init)], folder)
         results = folder.done("finetune")
         if results is None:
             run = _Run(task, folder, strategy, **arguments)
@@ -102,36 +102,6 @@ def run(
             # Three times the model's size, and of no use any more.
             files.remove(folder.file("state"))
         return results
-
-
-def _weights(init) -> list:
-    """The files of weights in a local folder to start from."""
-    folder = preset_of(init)
-    found = files.list_folder(folder) if os.path.isdir(folder) else []
-    return [
-        os.path.join(folder, name)
-        for name in found
-        if name.endswith((".safetensors", ".h5"))
-    ]
-
-
-def _checked_files(paths, folder) -> dict:
-    """Hashes of the files, which must be those that the run began with; one
-    of before they were noted goes on with any."""
-    now = {
-        str(path): files.sha256(path)
-        for path in paths
-        if files.is_file(path)  # reading tells where it is needed
-    }
-    before = folder.done("files") or {}
-    changed = [path for path in now if before.get(path, now[path]) != now[path]]
-    if changed:
-        raise InputError(
-            f"{folder.path} was begun with other files: {', '.join(changed)} "
-            "changed since. Name another folder for those of now, or give "
-            "those of then."
-        )
-    return now
 
 
 class _Run:

@@ -291,7 +291,7 @@ def test_what_cannot_be_used_is_refused(arguments, inputs, message):
         BertEncoder(**{**SMALL, **arguments})(inputs)
 
 
-def test_numbers_of_any_kind_are_taken(tmp_path):
+def test_numbers_of_any_kind_are_taken():
     ids = np.array([[2, 5, 3]])
     encoder = BertEncoder(**SMALL)
     expected = encoder(ids)["sequence_output"]
