@@ -26,6 +26,7 @@ def run(make_task, init, output, **arguments) -> dict:
         dict of "scores", task -> results on dev, and "average", the paper's:
         the mean of the nine columns of its table, WNLI left out.
     """
+    several.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in ROWS}
     _check_files({name: task for name, (task, _) in tasks.items()})
     scores = {}

@@ -58,12 +58,21 @@ def run(
         )
         show(task, [results])
         return results
-    if arguments.get("distribution") == "multi_worker":
-        raise InputError(
-            "Several runs in a row go on one host: leave --grid and --seeds "
-            "out, and give each run an --output of its own."
-        )
+    refuse_several_hosts(arguments.get("distribution", "off"))
     return _several(task, init, output, plan, settings, arguments)
+
+
+def refuse_several_hosts(distribution):
+    """For runs in a row: their folder has one writer and no other readers."""
+    from bert_keras.training.strategy import named
+
+    if named(distribution) == "multi_worker":
+        raise InputError(
+            "Several runs in a row go on one host, and this is one of the "
+            f"hosts of TF_CONFIG (--distribution={distribution}). Start each "
+            "run by itself: one --task, without --grid and --seeds, with an "
+            "--output of its own; or take --distribution=mirrored."
+        )
 
 
 def _several(task, init, output, plan, settings, arguments):

@@ -1,5 +1,6 @@
 """Fine-tuning: going on to the bit, defaults, several runs, plain answers."""
 
+import functools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from run_script import run_script
+from safetensors.numpy import load_file
 from task_samples import (
     GOOD,
     save_toy_model,
@@ -18,9 +20,10 @@ from task_samples import (
     write_csv,
     write_reviews,
 )
+from test_devices import finish, start, tf_configs
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
-from official_tasks import callbacks, evaluate, finetuning, several
+from official_tasks import callbacks, evaluate, finetuning, glue_all, several
 from official_tasks.custom import CustomTask
 from official_tasks.running import ensemble_outputs, load_model
 from official_tasks.task import Defaults, Example
@@ -287,6 +290,61 @@ def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
         several.run(
             Task, "init", tmp_path, learning_rates=(1, 2), learning_rate=1.0
         )
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Data of one or two steps, and the weights to start from."""
+    folder = tmp_path_factory.mktemp("few")
+    write_reviews(folder / "train.csv", 16)
+    write_reviews(folder / "dev.csv", 8, seed=1)
+    save_toy_model(folder / "init")
+    return folder
+
+
+@pytest.mark.parametrize("distribution", ["off", "mirrored"])
+@pytest.mark.parametrize("plan", [{"seeds": 2}, {"learning_rates": (1, 2e-4)}])
+def test_one_process_trains_twice(few, tmp_path, distribution, plan):
+    # Of the strategy, the second `make_strategy` of a process counts.
+    task = CustomTask(str(few / "train.csv"), str(few / "dev.csv"))
+    results = several.run(
+        task,
+        few / "init",
+        tmp_path / "run",
+        epochs=1.0,
+        batch_size=8,
+        distribution=distribution,
+        **plan,
+    )
+    assert len(results["runs"]) == 2
+    assert (tmp_path / "run" / "model").is_dir()
+
+
+def test_several_workers_train_twice_in_one_process(few):
+    script = [os.path.join(os.path.dirname(__file__), "finetune_twice.py")]
+    finish(
+        *(start(script, str(few), TF_CONFIG=tf) for tf in tf_configs()),
+    )
+    weights = [
+        load_file(few / run / "model" / "model.safetensors") for run in "ab"
+    ]
+    for name, value in weights[0].items():
+        np.testing.assert_array_equal(value, weights[1][name], name)
+
+
+@pytest.mark.parametrize("distribution", ["multi_worker", "auto"])
+def test_runs_in_a_row_are_refused_on_several_hosts(
+    task, tmp_path, monkeypatch, distribution
+):
+    monkeypatch.setenv("TF_CONFIG", tf_configs()[0])
+    for run, plan in (
+        (functools.partial(several.run, task), {"seeds": 2}),
+        (functools.partial(several.run, task), {"learning_rates": (1, 2)}),
+        (functools.partial(glue_all.run, None), {}),
+    ):
+        with pytest.raises(InputError, match="one --task, without --grid"):
+            run("init", tmp_path / "run", distribution=distribution, **plan)
+    assert not (tmp_path / "run").exists()
 
 
 def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():

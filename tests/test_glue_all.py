@@ -112,6 +112,23 @@ def test_all_nine_tasks_train(data, init, tmp_path):
     assert (tmp_path / "glue.zip").is_file()
 
 
+@pytest.mark.parametrize("distribution", ["off", "mirrored"])
+def test_tasks_train_one_after_another_on_devices(
+    data, init, tmp_path, monkeypatch, distribution
+):
+    few = (glue_rows.RTE, glue_rows.WNLI)  # the rest goes as these
+    monkeypatch.setattr(glue_all, "ROWS", few)
+    results = glue_all.run(
+        tasks_of(data),
+        init,
+        tmp_path,
+        epochs=0.1,
+        sequence_length=32,
+        distribution=distribution,
+    )
+    assert results["scores"].keys() == {"rte", "wnli"}
+
+
 def first_rows(source, folder, most):
     """GLUE's toy files, and the first rows of the official ones there are."""
     write_glue(folder)

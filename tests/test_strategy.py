@@ -6,6 +6,7 @@ from model_samples import SMALL, fill, pretraining_batch
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.training import strategy as strategies
 from bert_keras.training.optimization import adamw
 from bert_keras.training.strategy import make_strategy
 
@@ -36,6 +37,32 @@ def test_an_unknown_name_is_refused():
 def test_a_missing_tpu_is_told(tpu):
     with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*--tpu=local"):
         make_strategy("tpu", tpu)
+
+
+@pytest.mark.parametrize("name", ["off", "auto", "mirrored", "multi_worker"])
+def test_a_tpu_that_no_distribution_takes_is_refused(name):
+    with pytest.raises(InputError, match=f"tpu='mine'.*distribution='{name}'"):
+        make_strategy(name, "mine")
+
+
+def test_a_tpu_is_set_up_once(monkeypatch):
+    set_up = []
+    resolvers = tf.distribute.cluster_resolver
+    monkeypatch.setattr(resolvers, "TPUClusterResolver", lambda name: name)
+    monkeypatch.setattr(
+        tf.tpu.experimental, "initialize_tpu_system", set_up.append
+    )
+    monkeypatch.setattr(
+        tf.distribute, "TPUStrategy", lambda _: tf.distribute.OneDeviceStrategy
+    )
+    monkeypatch.setattr(
+        tf.distribute.OneDeviceStrategy, "num_replicas_in_sync", 8
+    )
+    strategies._tpu.cache_clear()
+    first, second = make_strategy("tpu"), make_strategy("tpu")
+    strategies._tpu.cache_clear()
+    assert first.distributed is second.distributed
+    assert (first.num_replicas, set_up) == (8, ["local"])
 
 
 def test_several_hosts_take_tf_config(monkeypatch):

@@ -13,17 +13,17 @@ import tensorflow as tf
 from keras import Model, tree
 
 
+@functools.cache  # a second time there is nothing left to replace
 def mend():
-    """Replaces them in Keras; a second time it changes nothing."""
+    """Replaces them in Keras."""
     trainer = next(
         kind for kind in Model.__mro__ if "_maybe_symbolic_build" in vars(kind)
     )
     trainer._maybe_symbolic_build = _build_from_local_rows
     functions = trainer._make_function.__globals__
     reduce = functions["reduce_per_replica"]
-    if not hasattr(reduce, "__wrapped__"):
-        functions["reduce_per_replica"] = _reduce_scalars_too(reduce)
-        trainer._make_function = _one_by_one(trainer._make_function)
+    functions["reduce_per_replica"] = _reduce_scalars_too(reduce)
+    trainer._make_function = _one_by_one(trainer._make_function)
 
 
 def _build_from_local_rows(model, iterator=None, data_batch=None):

@@ -6,6 +6,7 @@ step over several devices is in `global_step.py`.
 """
 
 import contextlib
+import functools
 import json
 import os
 
@@ -67,7 +68,9 @@ class Strategy:
 def make_strategy(distribution="off", tpu="local"):
     """The devices to train on, by name.
 
-    Call it before anything else runs on a device. On JAX, "mirrored" and
+    Call it before anything else runs on a device. A process joins one
+    cluster and sets up a TPU once: a later call returns the same devices. On
+    JAX, "mirrored" and
     "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
@@ -82,39 +85,35 @@ def make_strategy(distribution="off", tpu="local"):
         `Strategy`.
 
     Raises:
-        InputError: no such name, no such devices, or TF_CONFIG is not as
-            TensorFlow documents it.
+        InputError: no such name, no such devices, a `tpu` that is not asked
+            for, or TF_CONFIG is not as TensorFlow documents it.
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(
             f"distribution must be one of {', '.join(DISTRIBUTIONS)}; got "
             f"{distribution!r}."
         )
+    on_jax = keras.backend.backend() == "jax"
+    if tpu != "local" and (on_jax or distribution != "tpu"):
+        raise InputError(
+            f"tpu={tpu!r} names a TPU, which only TensorFlow with "
+            "distribution='tpu' trains on; got "
+            f"distribution={distribution!r} on {keras.backend.backend()}. "
+            "Leave tpu out, or ask for that."
+        )
     if distribution == "off":
         return Strategy("off")
-    if keras.backend.backend() == "jax":
-        return _on_jax(distribution)
-    return _on_tensorflow(distribution, tpu)
+    return (
+        _on_jax(distribution) if on_jax else _on_tensorflow(distribution, tpu)
+    )
 
 
-def _on_tensorflow(distribution, tpu):
+def named(distribution):
+    """What a name of `DISTRIBUTIONS` stands for here: "auto" for another."""
+    if distribution != "auto" or keras.backend.backend() == "jax":
+        return distribution
     import tensorflow as tf
 
-    if distribution == "auto":
-        distribution = _found(tf)
-    if distribution == "multi_worker":
-        return _multi_worker(tf)
-    if distribution == "tpu":
-        return _tpu(tf, tpu)
-    if distribution == "mirrored":
-        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-        names = [d.name for d in tf.config.list_logical_devices(kind)]
-        return _strategy("mirrored", tf.distribute.MirroredStrategy(names))
-    return Strategy("off")
-
-
-def _found(tf):
-    """The name for what this process can see."""
     if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
         return "multi_worker"
     if tf.config.list_physical_devices("TPU"):
@@ -123,7 +122,22 @@ def _found(tf):
     return "mirrored" if several else "off"
 
 
-def _multi_worker(tf):
+def _on_tensorflow(distribution, tpu):
+    import tensorflow as tf
+
+    distribution = named(distribution)
+    if distribution == "multi_worker":
+        return _multi_worker()
+    if distribution == "tpu":
+        return _strategy("tpu", _tpu(tpu))
+    if distribution == "mirrored":
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        names = [d.name for d in tf.config.list_logical_devices(kind)]
+        return _strategy("mirrored", tf.distribute.MirroredStrategy(names))
+    return Strategy("off")
+
+
+def _multi_worker():
     cluster = _cluster()
     if not cluster:
         raise InputError(
@@ -134,18 +148,29 @@ def _multi_worker(tf):
         )
     task = _tf_config()["task"]
     chief = "chief" if cluster.get("chief") else "worker"
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    strategy = _joined(os.environ["TF_CONFIG"])
     is_chief = (task["type"], int(task["index"])) == (chief, 0)
     return _strategy("multi_worker", strategy, is_chief)
 
 
-def _tpu(tf, name):
+@functools.cache  # to join again ends the connections of the first time
+def _joined(tf_config):
+    import tensorflow as tf
+
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+@functools.cache  # to set it up again drops all that is on it
+def _tpu(name):
+    import tensorflow as tf
+
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-        strategy = tf.distribute.TPUStrategy(resolver)
+        # One process drives all hosts of a slice.
+        return tf.distribute.TPUStrategy(resolver)
     # What a missing TPU raises depends on the version and on how it is
     # missing: among others ValueError, NotFoundError and RuntimeError.
     except Exception as error:
@@ -155,8 +180,6 @@ def _tpu(tf, name):
             "this host with the package tensorflow-tpu (--tpu=local), or the "
             "name or the address of one (--tpu=NAME). docs/tpu.md shows both."
         ) from error
-    # One process drives all hosts of a slice.
-    return _strategy("tpu", strategy)
 
 
 def _strategy(name, distributed, is_chief=True):
