@@ -35,6 +35,16 @@ def define_flags():
     flags.DEFINE_integer("batch_size", None, "Rows a step.", lower_bound=1)
     flags.DEFINE_integer("sequence_length", None, "Pieces of a row at most.")
     flags.DEFINE_integer("seeds", 1, "Runs of each row.", lower_bound=1)
+    script.applies_only(
+        "to rows of features, and --rows has none",
+        lambda v: set(v.rows) & set(RECIPES),
+        *("feature_epochs", "feature_learning_rate", "lstm_dim"),
+    )
+    script.applies_only(
+        f"to {FINE_TUNING!r}, which is not in --rows",
+        lambda v: FINE_TUNING in v.rows,
+        *("epochs", "learning_rate"),
+    )
     flags.mark_flags_as_required(["task", "init", "output"])
 
 

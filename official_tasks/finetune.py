@@ -82,6 +82,12 @@ def define_flags():
         "Devices to train on.",
     )
     flags.DEFINE_string("tpu", "local", "Name or address of the TPU.")
+    script.applies_only(
+        "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
+    )
+    script.applies_only(
+        "with --recipe", lambda v: v.recipe or tasks.is_file(v), "lstm_dim"
+    )
     flags.mark_flags_as_required(["init", "output"])
 
 

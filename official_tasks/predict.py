@@ -29,10 +29,14 @@ import sys
 from absl import flags
 
 from official_tasks import script, tasks
-from official_tasks.prediction import Answers, asked, lists_of, read_inputs
+from official_tasks.prediction import (
+    Answers,
+    asked,
+    kind_of,
+    lists_of,
+    read_inputs,
+)
 from official_tasks.splits import SPLITS
-
-SERVED_ONLY = ("input", "format", "signature", "columns", "batch_size")
 
 
 def define_flags():
@@ -53,6 +57,21 @@ def define_flags():
     tasks.define_task_flags()
     flags.adopt_module_key_flags(tasks)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")
+    script.applies_only(
+        "without --task, which reads the task's own files",
+        lambda v: v.task is None,
+        *("input", "format", "signature", "columns", "batch_size"),
+    )
+    script.applies_only(
+        "with --task",
+        lambda v: v.task is not None,
+        *("split", "option", *tasks.OPTIONS),
+    )
+    script.applies_only(
+        "to a table, and --input has lines",
+        lambda v: kind_of(v.input, v.format) != "lines",
+        "columns",
+    )
     flags.mark_flag_as_required("model")
 
 
@@ -60,9 +79,6 @@ def main(values):
     if values.task is not None:
         from official_tasks import submission
 
-        script.refuse_unheard(
-            values, SERVED_ONLY, "--task reads the task's own files"
-        )
         submission.run(values)
         return
     from bert_keras.serving.loading import load_saved_model

@@ -57,7 +57,7 @@ def read_inputs(path, kind, columns, lists):
         lists: for each column whether it holds a list, written as JSON; of
             numbers where this is `int`.
     """
-    kind = kind or _kind(path)
+    kind = kind_of(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
             f"The model takes {' and '.join(columns)}, a line one text. Give "
@@ -81,7 +81,10 @@ def read_inputs(path, kind, columns, lists):
             ]
 
 
-def _kind(path):
+def kind_of(path, kind=None):
+    """What a file is read as; `kind` where that is given."""
+    if kind:
+        return kind
     suffix = Path(str(path).removesuffix(".gz")).suffix
     return suffix[1:] if suffix in KINDS else "lines"
 

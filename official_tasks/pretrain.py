@@ -17,6 +17,7 @@ Takes about 3 minutes for 1,000 steps of 64 sequences of 48 pieces with 2
 layers of 256 on two CPU cores in bfloat16.
 """
 
+import functools
 import signal
 import sys
 
@@ -25,7 +26,12 @@ from absl import flags
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.pretraining import run, split
-from official_tasks.pretraining_settings import OBJECTIVES, Execution, Settings
+from official_tasks.pretraining_settings import (
+    OBJECTIVES,
+    Execution,
+    Settings,
+    phases,
+)
 
 __all__ = ["run"]
 PAPER = Settings()
@@ -47,6 +53,7 @@ def define_flags():
     _define_data_flags()
     _define_training_flags()
     _define_execution_flags()
+    _limit_flags()
     flags.mark_flags_as_required(["data", "output"])
 
 
@@ -140,6 +147,9 @@ def _define_execution_flags():
         "Devices; see docs/devices.md.",
     )
     flags.DEFINE_string("tpu", usual.tpu, "local, or a TPU's name.")
+    script.applies_only(
+        "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
+    )
     for name, told in (
         ("accumulation", "Parts of a batch, one after another."),
         ("steps_per_execution", "Steps between two looks at the device."),
@@ -148,6 +158,42 @@ def _define_execution_flags():
         ("keep_every", "Checkpoints at multiples of this step stay."),
     ):
         flags.DEFINE_integer(name, getattr(usual, name), told, 1)
+
+
+def _limit_flags():
+    for number, prefix in ((1, ""), (2, "phase_2_")):
+        names = ["sequence_length", "max_predictions"]
+        names += ["batch_size"] if number == 2 else []  # 1's is 2's default
+        script.applies_only(
+            f"where phase {number} has steps (see --phase_2_steps)",
+            functools.partial(_has_phase, number),
+            *[prefix + name for name in names],
+        )
+    script.applies_only(
+        "with --objectives=mlm+nsp or mlm: a model of one direction sees the "
+        "text as it is",
+        lambda v: v.objectives.startswith("mlm"),
+        *("max_predictions", "phase_2_max_predictions", "mask_rate"),
+        *("mask_mix", "whole_word", "max_ngram"),
+    )
+    script.applies_only(
+        "with --optimizer=adamw; lamb always has it",
+        lambda v: v.optimizer == "adamw",
+        "bias_correction",
+    )
+
+
+def _has_phase(number, values):
+    settings, _ = split(_arguments(values))
+    return any(phase.number == number for phase in phases(settings))
+
+
+def _arguments(values):
+    """The fields of `Settings` and `Execution`, as the flags say."""
+    given = values.flag_values_dict()
+    names = (*Settings._fields, *Execution._fields)
+    arguments = {name: given[name] for name in names}
+    return {**arguments, "mask_mix": script.percentages(values.mask_mix)}
 
 
 def tell_plan(data, **arguments):
@@ -187,10 +233,7 @@ def main(values):
             "--size is given beside --init, whose weights decide the sizes. "
             "Leave one of the two out."
         )
-    given = values.flag_values_dict()
-    names = (*Settings._fields, *Execution._fields)
-    arguments = {name: given[name] for name in names}
-    arguments["mask_mix"] = script.percentages(values.mask_mix)
+    arguments = _arguments(values)
     if values.dry_run:
         tell_plan(values.data, **arguments)
     else:

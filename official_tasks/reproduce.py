@@ -61,6 +61,12 @@ def define_flags():
     flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
     flags.mark_flags_as_required(["table", "output"])
     script.require_positive("flops")
+    script.applies_only("with --dry_run", lambda v: v.dry_run, "flops")
+    script.applies_only(
+        "where a vocabulary is learned, without --data and --vocabulary",
+        lambda v: not v.data and not v.vocabulary,
+        "vocabulary_size",
+    )
 
 
 def table_of(name, scale, tasks=None):
@@ -104,6 +110,12 @@ def check_used(table, inputs, steps=None):
             raise InputError(
                 f"--{name} does nothing beside --data, which has its own: "
                 "give one of them."
+            )
+    for name in ("corpus", "data", "vocabulary", "pretrained"):
+        if not table.runs and getattr(inputs, name):
+            raise InputError(
+                f"--{name} does nothing for this table: it pre-trains not at "
+                "all. Leave it out."
             )
     free = [run for run, own in table.runs.items() if "steps" not in own]
     if steps and not free:

@@ -23,6 +23,7 @@ WRONG_PLACE = (
     NotADirectoryError,
     PermissionError,
 )
+_limits = []  # of `applies_only`, for the script that this process runs
 LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 
 
@@ -66,19 +67,31 @@ def require_positive(*names):
     require("a number above 0", lambda v: 0 < v < math.inf, *names)
 
 
-def refuse_unheard(values, names, why):
-    """Refuses those of the flags that have another value than their default.
+def applies_only(to, acts, *names):
+    """Refuses flags where they would change nothing.
+
+    Each flag that others decide on says so here, where it is defined; a flag
+    that is given as it is by default is let pass.
 
     Args:
-        values: absl's FLAGS.
-        names: of flags that would do nothing.
-        why: what was asked for, that hears of none of them.
+        to: what the flags apply to, such as "with --packed".
+        acts: function of absl's FLAGS: whether the flags act.
+        names: of flags.
     """
-    given = [f"--{n}" for n in names if values[n].value != values[n].default]
-    if given:
-        raise InputError(
-            f"{why}; {', '.join(given)} would change nothing. Leave that out."
-        )
+    _limits.append((to, acts, names))
+
+
+def check_limits(values):
+    """Raises for the first flag that `applies_only` refuses."""
+    for to, acts, names in _limits:
+        given = [n for n in names if values[n].value != values[n].default]
+        if given and not acts(values):
+            shown = ", ".join(
+                f"--no{n}" if values[n].value is False else f"--{n}"
+                for n in given
+            )
+            verb = "applies" if len(given) == 1 else "apply"
+            raise InputError(f"{shown} only {verb} {to}. Leave that out.")
 
 
 def percentages(words) -> tuple[float, ...]:
@@ -125,6 +138,7 @@ def _at_home(value):
 
 def _run(main, tensorflow, words):
     try:
+        check_limits(flags.FLAGS)
         if tensorflow:
             import_tensorflow()
         return main(flags.FLAGS, *words)

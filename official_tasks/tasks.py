@@ -7,7 +7,7 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from official_tasks import choice_files, glue_rows, ner_texts, squad
+from official_tasks import choice_files, glue_rows, ner_texts, script, squad
 from official_tasks.custom import CustomTask
 from official_tasks.custom_families import (
     CustomChoices,
@@ -39,6 +39,7 @@ TASKS = {
     "wnut17": (NerTask, {"row": ner_texts.WNUT_17}),
     "wikiann": (NerTask, {"row": ner_texts.WIKI_ANN}),
 }
+OPTIONS = sorted({name for cls, _ in TASKS.values() for name in cls.options})
 _DEFINE = {
     str: flags.DEFINE_string,
     type(None): flags.DEFINE_string,
@@ -70,6 +71,26 @@ def define_task_flags(default=None, more=()):
     for option, names in owners.items():
         default = TASKS[names[0]][0].options[option].default
         _DEFINE[type(default)](option, None, _told(option, names))
+    script.applies_only(
+        "with --problem=multi",
+        lambda v: v.problem == "multi" or is_file(v),
+        "label_separator",
+    )
+    script.applies_only(
+        "without --dev, to what is then held out",
+        lambda v: v.dev is None or is_file(v),
+        "split_seed",
+    )
+    script.applies_only(
+        "beside --predictions of evaluate",
+        lambda v: ("predictions" in v and v.predictions) or is_file(v),
+        "null_odds",
+    )
+
+
+def is_file(values):
+    """Whether --task is a file, whose options have meanings of their own."""
+    return bool(values.task) and values.task.endswith(".py")
 
 
 def _told(option, names):
@@ -95,8 +116,7 @@ def task_from_flags(values, task=None):
     Returns:
         `(task, settings)`; settings is what tells it from others, JSON.
     """
-    known = {name for owner, _ in TASKS.values() for name in owner.options}
-    given = {name: values[name].value for name in known if values[name].present}
+    given = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
     if task == "custom" and f"custom{given.get('problem')}" in TASKS:
         task += given.pop("problem")

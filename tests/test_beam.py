@@ -243,4 +243,4 @@ def test_workers_are_refused_beside_beam(text, tokenizer, tmp_path):
         folder=tmp_path,
     )
     assert done.returncode == 2
-    assert "--workers would change nothing" in done.stderr
+    assert "--workers only applies without --beam" in done.stderr

@@ -14,8 +14,7 @@ from official_tasks import pretrain
 # Appended to each command, so that it takes seconds.
 SMALLER = {
     "extend_vocabulary": "--words=3 --workers=1",
-    "create_pretraining_data": "--held_out_share=0.3 --sequence_length=16 "
-    "--max_predictions=3 --workers=1",
+    "create_pretraining_data": "--held_out_share=0.3 --workers=1",
     "pretrain": "--sequence_length=16 --max_predictions=3 --batch_size=8 "
     "--steps=40 --evaluations=1 --evaluation_steps=3 --learning_rate=1e-2 "
     "--dropout=0",

@@ -239,8 +239,6 @@ def test_the_script_measures_text_and_tells_the_plan(tmp_path):
         ("--padding=1", "expected a share below 1"),
         ("--utilisation=1.5", "expected a share above 0"),
         ("--dtype=float8", "mixed_bfloat16"),
-        ("--padding=0.5", "--padding does nothing without --packed"),
-        ("--corpus=*.txt", "--corpus does nothing without --measure"),
     ],
 )
 def test_a_number_that_is_not_possible_is_refused(flag, message, tmp_path):

@@ -34,28 +34,6 @@ def parsed(monkeypatch):
     return parse
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--pair",
-        "--top_k=3",
-        "--dtype=int8",
-        "--noverify",
-        "--license=mit --portable",
-        "--dev=d.csv --label=a --columns=b",
-    ],
-)
-def test_flags_that_a_format_would_not_hear_are_refused(parsed, words):
-    export.check_flags(parsed(*words.split()))
-    told = words.split("=")[0].replace("--no", "--")
-    with pytest.raises(InputError, match=f"{told}.* would change nothing"):
-        export.main(parsed(*words.split(), "--format=onnx"))
-
-
-def test_a_format_hears_of_the_length_of_a_row(parsed):
-    export.check_flags(parsed("--format=litert", "--sequence_length=9"))
-
-
 def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
     model = encoder()
     folders = [str(tmp_path / name) for name in ("a", "same", "other", "cased")]
@@ -125,6 +103,3 @@ def test_every_option_reaches_the_export(parsed, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         export.export([], None, parsed(*words))
     assert told == [given]
-    assert set(given) | {"dev", "label", "columns"} == set(
-        export.SAVED_MODEL_ONLY
-    )

@@ -230,6 +230,9 @@ def test_what_would_change_nothing_in_a_table_is_refused():
         reproduce.check_used(table, Inputs())
         with pytest.raises(InputError, match="--steps=400 does nothing"):
             reproduce.check_used(table, Inputs(), 400)
+    for name in ("data", "corpus", "vocabulary", "pretrained"):
+        with pytest.raises(InputError, match=f"--{name} does nothing for"):
+            reproduce.check_used(table, Inputs(**{name: "given"}))
 
 
 def test_options_of_tasks_are_read_and_checked():

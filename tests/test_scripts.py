@@ -163,11 +163,6 @@ MISTAKES = {
         "tools/train_vocabulary.py --input=books --output=runs",
         "runs is a folder. Name the file to write.",
     ),
-    "an input beside a task's own files": (
-        "-m official_tasks.predict --task=sst2 --model=m --output=o "
-        "--input=in.txt",
-        "own files; --input would change nothing. Leave that out.",
-    ),
     "a name that is no part of an address": (
         "tools/serve.py --model=none --name=a/b",
         "letters, digits, . _ -",
@@ -255,6 +250,89 @@ def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert set(folder.rglob("*")) == before
+
+
+FINETUNE = "official_tasks.finetune --init=m --output=o"
+PRETRAIN = "official_tasks.pretrain --data=d --output=o"
+DATA = "official_tasks.tools.create_pretraining_data --input=i --vocabulary=v"
+DATA += " --output=o"
+EXPORT = "official_tasks.tools.export --model=m --output=o"
+PREDICT = "official_tasks.predict --model=m --output=o"
+ESTIMATE = "official_tasks.tools.estimate"
+TABLE = "official_tasks.feature_table --task=ner --init=m --output=o"
+TIMES = "official_tasks.tools.benchmark"
+TIMES_GPU = "official_tasks.tools.benchmark_gpu"
+DOCTOR = "official_tasks.tools.doctor"
+# A command; flags that decide; a flag that then cannot act.
+WITHOUT_EFFECT = [
+    (FINETUNE, "", "--tpu=mine"),
+    (FINETUNE, "--distribution=mirrored", "--tpu=mine"),
+    (FINETUNE, "--distribution=auto", "--tpu=mine"),
+    (FINETUNE, "--task=ner", "--lstm_dim=8"),
+    (FINETUNE, "--train=t.csv", "--label_separator=;"),
+    (FINETUNE, "--train=t.csv --dev=d.csv", "--split_seed=3"),
+    (FINETUNE, "--task=squad2", "--null_odds=null_odds.json"),
+    (PRETRAIN, "", "--tpu=mine"),
+    (PRETRAIN, "--phase_2_steps=0", "--phase_2_sequence_length=64"),
+    (PRETRAIN, "--records", "--phase_2_batch_size=64"),
+    (PRETRAIN, "--steps=9", "--phase_2_max_predictions=9"),
+    (PRETRAIN, "--steps=9 --phase_2_steps=9", "--sequence_length=64"),
+    (PRETRAIN, "--objectives=left_to_right", "--mask_rate=0.2"),
+    (PRETRAIN, "--objectives=right_to_left", "--whole_word"),
+    (PRETRAIN, "--optimizer=lamb", "--bias_correction"),
+    (DATA, "--norecords", "--copies=2"),
+    (DATA, "--norecords", "--mask_mix=70,20,10"),
+    (DATA, "--norecords", "--seed=1"),
+    (DATA, "--beam=", "--workers=77"),
+    (EXPORT, "--format=onnx", "--pair"),
+    (EXPORT, "--format=litert", "--dtype=int8"),
+    (EXPORT, "--format=onnx", "--noverify"),
+    (EXPORT, "", "--dev=d.csv"),
+    (EXPORT, "--dtype=int8", "--label=stars"),
+    (PREDICT, "--task=sst2", "--input=in.txt"),
+    (PREDICT, "--task=sst2", "--batch_size=8"),
+    (PREDICT, "--input=in.csv", "--split=dev"),
+    (PREDICT, "--input=in.csv", "--data_dir=glue"),
+    (PREDICT, "--input=in.txt", "--columns=review"),
+    (TABLE, "--rows=fine_tuning", "--feature_epochs=3"),
+    (TABLE, "--rows=last", "--epochs=3"),
+    (ESTIMATE, "", "--padding=0.5"),
+    (ESTIMATE, "", "--corpus=*.txt"),
+    (ESTIMATE, "", "--measure_batch=4"),
+    (ESTIMATE, "", "--data_cores=4"),
+    (ESTIMATE, "--sequences_per_second=9", "--utilisation=0.3"),
+    (ESTIMATE, "--measure", "--sequences_per_second=9"),
+    (ESTIMATE, "--phase_2_steps=0", "--phase_2_batch_size=9"),
+    (TIMES, "", "--margin=0.5"),
+    (TIMES, "--draw=r.json --output=o.svg", "--turns=2"),
+    (TIMES_GPU, "--backend=jax", "--noxla"),
+    (TIMES_GPU, "--backend=jax --peak=9", "--device=a100"),
+    (TIMES_GPU, "--backend=jax --rows=synthetic", "--input=i.txt"),
+    (DOCTOR, "--run=r", "--texts=t"),
+    (DOCTOR, "--run=r", "--nolowercase"),
+    (
+        "official_tasks.tools.length_buckets --data_dir=d --init=m",
+        "",
+        "--seeds=1",
+    ),
+    ("official_tasks.reproduce --table=swag --output=o", "", "--flops=1e9"),
+    (
+        "official_tasks.reproduce --table=swag --output=o",
+        "--vocabulary=v",
+        "--vocabulary_size=500",
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "given", "flag"), WITHOUT_EFFECT)
+def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
+    words = ["-m", *command.split(), *given.split(), flag]
+    done = run_script(*words, folder=tmp_path)
+    assert done.returncode == 2, done.stderr[-2000:]
+    name = flag.split("=")[0]
+    assert f": {name} only applies " in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_ten_lines_of_the_readme_run(job, tmp_path, monkeypatch):

@@ -37,6 +37,13 @@ def define_flags():
     flags.DEFINE_string("draw", None, "Results to draw; measures nothing.")
     flags.DEFINE_string("check", None, "Earlier results that must hold.")
     flags.DEFINE_float("margin", 0.15, "Share by which a ratio may fall.")
+    script.applies_only("with --check", lambda v: v.check, "margin")
+    script.applies_only(
+        "without --draw, which measures nothing",
+        lambda v: not v.draw,
+        *("rows", "environments", "turns", "input", "vocabulary", "data"),
+        *("init", "check"),
+    )
 
 
 def main(values):

@@ -60,6 +60,15 @@ def define_flags():
     flags.DEFINE_integer("turns", 5, "That are timed.", 1)
     flags.DEFINE_string("input", None, "Text of natural length; else docs.")
     flags.DEFINE_string("output", None, "JSON file to write.")
+    script.applies_only("without --peak", lambda v: not v.peak, "device")
+    script.applies_only(
+        "with --backend=tensorflow: JAX always compiles",
+        lambda v: v.backend == "tensorflow",
+        "xla",
+    )
+    script.applies_only(
+        "with packed among --rows", lambda v: "packed" in v.rows, "input"
+    )
     flags.mark_flag_as_required("backend")
 
 

@@ -66,6 +66,18 @@ def define_flags():
     flags.DEFINE_string(
         "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
     )
+    script.applies_only(
+        "without --beam, which has workers of its own",
+        lambda v: v.beam is None,
+        "workers",
+    )
+    script.applies_only(
+        "to records, which --norecords leaves out",
+        lambda v: v.records,
+        *("sequence_length", "max_predictions", "short_probability"),
+        *("mask_rate", "mask_mix", "whole_word", "max_ngram", "packed"),
+        *("copies", "seed"),
+    )
     flags.mark_flags_as_required(["input", "vocabulary", "output"])
 
 
@@ -126,7 +138,6 @@ def _here(values, settings):
 def _with_beam(values, settings):
     from bert_keras.data.beam_pipeline import create_pretraining_data_with_beam
 
-    script.refuse_unheard(values, ["workers"], "--beam has workers of its own")
     return create_pretraining_data_with_beam(
         values.input,
         layout=values.layout,

@@ -32,6 +32,9 @@ def define_flags():
     flags.DEFINE_string("texts", None, "Text to try it on.")
     flags.DEFINE_bool("lowercase", True, "Whether text is lower-cased.")
     flags.DEFINE_string("run", None, "Folder of a pre-training run to judge.")
+    script.applies_only(
+        "with --vocabulary", lambda v: v.vocabulary, "texts", "lowercase"
+    )
 
 
 def main(values):

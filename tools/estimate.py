@@ -21,7 +21,7 @@ from absl import flags
 
 from official_tasks import script
 from official_tasks.estimating import BYTES_PER_TOKEN, DEVICES, UTILISATION
-from official_tasks.pretraining_settings import OBJECTIVES, Settings
+from official_tasks.pretraining_settings import OBJECTIVES, Settings, phases
 
 PAPER = Settings()
 PHASES = (
@@ -77,6 +77,48 @@ def define_flags():
     )
     script.require("a share below 1", lambda v: 0 <= v < 1, "padding")
     script.require("a share above 0", lambda v: 0 < v <= 1, "utilisation")
+    _limit_flags()
+
+
+def _limit_flags():
+    script.applies_only("with --packed", lambda v: v.packed, "padding")
+    script.applies_only(
+        "with --measure",
+        lambda v: v.measure,
+        *("measure_batch", "measure_seconds", "corpus", "vocabulary"),
+    )
+    script.applies_only(
+        "without --measure, which finds it out",
+        lambda v: not v.measure,
+        "sequences_per_second",
+    )
+    script.applies_only(
+        "without --measure --corpus, which finds it out",
+        lambda v: not (v.measure and v.corpus),
+        *("bytes_per_token", "data_tokens_per_second"),
+    )
+    script.applies_only(
+        "without --sequences_per_second and --measure",
+        lambda v: not (v.sequences_per_second or v.measure),
+        *("flops", "utilisation"),
+    )
+    script.applies_only(
+        "with --corpus_gb",
+        lambda v: v.corpus_gb,
+        *("bytes_per_token", "data_cores", "data_tokens_per_second"),
+    )
+    script.applies_only(
+        "without --flops and --memory_gb together",
+        lambda v: not (v.flops and v.memory_gb),
+        "device",
+    )
+    script.applies_only(
+        "where phase 2 has steps (see --phase_2_steps)",
+        lambda v: any(p.number == 2 for p in phases(_settings(v))),
+        "phase_2_sequence_length",
+        "phase_2_max_predictions",
+        "phase_2_batch_size",
+    )
 
 
 def _define_machine_flags():
@@ -95,7 +137,6 @@ def main(values):
     from official_tasks import estimated_plan
     from official_tasks.progress import console
 
-    _refuse_unused(values)
     settings = _settings(values)
     model = estimated_plan.model_of(settings, values.vocabulary_size)
     machine, corpus = _machine(values), _corpus(values)
@@ -106,18 +147,6 @@ def main(values):
     )
     for line in estimated_plan.lines(figures, machine):
         console.print(line, soft_wrap=True)
-
-
-def _refuse_unused(values):
-    from bert_keras.errors import InputError
-
-    needs = {"padding": "packed", "corpus": "measure", "vocabulary": "measure"}
-    for name, needed in needs.items():
-        if values[name].value and not values[needed].value:
-            raise InputError(
-                f"--{name} does nothing without --{needed}: give both, or "
-                "none of them"
-            )
 
 
 def _settings(values):

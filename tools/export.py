@@ -32,25 +32,8 @@ from absl import flags
 
 from official_tasks import script
 
+
 # What text, signatures and a card are made of, and the checks on them.
-SAVED_MODEL_ONLY = (
-    "pair",
-    "top_k",
-    "pooling",
-    "normalize",
-    "features",
-    "long_text",
-    "ids_signature",
-    "portable",
-    "dtype",
-    "dev",
-    "label",
-    "columns",
-    "license",
-    "verify",
-)
-
-
 def define_flags():
     flags.DEFINE_multi_string("model", None, "Model folder; may be repeated.")
     flags.DEFINE_string("output", None, "Folder to write.")
@@ -109,17 +92,26 @@ def define_flags():
     )
     flags.DEFINE_string("license", None, "Of the weights; else as their home.")
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
+    script.applies_only(
+        "with --format=saved_model: the others write the model on ids alone",
+        lambda v: v.format == "saved_model",
+        *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
+        *("ids_signature", "portable", "dtype", "dev", "label", "columns"),
+        *("license", "verify"),
+    )
+    script.applies_only(
+        "with --dtype=bfloat16 or int8, which it measures",
+        lambda v: v.dtype != "float32",
+        "dev",
+    )
+    script.applies_only("with --dev", lambda v: v.dev, "label", "columns")
     flags.mark_flags_as_required(["model", "output"])
 
 
 def main(values):
-    from bert_keras.errors import InputError
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 
-    check_flags(values)
-    if values.dev and values.dtype == "float32":
-        raise InputError("--dev measures another --dtype; give one, or no dev.")
     models = []
     for folder in values.model:
         checkpoint = open_checkpoint(folder)
@@ -129,16 +121,6 @@ def main(values):
         export(models, preprocess, values)
     else:
         convert(models, preprocess, values)
-
-
-def check_flags(values):
-    """Refuses what --format=litert and onnx would leave unheard."""
-    if values.format != "saved_model":
-        script.refuse_unheard(
-            values,
-            SAVED_MODEL_ONLY,
-            f"--format={values.format} writes the model on ids alone",
-        )
 
 
 def preprocessor_of(folders, sequence_length=None):

@@ -24,6 +24,9 @@ def define_flags():
     flags.DEFINE_integer("seeds", 3, "Runs of each kind for the accuracy.", 1)
     flags.DEFINE_float("learning_rate", 5e-5, "Of these runs.")
     flags.DEFINE_string("output", None, "Folder for those runs.")
+    script.applies_only(
+        "with --rows", lambda v: v.rows, "seeds", "learning_rate", "output"
+    )
     flags.mark_flags_as_required(["data_dir", "init"])
 
 
