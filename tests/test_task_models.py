@@ -14,6 +14,12 @@ from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.paired import (
+    DirectionalClassifier,
+    PairedSpanPredictor,
+    PairedTagger,
+)
+from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.span import BertSpanPredictor, span_losses
 from bert_keras.modeling.tagger import BertTagger
 from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
@@ -47,6 +53,19 @@ MODELS = {
     "tagger": lambda: BertTagger(encoder(), LABELS),
     "chooser": lambda: BertChooser(encoder()),
     "causal": directed,
+}
+
+PAIRED = {
+    "directional classifier": lambda: DirectionalClassifier(
+        encoder(attention="left_to_right"), LABELS, paired=True
+    ),
+    "tagger pair": lambda: PairedTagger(
+        encoder(attention="left_to_right"), LABELS
+    ),
+    "span pair": lambda: PairedSpanPredictor(
+        encoder(attention="left_to_right")
+    ),
+    "pretrainer": lambda: BertPretrainer(encoder()),
 }
 
 
@@ -304,11 +323,92 @@ def test_what_was_frozen_is_frozen_in_a_loaded_model(tmp_path):
     assert len(loaded.trainable_weights) == len(loaded.weights)
 
 
-def test_keras_clones_a_compiled_model():
-    model = BertClassifier(encoder(), LABELS)
-    model.compile(adamw(1e-2, 9), "mse")
+def freeze_model(model):
+    model.trainable = False
+
+
+def freeze_encoder(model):
+    model.encoder.trainable = False
+
+
+def freeze_head_and_a_layer(model):
+    model.layers[-1].trainable = False
+    model.encoder.transformer_layers[0].attention.trainable = False
+
+
+def freeze_two_weights(model):
+    model.encoder.embeddings.token.embeddings.trainable = False
+    model.encoder.transformer_layers[0].output_norm.gamma.trainable = False
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [freeze_model, freeze_encoder, freeze_head_and_a_layer, freeze_two_weights],
+)
+@pytest.mark.parametrize("name", ["classifier", "causal", "tagger pair"])
+def test_what_was_frozen_is_frozen_in_copies_however_it_was(
+    freeze, name, tmp_path
+):
+    """Without `compile`; in a file, by Keras's model around, by dtype."""
+    model = {**MODELS, **PAIRED}[name]()
+    freeze(model)
+    expected = [weight.path for weight in model.trainable_weights]
+    model.save(tmp_path / "model.keras")
+    copies = [
+        keras.saving.load_model(tmp_path / "model.keras"),
+        type(model).from_config(model.get_config()),
+        model.with_dtype("mixed_bfloat16"),
+    ]
+    for copy in copies:
+        assert [x.path for x in copy.trainable_weights] == expected
+        assert copy.encoder.trainable == model.encoder.trainable
+
+
+def test_an_encoder_stays_frozen_in_a_model_of_keras(tmp_path):
+    inputs = symbolic_inputs()
+    body = encoder()
+    body.trainable = False
+    outputs = keras.layers.Dense(2)(body(inputs)["pooled_output"])
+    keras.Model(inputs, outputs).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.trainable_weights) == 2
+
+
+@pytest.mark.parametrize("name", ["encoder", *MODELS, *PAIRED])
+def test_keras_shows_counts_and_clones_every_model(name, tmp_path):
+    made = {"encoder": encoder, **MODELS, **PAIRED}[name]
+    model = made()
+    lines = []
+    model.summary(print_fn=lambda line, **_: lines.append(line))
+    model.summary(
+        expand_nested=True,
+        show_trainable=True,
+        print_fn=lambda line, **_: lines.append(line),
+    )
+    assert "(None, None, 8)" in lines[1] and "?" not in lines[1]
+    total = sum(int(np.prod(x.shape)) for x in model.weights)
+    assert model.count_params() == total
+    assert f"Total params: {total:,}" in lines[0]
+    for layer in model.layers:
+        assert model.get_layer(layer.name) is layer
     copy = keras.models.clone_model(model)
-    assert copy.compiled and copy.output.shape == model.output.shape
+    if name == "encoder":
+        assert type(copy) is BertEncoder and copy.count_params() == total
+    else:
+        assert keras.tree.map_structure(
+            lambda x: (x.shape, x.dtype), copy.output
+        ) == keras.tree.map_structure(
+            lambda x: (x.shape, x.dtype), model.output
+        )
+        model.compile(adamw(1e-2, 9), "mse")
+        assert keras.models.clone_model(model).compiled
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        message = rf"{type(model).__name__}.quantize.*dtype=\"int8\""
+        with pytest.raises(InputError, match=message):
+            model.quantize("int8")
+    pytest.importorskip("pydot")
+    keras.utils.plot_model(model, tmp_path / "model.png", expand_nested=True)
 
 
 def test_a_loss_of_a_subclass_counts():

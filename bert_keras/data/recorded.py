@@ -49,7 +49,18 @@ class RecordedExamples:
         """The rows of a step's parts of windows."""
         records = np.concatenate(parts)
         parsed = self._parse(records)
-        return {name: value.numpy() for name, value in parsed.items()}
+        rows = {name: value.numpy() for name, value in parsed.items()}
+        for name, values in rows.items():
+            # The vocabulary is the model's to know.
+            limit = self.laws.sequence_length
+            limit = limit if name.endswith("_positions") else np.inf
+            if values.size and not 0 <= values.min() <= values.max() < limit:
+                raise InputError(
+                    f"The records have {name} from {values.min()} to "
+                    f"{values.max()}. Expected numbers from 0, and positions "
+                    f"below {self.laws.sequence_length}. Make them again."
+                )
+        return rows
 
 
 def _find(source: str):

@@ -166,7 +166,7 @@ def check_replaceable(folder, names):
 
 def _config(model, preprocessor):
     encoder = getattr(model, "encoder", model)
-    settings = encoder.get_config()
+    settings = encoder.arguments()
     for name in RUN:
         del settings[name]
     config = {

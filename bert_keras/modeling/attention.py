@@ -97,7 +97,7 @@ class SelfAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, input_shape):
+    def build(self, inputs_shape):
         for layer in (self.query, self.key, self.value, self.output_projection):
             layer.build((None, None, self.hidden_dim))
 

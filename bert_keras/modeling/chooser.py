@@ -52,7 +52,7 @@ class BertChooser(TaskModel):
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
         # Else a global half precision would take the logits' own.
         choices = _ChoicesOfRows(
-            name="choices", dtype=self.chooser.dtype_policy
+            name="choices", dtype=self.chooser.dtype_policy.name
         )
         logits = choices(scores, inputs["token_ids"])
         super().__init__(inputs, logits, encoder, name)

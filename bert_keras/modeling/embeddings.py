@@ -6,11 +6,12 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.modeling.dropout import SeededLayer, dropout
 from bert_keras.modeling.initialization import weights_initializer
+from bert_keras.modeling.lora import KeepsLora
 from bert_keras.modeling.normalization import NORM_EPSILON, LayerNorm
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class Table(keras.layers.Embedding):
+class Table(KeepsLora, keras.layers.Embedding):
     """Keras's `Embedding`, whose table gets its gradient as one tensor.
 
     TensorFlow's own gradient would be a list of rows, to which the gradient
@@ -35,6 +36,8 @@ class Table(keras.layers.Embedding):
 
 def _rows(table, ids):
     height, width = table.shape
+    # Else Keras would count a negative id from the table's end.
+    ids = ops.where(ids < 0, ids - height, ids)
 
     @ops.custom_gradient
     def rows(table):
@@ -111,7 +114,7 @@ class BertEmbeddings(SeededLayer):
             rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )
 
-    def build(self, input_shape=None):
+    def build(self, token_ids_shape=None):
         for table in (self.token, self.position, self.segment):
             table.build()
         self.norm.build((None, None, self.hidden_dim))

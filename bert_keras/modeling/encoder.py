@@ -10,7 +10,8 @@ from bert_keras.modeling.activations import check_activation
 from bert_keras.modeling.attention import DIRECTIONS, attention_bias
 from bert_keras.modeling.embeddings import BertEmbeddings
 from bert_keras.modeling.gathering import first_tokens
-from bert_keras.modeling.inputs import named_inputs
+from bert_keras.modeling.inputs import check_ids, named_inputs
+from bert_keras.modeling.lora import adaptation
 from bert_keras.modeling.normalization import NORM_EPSILON
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.projection import Projection
@@ -180,7 +181,7 @@ class BertEncoder(Portable, keras.Model):
         )
 
     def build(self, input_shape=None):
-        self.embeddings.build()
+        self.embeddings.build((None, None))
         for layer in self.transformer_layers:
             layer.build((None, None, self.hidden_dim))
         self.pooler.build((None, self.hidden_dim))
@@ -189,6 +190,13 @@ class BertEncoder(Portable, keras.Model):
         self, inputs, training=False, hidden_states=False, examples_per_row=None
     ):
         inputs = named_inputs(inputs)
+        for name, limit in (
+            ("token_ids", self.vocabulary_size),
+            ("segment_ids", self.num_segments),
+            ("position_ids", self.max_sequence_length),
+        ):
+            if inputs.get(name) is not None:
+                check_ids(name, inputs[name], limit)
         example_ids = inputs.get("example_ids")
         bias = attention_bias(
             ops.shape(inputs["token_ids"])[1],
@@ -245,7 +253,8 @@ class BertEncoder(Portable, keras.Model):
             outputs["hidden_states"] = [spec(length) for _ in layers]
         return outputs
 
-    def get_config(self):
+    def arguments(self):
+        """What the constructor took, as plain values."""
         return {
             "vocabulary_size": self.vocabulary_size,
             "num_layers": self.num_layers,
@@ -264,5 +273,8 @@ class BertEncoder(Portable, keras.Model):
             "name": self.name,
         }
 
+    def get_config(self):
+        return {**self.arguments(), **adaptation(self)}
+
     def _rebuilt(self, policy):
-        return type(self)(**{**self.get_config(), "dtype": policy})
+        return type(self)(**{**self.arguments(), "dtype": policy})

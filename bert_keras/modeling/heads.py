@@ -7,6 +7,8 @@ from bert_keras.modeling.activations import ACTIVATIONS, check_activation
 from bert_keras.modeling.dropout import Dropout
 from bert_keras.modeling.gathering import gather_positions
 from bert_keras.modeling.initialization import weights_initializer
+from bert_keras.modeling.inputs import check_ids
+from bert_keras.modeling.lora import KeepsLora
 from bert_keras.modeling.normalization import NORM_EPSILON, LayerNorm
 from bert_keras.modeling.projection import Projection
 
@@ -78,6 +80,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
     def call(self, sequence_output, mask_positions=None):
         x = sequence_output
         if mask_positions is not None:
+            if isinstance(x.shape[1], int):
+                check_ids("mask_positions", mask_positions, x.shape[1])
             x = gather_positions(x, mask_positions)  # (B, M, D)
         x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
         *lead, width = ops.shape(x)
@@ -125,7 +129,7 @@ def _product(x, table):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class LogitsHead(keras.layers.Dense):
+class LogitsHead(KeepsLora, keras.layers.Dense):
     """Dropout, then one dense layer in float32: logits of a few classes.
 
     Equals the classifier of the original's `run_classifier.py`, and without

@@ -41,8 +41,48 @@ def named_inputs(inputs):
     return inputs
 
 
+def refuse_text(values):
+    """Refuses texts where a model reads token ids."""
+    if any(map(_is_text, keras.tree.flatten(values))):
+        raise InputError(
+            "The inputs are texts, but a model reads token ids. Let its "
+            "preprocessor make them: preprocess(texts) for a list, an array "
+            "or a tensor, dataset.map(preprocess) for a data set."
+        )
+
+
+def _is_text(value):
+    if isinstance(value, str | bytes):
+        return True
+    dtype = getattr(value, "dtype", None)
+    name = str(getattr(dtype, "name", dtype))
+    if name == "object" and hasattr(value, "tolist"):
+        return any(map(_is_text, keras.tree.flatten(value.tolist())))
+    return name.startswith(("str", "bytes"))
+
+
+def check_ids(name, ids, limit):
+    """Refuses numbers outside 0 to `limit` - 1, where they are known.
+
+    In a graph (`fit`, `predict`, a SavedModel) they are not. There the lookup
+    of TensorFlow raises on a CPU and gives zeros on a GPU; XLA, which a TPU
+    needs, clips; JAX gives NaN.
+    """
+    try:
+        ids = keras.ops.convert_to_numpy(ids)
+    except (NotImplementedError, AttributeError, TypeError, RuntimeError):
+        return  # symbolic, of any backend
+    if ids.size and not 0 <= ids.min() <= ids.max() < limit:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise InputError(
+            f"{name} has {wrong}. Expected numbers from 0 to {limit - 1}: "
+            "make the ids with the preprocessor that belongs to the model."
+        )
+
+
 def as_tensor(values):
     """int32, whatever holds them; None and what is symbolic stay."""
     if values is None or isinstance(values, keras.KerasTensor):
         return values
+    refuse_text(values)
     return ops.convert_to_tensor(values, dtype="int32")

@@ -1,4 +1,4 @@
-"""Low-rank adaptation of an encoder, by Keras's own layers."""
+"""Low-rank adaptation by Keras's own layers, and what of a model is frozen."""
 
 from bert_keras.errors import InputError
 
@@ -37,3 +37,82 @@ def enable_lora(encoder, rank, projections=("query", "value")):
         for name in projections:
             projection = getattr(layer.attention, ATTRIBUTES[name])
             projection.enable_lora(rank)
+
+
+class KeepsLora:
+    """For a Keras layer that has LoRA: its file keeps the matrices.
+
+    Keras saves them merged and, where the loaded layer has LoRA, sets both to
+    0, from where neither learns. Here they are stored next to the merged
+    weights, which a layer without LoRA loads.
+    """
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        if self.lora_enabled:
+            for weight in self.weights:
+                store[weight.name] = weight
+
+    def load_own_variables(self, store):
+        stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        before = {w.name: w.numpy() for w in self.weights if _is_lora(w)}
+        super().load_own_variables(
+            {name: x for name, x in stored.items() if name.isdigit()}
+        )
+        if self.lora_enabled:
+            for weight in self.weights:
+                values = stored.get(weight.name, before.get(weight.name))
+                if values is not None:
+                    weight.assign(values)
+
+
+def _is_lora(weight):
+    return weight.name.startswith("lora_")
+
+
+def adaptation(model):
+    """What of a model does not train, and which layers have LoRA.
+
+    Returns:
+        `{"adaptation": ...}` in plain values for `adapt`; `{}` for a model
+        that trains whole.
+    """
+    frozen = list(dict.fromkeys(_frozen(model)))
+    lora = {
+        layer.path: [layer.lora_rank, layer.lora_alpha]
+        for layer in model._flatten_layers()
+        if getattr(layer, "lora_enabled", False)
+    }
+    if not frozen and not lora:
+        return {}
+    return {"adaptation": {"frozen": frozen, "lora": lora}}
+
+
+def adapt(model, frozen=(), lora=()):
+    """Freezes what was frozen, and adds LoRA where it was.
+
+    Args:
+        frozen: paths of layers and of single weights.
+        lora: dict of a layer's path -> rank, alpha.
+    """
+    layers = list(model._flatten_layers())
+    for layer in layers:
+        if layer.path in lora and not layer.lora_enabled:
+            rank, alpha = lora[layer.path]
+            layer.enable_lora(rank, lora_alpha=alpha)
+    frozen = set(frozen)
+    for part in (*layers, *model.weights):
+        if part.path in frozen:
+            part.trainable = False
+
+
+def _frozen(layer):
+    """Paths of the outermost frozen layers, and of single frozen weights."""
+    if not layer.trainable and layer.path:  # an input has none
+        yield layer.path
+        return
+    for weight in layer._trainable_variables:
+        if not weight.trainable:
+            yield weight.path
+    for inner in layer._layers:
+        yield from _frozen(inner)

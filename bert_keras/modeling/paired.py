@@ -66,7 +66,7 @@ class DirectionalModel(TaskModel):
         self.second = _second(encoder) if paired else None
         inputs = symbolic_inputs()
         tokens = encode(encoder, inputs)["sequence_output"]  # (B, T, D)
-        last = LastVector(name="last", dtype=encoder.dtype_policy)
+        last = LastVector(name="last", dtype=encoder.dtype_policy.name)
         text = last(tokens, inputs["padding_mask"])
         if paired:
             back = encode(self.second, inputs)["sequence_output"]
@@ -85,7 +85,7 @@ class DirectionalModel(TaskModel):
 def _second(encoder):
     return BertEncoder(
         **{
-            **encoder.get_config(),
+            **encoder.arguments(),
             "attention": "right_to_left",
             "dtype": encoder.dtype_policy,
             "name": "right_to_left",

@@ -1,6 +1,13 @@
 """What every model can do: come from a preset, go into one, change dtype."""
 
+import functools
+
+import keras
+
+from bert_keras.errors import InputError
 from bert_keras.modeling.initialization import skip_initialization
+from bert_keras.modeling.inputs import refuse_text
+from bert_keras.modeling.lora import adapt, adaptation
 from bert_keras.modeling.weights import copy_weights
 
 
@@ -23,32 +30,61 @@ class Portable:
 
         save_preset(folder, self, preprocessor)
 
-    def get_compile_config(self):
-        """Keras's, with the paths of the layers that are frozen.
-
-        The optimizer has no state for them: a model saved by Keras and loaded
-        trains what it trained before. Of LoRA the merged kernels are left.
-        """
-        config = super().get_compile_config()
-        frozen = list(_frozen(self))  # of which Keras's own models know nothing
-        return {**config, "frozen": frozen} if config and frozen else config
-
-    def compile_from_config(self, config):
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        frozen = config.pop("frozen", ())
-        for layer in self._flatten_layers(include_self=False):
-            if layer.path in frozen:
-                layer.trainable = False
-        super().compile_from_config(config)
+        adapted = config.pop("adaptation", {})
+        model = cls(**config)
+        adapt(model, **adapted)
+        return model
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, x=None, *args, **kwargs):
+        return self._run(super().fit, x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x=None, *args, **kwargs):
+        return self._run(super().evaluate, x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, x, *args, **kwargs):
+        return self._run(super().predict, x, *args, **kwargs)
+
+    def _run(self, loop, x, *args, **kwargs):
+        """A loop of Keras. After an error the next one is traced again.
+
+        A trace that failed half-way has made variables of the optimizer, and
+        a second call of the same function could make none.
+        """
+        refuse_text(x)
+        try:
+            return loop(x, *args, **kwargs)
+        except Exception:
+            self.train_function = None
+            self.test_function = None
+            self.predict_function = None
+            raise
+
+    def quantize(self, mode=None, *args, **kwargs):
+        """Refuses: Keras leaves the layers of this package as they are."""
+        raise InputError(
+            f"{type(self).__name__}.quantize({mode!r}) is not possible: Keras "
+            "would leave every layer as it is. For int8 weights export the "
+            "model: export_saved_model(model, preprocessor, folder, "
+            'dtype="int8").'
+        )
 
     def with_dtype(self, policy):
         """A copy with the same weights under another dtype policy.
 
-        What LoRA added is merged into the copy's weights.
+        What LoRA added is merged into the copy's weights. What is frozen here
+        is frozen there.
         """
         with skip_initialization():
             copy = self._rebuilt(policy)
         copy_weights(self, copy)
+        adapted = adaptation(self).get("adaptation", {"frozen": ()})
+        adapt(copy, adapted["frozen"])
         self.hand_on(copy)
         return copy
 
@@ -58,12 +94,3 @@ class Portable:
         theirs.license, theirs.origin = ours.license, ours.origin
         if hasattr(self, "sentence_embedding"):
             copy.sentence_embedding = dict(self.sentence_embedding)
-
-
-def _frozen(layer):
-    """Paths of the outermost layers inside that do not train."""
-    for inner in layer._layers:
-        if inner.trainable:
-            yield from _frozen(inner)
-        elif inner.path:  # an input has none
-            yield inner.path

@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from bert_keras.modeling.initialization import weights_initializer
+from bert_keras.modeling.lora import KeepsLora
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class Projection(keras.layers.Dense):
+class Projection(KeepsLora, keras.layers.Dense):
     """Keras's `Dense`, begun as the original begins it, on a matrix inside.
 
     All leading axes are folded into one for the product: TensorFlow then adds

@@ -7,6 +7,7 @@ import keras
 from bert_keras.errors import InputError
 from bert_keras.modeling.bilstm import BiLSTM
 from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
+from bert_keras.modeling.lora import adaptation
 from bert_keras.modeling.portable import Portable
 
 
@@ -47,6 +48,20 @@ class TaskModel(Portable, keras.Model):
     @property
     def trainable_weights(self):
         return self._in_use(super().trainable_weights)
+
+    @property
+    def non_trainable_variables(self):
+        return super().non_trainable_variables + self._idle()
+
+    @property
+    def non_trainable_weights(self):
+        return super().non_trainable_weights + self._idle()
+
+    def _idle(self):
+        """What would train, but for `_in_use`."""
+        variables = super().trainable_variables
+        used = {id(variable) for variable in self._in_use(variables)}
+        return [v for v in variables if id(v) not in used]
 
     def _in_use(self, variables):
         """Without a pooler that no output feels: it has no gradient."""
@@ -96,6 +111,7 @@ class TaskModel(Portable, keras.Model):
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "name": self.name,
             **self.arguments(),
+            **adaptation(self),
         }
 
     @classmethod
@@ -103,7 +119,7 @@ class TaskModel(Portable, keras.Model):
         encoder = keras.saving.deserialize_keras_object(
             config["encoder"], custom_objects=custom_objects
         )
-        return cls(**{**config, "encoder": encoder})
+        return super().from_config({**config, "encoder": encoder})
 
     def _rebuilt(self, policy):
         encoder = self.encoder._rebuilt(policy)

@@ -96,7 +96,7 @@ class TransformerLayer(SeededLayer):
             epsilon=self.norm_epsilon, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, input_shape):
+    def build(self, inputs_shape):
         wide = (None, None, self.hidden_dim)
         self.attention.build(wide)
         self.attention_norm.build(wide)

@@ -31,10 +31,17 @@ def fingerprint_of(models, preprocessor, options):
 
 
 def _without_names(config):
-    """A layer's configuration less what Keras numbers by the process."""
+    """A layer's configuration less what no answer depends on.
+
+    That is the names, which Keras numbers by the process, and what trains.
+    """
     if not isinstance(config, dict):
         return config
-    return {k: _without_names(v) for k, v in config.items() if k != "name"}
+    return {
+        k: _without_names(v)
+        for k, v in config.items()
+        if k not in ("name", "adaptation")
+    }
 
 
 def already_there(folder, fingerprint):

@@ -96,9 +96,19 @@ def ids(model, rows, style):
             "without ids_signature."
         )
     names = output_names(model, style)
+    size = getattr(model, "encoder", model).vocabulary_size
 
     def function(*tensors):
         inputs = dict(zip(OURS, tensors, strict=True))
+        ids = inputs["token_ids"]
+        # A lookup in int8 weights counts a negative id from the end.
+        message = f"Token ids are numbers from 0 to {size - 1}"
+        checks = [
+            tf.debugging.assert_non_negative(ids, message),
+            tf.debugging.assert_less(ids, size, message),
+        ]
+        with tf.control_dependencies(checks):
+            inputs["token_ids"] = tf.identity(ids)
         return dict(zip(names, outputs_of(model, inputs, style), strict=True))
 
     meanings = _OUTPUTS[type(model)][0]

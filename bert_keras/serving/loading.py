@@ -1,6 +1,7 @@
 """Calls a SavedModel from Python: lists of strings in, plain values out."""
 
 import os
+from collections.abc import Iterable
 from numbers import Integral
 
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.text.encodable import encodable
 
 CARD = "signature_card.json"
 
@@ -64,7 +66,13 @@ class ServedModel:
 
         def call(*texts, **named):
             tensors = _tensors(name, entry, texts, named)
-            return _plain(function(**tensors), entry["padded"])
+            try:
+                outputs = function(**tensors)
+            except tf.errors.InvalidArgumentError as error:
+                raise InputError(
+                    f"{name} cannot answer these rows: {error.message}"
+                ) from None
+            return _plain(outputs, entry["padded"])
 
         call.__name__ = name
         return call
@@ -81,19 +89,58 @@ def _tensors(name, entry, texts, named):
             f"{name} takes {' and '.join(order)}, one list each; got "
             f"{len(texts)} by place and {sorted(named)} by name."
         )
-    for key, value in given.items():
-        if isinstance(value, str | bytes):
-            raise InputError(
-                f"{name} takes a list as {key}; got one string. Put it in a "
-                "list."
-            )
+    given = {
+        key: _rows(name, key, _listed(value), entry["inputs"][key])
+        for key, value in given.items()
+    }
     lengths = {key: len(value) for key, value in given.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of one length; got {lengths}.")
     return {
-        key: as_tensor(list(value), entry["inputs"][key])
-        for key, value in given.items()
+        key: as_tensor(rows, entry["inputs"][key])
+        for key, rows in given.items()
     }
+
+
+def _listed(value):
+    """Arrays, tensors and columns as plain lists, at any depth."""
+    if hasattr(value, "numpy"):
+        value = value.numpy()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [_listed(item) for item in value]
+    return encodable(value)
+
+
+def _rows(name, key, rows, kind):
+    """The rows of an input, each as the card's kind has it."""
+    if not isinstance(rows, list):
+        what = "one string" if isinstance(rows, str | bytes) else repr(rows)
+        raise InputError(
+            f"{name} takes a list as {key}; got {what}. Put it in a list."
+        )
+    dtype, _, shape = kind.partition(" ")
+    axes = sum(map(str.isalpha, shape))
+    for place, row in enumerate(rows):
+        if not _fits(row, dtype, axes - 1):
+            one = "strings" if dtype == "string" else "numbers of 0 and more"
+            raise InputError(
+                f"{name} takes {one} {shape} as {key}; row {place} is "
+                f"{str(row)[:60]!r} ({type(row).__name__}). Correct it, or "
+                "leave the row out; a missing text may be an empty one."
+            )
+    return rows
+
+
+def _fits(value, dtype, axes):
+    if axes:
+        return isinstance(value, list) and all(
+            _fits(item, dtype, axes - 1) for item in value
+        )
+    if dtype == "string":
+        return isinstance(value, str | bytes)
+    return isinstance(value, Integral) and 0 <= value < 1 << 31
 
 
 def as_tensor(rows, kind="string (B,)"):
