@@ -12,10 +12,12 @@ CARD = {
         "classify": {
             "input_order": ["text"],
             "inputs": {"text": "string (B,)"},
+            "request": {"text": ["An hour well spent."]},
         },
         "next_sentence": {
             "input_order": ["text", "text_pair"],
             "inputs": {"text": "string (B,)", "text_pair": "string (B,)"},
+            "request": {"text": ["An hour."], "text_pair": ["Another."]},
         },
         "choose": {
             "input_order": ["prompt", "choices"],
@@ -84,8 +86,13 @@ def test_several_inputs_and_lists_are_read():
         (b"[1]", "not a JSON object", 400),
         (b"[" * 100_000, "nested too deeply|not JSON", 400),
         (b'{"instances": [' + b"9" * 5000 + b"]}", "more digits", 400),
-        (b"{}", "either", 400),
-        ({"instances": ["a"], "inputs": ["a"]}, "either", 400),
+        (b"{}", "has nothing", 400),
+        ({"instances": ["a"], "inputs": ["a"]}, "one of them", 400),
+        (
+            {"signature_name": "s" * 9000, "instances": []},
+            "'s+\\.\\.\\.s+'",
+            404,
+        ),
         ({"signature_name": "speak", "instances": ["a"]}, "classify", 404),
         ({"signature_name": {}, "instances": ["a"]}, "no signature", 404),
         ({"instances": "a"}, "not a list", 400),
@@ -94,12 +101,23 @@ def test_several_inputs_and_lists_are_read():
         ({"instances": [3]}, "not a string: int", 400),
         ({"instances": [None]}, "not a string: NoneType", 400),
         ({"instances": [["a"]]}, "not a string: list", 400),
-        ({"instances": [{"txt": "a"}]}, "not a string: dict", 400),
+        (
+            {"instances": ["a", {"txt": "b"}]},
+            "Instance 0 is not an object of text",
+            400,
+        ),
+        (
+            {"instances": [{"txt": "a"}]},
+            'has \'txt\'.*{"text": "An hour well spent."}',
+            400,
+        ),
+        ({"text": "a"}, "has 'text'.*\"instances\"", 400),
+        ({"instances": ["a"], "signature": "tag"}, "has 'instances', 's", 400),
         ({"instances": ["a" * 51]}, "51 bytes", 413),
         ({"instances": ["\ud800"]}, "surrogate", 400),
         ({"instances": [{"b64": "%"}]}, "base64", 400),
         ({"instances": [{"b64": 3}]}, "base64", 400),
-        ({"inputs": {"txt": ["a"]}}, "a list each for text", 400),
+        ({"inputs": {"txt": ["a"]}}, "a list each for text; it has 't", 400),
         ({"inputs": {"text": "a"}}, "a list each for text", 400),
         (
             {"signature_name": "next_sentence", "instances": [{"text": "a"}]},
@@ -143,6 +161,7 @@ def test_each_mistake_is_told(body, said, status):
     with pytest.raises(RequestError, match=said) as raised:
         parse(body, CARD, LIMITS)
     assert raised.value.status == status
+    assert len(str(raised.value)) < 400
 
 
 def test_answers_are_spelled_by_row_or_by_output():

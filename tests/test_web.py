@@ -1,9 +1,14 @@
 """The server on a stand-in for a model, over real connections."""
 
 import asyncio
+import base64
+import contextlib
+import hashlib
 import http.client
 import json
+import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,8 +19,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from bert_keras.serving.batching import Batcher, OverloadedError
-from bert_keras.serving.rest import Limits
+from bert_keras.serving.batching import Batcher, GoneError, OverloadedError
+from bert_keras.serving.rest import Limits, RequestError
 
 ENTRY = {
     "input_order": ["text"],
@@ -160,6 +165,83 @@ def test_answers_are_padded_to_the_own_rows_only():
     assert long["letter"].shape == (1, 5)
 
 
+def test_a_large_request_is_answered_in_pieces_in_turn_with_others():
+    served = Served()
+    batcher = Batcher(served, max_rows=2)
+    many, one = together(
+        batcher,
+        ("letters", [b"a", b"bc", b"d", b"ef" * 9, b"g"]),
+        ("classify", [b"a" * 10]),
+    )
+    assert many["letter"].shape == (5, 18)
+    assert many["letter"][:, :2].tolist() == [
+        [b"a", b""],
+        [b"b", b"c"],
+        [b"d", b""],
+        [b"e", b"f"],
+        [b"g", b""],
+    ]
+    assert many["count"].tolist() == [1, 2, 1, 18, 1]
+    assert one["label"].tolist() == [b"long"]
+    assert list(batcher.batch_sizes.elements()) == [2, 2, 1, 1]
+    assert batcher.waiting == batcher._waiting_tokens == 0
+
+
+def test_others_do_not_wait_for_a_large_request():
+    served = Served()
+    served.seconds = 0.01
+    together(
+        Batcher(served, max_rows=1),
+        ("classify", [b"a"] * 9),
+        ("classify", [b"b"]),
+    )
+    assert served.batches.index([b"b"]) <= 2
+
+
+def test_a_request_whose_client_has_gone_goes_no_further():
+    served = Served()
+    batcher = Batcher(served, max_rows=1)
+
+    async def gone():
+        return len(served.batches) == 3
+
+    async def ask():
+        await batcher.ask("classify", {"text": [b"a"] * 9}, gone)
+
+    with pytest.raises(GoneError):
+        asyncio.run(ask())
+    assert len(served.batches) == 3
+    assert batcher.waiting == 0
+
+
+def test_a_request_of_too_much_work_or_answer_is_refused():
+    served = Served()
+
+    def refused(limits, *request):
+        batcher = Batcher(served, max_rows=2, limits=limits)
+        (answer,) = together(batcher, request)
+        assert isinstance(answer, RequestError), answer
+        assert answer.status == 413
+        assert batcher.waiting == batcher._waiting_tokens == 0
+        return str(answer)
+
+    texts = [b"a" * 20] * 3  # 23 tokens a row
+    assert "read 69 tokens" in refused(Limits(tokens=68), "classify", texts)
+    assert served.batches == []
+    said = refused(Limits(values=100), "letters", [b"a" * 40] * 9)
+    assert "more than 100" in said
+    batcher = Batcher(served, limits=Limits(tokens=69))
+    (answer,) = together(batcher, ("classify", texts))
+    assert answer["label"].tolist() == [b"long"] * 3
+
+
+def test_work_that_waits_has_a_limit_beside_rows():
+    batcher = Batcher(Served(), max_rows=1, limits=Limits(tokens=100))
+    answers = together(batcher, *[("classify", [b"a" * 97])] * 9)
+    refused = [isinstance(x, OverloadedError) for x in answers]
+    assert refused == [False] * 4 + [True] * 5
+
+
 def test_a_request_that_fails_fails_alone():
     good, bad, other = together(
         Batcher(Served()),
@@ -187,10 +269,12 @@ def server():
     web = pytest.importorskip(
         "bert_keras.serving.web", reason="needs the extra `serve`"
     )
+    from bert_keras.serving.connections import server_config
+
     served = Served()
     limits = Limits(body=2000, text=500)
     app = web.create_app(served, "m", limits, 8, slow_client=0.5)
-    config = uvicorn.Config(app, port=0, log_level="warning")
+    config = server_config(app, "127.0.0.1", 0, slow_client=0.5)
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
@@ -271,7 +355,7 @@ def test_other_addresses_and_methods_are_refused(server):
 
 
 def test_slow_and_dropped_clients_cost_nothing(server):
-    head = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: m\r\n"
+    head = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: localhost\r\n"
     head += b"Content-Length: 100\r\n\r\n{"
     slow = socket.create_connection(("127.0.0.1", server.port))
     slow.sendall(head)
@@ -282,6 +366,185 @@ def test_slow_and_dropped_clients_cost_nothing(server):
     slow.settimeout(10)
     assert b" 408 " in slow.recv(200)
     slow.close()
+
+
+def raw(server, data, wait=10):
+    """What comes back for bytes that no HTTP library would send."""
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.settimeout(wait)
+        with contextlib.suppress(OSError):  # closed while it is sent
+            client.sendall(data)
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            while part := client.recv(1 << 16):
+                found += part
+        return found
+
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"GET /hea",
+        HEAD + b"X-Part: 1\r\n",
+        # An answer was had; the next request does not come.
+        HEAD + b"\r\n" + HEAD,
+    ],
+)
+def test_connections_without_whole_headers_end(server, data):
+    began = time.monotonic()
+    found = raw(server, data)
+    assert time.monotonic() - began < 3
+    assert (b"200 OK" in found) == (b"\r\n\r\n" in data)
+
+
+def test_headers_that_trickle_in_end_all_the_same(server):
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.settimeout(0.05)
+        client.sendall(HEAD)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                client.sendall(b"a")
+                with contextlib.suppress(TimeoutError):
+                    if not client.recv(1):
+                        break
+    assert time.monotonic() - began < 3
+
+
+def test_many_connections_that_wait_lock_nobody_out_for_long(server):
+    """As many as there are free descriptors, and some."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(os.listdir("/proc/self/fd"))
+    waiting = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 60, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            for _ in range(60):  # a half is the server's, in this process
+                waiting.append(socket.socket())
+                waiting[-1].connect(("127.0.0.1", server.port))
+        for client in waiting[-2:]:
+            client.close()
+        time.sleep(2)
+        assert predict(server, {"instances": ["a"]})[0] == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for client in waiting:
+            client.close()
+
+
+def test_a_client_that_does_not_read_is_left(server):
+    """Its answers are not held for ever."""
+    ask = HEAD.replace(b"/health", b"/v1/models/m/metadata") + b"\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.settimeout(20)
+        with pytest.raises(ConnectionError):
+            for _ in range(20_000):
+                client.sendall(ask * 20)
+                time.sleep(0.001)
+
+
+def test_requests_sent_far_ahead_are_not_kept(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.settimeout(20)
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                client.sendall((HEAD + b"\r\n") * 1000)
+    few = raw(server, (HEAD + b"\r\n") * 20)
+    assert few.count(b"200 OK") == 20
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD + b"X-Long: " + b"a" * 20_000_000 + b"\r\n\r\n",
+        HEAD + b"X-One: 1\r\n" * 2_000_000 + b"\r\n",
+        b"GET /" + b"a" * 20_000_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_long_headers_are_refused_before_they_are_read(server, data):
+    assert b"200 OK" not in raw(server, data)
+    few = raw(server, HEAD + b"X-Few: " + b"a" * 70_000)
+    assert b" 400 " in few
+    assert b"larger than 65536 bytes" in few
+    assert predict(server, {"instances": ["a"]})[0] == 200
+
+
+def test_large_bodies_and_more_requests_pass_the_limit_of_headers(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    body = json.dumps({"instances": ["a"]}).ljust(2000)
+    for _ in range(60):  # together more than the headers may be
+        connection.request("POST", "/v1/models/m:predict", body)
+        reply = connection.getresponse()
+        assert (reply.status, bool(reply.read())) == (200, True)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost"}, 200),
+        ({"Host": "LOCALHOST:99"}, 200),
+        ({"Host": "[::1]:99"}, 200),
+        ({"Host": "rebound.example.com"}, 421),
+        ({"Host": "localhost.example.com"}, 421),
+        ({"Host": "[::1"}, 421),
+        ({"Host": ""}, 421),
+        ({"Host": "localhost:99", "Origin": "http://localhost:99"}, 200),
+        ({"Host": "localhost:99", "Origin": "http://localhost:98"}, 403),
+        ({"Host": "localhost", "Origin": "https://example.com"}, 403),
+        ({"Host": "localhost", "Origin": "null"}, 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(server, headers, status):
+    body = json.dumps({"instances": ["a"]})
+    path = "/v1/models/m:predict"
+    got, text = call(server, "POST", path, body, headers)
+    assert got == status
+    said = {200: "short", 421: "--allowed_hosts", 403: "own page"}
+    assert said[status] in text
+
+
+def test_which_hosts_are_served_follows_from_where_it_listens():
+    web = pytest.importorskip(
+        "bert_keras.serving.web", reason="needs the extra `serve`"
+    )
+    assert web.hosts_of("::1") == list(web.LOOPBACK)
+    assert web.hosts_of("model.example.com") == ["model.example.com"]
+    others = web.hosts_of("0.0.0.0")
+    assert socket.gethostname() in others
+    guard = web._FromHere(None, others)
+    for host, served in (
+        ("192.0.2.7:8501", True),
+        ("[2001:db8::1]", True),
+        ("localhost", True),
+        ("example.com", False),
+    ):
+        refusal = guard._refusal(web.Headers({"host": host}))
+        assert (refusal is None) == served
+    anyone = web._FromHere(None, ["*"])
+    assert anyone._refusal(web.Headers({"host": "example.com"})) is None
+
+
+def test_the_page_runs_its_own_script_alone(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request("GET", "/")
+    reply = connection.getresponse()
+    policy, html = reply.getheader("Content-Security-Policy"), reply.read()
+    connection.close()
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    for tag in ("script", "style"):
+        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>".encode(), html, re.S)
+        digest = base64.b64encode(hashlib.sha256(text).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert b"style=" not in html
+    assert b" onclick=" not in html
 
 
 def test_overload_is_answered_429_and_the_rest_is_answered(server):

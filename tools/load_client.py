@@ -91,7 +91,7 @@ class Clients:
 
     async def _exchange(self, body, declared, wait):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        head = f"POST {self.path} HTTP/1.1\r\nHost: test\r\n"
+        head = f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\n"
         head += f"Content-Length: {declared or len(body)}\r\n"
         head += "Connection: close\r\n\r\n"
         sending = asyncio.create_task(_send(writer, head.encode() + body))

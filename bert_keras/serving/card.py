@@ -12,7 +12,9 @@ from bert_keras import files
 from bert_keras.serving.loading import CARD
 
 
-def write_card(folder, offered, functions, options, fingerprint, foreign):
+def write_card(
+    folder, offered, functions, options, fingerprint, foreign, sequence_length
+):
     """Writes the card of the SavedModel in `folder`, hashes included.
 
     Args:
@@ -21,10 +23,12 @@ def write_card(folder, offered, functions, options, fingerprint, foreign):
         options: what the export was asked for.
         fingerprint: hash of all that decides what it answers.
         foreign: the operations that TensorFlow alone does not have.
+        sequence_length: tokens of a row at most.
     """
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
     card = _card(offered, functions, options, fingerprint, needs)
     card["operations_outside_core"] = foreign
+    card["sequence_length"] = sequence_length
     card["sha256"] = _hashes(folder)
     files.write_json(card, os.path.join(folder, CARD))
 

@@ -126,7 +126,10 @@ def _write(folder, models, rows, options, fingerprint):
     module, functions = _module(served, offered)
     tf.saved_model.save(module, folder, functions)
     foreign = audit(folder, options["portable"])
-    write_card(folder, offered, functions, options, fingerprint, foreign)
+    length = rows.sequence_length
+    write_card(
+        folder, offered, functions, options, fingerprint, foreign, length
+    )
 
 
 def _verify(folder, models, preprocessor, tolerance):

@@ -4,6 +4,10 @@ import tensorflow as tf
 
 from bert_keras.serving.rows import MASK
 from bert_keras.serving.signature import NEXT, SENTENCE, TRUNCATED, Signature
+from bert_keras.serving.windows import in_chunks
+
+# Masks whose logits are held at once: 31 MB of a vocabulary of 30,522.
+MASKS_AT_ONCE = 256
 
 
 def fill_mask(model, rows, top_k=5):
@@ -12,25 +16,24 @@ def fill_mask(model, rows, top_k=5):
     def function(text):
         ids = rows.with_masks(text)
         inputs = rows.framed(ids)
-        is_mask = inputs["token_ids"] == rows.tokenizer.mask_id
+        vectors = model.encoder(inputs, training=False)["sequence_output"]
+        is_mask = inputs["token_ids"] == rows.tokenizer.mask_id  # (B, T)
         count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=-1)
-        width = tf.reduce_max(tf.concat([count, [0]], axis=0))
-        # Masks first, in their order; the model wants one column at least.
-        places = tf.argsort(
-            tf.cast(is_mask, tf.int32),
-            axis=-1,
-            direction="DESCENDING",
-            stable=True,
-        )[:, : tf.maximum(width, 1)]
-        logits = model({**inputs, "mask_positions": places}, training=False)
-        # A model may have rows beyond its pieces, to round their number up.
-        logits = logits["mlm"][:, :width, : rows.tokenizer.vocabulary_size]
-        best = tf.math.top_k(tf.nn.softmax(logits), top_k)
-        is_real = tf.sequence_mask(count, width)[..., tf.newaxis]
+        best, pieces = _likeliest(
+            model.mlm,
+            tf.boolean_mask(vectors, is_mask),
+            rows.tokenizer.vocabulary_size,
+            top_k,
+        )
+
+        def by_row(values, missing):
+            ragged = tf.RaggedTensor.from_row_lengths(values, count)
+            return ragged.to_tensor(missing)
+
         return {
-            "pieces": tf.where(is_real, rows.pieces(best.indices), ""),
-            "piece_ids": tf.where(is_real, best.indices, -1),
-            "probabilities": tf.where(is_real, best.values, -1.0),
+            "pieces": by_row(rows.pieces(pieces), ""),
+            "piece_ids": by_row(pieces, -1),
+            "probabilities": by_row(best, -1.0),
             "count": count,
             "truncated": rows.cut(ids),
         }
@@ -45,6 +48,38 @@ def fill_mask(model, rows, top_k=5):
     inputs = {"text": f"An {MASK} well spent."}
     padded = ("pieces", "piece_ids", "probabilities")
     return Signature("fill_mask", inputs, function, outputs, padded)
+
+
+def _likeliest(head, vectors, vocabulary_size, top_k):
+    """Probabilities and ids of the likeliest pieces: (N, top_k) each.
+
+    The logits of all masks at once may be 16 times as large as all else:
+    they are made for a few masks at a time.
+
+    Args:
+        head: a `MaskedLanguageModelHead`.
+        vectors: (N, D), the encoder's at the masks.
+        vocabulary_size: the head may have rows beyond the pieces, to round
+            their number up.
+        top_k: how many.
+    """
+    # The head takes no empty batch.
+    vectors = tf.pad(vectors, [[0, 1], [0, 0]])
+
+    def some(begin, end):
+        logits = head(vectors[tf.newaxis, begin : end + 1])[0, : end - begin]
+        probabilities = tf.nn.softmax(logits[:, :vocabulary_size])
+        return list(tf.math.top_k(probabilities, top_k))
+
+    return in_chunks(
+        some,
+        tf.shape(vectors, tf.int64)[0] - 1,
+        [
+            tf.TensorSpec([None, top_k], tf.float32),
+            tf.TensorSpec([None, top_k], tf.int32),
+        ],
+        MASKS_AT_ONCE,
+    )
 
 
 def next_sentence(model, rows):

@@ -9,10 +9,13 @@ import base64
 import binascii
 import dataclasses
 import json
+import reprlib
 
 import numpy as np
 
 from bert_keras.errors import InputError
+
+KEYS = {"signature_name", "instances", "inputs"}
 
 
 class RequestError(InputError):
@@ -29,19 +32,24 @@ class Limits:
 
     Attributes:
         body: bytes of a request.
-        rows: texts of one request, and of those that wait together.
+        rows: rows of one request.
         text: bytes of one text.
+        tokens: that the model reads for one request; see `work.py`.
+        values: numbers and texts in one answer.
     """
 
     body: int = 1 << 20
     rows: int = 256
     text: int = 100_000
+    tokens: int = 1 << 17  # 256 rows of 512
+    values: int = 1 << 21  # 40 MB of JSON
 
     @classmethod
-    def of_text(cls, text):
+    def of_text(cls, text, **others):
         """With room in the body for a text of so many bytes."""
         # JSON may spell each as six, such as \u0061; and what is around it.
-        return cls(body=max(cls.body, 6 * text + 1024), text=text)
+        body = max(cls.body, 6 * text + 1024)
+        return cls(body=body, text=text, **others)
 
 
 @dataclasses.dataclass
@@ -76,14 +84,19 @@ def parse(body, card, limits):
     name = card["default"] if name == "serving_default" else name
     if not isinstance(name, str) or name not in card["signatures"]:
         raise RequestError(
-            f"There is no signature {name!r}. Expected one of "
+            f"There is no signature {reprlib.repr(name)}. Expected one of "
             f"{', '.join(sorted(card['signatures']))}.",
             404,
         )
     entry = card["signatures"][name]
     by_row = "instances" in content
-    if by_row == ("inputs" in content):
-        raise RequestError("The body needs either `instances` or `inputs`.")
+    unknown = sorted(set(content) - KEYS)
+    if unknown or by_row == ("inputs" in content):
+        raise RequestError(
+            "The body needs `instances` or `inputs`, one of them, and may have "
+            f"`signature_name`; it has {_named(content)}. Expected such as "
+            f"{_example(entry)}."
+        )
     inputs = (
         _from_instances(content["instances"], entry)
         if by_row
@@ -116,18 +129,39 @@ def _json(body):
         raise RequestError("The body is nested too deeply.") from None
 
 
+def _example(entry):
+    """A body that the signature takes: the card's own request."""
+    rows = entry["request"]
+    row = {name: rows[name][0] for name in entry["input_order"]}
+    return json.dumps({"instances": [row]})
+
+
+def _named(content):
+    """The keys of an object, shortened."""
+    return reprlib.repr(sorted(content)).strip("[]") or "nothing"
+
+
 def _from_instances(instances, entry):
     order = entry["input_order"]
     if not isinstance(instances, list):
-        raise RequestError("`instances` is not a list.")
-    if len(order) == 1 and not any(_is_row(row, order) for row in instances):
+        raise RequestError(
+            f"`instances` is not a list. Expected such as {_example(entry)}."
+        )
+    if len(order) == 1 and not any(map(_is_object, instances)):
         return {order[0]: instances}
     for number, row in enumerate(instances):
         if not _is_row(row, order):
+            has = f": it has {_named(row)}" if isinstance(row, dict) else ""
             raise RequestError(
-                f"Instance {number} is not an object of {' and '.join(order)}."
+                f"Instance {number} is not an object of {' and '.join(order)}"
+                f"{has}. Expected such as {_example(entry)}."
             )
     return {key: [row[key] for row in instances] for key in order}
+
+
+def _is_object(row):
+    """Whether it is one that names inputs, not a text's bytes."""
+    return isinstance(row, dict) and set(row) != {"b64"}
 
 
 def _is_row(row, order):
@@ -141,9 +175,10 @@ def _from_inputs(inputs, entry):
     if not _is_row(inputs, order) or not all(
         isinstance(rows, list) for rows in inputs.values()
     ):
+        has = f"; it has {_named(inputs)}" if isinstance(inputs, dict) else ""
         raise RequestError(
             f"`inputs` is not an object with a list each for "
-            f"{' and '.join(order)}."
+            f"{' and '.join(order)}{has}."
         )
     return inputs
 

@@ -88,19 +88,20 @@ def best_context(cut):
     return cut.ids.with_values(window == tf.gather(first, place))
 
 
-def in_chunks(function, count, specs):
-    """`function` on the rows 0 to `count`, `ROWS_AT_ONCE` at a time.
+def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
+    """`function` on the rows 0 to `count`, `at_once` of them at a time.
 
     Args:
         function: of the first row and the one after the last, int64; gives
             a list of tensors, whose first axis is these rows.
         count: int64, how many rows there are.
         specs: `tf.TensorSpec` of each tensor, the first axis None.
+        at_once: how many rows.
 
     Returns:
         list of tensors, each with a first axis of `count`.
     """
-    chunks = tf.maximum(-(-count // ROWS_AT_ONCE), 1)
+    chunks = tf.maximum(-(-count // at_once), 1)
     arrays = [
         tf.TensorArray(
             spec.dtype,
@@ -112,8 +113,8 @@ def in_chunks(function, count, specs):
     ]
 
     def one_chunk(number, arrays):
-        begin = number * ROWS_AT_ONCE
-        values = function(begin, tf.minimum(begin + ROWS_AT_ONCE, count))
+        begin = number * at_once
+        values = function(begin, tf.minimum(begin + at_once, count))
         place = tf.cast(number, tf.int32)
         arrays = [
             array.write(place, value)
