@@ -1,7 +1,11 @@
 """What every model can do: come from a preset, go into one, change dtype."""
 
 from bert_keras.modeling.initialization import skip_initialization
-from bert_keras.modeling.weights import copy_weights
+from bert_keras.modeling.weights import (
+    copy_weights,
+    mark_untrained,
+    untrained_weights,
+)
 
 
 class Portable:
@@ -56,6 +60,8 @@ class Portable:
         """Gives a copy what belongs to the weights beside their numbers."""
         ours, theirs = (getattr(m, "encoder", m) for m in (self, copy))
         theirs.license, theirs.origin = ours.license, ours.origin
+        theirs.initializer_range = ours.initializer_range
+        mark_untrained(copy, untrained_weights(self))
         if hasattr(self, "sentence_embedding"):
             copy.sentence_embedding = dict(self.sentence_embedding)
 
