@@ -56,6 +56,7 @@ def open_keras_hub(folder):
             os.path.join(folder, ASSETS, VOCABULARY),
             lambda: config.read_text(folder),
         ),
+        embedding=config.read_embedding(folder),
     )
 
 
