@@ -48,7 +48,7 @@ CLASSES = {
 # What files hold beside the weights: slots of optimizers, counters, position
 # numbers, and the output table of masked words, which is the token table.
 SPARE = (
-    r"(adam|lamb|slot)",
+    r"(adam|lamb|slot|optimizer)",
     r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
     r"position_ids$",
     r"cls\.predictions\.decoder\.(weight|bias)$",
@@ -141,7 +141,7 @@ def _loaded(cls, checkpoint, **arguments):
 
 def _spare(name):
     """Whether a tensor is an optimizer's, a counter, or a second copy."""
-    return any(re.search(pattern, name) for pattern in SPARE)
+    return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
 def _dropped(checkpoint, format):
