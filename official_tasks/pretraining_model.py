@@ -170,6 +170,8 @@ def compiled_model(settings, objective, source, execution):
             settings, objective, source.vocabulary, source.examples_per_row
         )
     objective.prepare(model)
+    if not settings.init:
+        _mark_frozen(model)
     model.compile(
         _optimizer(settings, execution.accumulation),
         objective.losses(),
@@ -177,6 +179,15 @@ def compiled_model(settings, objective, source, execution):
         steps_per_execution=execution.steps_per_execution,
     )
     return model
+
+
+def _mark_frozen(model):
+    """So that what a run from scratch does not train is known for that."""
+    from bert_keras.modeling.weights import mark_untrained, published_weights
+
+    frozen = {weight.path for weight in model.non_trainable_weights}
+    weights = published_weights(model).items()
+    mark_untrained(model, [k for k, v in weights if v.path in frozen])
 
 
 def _optimizer(settings, accumulation):

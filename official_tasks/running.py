@@ -1,10 +1,12 @@
 """Models of a task: from a preset, and what they say of encoded rows."""
 
 import os
+import warnings
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
+from official_tasks import progress
 from official_tasks.batches import prediction_batches, row_lengths
 
 PREDICTION_BATCH = 64
@@ -22,28 +24,53 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
         preset: a model folder, the folder of a run, or a name.
         from_scratch: keep the sizes of `preset` only, no weight.
     """
-    import bert_keras
+    from bert_keras.interop.loading import belonging_to
     from bert_keras.interop.presets import open_checkpoint
     from bert_keras.modeling.backend import require_tensorflow
+    from bert_keras.modeling.weights import felt, untrained_weights
 
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset_of(preset))
-    encoder = bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
+    encoder = _encoder(checkpoint, dtype)
     if from_scratch:
         return task.build(encoder.from_config(encoder.get_config()))
     model = task.build(encoder)
+    checkpoint = belonging_to(type(model).__name__, checkpoint)
     if checkpoint.head == type(model).__name__:
         _take_head(model, checkpoint, dtype)
+    new = felt(model, untrained_weights(model))
+    if new:
+        progress.console.print(
+            f"note: new, and random before training: {', '.join(new)}",
+            soft_wrap=True,
+        )
     return model
 
 
-def _take_head(model, checkpoint, dtype):
-    from bert_keras.modeling.weights import copy_weights
+def _encoder(checkpoint, dtype):
+    """The encoder; what is new in it is for the whole model to say."""
+    import bert_keras
 
-    stored = type(model).from_preset(
-        checkpoint, dtype=dtype, **model.arguments()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntrainedWarning)
+        return bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
+
+
+def _take_head(model, checkpoint, dtype):
+    """Gives the model the weights of the checkpoint, its head included."""
+    from bert_keras.modeling.weights import (
+        copy_weights,
+        mark_untrained,
+        untrained_weights,
     )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntrainedWarning)
+        stored = type(model).from_preset(
+            checkpoint, dtype=dtype, **model.arguments()
+        )
     copy_weights(stored, model)
+    mark_untrained(model, untrained_weights(stored))
 
 
 def preset_of(path):
@@ -119,13 +146,14 @@ def load_trained(task, preset, dtype="float32"):
             other layers.
     """
     import bert_keras
+    from bert_keras.interop.loading import belonging_to
     from bert_keras.interop.presets import open_checkpoint
     from bert_keras.modeling.backend import require_tensorflow
 
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset_of(preset))
-    encoder = bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
-    model = task.build(encoder)
+    model = task.build(_encoder(checkpoint, dtype))
+    checkpoint = belonging_to(type(model).__name__, checkpoint)
     _check_kind(task, model, checkpoint)
     _take_head(model, checkpoint, dtype)
     preprocess = bert_keras.BertPreprocessor.from_preset(

@@ -7,12 +7,14 @@ mistake, 75 saved and to be run again.
 import functools
 import math
 import os
+import re
 import sys
 import tempfile
+import warnings
 
 from absl import app, flags, logging
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
 
 USER_ERROR = 2
 RUN_AGAIN = 75
@@ -137,17 +139,42 @@ def _at_home(value):
 
 
 def _run(main, tensorflow, words):
+    show_warning = warnings.showwarning
+
+    def show(message, category, *where):
+        if issubclass(category, UntrainedWarning):
+            _told(_with_flags(f"note: {message}"))
+        else:
+            show_warning(message, category, *where)
+
+    warnings.showwarning = show
+    warnings.simplefilter("always", UntrainedWarning)
     try:
         check_limits(flags.FLAGS)
         if tensorflow:
             import_tensorflow()
         return main(flags.FLAGS, *words)
     except InputError as error:
-        return _told(error)
+        return _told(_with_flags(str(error)))
     except WRONG_PLACE as error:
         return _told(
             f"{error.filename} cannot be written or read: {error.strerror}"
         )
+
+
+def _with_flags(message):
+    """The message with arguments that it advises as flags of this script.
+
+    The library says `verify=False` where the command line says `--noverify`.
+    """
+
+    def flag(found):
+        name, value = found.groups()
+        if name not in flags.FLAGS:
+            return found[0]
+        return f"--{'' if value == 'True' else 'no'}{name}"
+
+    return re.sub(r"(?<!-)\b([a-z_]+)=(True|False)\b", flag, message)
 
 
 def import_tensorflow():

@@ -18,7 +18,8 @@ from served_samples import (
 )
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop.own import save_own
 from bert_keras.interop.presets import save_preset
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
@@ -88,6 +89,61 @@ def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
         portable=portable,
         verify=True,
     )
+
+
+def untrained_model(folder, cls, **arguments):
+    """A model of the class on the weights of an encoder, not yet trained."""
+    spread(encoder()).save_preset(folder / "encoder", preprocessor())
+    with pytest.warns(UntrainedWarning):
+        return cls.from_preset(folder / "encoder", **arguments)
+
+
+def test_random_weights_are_not_exported(tmp_path):
+    model = untrained_model(tmp_path, BertClassifier, labels=["bad", "good"])
+    out = tmp_path / "out"
+    message = "classifier/kernel.*allow_untrained=True"
+    with pytest.raises(InputError, match=message):
+        export_saved_model(model, preprocessor(), out)
+    with pytest.raises(InputError, match=message):
+        export_on_ids(model, preprocessor(), out, "onnx")
+    # Nor by way of a folder that the model is saved to as it is.
+    model.save_preset(tmp_path / "saved", preprocessor())
+    with pytest.warns(UntrainedWarning, match="classifier/kernel"):
+        again = BertClassifier.from_preset(tmp_path / "saved")
+    with pytest.raises(InputError, match=message):
+        export_saved_model(again, preprocessor(), out)
+    export_saved_model(again, preprocessor(), out, allow_untrained=True)
+    spread(model)  # as if it had been trained
+    export_saved_model(model, preprocessor(), tmp_path / "trained")
+
+
+def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
+    model = spread(BertPretrainer(encoder()))
+    nsp = ["nsp/kernel", "nsp/bias"]
+    pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
+    save_own(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
+    with pytest.warns(UntrainedWarning, match="pooler.*nsp"):
+        model = BertPretrainer.from_preset(tmp_path / "a")
+    out = tmp_path / "out"
+    with pytest.warns(UntrainedWarning, match="not answer next_sentence.*nsp"):
+        export_saved_model(model, preprocessor(), out, verify=True)
+    answered = ["embed", "fill_mask", "tokenize"]
+    assert load_saved_model(out).signatures == answered
+    for option in ({"pooling": "pooled"}, {"ids_signature": "ours"}):
+        with pytest.raises(InputError, match="encoder/pooler/kernel"):
+            export_saved_model(model, preprocessor(), tmp_path / "b", **option)
+
+
+def test_an_encoder_without_a_pooler_is_exported_where_none_is_read(tmp_path):
+    pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
+    save_own(tmp_path / "a", spread(encoder()), preprocessor(), without=pooler)
+    with pytest.warns(UntrainedWarning, match="pooler"):
+        model = BertEncoder.from_preset(tmp_path / "a")
+    with pytest.raises(InputError, match="encoder/pooler/kernel"):
+        export_saved_model(
+            model, preprocessor(), tmp_path / "out", ids_signature="ours"
+        )
+    export_saved_model(model, preprocessor(), tmp_path / "out")
 
 
 def test_an_export_that_differs_is_not_written(tmp_path, monkeypatch):

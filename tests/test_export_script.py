@@ -4,14 +4,16 @@ import functools
 
 import pytest
 from absl import flags
+from run_script import ROOT, run_script
 from served_samples import VOCABULARY, encoder, preprocessor
 
 import bert_keras
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.presets import save_preset
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from official_tasks import script
 from official_tasks.tools import export
 
 
@@ -91,6 +93,7 @@ def test_every_option_reaches_the_export(parsed, monkeypatch):
         "license": "mit",
         "dtype": "int8",
         "verify": False,
+        "allow_untrained": True,
     }
     told = []
 
@@ -103,3 +106,41 @@ def test_every_option_reaches_the_export(parsed, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         export.export([], None, parsed(*words))
     assert told == [given]
+
+
+def test_what_is_random_is_said_in_a_line_and_refused_in_one(tmp_path):
+    encoder().save_preset(tmp_path / "encoder", preprocessor())
+    with pytest.warns(UntrainedWarning):
+        model = bert_keras.BertClassifier.from_preset(
+            tmp_path / "encoder", labels=["bad", "good"]
+        )
+    model.save_preset(tmp_path / "model", preprocessor())
+    command = [
+        ROOT / "tools" / "export.py",
+        "--model=model",
+        "--output=served",
+        "--noverify",
+    ]
+    done = run_script(*command, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "export.py: These weights of the BertClassifier are random and were "
+        "never trained: classifier/kernel. Train the model first, or export "
+        "it as it is with --allow_untrained.\n"
+    )
+    done = run_script(*command, "--allow_untrained", folder=tmp_path)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("export.py: note: BertClassifier from model: these")
+
+
+def test_a_message_names_the_flag_and_not_the_argument(parsed, monkeypatch):
+    found = parsed()
+    monkeypatch.setattr(script.flags, "FLAGS", found)
+    for told, shown in (
+        ("with verify=False to", "with --noverify to"),
+        ("with allow_untrained=True.", "with --allow_untrained."),
+        ("Pass lowercase=True or", "Pass lowercase=True or"),
+        ("with --pair=False", "with --pair=False"),
+    ):
+        assert script._with_flags(told) == shown

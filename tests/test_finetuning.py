@@ -178,16 +178,19 @@ def test_the_defaults_are_the_tasks_own(place, tmp_path):
 
 
 def test_the_head_of_another_run_comes_along_where_labels_are_the_same(
-    place, task, whole, tmp_path
+    place, task, whole, tmp_path, capsys
 ):
     stored = BertClassifier.from_preset(place / "whole" / "model")
     kept = load_model(task, place / "whole")
+    assert "note: new" not in capsys.readouterr().out
     np.testing.assert_array_equal(
         kept.classifier.kernel, stored.classifier.kernel
     )
     rows = [(text, "xy"[y]) for text, y in sentences(20)]
     other = CustomTask(str(write_csv(tmp_path / "other.csv", rows)))
     new = load_model(other, place / "whole")
+    said = "note: new, and random before training: classifier/kernel\n"
+    assert capsys.readouterr().out == said
     assert not np.allclose(new.classifier.kernel, stored.classifier.kernel)
     np.testing.assert_array_equal(
         new.encoder.pooler.kernel, stored.encoder.pooler.kernel

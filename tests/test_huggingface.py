@@ -14,8 +14,10 @@ from model_samples import assert_holds
 from safetensors.numpy import save_file
 from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
 
+from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import WeightsError
-from bert_keras.interop.convert import CLASSES
+from bert_keras.interop.convert import CLASSES, convert
+from bert_keras.interop.fleet import remark
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.presets import (
     load_model,
@@ -76,6 +78,112 @@ def test_each_tensor_comes_to_its_place(tmp_path, kind):
     model = load_model(CLASSES[KINDS[kind][0]], tmp_path)
     assert_holds(model, numbers)
     assert model.load_report.skipped == model.load_report.initialised == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stated", [None, []])
+def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
+    """The folders of 2019 have no `architectures`."""
+    problem = {"problem_type": "single_label_classification"}
+    numbers = folder_of(tmp_path, kind, architectures=stated, **problem)
+    row = convert(tmp_path, tmp_path / "own")
+    assert row.task == KINDS[kind][0]
+    assert (row.skipped, row.at_random) == ([], [])
+    assert_holds(load_model(CLASSES[row.task], tmp_path / "own"), numbers)
+
+
+def classifier_folder(folder, outputs, labels=None, pooler=True, **config):
+    """A head called `classifier` whose class nothing names; its numbers."""
+    numbers = folder_of(folder, "BertForSequenceClassification")
+    from safetensors.numpy import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    if not pooler:
+        tensors = {k: v for k, v in tensors.items() if "pooler" not in k}
+    for name in ("classifier.weight", "classifier.bias"):
+        tensors[name] = tensors[name][:outputs]
+    save_file(tensors, folder / "model.safetensors")
+    names = {str(i): label for i, label in enumerate(labels or [])}
+    config = {**CONFIG, **config, "id2label": names}
+    write_json(folder, "config.json", config)
+    return {
+        "kernel": numbers["classifier/kernel"][:, :outputs],
+        "bias": numbers["classifier/bias"][:outputs],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"outputs": 1, "labels": ["score"]}, "BertClassifier"),
+        ({"outputs": 1}, "BertChooser"),  # two labels are the default
+        ({"outputs": 2, "pooler": False}, "BertTagger"),
+        (
+            {"outputs": 2, "problem_type": "multi_label_classification"},
+            "BertClassifier",
+        ),
+    ],
+)
+def test_three_classes_call_their_head_classifier(
+    tmp_path, arguments, expected
+):
+    numbers = classifier_folder(tmp_path, **arguments)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.head == expected
+    weights = published_weights(load_model(CLASSES[expected], checkpoint))
+    layer = expected.removeprefix("Bert").lower()
+    for end, array in numbers.items():
+        assert np.array_equal(weights[f"{layer}/{end}"].numpy(), array)
+
+
+def test_where_two_classes_fit_the_caller_decides(tmp_path, recwarn):
+    numbers = classifier_folder(tmp_path, 2, ["a", "b"])
+    for name, layer in (
+        ("BertClassifier", "classifier"),
+        ("BertTagger", "tagger"),
+    ):
+        model = load_model(CLASSES[name], tmp_path)
+        assert model.labels == ["a", "b"]
+        kernel = published_weights(model)[f"{layer}/kernel"].numpy()
+        assert np.array_equal(kernel, numbers["kernel"])
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+    assert not recwarn.list
+    with pytest.raises(
+        InputError,
+        match="fit BertForSequenceClassification or BertForTokenClass.*archit",
+    ):
+        convert(tmp_path, tmp_path / "own")
+
+
+def test_what_is_not_taken_along_is_named(tmp_path):
+    folder_of(tmp_path)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["classifier.weight"] = np.ones((3, 6), "float32")
+    tensors["embeddings.position_ids"] = np.ones((1, 16), "float32")
+    save_file(tensors, tmp_path / "model.safetensors")
+    row = convert(tmp_path, tmp_path / "own")  # config.json says BertModel
+    assert row.skipped == ["classifier.weight"]
+    assert remark(row) == "not taken along: classifier.weight"
+
+
+def test_settings_of_the_start_come_along(tmp_path):
+    folder_of(tmp_path / "a", initializer_range=0.05)
+    pieces = [*tiny.PIECES[1:], "[PAD]"]
+    (tmp_path / "a" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    for source, target, format in (
+        ("a", "own", "bert_keras"),
+        ("own", "b", "huggingface"),
+    ):
+        convert(tmp_path / source, tmp_path / target, format, lowercase=True)
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert config["initializer_range"] == 0.05
+    assert config["pad_token_id"] == 7
+    folder_of(tmp_path / "c")  # which says neither
+    convert(tmp_path / "c", tmp_path / "d", "huggingface")
+    config = json.loads((tmp_path / "d" / "config.json").read_text())
+    assert not {"initializer_range", "pad_token_id"} & set(config)
 
 
 def test_the_outputs_equal_the_restatement_in_numpy(tmp_path):

@@ -33,6 +33,30 @@ def test_every_model_answers_ids_under_every_name(model, style):
         assert check(*arguments, wrong, *request.values()) > 5e-4
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_what_is_said_of_padding_does_not_count(model):
+    request = live_ids.request(model, preprocessor(), "ours", TEXTS)
+    real = np.array(request["padding_mask"], bool)
+    signature = ids(model, Rows(preprocessor()), "ours")
+    answer = signature.function(*map(as_tensor, request.values()))
+    per_token = {"sequence_output", "start", "end", "mlm"}
+    if model.name == "tagger_model":
+        per_token.add("logits")
+    for name, value in answer.items():
+        value = np.array(value)
+        if name in per_token:
+            value[~real] += 3
+        answer[name] = value
+    difference = live_ids.ids(
+        model,
+        preprocessor(),
+        {"ids_signature": "ours"},
+        answer,
+        *request.values(),
+    )
+    assert difference <= 1e-5
+
+
 def test_the_names_are_those_that_clients_know():
     rows = Rows(preprocessor())
     models = {type(model).__name__: model for model in MODELS}

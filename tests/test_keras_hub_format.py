@@ -11,7 +11,7 @@ import weight_names
 from weight_names import ENCODER, KERAS_HUB
 
 from bert_keras.interop.checkpoint import WeightsError
-from bert_keras.interop.convert import CLASSES
+from bert_keras.interop.convert import CLASSES, model_class
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import (
     load_model,
@@ -88,6 +88,47 @@ def test_another_class_is_refused_and_never_imported(tmp_path, changes):
     config = json.dumps(backbone(**changes))
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(WeightsError, match="not keras-hub's BERT"):
+        open_checkpoint(tmp_path)
+
+
+def text_embedder(folder, **config):
+    """A folder of keras-hub's sentence embedder, as its 0.32 writes one.
+
+    The task adds no weights, so that there is no task.weights.h5.
+    """
+    numbers = preset(folder)
+    task = {
+        "module": "keras_hub.src.models.bert.bert_text_embedder",
+        "class_name": "BertTextEmbedder",
+        "config": {
+            "backbone": backbone(),
+            "preprocessor": None,
+            "pooling_mode": "mean",
+            "normalize": True,
+            **config,
+        },
+        "registered_name": "keras_hub>BertTextEmbedder",
+    }
+    (folder / "task.json").write_text(json.dumps(task))
+    return numbers
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_text_embedder_is_an_encoder_that_pools_as_it_says(tmp_path, pooling):
+    text_embedder(tmp_path, pooling_mode=pooling, normalize=False)
+    checkpoint = open_checkpoint(tmp_path)
+    model = load_model(model_class(checkpoint), checkpoint)
+    assert type(model).__name__ == "BertEncoder"
+    assert dict(model.sentence_embedding) == {
+        "pooling": pooling,
+        "normalize": False,
+    }
+    assert model.load_report.skipped == model.load_report.initialised == []
+
+
+def test_a_pooling_that_is_not_known_is_refused(tmp_path):
+    text_embedder(tmp_path, pooling_mode="attention")
+    with pytest.raises(WeightsError, match="pooling_mode.*attention"):
         open_checkpoint(tmp_path)
 
 

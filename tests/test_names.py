@@ -15,6 +15,7 @@ from test_google import released
 from test_huggingface import folder_of
 from test_sentence_transformers import sentence_folder
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import released as releases
 from bert_keras.interop.casing import settle_case, shown_case
@@ -199,10 +200,67 @@ def test_a_released_name_is_fetched_once(tmp_path, monkeypatch, name, address):
 
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(releases, "SHA256", {})
     for _ in range(2):
         assert open_checkpoint(name).format == "google"
     url = "https://storage.googleapis.com/bert_models/"
     assert asked == [url + address]
+
+
+@pytest.fixture
+def kept_zip(tmp_path, monkeypatch):
+    """A zip at the place of a fetched `bert_base_en`, and its hashes."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    released(tmp_path / "x")
+    path = tmp_path / "home/models/bert_keras/cased_L-12_H-768_A-12.zip"
+    os.makedirs(path.parent)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(os.listdir(tmp_path / "x")):
+            archive.write(tmp_path / "x" / file, f"x/{file}")
+    hashes = [files.sha256(tmp_path / "x" / name) for name in releases.HASHED]
+    return path, hashes
+
+
+def test_a_zip_of_other_files_than_were_released_is_refused(
+    kept_zip, monkeypatch
+):
+    path, hashes = kept_zip
+    with pytest.raises(WeightsError, match="bert_config.json.*not the one"):
+        open_checkpoint("bert_base_en")
+    assert not os.path.exists(f"{path}.sha256")
+    table = {"cased_L-12_H-768_A-12": hashes}
+    monkeypatch.setattr(releases, "SHA256", table)
+    assert open_checkpoint("bert_base_en").format == "google"
+    table["cased_L-12_H-768_A-12"] = [*hashes[:-1], "0" * 64]
+    os.remove(f"{path}.sha256")
+    with pytest.raises(WeightsError, match="data-00000-of-00001 in it"):
+        open_checkpoint("bert_base_en")
+
+
+def test_a_zip_that_changed_since_it_came_is_refused(
+    kept_zip, monkeypatch, caplog
+):
+    path, _ = kept_zip
+    monkeypatch.setattr(releases, "SHA256", {})
+    open_checkpoint("bert_base_en")
+    assert "No hash of cased_L-12_H-768_A-12 is published" in caplog.text
+    caplog.clear()
+    open_checkpoint("bert_base_en")
+    assert not caplog.text
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("note.txt", "no harm meant")
+    with pytest.raises(WeightsError, match="changed since it was fetched"):
+        open_checkpoint("bert_base_en")
+
+
+def test_the_published_hashes_are_of_the_published_vocabularies():
+    data = os.environ.get("BERT_KERAS_DATA")
+    if not data:
+        pytest.skip("BERT_KERAS_DATA names no folder")
+    for case in ("uncased", "cased"):
+        path = f"{data}/data/vocab/bert-base-{case}-vocab.txt"
+        expected = releases.SHA256[f"{case}_L-12_H-768_A-12"][1]
+        assert files.sha256(path) == expected
 
 
 def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):

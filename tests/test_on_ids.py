@@ -42,6 +42,25 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, model, format):
     assert settings["labels"] == list(getattr(model, "labels", None) or [])
 
 
+@pytest.mark.parametrize("apart", [0, 1])
+def test_a_runtime_is_compared_at_real_tokens(apart):
+    model = spread(encoder())
+
+    def runtime(inputs):
+        found = {k: np.array(v) for k, v in model(inputs).items()}
+        found["sequence_output"][inputs["padding_mask"] == 0] += 3
+        found["sequence_output"][0, 0, 0] += apart
+        return found
+
+    assert round(on_ids.greatest_difference(runtime, model)) == apart
+
+
+def test_a_preprocessor_of_another_model_is_refused(tmp_path):
+    model = BertEncoder(23, 1, 2, 16, 32, 32)
+    with pytest.raises(InputError, match="at most 23"):
+        export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
+
+
 @pytest.mark.parametrize("format", NEEDS)
 def test_exact_gelu_is_written_so_that_its_runtime_reads_it(tmp_path, format):
     needs(format)

@@ -4,23 +4,28 @@ import json
 import logging
 import os
 import uuid
+import warnings
 
 import keras
 import numpy as np
 import pytest
 from remote_folder import object_store
 from tiny import INPUTS, PIECES, encoder, largest_difference, preprocessor
+from tiny import model as toy
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.checkpoint import WeightsError
-from bert_keras.interop.convert import convert
+from bert_keras.interop.convert import WRITERS, convert
+from bert_keras.interop.own import save_own
 from bert_keras.interop.presets import load_preprocessor, save_preset
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.tagger import BertTagger
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+from bert_keras.modeling.weights import published_weights, untrained_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -73,7 +78,10 @@ def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
 ):
     before = BertPretrainer(encoder())
     folder = saved(tmp_path / "a", before)
-    with caplog.at_level(logging.INFO, "bert_keras.interop.loading"):
+    with (
+        caplog.at_level(logging.INFO, "bert_keras.interop.loading"),
+        pytest.warns(UntrainedWarning, match="of a BertPretrainer"),
+    ):
         after = BertClassifier.from_preset(folder, labels=["no", "yes"])
     pooled = [m.encoder(INPUTS)["pooled_output"] for m in (before, after)]
     assert largest_difference(*pooled) == 0
@@ -88,13 +96,96 @@ def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
     assert 0 < np.abs(kernel).max() <= 0.04
 
 
-def test_a_head_whose_labels_differ_begins_anew(tmp_path):
+def test_a_head_whose_labels_differ_begins_anew_and_says_so(tmp_path):
     model = BertClassifier(encoder(), labels=["no", "yes"])
     folder = saved(tmp_path / "a", model)
-    other = BertClassifier.from_preset(folder, labels=["yes", "no"])
-    assert "classifier/kernel" in other.load_report.initialised
-    more = BertClassifier.from_preset(folder, labels=["a", "b", "c"])
+    with pytest.warns(UntrainedWarning, match="no.*yes.*not.*classifier/ker"):
+        more = BertClassifier.from_preset(folder, labels=["a", "b", "c"])
     assert more.classifier.kernel.shape == (8, 3)
+    assert "classifier/kernel" in more.load_report.initialised
+
+
+@pytest.mark.parametrize("name", ["BertClassifier", "BertTagger"])
+def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
+    before = toy(name)
+    folder = saved(tmp_path / "a", before)
+    turned = before.labels[1:] + before.labels[:1]
+    after = type(before).from_preset(folder, labels=turned)
+    assert after.load_report.initialised == []
+    expected = np.roll(before(INPUTS), -1, axis=-1)
+    assert largest_difference(expected, after(INPUTS)) == 0
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("BertClassifier", "encoder/pooler/kernel"),
+        ("BertClassifier", "classifier/bias"),
+        ("BertChooser", "encoder/pooler/bias"),
+        ("BertTagger", "tagger/kernel"),
+        ("BertSpanPredictor", "span/bias"),
+        ("BertPretrainer", "mlm/norm/gamma"),
+        ("BertPretrainer", "nsp/bias"),
+        ("BertPretrainer", "encoder/pooler/kernel"),
+        ("Scorer", "score/kernel"),
+    ],
+)
+def test_a_trained_folder_that_lacks_a_weight_is_refused(tmp_path, name, lost):
+    model = Scorer(encoder()) if name == "Scorer" else toy(name)
+    folder = str(tmp_path / "a")
+    save_own(folder, model, preprocessor(), without=[lost])
+    with pytest.raises(WeightsError, match=f"{lost}: .*not complete"):
+        type(model).from_preset(folder)
+    if "pooler" in lost:  # the encoder alone has one drawn, and says so
+        with pytest.warns(UntrainedWarning, match="pooler"):
+            BertEncoder.from_preset(folder)
+
+
+def test_a_head_without_a_pooler_needs_none(tmp_path, recwarn):
+    pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
+    save_own(tmp_path / "a", toy("BertTagger"), preprocessor(), without=pooler)
+    model = BertTagger.from_preset(tmp_path / "a")
+    assert model.load_report.initialised == sorted(pooler)
+    assert not recwarn.list
+    # What it drew is not passed on as if it had been trained.
+    model.save_preset(tmp_path / "b", preprocessor())
+    with pytest.warns(UntrainedWarning, match="pooler"):
+        BertEncoder.from_preset(tmp_path / "b")
+
+
+def test_one_of_two_tasks_may_be_missing_and_is_named(tmp_path):
+    model = toy("BertPretrainer")
+    for task, kept in (("nsp", "mlm"), ("mlm", "nsp")):
+        names = [n for n in published_weights(model) if n.startswith(task)]
+        save_own(tmp_path / task, model, preprocessor(), without=names)
+        with pytest.warns(UntrainedWarning, match=f"{task}/") as caught:
+            again = BertPretrainer.from_preset(tmp_path / task)
+        assert f"{kept}/" not in str(caught[0].message)
+        assert again.load_report.initialised == sorted(names)
+
+
+def test_a_head_saved_before_it_learnt_is_new_until_it_does(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.warns(UntrainedWarning):
+        model = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    again = saved(tmp_path / "b", model.with_dtype("mixed_bfloat16"))
+    with pytest.warns(UntrainedWarning, match="classifier/kernel"):
+        same = BertClassifier.from_preset(again)
+    assert largest_difference(model(INPUTS), same(INPUTS)) == 0
+    assert untrained_weights(same) == ["classifier/kernel"]
+    same.classifier.kernel.assign(np.ones((8, 2)))  # as if trained
+    assert untrained_weights(same) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BertClassifier.from_preset(saved(tmp_path / "c", same))
+
+
+def test_a_new_head_on_a_loaded_encoder_is_known_for_new(tmp_path):
+    loaded = BertEncoder.from_preset(saved(tmp_path / "a", encoder()))
+    assert untrained_weights(loaded) == []
+    model = BertClassifier(loaded, labels=["no", "yes"])
+    assert untrained_weights(model) == ["classifier/kernel"]
 
 
 def test_unnamed_labels_take_the_names_of_the_caller(tmp_path):
@@ -107,9 +198,10 @@ def test_unnamed_labels_take_the_names_of_the_caller(tmp_path):
 
 def test_arguments_of_encoder_and_head_go_where_they_belong(tmp_path):
     folder = saved(tmp_path / "a", encoder())
-    model = BertClassifier.from_preset(
-        folder, labels=["a"], dropout=0.5, attention_dropout=0.3
-    )
+    with pytest.warns(UntrainedWarning):
+        model = BertClassifier.from_preset(
+            folder, labels=["a"], dropout=0.5, attention_dropout=0.3
+        )
     assert (model.dropout, model.encoder.dropout) == (0.5, 0.1)
     assert model.encoder.attention_dropout == 0.3
     half = BertEncoder.from_preset(folder, dtype="mixed_bfloat16")
@@ -190,9 +282,19 @@ def test_weights_on_another_machine_are_refused_in_plain_words():
             BertEncoder.from_preset(folder)
 
 
+@pytest.mark.parametrize("save", WRITERS.values(), ids=WRITERS)
+def test_a_preprocessor_of_another_model_is_not_written(tmp_path, save):
+    model = encoder(vocabulary_size=7)
+    with pytest.raises(InputError, match="8 pieces.*at most 7"):
+        save(tmp_path / "a", model, preprocessor())
+    with pytest.raises(InputError, match="12 tokens.*at most 11"):
+        save(tmp_path / "a", encoder(max_sequence_length=11), preprocessor())
+    assert not os.listdir(tmp_path)
+
+
 def test_a_failed_save_leaves_the_older_preset(tmp_path):
     folder = saved(tmp_path / "a", encoder())
-    with pytest.raises(AttributeError):
+    with pytest.raises(InputError, match="preprocessor is a str"):
         save_preset(folder, encoder(), preprocessor="none")
     assert BertEncoder.from_preset(folder)
     assert os.listdir(tmp_path) == ["a"]
@@ -248,9 +350,10 @@ class Scorer(TaskModel):
 
 def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path):
     folder = saved(tmp_path / "a", encoder())
-    model = Scorer.from_preset(folder, width=2)
+    with pytest.warns(UntrainedWarning, match="score/kernel"):
+        model = Scorer.from_preset(folder, width=2)
     assert model.load_report.initialised == ["score/bias", "score/kernel"]
-    model.score.bias.assign([0.5, -0.5])  # as if it had been trained
+    model.score.kernel.assign(np.ones((8, 2)))  # as if it had been trained
     again = Scorer.from_preset(saved(tmp_path / "b", model))
     assert again.width == 2
     assert largest_difference(model(INPUTS), again(INPUTS)) == 0

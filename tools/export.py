@@ -8,7 +8,8 @@ SavedModel with the tokenizer in its graph, `classify` for a classifier,
 what comes out. It runs in float32, whatever the model was trained in, and
 needs only tensorflow and tensorflow_text to be loaded (--portable: only
 tensorflow). A fresh process loads it and must agree with the model to 1e-5
-(--noverify leaves that out).
+(--noverify leaves that out). Weights that begin at random where a folder lacks
+them are refused, unless --allow_untrained is given.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it; with --dev=FILE
 (CSV, TSV or JSONL) the size, the time and the answers before and after are
@@ -27,6 +28,7 @@ Takes about half a minute for a small model, more for BERT base.
 
 import os
 import tempfile
+import warnings
 
 from absl import flags
 
@@ -92,6 +94,9 @@ def define_flags():
     )
     flags.DEFINE_string("license", None, "Of the weights; else as their home.")
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
+    flags.DEFINE_bool(
+        "allow_untrained", False, "Export weights that are random still."
+    )
     script.applies_only(
         "with --format=saved_model: the others write the model on ids alone",
         lambda v: v.format == "saved_model",
@@ -109,13 +114,18 @@ def define_flags():
 
 
 def main(values):
+    from bert_keras.errors import UntrainedWarning
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 
     models = []
     for folder in values.model:
         checkpoint = open_checkpoint(folder)
-        models.append(model_class(checkpoint).from_preset(checkpoint))
+        with warnings.catch_warnings():
+            # Without the flag the export itself says it, or refuses them.
+            if not values.allow_untrained:
+                warnings.simplefilter("ignore", UntrainedWarning)
+            models.append(model_class(checkpoint).from_preset(checkpoint))
     preprocess = preprocessor_of(values.model, values.sequence_length)
     if values.format == "saved_model":
         export(models, preprocess, values)
@@ -164,6 +174,7 @@ def export(models, preprocess, values):
         "ids_signature": values.ids_signature,
         "portable": values.portable,
         "license": values.license,
+        "allow_untrained": values.allow_untrained,
     }
     folder = bert_keras.export_saved_model(
         models,
@@ -236,7 +247,11 @@ def convert(models, preprocess, values):
             f"--format={values.format} takes one model; got {len(models)}."
         )
     difference = export_on_ids(
-        models[0], preprocess, values.output, values.format
+        models[0],
+        preprocess,
+        values.output,
+        values.format,
+        values.allow_untrained,
     )
     progress.console.print(
         f"{values.output} differs from the model by {difference:.2g}"

@@ -31,16 +31,20 @@ class LoadReport:
     def __str__(self):
         return (
             f"Loaded {len(self.loaded)} weights of {self.source}\n"
-            f"Skipped {_listed(self.skipped)}\n"
-            f"Freshly initialised {_listed(self.initialised)}"
+            f"Skipped {counted(self.skipped)}\n"
+            f"Freshly initialised {counted(self.initialised)}"
         )
 
 
-def _listed(found):
-    if not found:
-        return "none"
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"{len(found)}: {', '.join(sorted(found)[:SHOWN])}{more}"
+def counted(names):
+    """How many names there are, and the first of them."""
+    return f"{len(names)}: {listed(names)}" if names else "none"
+
+
+def listed(names):
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(sorted(names)[:SHOWN]) + more
 
 
 def check_shape(tensor, expected):
@@ -61,8 +65,8 @@ def assign(model, checkpoint, tensors):
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
         if name in weights and name in tensors:
-            check_shape(tensor, weights[name].shape)
-            _set(weights[name], tensor)
+            check_shape(tensors[name], weights[name].shape)
+            _set(weights[name], tensors[name])
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)

@@ -83,6 +83,12 @@ class Tensor:
             check=None,
         )
 
+    def reordered(self, order):
+        """The same numbers, the last axis in another order."""
+        return dataclasses.replace(
+            self, read=lambda: self.read()[..., order], rows=None, check=None
+        )
+
     def reshaped(self, shape):
         """The same numbers in another shape of as many elements."""
         return dataclasses.replace(
@@ -110,6 +116,11 @@ class Checkpoint:
         embedding: how sentence embeddings are pooled, or None.
         origin: the name and commit on the Hub that it began as, or None.
         license: the `License` of the weights, where the folder states one.
+        initializer_range: the deviation of new weights that it states.
+        untrained: names of weights that were saved as they began, at random.
+        of_class: where the files fit the heads of several classes and name
+            none: dict of class name -> function that returns the
+            `Checkpoint` of it. `head` is then the encoder's.
         keep: what must live as long as the tensors are read.
     """
 
@@ -124,4 +135,7 @@ class Checkpoint:
     embedding: dict | None = None
     origin: str | None = None
     license: License | None = None
+    initializer_range: float | None = None
+    untrained: list = dataclasses.field(default_factory=list)
+    of_class: dict = dataclasses.field(default_factory=dict)
     keep: object = None

@@ -49,3 +49,9 @@ def _same_in_effect(name, found, value, encoder):
         return False
     own = getattr(encoder, name.removeprefix("mlm_"))
     return (found or own) == (value or own)
+
+
+def settings_of_start(model):
+    """How the model's home draws new weights, where it said so itself."""
+    known = getattr(model, "encoder", model).initializer_range
+    return {} if known is None else {"initializer_range": known}

@@ -1,22 +1,21 @@
 """Weights of any readable format into any writable one, and the proof."""
 
 import dataclasses
+import re
+import warnings
 
 import numpy as np
 from keras import ops
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop import huggingface_config
 from bert_keras.interop.computable import COMPUTES, SAME_HEAD
 from bert_keras.interop.google import save_google
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.loading import build_model
 from bert_keras.interop.own import save_own
-from bert_keras.interop.presets import (
-    load_model,
-    load_preprocessor,
-    open_checkpoint,
-)
+from bert_keras.interop.presets import load_preprocessor, open_checkpoint
 from bert_keras.modeling.causal import BertCausalModel
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
@@ -24,7 +23,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import published_weights, untrained_weights
 
 WRITERS = {
     "bert_keras": save_own,
@@ -46,6 +45,16 @@ CLASSES = {
 }
 
 
+# What files hold beside the weights: slots of optimizers, counters, position
+# numbers, and the output table of masked words, which is the token table.
+SPARE = (
+    r"(adam|lamb|slot|optimizer)",
+    r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
+    r"position_ids$",
+    r"cls\.predictions\.decoder\.(weight|bias)$",
+)
+
+
 @dataclasses.dataclass
 class Conversion:
     """What became of one source.
@@ -59,7 +68,8 @@ class Conversion:
             source's model and one of the converted folder's.
         left_out: weights that are not in the folder: the format has no place
             for them, or the source did not have them.
-        at_random: weights in the folder that the source did not have.
+        at_random: weights in the folder that no one ever trained.
+        skipped: tensors of the source that no model here has a place for.
         dropped: other things that the format has no place for.
         refused: why nothing was written, or None.
     """
@@ -71,6 +81,7 @@ class Conversion:
     difference: float | None = None
     left_out: list = dataclasses.field(default_factory=list)
     at_random: list = dataclasses.field(default_factory=list)
+    skipped: list = dataclasses.field(default_factory=list)
     dropped: list = dataclasses.field(default_factory=list)
     refused: str | None = None
 
@@ -98,16 +109,16 @@ def convert(
         )
     checkpoint = open_checkpoint(source)
     cls = model_class(checkpoint)
-    model = build_model(cls, checkpoint, {})
+    model = _loaded(cls, checkpoint)
     written = model
     if accept_difference:
-        written = build_model(cls, checkpoint, _settings_of(format, cls))
+        written = _loaded(cls, checkpoint, **_settings_of(format, cls))
     text = None
     if checkpoint.read_text or lowercase is not None:
         text = load_preprocessor(checkpoint, lowercase=lowercase)
     missing = model.load_report.initialised
     left_out = WRITERS[format](folder, written, text, missing)
-    again = load_model(cls, folder)
+    again = _loaded(cls, open_checkpoint(folder))
     return Conversion(
         source=checkpoint.source,
         format=checkpoint.format,
@@ -115,9 +126,22 @@ def convert(
         labels=list(getattr(model, "labels", None) or []),
         difference=greatest_difference(model, again),
         left_out=left_out,
-        at_random=[name for name in missing if name not in left_out],
+        at_random=sorted({*missing, *untrained_weights(model)} - set(left_out)),
+        skipped=[n for n in model.load_report.skipped if not _spare(n)],
         dropped=_dropped(checkpoint, format),
     )
+
+
+def _loaded(cls, checkpoint, **arguments):
+    """The model; the conversion itself says what is new in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntrainedWarning)
+        return build_model(cls, checkpoint, arguments)
+
+
+def _spare(name):
+    """Whether a tensor is an optimizer's, a counter, or a second copy."""
+    return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
 def _dropped(checkpoint, format):
@@ -129,6 +153,17 @@ def _dropped(checkpoint, format):
 
 def model_class(checkpoint):
     """The class of a checkpoint's model, one of `CLASSES`."""
+    if checkpoint.of_class:
+        fits = " or ".join(
+            theirs
+            for theirs, ours in huggingface_config.CLASSES.items()
+            if ours in checkpoint.of_class
+        )
+        raise InputError(
+            f"{checkpoint.source} has a head whose tensors fit {fits}, and "
+            "its config.json names no class. Write the right one into it, as "
+            'in "architectures": ["BertForSequenceClassification"].'
+        )
     if checkpoint.head not in CLASSES:
         raise InputError(
             f"{checkpoint.source} is a {checkpoint.head}, which only its own "
@@ -156,15 +191,23 @@ def greatest_difference(first, second):
         if name in second.load_report.initialised:
             weight.assign(weights[name])
     inputs = sample_inputs(first)
-    pairs = zip(_outputs(first, inputs), _outputs(second, inputs), strict=True)
-    return float(np.max([np.abs(a - b).max() for a, b in pairs]))
+    real = inputs["padding_mask"].astype(bool)
+    ones, others = _outputs(first, inputs), _outputs(second, inputs)
+    worst = 0.0
+    for name, one in ones.items():
+        apart = np.abs(one - others[name])
+        if name in first.token_outputs:
+            apart = apart[real]
+        worst = float(np.maximum(worst, apart.max()))  # keeps NaN
+    return worst
 
 
 def _outputs(model, inputs):
+    """The outputs by name; the only one of a model is `logits`."""
     outputs = model(inputs)
     if not isinstance(outputs, dict):
-        return [ops.convert_to_numpy(outputs)]
-    return [ops.convert_to_numpy(outputs[name]) for name in sorted(outputs)]
+        outputs = {"logits": outputs}
+    return {k: ops.convert_to_numpy(v) for k, v in outputs.items()}
 
 
 def sample_inputs(model):

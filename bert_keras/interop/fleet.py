@@ -4,6 +4,7 @@ import os
 import tempfile
 
 from bert_keras.errors import InputError
+from bert_keras.interop.assigning import listed
 from bert_keras.interop.convert import Conversion, convert
 from bert_keras.interop.huggingface import has_weights, places
 from bert_keras.interop.torch_pickle import pickles_in, unpickle_folder
@@ -104,6 +105,8 @@ def remark(row):
         parts.append(f"without {', '.join(lost)}")
     if row.at_random:
         parts.append(f"at random: {', '.join(row.at_random)}")
+    if row.skipped:
+        parts.append(f"not taken along: {listed(row.skipped)}")
     return "; ".join(parts)
 
 

@@ -9,13 +9,17 @@ import re
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import Checkpoint
-from bert_keras.interop.computable import check_computable
+from bert_keras.interop.computable import (
+    check_computable,
+    settings_of_start,
+)
 from bert_keras.interop.google_names import NAMES, TURNED
 from bert_keras.interop.json_file import read_json
 from bert_keras.interop.layer_names import mapped
 from bert_keras.interop.own import check_replaceable
 from bert_keras.interop.renaming import renamed
 from bert_keras.interop.text_side import (
+    check_fits,
     read_settings,
     settings_of,
     text_reader,
@@ -63,6 +67,7 @@ def open_google(prefix, source=None):
             os.path.join(folder, VOCABULARY),
             lambda: _text(path, source),
         ),
+        initializer_range=read_json(path).handed_on("initializer_range"),
     )
 
 
@@ -148,6 +153,8 @@ def save_google(folder, model, preprocessor=None, without=()):
             f"The original has no place for {unknown[0]} of a "
             f"{type(model).__name__}. Save it in another format."
         )
+    if preprocessor is not None:
+        check_fits(model, preprocessor)
     check_replaceable(folder, WRITTEN)
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
@@ -178,7 +185,7 @@ def _config(model):
         "hidden_act": "gelu",
         "hidden_dropout_prob": encoder.dropout,
         "hidden_size": encoder.hidden_dim,
-        "initializer_range": 0.02,
+        **settings_of_start(model),
         "intermediate_size": encoder.intermediate_dim,
         "max_position_embeddings": encoder.max_sequence_length,
         "num_attention_heads": encoder.num_heads,

@@ -1,12 +1,19 @@
 """Hugging Face folders: config.json, model.safetensors, vocab.txt."""
 
+import dataclasses
+import functools
 import glob
 import os
 
 from bert_keras.interop import huggingface_config
 from bert_keras.interop.checkpoint import Checkpoint, WeightsError
 from bert_keras.interop.h5_file import read_h5
-from bert_keras.interop.huggingface_names import from_keras, modern, names
+from bert_keras.interop.huggingface_names import (
+    from_keras,
+    heads_in,
+    modern,
+    names,
+)
 from bert_keras.interop.huggingface_tokenizer import text_reader
 from bert_keras.interop.json_file import is_plain_name, read_json
 from bert_keras.interop.renaming import renamed
@@ -22,36 +29,68 @@ INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
 
 
 def open_huggingface(folder):
-    """The `Checkpoint` of a Hugging Face folder."""
+    """The `Checkpoint` of a Hugging Face folder.
+
+    Whose head it holds says `architectures` in its settings; the folders of
+    2019 lack that, and their tensors say it.
+    """
     config = read_json(os.path.join(folder, CONFIG))
     huggingface_config.check_model(config)
+    weights = _read_weights(folder)
+    stated = huggingface_config.stated_head(config)
+    heads = [stated] if stated else _heads_by_tensors(config, weights)
+    of_class = {
+        head: functools.partial(_checkpoint, folder, config, weights, head)
+        for head in heads
+    }
+    if len(heads) == 1:
+        return of_class[heads[0]]()
+    checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
+    return dataclasses.replace(checkpoint, of_class=of_class)
+
+
+def _checkpoint(folder, config, weights, head):
+    """The folder as that of our class of this name."""
     encoder = huggingface_config.read_encoder(config)
-    head, arguments = huggingface_config.read_head(config)
-    tensors, skipped = _read_weights(folder, head)
+    arguments = huggingface_config.read_arguments(config, head)
+    tensors, plain, turn = weights
+    found, skipped = renamed(tensors, names(head), folder, plain)
+    for name, tensor in found.items():
+        if turn and name.endswith("/kernel"):
+            found[name] = tensor.transposed()
     return Checkpoint(
         source=str(folder),
         format="huggingface",
         encoder=encoder,
         head=head,
         head_arguments=arguments,
-        tensors=tensors,
+        tensors=found,
         skipped=skipped,
         read_text=text_reader(folder, config, encoder["max_sequence_length"]),
+        initializer_range=config.handed_on("initializer_range"),
     )
 
 
-def _read_weights(folder, head):
-    """The tensors by the library's names, and the names left over."""
+def _heads_by_tensors(config, weights):
+    tensors, plain, _ = weights
+    by_name = {plain(name): tensor for name, tensor in tensors.items()}
+    bias = by_name.get("classifier.bias")
+    heads = huggingface_config.possible_heads(
+        config,
+        heads_in(filter(None, by_name)),
+        bias and bias.shape[0],
+        "pooler.dense.weight" in by_name,
+    )
+    return heads or ["BertEncoder"]
+
+
+def _read_weights(folder):
+    """The tensors; what gives their names of today; whether kernels are
+    (outputs, inputs)."""
     path = os.path.join(folder, KERAS)
     if os.path.exists(path) and not has_weights(folder, SAFETENSORS):
-        return renamed(read_h5(path), names(head), folder, from_keras)
-    tensors, skipped = renamed(
-        _read_safetensors(folder), names(head), folder, modern
-    )
-    for name, tensor in tensors.items():
-        if name.endswith("/kernel"):  # (outputs, inputs) in the file
-            tensors[name] = tensor.transposed()
-    return tensors, skipped
+        return read_h5(path), from_keras, False
+    return _read_safetensors(folder), modern, True
 
 
 def has_weights(folder, files=(*SAFETENSORS, KERAS)):

@@ -95,14 +95,46 @@ def read_encoder(config):
     }
 
 
-def read_head(config):
-    """Our class's name and its arguments beside the encoder."""
-    name = (config.texts("architectures", []) or ["BertModel"])[0]
-    if name not in CLASSES:
-        config.refuse("architectures", " or ".join(CLASSES), name)
-    head = CLASSES[name]
+def stated_head(config):
+    """The name of our class that the file names, None where it names none."""
+    stated = config.texts("architectures", [])
+    if not stated:
+        return None
+    if stated[0] not in CLASSES:
+        config.refuse("architectures", " or ".join(CLASSES), stated[0])
+    head = CLASSES[stated[0]]
     if head == "BertCausalModel" and not config.boolean("is_decoder", False):
-        head = "BertPretrainer"
+        return "BertPretrainer"
+    return head
+
+
+def possible_heads(config, heads, outputs, pools):
+    """Which of our classes the tensors may be of, for want of a name.
+
+    The files of 2019 have none. Three classes of transformers call their
+    head `classifier`: its outputs, the pooler and the settings tell most of
+    them apart.
+
+    Args:
+        heads: our classes whose head has the names of the tensors.
+        outputs: how many numbers `classifier` puts out; None without one.
+        pools: whether there is a pooler.
+    """
+    if outputs is not None:
+        one = len(read_labels(config)) == 1  # as for a regression
+        fits = {
+            "BertClassifier": pools and (outputs > 1 or one),
+            "BertTagger": outputs > 1 and "problem_type" not in config,
+            "BertChooser": pools and outputs == 1 and not one,
+        }
+        heads = [head for head in heads if fits.get(head, True)]
+    if config.boolean("is_decoder", False):
+        heads = [h.replace("Pretrainer", "CausalModel") for h in heads]
+    return heads
+
+
+def read_arguments(config, head):
+    """The arguments of our class beside the encoder."""
     arguments = {}
     if head in TIED and not config.boolean("tie_word_embeddings", True):
         config.refuse("tie_word_embeddings", "true, as in BERT", "false")
@@ -114,7 +146,7 @@ def read_head(config):
             arguments["labels"] = None  # the name for want of one
     if head in WITH_DROPOUT and "classifier_dropout" in config:
         arguments["dropout"] = config.share("classifier_dropout")
-    return head, arguments
+    return arguments
 
 
 def read_labels(config):

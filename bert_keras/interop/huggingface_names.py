@@ -32,6 +32,20 @@ _HEADS = {
 _ENDS = (".weight", ".bias")
 
 
+def heads_in(tensors):
+    """Our classes whose head the file may hold, by the names of its tensors.
+
+    Args:
+        tensors: their names, as `modern` or `from_keras` gives them.
+    """
+    stems = {name.split(".")[0] for name in tensors}
+    heads = ["BertPretrainer"] if "cls" in stems else []
+    for head, layer in _HEADS.items():
+        if stems & set(layer.values()):
+            heads.append(head)
+    return heads
+
+
 def names(head):
     """The table of names for the weights of one class.
 

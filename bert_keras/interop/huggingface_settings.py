@@ -1,6 +1,9 @@
 """The settings that a Hugging Face folder has for a model of ours."""
 
-from bert_keras.interop.computable import check_computable
+from bert_keras.interop.computable import (
+    check_computable,
+    settings_of_start,
+)
 from bert_keras.interop.huggingface_config import (
     ACTIVATIONS,
     CLASSES,
@@ -39,12 +42,13 @@ def architecture(head, weights):
     return "BertModel"  # the writer then refuses the weights of the head
 
 
-def config_json(model, kind):
+def config_json(model, kind, preprocessor=None):
     """The contents of config.json.
 
     Args:
         model: `BertEncoder` or a task model.
         kind: the class of transformers.
+        preprocessor: its `BertPreprocessor`, which knows the id of [PAD].
     """
     encoder = getattr(model, "encoder", model)
     directed = encoder.attention == "left_to_right"
@@ -66,10 +70,14 @@ def config_json(model, kind):
         "hidden_act": named[encoder.activation],
         "layer_norm_eps": encoder.norm_epsilon,
         "is_decoder": directed,
-        "initializer_range": 0.02,
-        "pad_token_id": 0,
+        **settings_of_start(model),
         "position_embedding_type": "absolute",
         "torch_dtype": "float32",
+        **(
+            {"pad_token_id": preprocessor.tokenizer.pad_id}
+            if preprocessor
+            else {}
+        ),
         **_head_json(model),
     }
 

@@ -17,6 +17,7 @@ from bert_keras.interop.huggingface_settings import (
 from bert_keras.interop.layer_names import mapped
 from bert_keras.interop.own import check_replaceable, write_pieces
 from bert_keras.interop.safetensors_file import write_safetensors
+from bert_keras.interop.text_side import check_fits
 from bert_keras.modeling.weights import published_weights
 
 WRITTEN = (
@@ -49,7 +50,9 @@ def save_huggingface(folder, model, preprocessor=None, without=()):
     without = [*without, *(POOLER if kind in WITHOUT_POOLER else ())]
     weights = {k: v for k, v in every.items() if k not in without}
     tensors = _tensors(weights, names(head), bare=kind == "BertModel")
-    config = config_json(model, kind)
+    config = config_json(model, kind, preprocessor)
+    if preprocessor is not None:
+        check_fits(model, preprocessor)
     check_replaceable(folder, WRITTEN)
     with files.written_beside(folder) as partial:
         os.mkdir(partial)

@@ -80,6 +80,12 @@ class Fields:
             self.refuse(name, "a number from 0 to below 1", value)
         return float(value)
 
+    def handed_on(self, name):
+        """A number that decides nothing here; None where there is none."""
+        value = self.raw(name)
+        known = type(value) in (int, float) and 0 <= value <= 1000
+        return value if known else None
+
     def text(self, name, default=None):
         return self._typed(name, default, str, "a text")
 

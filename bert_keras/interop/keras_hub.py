@@ -14,7 +14,11 @@ from bert_keras.interop.keras_hub_names import BACKBONE, TASK, plain, written
 from bert_keras.interop.layer_names import mapped
 from bert_keras.interop.own import check_replaceable
 from bert_keras.interop.renaming import renamed
-from bert_keras.interop.text_side import text_reader, write_pieces
+from bert_keras.interop.text_side import (
+    check_fits,
+    text_reader,
+    write_pieces,
+)
 from bert_keras.modeling.weights import published_weights
 
 WEIGHTS, TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
@@ -52,6 +56,7 @@ def open_keras_hub(folder):
             os.path.join(folder, ASSETS, VOCABULARY),
             lambda: config.read_text(folder),
         ),
+        embedding=config.read_embedding(folder),
     )
 
 
@@ -81,6 +86,8 @@ def save_keras_hub(folder, model, preprocessor=None, without=()):
     table = BACKBONE | TASK.get(type(model).__name__, {})
     left_out = [name for name in weights if not mapped(name, table)]
     _check_whole(model, left_out, without)
+    if preprocessor is not None:
+        check_fits(model, preprocessor)
     check_replaceable(folder, WRITTEN)
     with files.written_beside(folder) as partial:
         os.mkdir(partial)

@@ -19,7 +19,9 @@ TASKS = {
     "BertTextClassifier": "BertClassifier",
     "BertClassifier": "BertClassifier",  # before keras-hub 0.17
     "BertMaskedLM": "BertPretrainer",
+    "BertTextEmbedder": "BertEncoder",  # the rest of it has no weights
 }
+POOLINGS = ("mean", "cls", "max")
 
 
 def read_encoder(folder):
@@ -70,6 +72,8 @@ def read_head(folder):
     head = TASKS[file.text("class_name")]
     if head == "BertPretrainer":
         return head, dict(KERAS_HUB_HEAD)
+    if head == "BertEncoder":
+        return head, {}
     activation = config.raw("activation", "linear")
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)
@@ -78,6 +82,24 @@ def read_head(folder):
         "labels": labels,
         "problem": "multi" if activation == "sigmoid" else problem,
         "dropout": config.share("dropout", 0.1),
+    }
+
+
+def read_embedding(folder):
+    """How the folder's `BertTextEmbedder` pools; None of any other class."""
+    path = os.path.join(folder, TASK)
+    if not os.path.exists(path):
+        return None
+    file = read_json(path)
+    if file.text("class_name") != "BertTextEmbedder":
+        return None
+    config = file.object("config")
+    pooling = config.text("pooling_mode", "mean")
+    if pooling not in POOLINGS:
+        config.refuse("pooling_mode", " or ".join(POOLINGS), pooling)
+    return {
+        "pooling": pooling,
+        "normalize": config.boolean("normalize", True),
     }
 
 

@@ -10,6 +10,7 @@ import os
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import Checkpoint, WeightsError
+from bert_keras.interop.computable import settings_of_start
 from bert_keras.interop.json_file import read_json
 from bert_keras.interop.license import (
     LICENSE,
@@ -22,6 +23,7 @@ from bert_keras.interop.safetensors_file import (
     write_safetensors,
 )
 from bert_keras.interop.text_side import (
+    check_fits,
     read_settings,
     settings_of,
     text_reader,
@@ -29,7 +31,7 @@ from bert_keras.interop.text_side import (
 )
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import published_weights, untrained_weights
 
 FORMAT = "bert_keras"
 FORMAT_VERSION = 1
@@ -65,6 +67,8 @@ def open_own(folder):
         embedding=config.object("embedding", {}).values or None,
         origin=config.text("source") if "source" in config else None,
         license=_license(folder, config),
+        initializer_range=config.handed_on("initializer_range"),
+        untrained=config.texts("untrained", []),
     )
 
 
@@ -134,6 +138,8 @@ def save_own(folder, model, preprocessor=None, without=()):
     Returns:
         the names of the weights that were left out.
     """
+    if preprocessor is not None:
+        check_fits(model, preprocessor)
     check_replaceable(folder, (CONFIG, WEIGHTS, VOCABULARY, LICENSE))
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
@@ -182,6 +188,10 @@ def _config(model, preprocessor):
         config["source"] = encoder.origin
     if encoder.license is not None and encoder.license.name:
         config["license"] = encoder.license.name
+    config |= settings_of_start(model)
+    untrained = untrained_weights(model)
+    if untrained:
+        config["untrained"] = untrained
     if hasattr(model, "sentence_embedding"):
         config["embedding"] = dict(model.sentence_embedding)
     if preprocessor is not None:

@@ -1,16 +1,21 @@
 """The weights that the original released, by name, fetched once."""
 
+import hashlib
 import logging
 import os
 import shutil
 import urllib.error
 import urllib.request
+import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.interop.checkpoint import WeightsError
+from bert_keras.interop.google_zip import DAMAGED
 
 logger = logging.getLogger(__name__)
 
+READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 SMALL = [
     f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}"
@@ -30,6 +35,59 @@ RELEASED = {
     "multi_cased_L-12_H-768_A-12": "2018_11_23",
     "wwm_uncased_L-24_H-1024_A-16": "2019_05_30",
     "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
+}
+# SHA-256 of the files in a zip, in the order of HASHED. NVIDIA published them
+# (DeepLearningExamples, GooglePretrainedWeightDownloader.py); of the small and
+# the whole-word models no one has: none is made up here.
+HASHED = (
+    "bert_config.json",
+    "vocab.txt",
+    "bert_model.ckpt.index",
+    "bert_model.ckpt.data-00000-of-00001",
+)
+SHA256 = {
+    "uncased_L-12_H-768_A-12": (
+        "7b4e5f53efbd058c67cda0aacfafb340113ea1b5797d9ce6ee411704ba21fcbc",
+        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+        "04c1323086e2f1c5b7c0759d8d3e484afbb0ab45f51793daab9f647113a0117b",
+        "58580dc5e0bf0ae0d2efd51d0e8272b2f808857f0a43a88aaf7549da6d7a8a84",
+    ),
+    "uncased_L-24_H-1024_A-16": (
+        "bfa42236d269e2aeb3a6d30412a33d15dbe8ea597e2b01dc9518c63cc6efafcb",
+        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+        "68b52f2205ffc64dc627d1120cf399c1ef1cbc35ea5021d1afc889ffe2ce2093",
+        "bc6b3363e3be458c99ecf64b7f472d2b7c67534fd8f564c0556a678f90f4eea1",
+    ),
+    "cased_L-12_H-768_A-12": (
+        "f11dfb757bea16339a33e1bf327b0aade6e57fd9c29dc6b84f7ddb20682f48bc",
+        "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
+        "517d6ef5c41fc2ca1f595276d6fccf5521810d57f5a74e32616151557790f7b1",
+        "734d5a1b68bf98d4e9cb6b6692725d00842a1937af73902e51776905d8f760ea",
+    ),
+    "cased_L-24_H-1024_A-16": (
+        "7adb2125c8225da495656c982fd1c5f64ba8f20ad020838571a3f8a954c2df57",
+        "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
+        "ef42a53f577fbe07381f4161b13c7cab4f4fc3b167cec6a9ae382c53d18049cf",
+        "6ff33640f40d472f7a16af0c17b1179ca9dcc0373155fb05335b6a4dd1657ef0",
+    ),
+    "multilingual_L-12_H-768_A-12": (
+        "49063bb061390211d2fdd108cada1ed86faa5f90b80c8f6fdddf406afa4c4624",
+        "87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f",
+        "87c372c1a3b1dc7effaaa9103c80a81b3cbab04c7933ced224eec3b8ad2cc8e7",
+        "3cd83912ebeb0efe2abf35c9f1d5a515d8e80295e61c49b75c8853f756658429",
+    ),
+    "chinese_L-12_H-768_A-12": (
+        "7aaad0335058e2640bcb2c2e9a932b1cd9da200c46ea7b8957d54431f201c015",
+        "45bbac6b341c319adc98a532532882e91a9cefc0329aa57bac9ae761c27b291c",
+        "46315546e05ce62327b3e2cd1bed22836adcb2ff29735ec87721396edb21b82e",
+        "756699356b78ad0ef1ca9ba6528297bcb3dd1aef5feadd31f4775d7c7fc989ba",
+    ),
+    "multi_cased_L-12_H-768_A-12": (
+        "e76c3964bc14a8bb37a5530cdc802699d2f4a6fddfab0611e153aa2528f234f0",
+        "fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c",
+        "7d8509c2a62b4e300feb55f8e5f1eef41638f4998dd4d887736f42d4f6a34b37",
+        "55b8a2df41f69c60c5180e50a7c31b7cdf6238909390c4ddf05fbc0d37aa1ac5",
+    ),
 }
 # keras-hub's names for the same weights.
 ALIASES = {
@@ -54,16 +112,82 @@ def released_name(preset):
 def fetch(name):
     """Path of the released zip; downloaded where it is not there yet.
 
-    It is kept below `KERAS_HOME`, which is ~/.keras where it is not set.
+    It is kept below `KERAS_HOME`, which is ~/.keras where it is not set, and
+    its hash beside it: a zip that has changed since is refused. What is in it
+    must have the published hashes, where there are some.
     """
     home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
     path = os.path.join(home, "models", "bert_keras", f"{name}.zip")
     if not os.path.exists(path):
-        _download(URL.format(date=RELEASED[name], name=name), path)
+        _download(name, path)
+    _check_pinned(name, path)
     return path
 
 
-def _download(url, path):
+def _check_pinned(name, path):
+    """Refuses a zip whose hash is not the one noted when it came."""
+    found, pin = files.sha256(path), f"{path}.sha256"
+    if os.path.exists(pin):
+        with open(pin, encoding="utf-8", errors="replace") as file:
+            expected = file.read(100).strip()
+        if found != expected:
+            raise WeightsError(
+                path,
+                "the file has changed since it was fetched",
+                f"Remove it and {os.path.basename(pin)} to fetch it again",
+                expected=f"the SHA-256 {expected}",
+                found=found,
+            )
+        return
+    _check_published(name, path)
+    with files.written_beside(pin) as partial, open(partial, "w") as file:
+        file.write(f"{found}\n")
+
+
+def _check_published(name, path):
+    """Refuses a zip that does not hold the very files that were released."""
+    if name not in SHA256:
+        logger.warning(
+            "No hash of %s is published: what came was checked by its length "
+            "alone. Its own hash is noted beside it.",
+            name,
+        )
+        return
+    found = _hashes(path)
+    for file, expected in zip(HASHED, SHA256[name], strict=True):
+        if found.get(file) != expected:
+            raise WeightsError(
+                path,
+                f"{file} in it is not the one that was released",
+                "Remove the zip to fetch it again, from another network",
+                expected=f"the SHA-256 {expected}",
+                found=found.get(file, "none"),
+            )
+
+
+def _hashes(path):
+    """SHA-256 of each file in a zip, by its name without folders."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                # Others can swell without bound while they are read.
+                if member.compress_type in READABLE:
+                    with archive.open(member) as file:
+                        digest = hashlib.file_digest(file, "sha256")
+                    name = member.filename.rpartition("/")[2]
+                    found[name] = digest.hexdigest()
+    except DAMAGED as error:
+        raise WeightsError(
+            path,
+            f"the zip is damaged ({error})",
+            "Remove it to fetch it again",
+        ) from None
+    return found
+
+
+def _download(name, path):
+    url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:
         with (

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 
+from bert_keras.errors import InputError
 from bert_keras.text import vocabulary
 
 
@@ -35,6 +36,32 @@ def text_reader(path, settings=dict):
     if not os.path.isfile(path):
         return None
     return lambda: TextSide(read_pieces(path), **settings())
+
+
+def check_fits(model, preprocessor):
+    """Refuses the preprocessor of a model with a smaller table than it makes
+    ids for, or fewer positions than its rows have."""
+    from bert_keras.text.preprocessor import BertPreprocessor
+
+    if not isinstance(preprocessor, BertPreprocessor):
+        raise InputError(
+            f"preprocessor is a {type(preprocessor).__name__}. Expected the "
+            "BertPreprocessor of the model."
+        )
+    encoder = getattr(model, "encoder", model)
+    made = preprocessor.tokenizer.vocabulary_size, preprocessor.sequence_length
+    taken = encoder.vocabulary_size, encoder.max_sequence_length
+    for what, needed, most in zip(
+        ("pieces in the vocabulary", "tokens in a row"),
+        made,
+        taken,
+        strict=True,
+    ):
+        if needed > most:
+            raise InputError(
+                f"The preprocessor makes {needed} {what}; {model.name} takes "
+                f"at most {most}. Give the model's own preprocessor."
+            )
 
 
 def settings_of(preprocessor):

@@ -41,6 +41,7 @@ class BertCausalModel(TaskModel):
     """
 
     pools = False
+    token_outputs = ("logits",)
 
     def __init__(self, encoder, name="causal_model"):
         if encoder.attention == "bidirectional":

@@ -88,6 +88,10 @@ class BertEncoder(Portable, keras.Model):
     license = None
     # Name and commit on the Hub that the weights began as, or None.
     origin = None
+    # What their home's settings say it drew new weights with, or None.
+    initializer_range = None
+    # The outputs with a token axis, (B, T, ...), which mean nothing at padding.
+    token_outputs = ("sequence_output",)
 
     def __init__(
         self,

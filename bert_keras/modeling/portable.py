@@ -8,7 +8,11 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.initialization import skip_initialization
 from bert_keras.modeling.inputs import refuse_text
 from bert_keras.modeling.lora import adapt, adaptation
-from bert_keras.modeling.weights import copy_weights
+from bert_keras.modeling.weights import (
+    copy_weights,
+    mark_untrained,
+    untrained_weights,
+)
 
 
 class Portable:
@@ -92,5 +96,7 @@ class Portable:
         """Gives a copy what belongs to the weights beside their numbers."""
         ours, theirs = (getattr(m, "encoder", m) for m in (self, copy))
         theirs.license, theirs.origin = ours.license, ours.origin
+        theirs.initializer_range = ours.initializer_range
+        mark_untrained(copy, untrained_weights(self))
         if hasattr(self, "sentence_embedding"):
             copy.sentence_embedding = dict(self.sentence_embedding)

@@ -40,6 +40,7 @@ class BertSpanPredictor(TaskModel):
     """
 
     pools = False
+    token_outputs = ("start", "end")
 
     def __init__(
         self,

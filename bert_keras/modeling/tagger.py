@@ -43,6 +43,7 @@ class BertTagger(TaskModel):
     """
 
     pools = False
+    token_outputs = ("logits",)
 
     def __init__(
         self,

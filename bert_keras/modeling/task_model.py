@@ -9,6 +9,7 @@ from bert_keras.modeling.bilstm import BiLSTM
 from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
 from bert_keras.modeling.lora import adaptation
 from bert_keras.modeling.portable import Portable
+from bert_keras.modeling.weights import mark_untrained, published_weights
 
 
 class TaskModel(Portable, keras.Model):
@@ -31,11 +32,18 @@ class TaskModel(Portable, keras.Model):
 
     # Whether the outputs depend on the pooler.
     pools = True
+    # The outputs with a token axis, (B, T, ...), which mean nothing at
+    # padding; "logits" is the name of a model's only output.
+    token_outputs = ()
 
     def __init__(self, inputs, outputs, encoder, name):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
         self.dtype_policy = encoder.dtype_policy
+        if hasattr(encoder, "load_report"):  # a new head on known weights
+            names = published_weights(self)
+            heads = [n for n in names if not n.startswith("encoder/")]
+            mark_untrained(self, heads)
 
     def arguments(self):
         """What the constructor took beyond the encoder, as plain values."""

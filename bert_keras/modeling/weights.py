@@ -1,6 +1,10 @@
 """A model's weights in the layout in which BERT is published."""
 
+import hashlib
+
 import numpy as np
+
+POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
 
 def published_weights(model):
@@ -29,6 +33,44 @@ def copy_weights(source, target):
     sources = published_weights(source)
     for name, weight in published_weights(target).items():
         weight.assign(sources[name].numpy())
+
+
+def mark_untrained(model, names):
+    """Remembers that these weights begin at random, whoever drew them.
+
+    What begins as one number throughout (a bias, a scale) does not count.
+    """
+    weights = published_weights(model)
+    marks = {name: _digest(weights[name]) for name in names}
+    model.random_beginnings = {k: v for k, v in marks.items() if v}
+
+
+def untrained_weights(model):
+    """Sorted names of the weights that still hold their first random numbers.
+
+    Of a model that was loaded, or whose encoder was: one that is built from
+    sizes is wholly its caller's.
+    """
+    parts = [model, getattr(model, "encoder", model)]
+    marks = {}
+    for part in parts:
+        marks |= getattr(part, "random_beginnings", {})
+    weights = published_weights(model)
+    return sorted(k for k, v in marks.items() if _digest(weights[k]) == v)
+
+
+def felt(model, names):
+    """Those of the names whose weights an output of the model feels."""
+    pools = getattr(model, "pools", True)
+    return [name for name in names if pools or name not in POOLER]
+
+
+def _digest(weight):
+    """A hash of the numbers; None where they are all the same."""
+    numbers = weight.numpy()
+    if not numbers.size or numbers.min() == numbers.max():
+        return None
+    return hashlib.sha256(np.ascontiguousarray(numbers)).hexdigest()
 
 
 def _adapted(model):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.license import License, write_license
+from bert_keras.interop.text_side import check_fits
 from bert_keras.modeling.backend import require_tensorflow
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving.audit import audit
@@ -18,8 +19,12 @@ from bert_keras.serving.card import write_card
 from bert_keras.serving.fingerprint import already_there, fingerprint_of
 from bert_keras.serving.narrowing import TOLERANCES, narrowed
 from bert_keras.serving.rows import Rows
-from bert_keras.serving.signatures import NOT_A_MODEL, offered_by, settled
-from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.serving.signatures import (
+    NOT_A_MODEL,
+    offered_by,
+    settled,
+    unlearnt,
+)
 
 
 def export_saved_model(
@@ -37,6 +42,7 @@ def export_saved_model(
     portable=False,
     dtype="float32",
     license=None,
+    allow_untrained=False,
     verify=False,
 ):
     """Writes one SavedModel that takes raw strings.
@@ -75,6 +81,9 @@ def export_saved_model(
             the size; "int8", a quarter. See `narrowing.py`.
         license: of the weights, for the card, such as "apache-2.0"; None:
             what their home says. Its text, if that is there, goes along.
+        allow_untrained: export a loaded model with weights that are random
+            still; without, it is refused, and a pre-trainer that learnt one
+            of its two tasks answers that one alone.
         verify: loads the result in a fresh process and refuses it where it
             differs from the live models, in this dtype, by more than 1e-5
             (with bfloat16 0.05).
@@ -85,7 +94,7 @@ def export_saved_model(
     Raises:
         InputError: another folder of that name, a model that cannot be
             served, two models that answer the same question, an option that
-            does not fit, a difference found by `verify`.
+            does not fit, random weights, a difference found by `verify`.
     """
     options = dict(locals())
     require_tensorflow("An export")
@@ -94,10 +103,13 @@ def export_saved_model(
     folder = files.absolute(folder)
     models = models if isinstance(models, list | tuple) else [models]
     for model in models:
-        _check_fits(model, preprocessor)
+        if not isinstance(getattr(model, "encoder", model), BertEncoder):
+            raise InputError(NOT_A_MODEL.format(type(model).__name__))
+        check_fits(model, preprocessor)
     options = settled(models, options)
     stated = License(license) if license else _license(models)
     options["license"] = stated.name
+    left_out = [] if allow_untrained else unlearnt(models, options)
     fingerprint = fingerprint_of(models, preprocessor, options)
     if already_there(folder, fingerprint):
         if verify:
@@ -107,7 +119,7 @@ def export_saved_model(
         os.mkdir(partial)
         write_license(stated, partial)
         rows = Rows(preprocessor, portable)
-        _write(partial, models, rows, options, fingerprint)
+        _write(partial, models, rows, options, fingerprint, left_out)
         if verify:
             _verify(partial, models, preprocessor, TOLERANCES[dtype])
     return folder
@@ -119,10 +131,10 @@ def _license(models):
     return next(filter(None, stated), License())
 
 
-def _write(folder, models, rows, options, fingerprint):
+def _write(folder, models, rows, options, fingerprint, left_out):
     """Writes the SavedModel and its card into the folder."""
     served = [narrowed(model, options["dtype"]) for model in models]
-    offered = offered_by(served, rows, options)
+    offered = offered_by(served, rows, options, left_out)
     module, functions = _module(served, offered)
     tf.saved_model.save(module, folder, functions)
     foreign = audit(folder, options["portable"])
@@ -153,28 +165,3 @@ def _module(models, offered):
     }
     default = next(iter(functions.values()))
     return module, {"serving_default": default, **functions}
-
-
-def _check_fits(model, preprocessor):
-    """Refuses what is no model, or was trained with another preprocessor."""
-    if not isinstance(preprocessor, BertPreprocessor):
-        raise InputError(
-            f"preprocessor is a {type(preprocessor).__name__}. Expected the "
-            "BertPreprocessor of the model."
-        )
-    encoder = getattr(model, "encoder", model)
-    if not isinstance(encoder, BertEncoder):
-        raise InputError(NOT_A_MODEL.format(type(model).__name__))
-    made = preprocessor.tokenizer.vocabulary_size, preprocessor.sequence_length
-    taken = encoder.vocabulary_size, encoder.max_sequence_length
-    for what, needed, most in zip(
-        ("pieces in the vocabulary", "tokens in a row"),
-        made,
-        taken,
-        strict=True,
-    ):
-        if needed > most:
-            raise InputError(
-                f"The preprocessor makes {needed} {what}; {model.name} takes "
-                f"at most {most}. Export it with its own preprocessor."
-            )

@@ -28,17 +28,24 @@ def request(model, preprocessor, style, texts):
 
 
 def ids(model, preprocessor, options, answer, *inputs):
-    """Compares every output at every position."""
+    """Compares every output; those with a token axis at real tokens."""
     style = options["ids_signature"]
     tensors = [tf.constant(rows, tf.int32) for rows in inputs]
     outputs = outputs_of(model, dict(zip(OURS, tensors, strict=True)), style)
     names = output_names(model, style)
     if set(answer) != set(names):
         return np.inf
-    return max(
-        difference(answer[name], output)
-        for name, output in zip(names, outputs, strict=True)
-    )
+    real = np.array(inputs[1], bool)  # the padding mask, (B, T)
+    per_token = [*model.token_outputs, "mlm"]  # scored at every position here
+    worst = 0.0
+    for ours, name, live in zip(
+        output_names(model, "ours"), names, outputs, strict=True
+    ):
+        served, live = answer[name], np.asarray(live)
+        if ours in per_token and served.shape == live.shape:
+            served, live = served[real], live[real]
+        worst = max(worst, difference(served, live))
+    return worst
 
 
 def tokenize(model, preprocessor, options, answer, texts):

@@ -12,18 +12,20 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.text_side import write_pieces
+from bert_keras.interop.text_side import check_fits, write_pieces
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.weights import felt, untrained_weights
 from bert_keras.serving.ids import OURS
 from bert_keras.serving.narrowing import TOLERANCES, narrowed
+from bert_keras.serving.signatures import refuse_untrained
 
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}
 SETTINGS, VOCABULARY = "tokenizer_settings.json", "vocab.txt"
 
 
-def export_on_ids(model, preprocessor, folder, format):
+def export_on_ids(model, preprocessor, folder, format, allow_untrained=False):
     """Writes `model.tflite` or `model.onnx`, the vocabulary and the settings.
 
     `tokenizer_settings.json` says how text becomes ids and what goes in and
@@ -34,13 +36,15 @@ def export_on_ids(model, preprocessor, folder, format):
         preprocessor: the `BertPreprocessor` that it was trained with.
         folder: a new one.
         format: "litert" or "onnx".
+        allow_untrained: export weights of a loaded model that are random
+            still; without, they are refused.
 
     Returns:
         float, the greatest difference from the live model in float32.
 
     Raises:
-        InputError: a folder that is there, a package that is not, a
-            difference above 1e-5.
+        InputError: a folder that is there, a package that is not, another
+            model's preprocessor, random weights, a difference above 1e-5.
     """
     if format not in MODEL:
         raise InputError(
@@ -48,6 +52,10 @@ def export_on_ids(model, preprocessor, folder, format):
         )
     if os.path.lexists(folder) or files.exists(folder):
         raise InputError(f"{folder} is there. Name a new folder.")
+    check_fits(model, preprocessor)
+    random = felt(model, untrained_weights(model))
+    if random and not allow_untrained:
+        refuse_untrained(model, random)
     _check_packages(format)
     model = narrowed(model, "float32")
     with files.written_beside(folder) as partial:
@@ -128,6 +136,7 @@ def greatest_difference(runtime, model):
     generator = np.random.default_rng(0)
     vocabulary = getattr(model, "encoder", model).vocabulary_size
     longest = getattr(model, "encoder", model).max_sequence_length
+    per_token = model.token_outputs
     worst = 0.0
     for batch, length in (
         (1, 5),
@@ -148,6 +157,8 @@ def greatest_difference(runtime, model):
         answered = _named(runtime(inputs))
         for name, value in _named(model(inputs)).items():
             apart = np.abs(np.asarray(value) - answered[name])
+            if name in per_token:
+                apart = apart[mask.astype(bool)]
             worst = float(np.maximum(worst, apart.max()))  # keeps NaN
     return worst
 

@@ -1,12 +1,16 @@
 """Which questions a model answers, and which of its options that takes."""
 
-from bert_keras.errors import InputError
+import warnings
+
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop.assigning import listed
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.weights import felt, untrained_weights
 from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.choices import choose
 from bert_keras.serving.classification import classify
@@ -41,12 +45,79 @@ MET_BY = {
 }
 
 
-def offered_by(models, rows, options):
-    """Name -> signature, the default's first."""
+# Question -> weights that its answer does not depend on, by how their names
+# begin; `embed` may be asked for the pooler's vector.
+UNREAD = {
+    "fill_mask": ("nsp/", "encoder/pooler/"),
+    "next_sentence": ("mlm/",),
+    "embed": ("mlm/", "nsp/", "encoder/pooler/"),
+}
+TASKS = ("fill_mask", "next_sentence")
+
+
+def unlearnt(models, options):
+    """The questions to leave out, as the model learnt nothing for them.
+
+    They are one of the two tasks of a pre-trainer that learnt the other one;
+    an `UntrainedWarning` says so.
+
+    Args:
+        models: in the dtype that they were trained in.
+        options: of the export, settled.
+
+    Raises:
+        InputError: other answers would come from weights that are random.
+    """
+    left_out = []
+    for index, model in enumerate(models):
+        random = _random_weights(model, options, index == 0)
+        if len(random) == 1 and random.keys() <= set(TASKS):
+            ((task, names),) = random.items()
+            warnings.warn(
+                f"The export does not answer {task}, which its model never "
+                f"learnt: random are {listed(names)}",
+                UntrainedWarning,
+                stacklevel=3,  # where `export_saved_model` is called
+            )
+            left_out.append(task)
+        elif random:
+            refuse_untrained(model, sorted(set().union(*random.values())))
+    return left_out
+
+
+def refuse_untrained(model, names):
+    raise InputError(
+        f"These weights of the {type(model).__name__} are random and were "
+        f"never trained: {listed(names)}. Train the model first, or export "
+        "it as it is with allow_untrained=True."
+    )
+
+
+def _random_weights(model, options, has_ids):
+    """Dict of question -> the random weights that it is answered from."""
+    weights = felt(model, untrained_weights(model))
+    questions = {BertPretrainer: list(UNREAD), BertEncoder: ["embed"]}
+    unread = dict.fromkeys(questions.get(type(model), ["own"]), ())
+    unread |= {name: UNREAD[name] for name in unread if name in UNREAD}
+    if options["pooling"] == "pooled" and "embed" in unread:
+        unread["embed"] = ("mlm/", "nsp/")
+    if options["ids_signature"] and has_ids:
+        unread["ids"] = ()
+    found = {
+        question: [name for name in weights if not name.startswith(others)]
+        for question, others in unread.items()
+    }
+    return {question: names for question, names in found.items() if names}
+
+
+def offered_by(models, rows, options, left_out=()):
+    """Name -> signature, the default's first, without those left out."""
     _check(models, rows, options)
     offered = {}
     for model in models:
         for signature in signatures_of(model, rows, options):
+            if signature.name in left_out:
+                continue
             if signature.name in offered:
                 raise InputError(
                     f"Two of the models answer {signature.name!r}. Export "

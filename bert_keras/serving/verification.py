@@ -82,6 +82,7 @@ def _asked(models, card):
         (name, model, check)
         for model in models
         for name, check in live.CHECKS[type(model)].items()
+        if name in card["signatures"]
     ]
     for name, check in (("tokenize", live_ids.tokenize), ("ids", live_ids.ids)):
         if name in card["signatures"]:

@@ -14,6 +14,8 @@ from bert_keras.interop.fleet import convert_all, without_pickle
 from bert_keras.interop.huggingface_writer import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import load_model, load_preprocessor
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.loading import load_saved_model
 
 TOLERANCE = 1e-5
 # Our class -> theirs, and the names of their outputs by ours.
@@ -340,6 +342,27 @@ def test_what_keras_hub_wrote_is_loaded(tmp_path, keras_hub, capsys):
     assert difference < TOLERANCE
     text = load_preprocessor(tmp_path / "a")
     assert text.sequence_length == 14 and text.tokenizer.lowercase
+
+
+def test_a_text_embedder_of_keras_hub_is_served_as_it_embeds(
+    tmp_path, keras_hub, capsys
+):
+    embedder = keras_hub.models.BertTextEmbedder(
+        hub_backbone(keras_hub),
+        keras_hub.models.BertTextEmbedderPreprocessor(
+            keras_hub.models.BertTokenizer(tiny.PIECES), sequence_length=10
+        ),
+    )
+    embedder.save_to_preset(str(tmp_path / "a"))
+    text = load_preprocessor(tmp_path / "a")
+    assert text.sequence_length == 10
+    mine = load_model(CLASSES["BertEncoder"], tmp_path / "a")
+    export_saved_model(mine, text, tmp_path / "served")
+    texts = ["good bad", "badly good bad"]
+    found = load_saved_model(tmp_path / "served").embed(texts)["embedding"]
+    difference = np.abs(found - embedder.predict(texts, verbose=0)).max()
+    told(capsys, "read BertTextEmbedder", difference)
+    assert difference < TOLERANCE
 
 
 def test_the_masked_lm_of_keras_hub_keeps_its_own_head(
