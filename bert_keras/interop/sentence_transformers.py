@@ -2,6 +2,7 @@
 
 import os
 
+from bert_keras import files
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.json_file import (
@@ -22,7 +23,9 @@ POOLINGS = {
 def open_sentence_transformers(folder):
     """The `Checkpoint` of the folder; `embedding` says how to pool."""
     modules = _modules(folder)
-    inner = os.path.join(folder, modules.get("Transformer", ""))
+    inner = os.path.join(folder, modules["Transformer"])
+    for place in modules.values():
+        files.check_inside(os.path.join(folder, place), folder)
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
     checkpoint.embedding = {
