@@ -71,6 +71,16 @@ def list_folder(path):
     return sorted(names)
 
 
+def is_plain_name(value):
+    """Whether the value names something in a folder, and nothing outside."""
+    return (
+        isinstance(value, str)
+        and value not in ("", ".", "..")
+        and value.isprintable()
+        and not set("/\\") & set(value)
+    )
+
+
 def find(pattern):
     """The paths that match a pattern, sorted."""
     if is_remote(pattern):

@@ -13,7 +13,6 @@ import numpy as np
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.interop.license import License
 
-
 LONGEST = 400  # characters of each part of a message
 
 

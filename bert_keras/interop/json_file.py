@@ -116,16 +116,6 @@ class Fields:
         return value
 
 
-def is_plain_name(value):
-    """Whether the value names something in a folder, and nothing outside."""
-    return (
-        isinstance(value, str)
-        and value not in ("", ".", "..")
-        and value.isprintable()
-        and not set("/\\") & set(value)
-    )
-
-
 def shortened(value, length=80):
     """A value for a message: never longer than a line."""
     text = value if isinstance(value, str) else repr(value)
