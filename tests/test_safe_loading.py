@@ -221,7 +221,7 @@ def test_a_tensor_with_nan_is_refused_by_name(tmp_path, number):
 
 
 @pytest.mark.parametrize(
-    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", 7, None]
+    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", "\0", 7, None]
 )
 def test_an_index_that_points_outside_is_refused(tmp_path, file):
     folder_of(tmp_path)
@@ -233,12 +233,58 @@ def test_an_index_that_points_outside_is_refused(tmp_path, file):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[1]", "{", "NaN", '{"vocab_size": NaN}', "[" * 100_000]
+    "text",
+    [
+        "",
+        "[1]",
+        "{",
+        "NaN",
+        '{"vocab_size": NaN}',
+        "[" * 100_000,
+        '{"a": ' + "[" * 500 + "]" * 500 + "}",
+        '{"a": "\\ud800"}',
+        '{"a": ' + "1" * 5_000 + "}",
+    ],
 )
 def test_a_config_that_is_no_json_object_is_refused(tmp_path, text):
     folder_of(tmp_path)
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(WeightsError, match=r"config\.json"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"architectures": ["x" * 100_000]},
+        {"model_type": "x" * 100_000},
+        {"hidden_act": "x" * 100_000},
+        {"hidden_size": "x" * 100_000},
+        {"position_embedding_type": "x" * 100_000},
+    ],
+)
+def test_a_message_quotes_a_line_and_no_more(tmp_path, setting):
+    folder_of(tmp_path, "BertForSequenceClassification")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **setting}))
+    with pytest.raises(WeightsError) as caught:
+        open_checkpoint(tmp_path)
+    assert len(str(caught.value)) < 1_000
+
+
+def test_a_message_is_never_longer_than_a_page():
+    message = f"{'x' * 100_000} is wrong. Give another."
+    assert len(str(InputError(message))) <= 4_000
+    assert str(InputError(message)).endswith("is wrong. Give another.")
+    assert str(InputError("short")) == "short"
+
+
+def test_half_of_a_pair_is_no_name_of_a_file(tmp_path):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "\\ud800"}}')
+    with pytest.raises(WeightsError, match="this is not JSON"):
         open_checkpoint(tmp_path)
 
 
