@@ -1,12 +1,18 @@
 """What the library raises and warns of for what its caller gave it."""
 
+LONGEST = 4_000  # characters of a message: a page
+
 
 class InputError(ValueError):
     """What the caller gave (a file, a setting, a value) cannot be used.
 
     The message says what was wrong, what was expected, what came, and what
     to do. The scripts print it alone, without a traceback, and exit with 2.
+    What is quoted in it may be of any length: its middle is left out then.
     """
+
+    def __init__(self, message=""):
+        super().__init__(cut_middle(str(message), LONGEST))
 
 
 class UntrainedWarning(UserWarning):
@@ -14,3 +20,11 @@ class UntrainedWarning(UserWarning):
 
     The scripts print the message as one line.
     """
+
+
+def cut_middle(text, longest):
+    """The text, or its beginning and end where it is longer."""
+    if len(text) <= longest:
+        return text
+    half = (longest - len(" [...] ")) // 2
+    return f"{text[:half]} [...] {text[-half:]}"

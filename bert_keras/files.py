@@ -6,6 +6,7 @@ is uploaded last, is in it: no file system needs to rename.
 """
 
 import contextlib
+import errno
 import glob
 import hashlib
 import io
@@ -13,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 
@@ -23,6 +25,10 @@ PARTIAL = ".partial-"
 # Files that vouch for the folder that they lie in: written last, removed
 # first.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
+# The largest honest JSON file, the multilingual model's tokenizer.json, has
+# 3 MB; the deepest one has 8 levels.
+MOST_JSON, DEEPEST_JSON = 16 * 1024 * 1024, 64
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -65,6 +71,16 @@ def list_folder(path):
     return sorted(names)
 
 
+def is_plain_name(value):
+    """Whether the value names something in a folder, and nothing outside."""
+    return (
+        isinstance(value, str)
+        and value not in ("", ".", "..")
+        and value.isprintable()
+        and not set("/\\") & set(value)
+    )
+
+
 def find(pattern):
     """The paths that match a pattern, sorted."""
     if is_remote(pattern):
@@ -95,9 +111,85 @@ def _walk_links(folder):
         above |= {inner[name]: known | {real[name]} for name in below}
 
 
-def open_file(path, mode="rb"):
-    """Opens a file for reading, "rb" or "r" (UTF-8)."""
+def check_file(path, most=None, inside=None):
+    """The bytes of a regular file, before it is opened.
+
+    A pipe would wait for ever and a device never end; a link in a folder of
+    somebody else's can lead to any file of this machine.
+
+    Args:
+        path: a link in it is followed.
+        most: bytes that the file may have.
+        inside: the folder that the file must be in, links resolved; see
+            `check_inside`.
+
+    Raises:
+        InputError: it is no regular file, too large, or not in `inside`.
+        OSError: there is no file, or it may not be read.
+    """
+    if is_remote(path):
+        found = size(path)
+    else:
+        if inside is not None:
+            check_inside(path, inside)
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(
+                errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path)
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(
+                f"{path} is a pipe, a device or a socket; expected a regular "
+                "file. Copy what it gives into a file and name that."
+            )
+        found = status.st_size
+    if most is not None and found > most:
+        raise InputError(
+            f"{path} is too large to be what it is read as: it has {found:,} "
+            f"bytes; expected at most {most:,}. Check that it is the right "
+            "file, or fetch it again."
+        )
+    return found
+
+
+def check_inside(path, folder):
+    """Raises `InputError` where a link leads from a path out of `folder`.
+
+    One exception: the cache of the Hugging Face Hub keeps each file in
+    `models--NAME/blobs`, and links to it in `models--NAME/snapshots/COMMIT`.
+    """
+    root, real = os.path.realpath(folder), os.path.realpath(path)
+    if os.path.commonpath([root, real]) == root:
+        return
+    repository, snapshots, _ = root.rpartition(f"{os.sep}snapshots{os.sep}")
+    if (
+        snapshots
+        and os.path.basename(repository).startswith("models--")
+        and os.path.dirname(real) == os.path.join(repository, "blobs")
+    ):
+        return
+    raise InputError(
+        f"{path} is a link out of the folder {folder}; nothing outside it is "
+        "read, as such a link can lead to any file of this machine. Put a "
+        "copy of the file in the link's place."
+    )
+
+
+def read_bytes(path, most, inside=None):
+    """The content of a file, which is checked first; see `check_file`."""
+    found = check_file(path, most, inside)
+    with open_file(path) as file:
+        return file.read(found)
+
+
+def open_file(path, mode="rb", inside=None):
+    """Opens a regular file for reading, "rb" or "r" (UTF-8).
+
+    Args:
+        inside: the folder that it must be in; see `check_file`.
+    """
     if not is_remote(path):
+        check_file(path, inside=inside)
         return open(path, mode, encoding=None if "b" in mode else "utf-8")
     file = remote.open_to_read(path)
     return file if "b" in mode else io.TextIOWrapper(file, encoding="utf-8")
@@ -296,6 +388,44 @@ def write_json(value, path):
 
 
 def read_json(path):
-    """Reads one JSON value."""
-    with open_file(path, "r") as file:
-        return json.load(file)
+    """Reads one JSON value; `ValueError` as `parse_json`, `InputError` for a
+    file that `check_file` refuses."""
+    return parse_json(read_bytes(path, MOST_JSON))
+
+
+def parse_json(text, **arguments):
+    """The value of JSON text, which may come from anybody.
+
+    Args:
+        text: str or bytes.
+        arguments: of `json.loads`.
+
+    Raises:
+        ValueError: it is not JSON, is nested too deep to be handled, or
+            holds half of a surrogate pair, which no text file can.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text))
+    try:
+        value = json.loads(text, **arguments)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if text.count("[") + text.count("{") > DEEPEST_JSON:
+        _check_depth(value)
+    if _HALF_PAIR.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError
+    return value
+
+
+def _check_depth(value):
+    level = [value]
+    for _ in range(DEEPEST_JSON + 1):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")

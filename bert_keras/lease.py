@@ -161,7 +161,7 @@ def _empty(file):
 def _read(file):
     file.seek(0)
     try:
-        holder = json.load(file)
+        holder = files.parse_json(file.read())
         return holder if {"host", "pid", "renewed"} <= holder.keys() else None
     except (ValueError, AttributeError):
         return None  # empty: released; or cut by a kill: its holder is dead

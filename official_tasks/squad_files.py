@@ -36,7 +36,7 @@ def read_questions(path) -> list[Question]:
         raise InputError(f"{path}: no such file")
     try:
         content = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: expected SQuAD's JSON, got something else: {error}"
         ) from error
@@ -142,7 +142,7 @@ def _read_by_id(path, kind, form):
         raise InputError(f"{path}: no such file")
     try:
         content = json.loads(Path(path).read_bytes().decode("utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: expected JSON, {form}, got something else: {error}"
         ) from error

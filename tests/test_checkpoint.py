@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -67,6 +68,30 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path):
                 checkpoint.read(tmp_path, 2)
         path.write_bytes(content)
     checkpoint.read(tmp_path, 2)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"format_version": "1"},
+        {"step": None},
+        {"files": 5},
+        {"files": {"model.safetensors": 5}},
+        {"files": {"../x": {"bytes": 1, "sha256": ""}}},
+        {"files": {"\ud800": {"bytes": 1, "sha256": ""}}},
+        {"notes": "[" * 99 + "]" * 99},
+    ],
+)
+def test_a_manifest_that_lies_under_its_own_hash_is_damaged(tmp_path, lie):
+    write(tmp_path, 2)
+    path = tmp_path / "step-00000002" / "manifest.json"
+    notes = lie.pop("notes", "{}")
+    manifest = {**files.read_json(path), **lie, "notes": json.loads(notes)}
+    del manifest["sha256"]
+    manifest["sha256"] = files.json_hash(manifest)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(checkpoint.DamagedError):
+        checkpoint.read(tmp_path, 2)
 
 
 @pytest.mark.parametrize("name", ["model", "optimizer", "manifest"])

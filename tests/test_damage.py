@@ -1,15 +1,20 @@
 """Damage to pre-training data, of every kind, is named before training."""
 
+import json
+import os
 import shutil
 
+import numpy as np
 import pytest
 from damages import DAMAGES, swap
 from data_samples import numbers, vocabulary, write_store
 
+from bert_keras import files
 from bert_keras.data.laws import Laws
-from bert_keras.data.pipeline import check_source
+from bert_keras.data.pipeline import check_source, pretraining_dataset
 from bert_keras.data.pretraining import write_records
 from bert_keras.errors import InputError
+from bert_keras.interop.mutation import reseal
 
 KINDS = ("store", "records", "packed")
 
@@ -68,6 +73,97 @@ def test_a_damaged_manifest_is_named(whole, tmp_path, kind):
         (folder / name).write_text(content)
         with pytest.raises(InputError, match=named):
             check_source(str(folder))
+
+
+DEEP = json.loads("[" * 65 + "]" * 65)
+LONG = "x" * 100_000
+LIES = {
+    "store": [
+        {"dtype": "float99"},
+        {"dtype": "<i4"},
+        {"dtype": LONG},
+        {"dtype": None},
+        {"files": 5},
+        {"files": []},
+        {"files": {"tokens.bin": 5}},
+        {"files": {"../tokens.bin": {"bytes": 1, "sha256": "y"}}},
+        {"files": {"\ud800": {"bytes": 1, "sha256": "y"}}},
+        {"tokens": 10**400},
+        {"tokens": -1},
+        {"lowercase": "yes"},
+        {"max_word_length": DEEP},
+        {"vocabulary_hash": LONG},
+        {"vocabulary_size": "many"},
+    ],
+    "records": [
+        {"laws": 5},
+        {"laws": {}},
+        {"laws": {"sequence_length": "128"}},
+        {"laws": {"sequence_length": 10**12}},
+        {"laws": {"mask_mix": [80, "10", 10]}},
+        {"laws": {"mask_rate": None}},
+        {"laws": {"packed": 1}},
+        {"laws": {LONG: 1}},
+        {"shards": {}},
+        {"shards": [5]},
+        {"shards": [{"name": "\ud800"}]},
+        {"shards": [DEEP]},
+        {"vocabulary_hash": 5},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lie"),
+    [(kind, lie) for kind, lies in LIES.items() for lie in lies],
+)
+def test_a_manifest_that_lies_under_its_own_hash_is_refused(
+    whole, tmp_path, kind, lie
+):
+    shutil.copytree(whole / kind, tmp_path / kind)
+    path = tmp_path / kind / ("store" if kind == "store" else "manifest")
+    path = path.with_suffix(".json")
+    manifest = files.read_json(path)
+    for name, value in lie.items():
+        both = isinstance(value, dict) and isinstance(manifest[name], dict)
+        manifest[name] = {**manifest[name], **value} if both else value
+        if value == {}:
+            manifest[name] = value
+    path.write_text(json.dumps(manifest))
+    reseal(path)
+    with pytest.raises(InputError) as raised:
+        check_source(str(tmp_path / kind), vocabulary())
+        next(iter(pretraining_dataset(str(tmp_path / kind), 2, 0)))
+    assert len(str(raised.value)) < 1_000
+
+
+@pytest.mark.parametrize("name", ["sentences", "documents", "blocks", "tokens"])
+@pytest.mark.parametrize("number", [2**62, -5, 0])
+def test_arrays_that_lead_outside_are_refused(whole, tmp_path, name, number):
+    shutil.copytree(whole / "store", tmp_path / "store")
+    path = tmp_path / "store" / f"{name}.bin"
+    kind = "<u2" if name == "tokens" else "<i8"
+    array = np.fromfile(path, kind)
+    array[len(array) // 2] = 65_535 if name == "tokens" else number
+    array.tofile(path)
+    reseal(tmp_path / "store" / "store.json")
+    with pytest.raises(InputError, match=f"{name}.bin"):
+        check_source(str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_behind_a_link_is_not_read(whole, tmp_path, kind):
+    shutil.copytree(whole / kind, tmp_path / kind)
+    for path in sorted((tmp_path / kind).iterdir()):
+        if path.name == "progress.jsonl" or (
+            kind != "store" and path.name == "vocab.txt"
+        ):
+            continue  # is not read
+        os.replace(path, tmp_path / "outside")
+        path.symlink_to(tmp_path / "outside")
+        with pytest.raises(InputError, match="link out of the folder"):
+            check_source(str(tmp_path / kind))
+        os.replace(tmp_path / "outside", path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,9 +4,15 @@ import json
 import math
 import os
 import pickle
+import shutil
+import signal
 import struct
 import subprocess
 import sys
+import time
+import tracemalloc
+import zipfile
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -17,6 +23,7 @@ from test_google import released
 from test_huggingface import CONFIG, folder_of, write_json
 from test_keras_hub_format import preset
 
+from bert_keras.errors import InputError
 from bert_keras.interop import fuzzing
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.convert import CLASSES
@@ -24,9 +31,11 @@ from bert_keras.interop.mutation import index_entry
 from bert_keras.interop.presets import load_model, open_checkpoint, save_preset
 from bert_keras.interop.safetensors_file import read_safetensors
 from bert_keras.interop.samples import WRITERS, write_samples
+from bert_keras.interop.torch_pickle import unpickle_folder
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.text.vocabulary import read_vocabulary
 
 
 class Trap:
@@ -212,7 +221,7 @@ def test_a_tensor_with_nan_is_refused_by_name(tmp_path, number):
 
 
 @pytest.mark.parametrize(
-    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", 7, None]
+    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", "\0", 7, None]
 )
 def test_an_index_that_points_outside_is_refused(tmp_path, file):
     folder_of(tmp_path)
@@ -224,12 +233,58 @@ def test_an_index_that_points_outside_is_refused(tmp_path, file):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[1]", "{", "NaN", '{"vocab_size": NaN}', "[" * 100_000]
+    "text",
+    [
+        "",
+        "[1]",
+        "{",
+        "NaN",
+        '{"vocab_size": NaN}',
+        "[" * 100_000,
+        '{"a": ' + "[" * 500 + "]" * 500 + "}",
+        '{"a": "\\ud800"}',
+        '{"a": ' + "1" * 5_000 + "}",
+    ],
 )
 def test_a_config_that_is_no_json_object_is_refused(tmp_path, text):
     folder_of(tmp_path)
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(WeightsError, match=r"config\.json"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"architectures": ["x" * 100_000]},
+        {"model_type": "x" * 100_000},
+        {"hidden_act": "x" * 100_000},
+        {"hidden_size": "x" * 100_000},
+        {"position_embedding_type": "x" * 100_000},
+    ],
+)
+def test_a_message_quotes_a_line_and_no_more(tmp_path, setting):
+    folder_of(tmp_path, "BertForSequenceClassification")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **setting}))
+    with pytest.raises(WeightsError) as caught:
+        open_checkpoint(tmp_path)
+    assert len(str(caught.value)) < 1_000
+
+
+def test_a_message_is_never_longer_than_a_page():
+    message = f"{'x' * 100_000} is wrong. Give another."
+    assert len(str(InputError(message))) <= 4_000
+    assert str(InputError(message)).endswith("is wrong. Give another.")
+    assert str(InputError("short")) == "short"
+
+
+def test_half_of_a_pair_is_no_name_of_a_file(tmp_path):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "\\ud800"}}')
+    with pytest.raises(WeightsError, match="this is not JSON"):
         open_checkpoint(tmp_path)
 
 
@@ -261,6 +316,163 @@ def test_hdf5_that_leads_out_or_blows_up_is_refused(tmp_path, kind):
     with pytest.raises(WeightsError) as caught:
         open_checkpoint(tmp_path)
     assert caught.value.tensor == name
+
+
+@pytest.fixture
+def in_time():
+    """A test that waits for a pipe or reads a device for ever is ended."""
+
+    def end(*args):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(100)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def read_all(path):
+    """Whatever a folder of weights says, with its text and its licence."""
+    checkpoint = open_checkpoint(path)
+    for tensor in checkpoint.tensors.values():
+        tensor.numbers()
+    if checkpoint.read_text is not None:
+        checkpoint.read_text()
+
+
+def test_no_file_is_read_through_a_link_or_from_a_pipe(tmp_path, in_time):
+    # What no reader opens: the functions of a SavedModel among them.
+    unread = {"saved_model.pb", "fingerprint.pb"}
+    for name, sample in write_samples(str(tmp_path / "samples")).items():
+        if os.path.isfile(sample):
+            continue
+        paths = [
+            os.path.relpath(os.path.join(place, file), sample)
+            for place, _, names in os.walk(sample)
+            for file in names
+        ]
+        for file in {*paths, "LICENSE", "README.md"} - unread:
+            for kind in ("link", "pipe", "zero"):
+                copy = tmp_path / name / kind / file.replace("/", "_")
+                shutil.copytree(sample, copy)
+                there, outside = copy / file, tmp_path / "outside"
+                outside.write_bytes(b"secret")
+                if there.exists():
+                    os.replace(there, outside)
+                if kind == "pipe":
+                    os.mkfifo(there)
+                else:
+                    target = outside if kind == "link" else "/dev/zero"
+                    there.symlink_to(target)
+                told = "pipe" if kind == "pipe" else "link out of the folder"
+                with pytest.raises(InputError, match=told):
+                    read_all(copy)
+                shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [
+        ("sentence_transformers", "1_Pooling"),
+        ("keras_hub", "assets"),
+        ("keras_hub", "assets/tokenizer"),
+        ("saved_model", "variables"),
+        ("saved_model", "assets"),
+    ],
+)
+def test_no_folder_is_entered_through_a_link(tmp_path, name, inner):
+    folder = Path(write_samples(str(tmp_path / "samples"))[name])
+    os.replace(folder / inner, tmp_path / "outside")
+    (folder / inner).symlink_to(tmp_path / "outside")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(folder)
+
+
+def test_links_inside_the_folder_and_to_it_are_followed(tmp_path):
+    folder_of(tmp_path / "a")
+    os.replace(tmp_path / "a/model.safetensors", tmp_path / "a/weights")
+    (tmp_path / "a/model.safetensors").symlink_to("weights")
+    (tmp_path / "b").symlink_to("a")
+    read_all(tmp_path / "b")
+
+
+def test_the_cache_of_the_hub_keeps_files_behind_links(tmp_path):
+    home = tmp_path / "models--me--toy"
+    snapshot = home / "snapshots" / "0123abc"
+    folder_of(snapshot)
+    (home / "blobs").mkdir()
+    for file in list(snapshot.iterdir()):
+        os.replace(file, home / "blobs" / file.name)
+        file.symlink_to(f"../../blobs/{file.name}")
+    read_all(snapshot)
+    # Neither a blob that is a link itself nor another folder is the cache.
+    os.replace(home / "blobs/config.json", tmp_path / "config.json")
+    (home / "blobs/config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(snapshot)
+    os.replace(tmp_path / "config.json", home / "blobs/config.json")
+    os.replace(home, tmp_path / "toy")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(tmp_path / "toy/snapshots/0123abc")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe"])
+def test_a_device_or_a_pipe_is_no_preset(tmp_path, in_time, path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a pipe, a device or a socket"):
+        open_checkpoint(tmp_path / path)
+    with pytest.raises(InputError, match="a pipe, a device or a socket"):
+        read_vocabulary(tmp_path / path)
+
+
+def test_a_vocabulary_of_lines_without_end_is_refused_at_once(tmp_path):
+    released(tmp_path)
+    begun = time.monotonic()
+    for size in (15_000_000, 17_000_000):
+        (tmp_path / "vocab.txt").write_bytes(b"\n" * size)
+        with pytest.raises(InputError, match="at most"):
+            open_checkpoint(tmp_path).read_text()
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("declared", [None, 100])
+def test_a_zip_that_grows_in_memory_is_refused(tmp_path, method, declared):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("bert_config.json", b" " * 50_000_000)
+    if declared is not None:  # what the list of members says is a lie
+        data = path.read_bytes()
+        sizes = struct.pack("<I", 50_000_000)
+        assert data.count(sizes) == 2
+        path.write_bytes(data.replace(sizes, struct.pack("<I", declared)))
+    tracemalloc.start()
+    with pytest.raises(WeightsError, match="methods 0 .stored. or 8"):
+        open_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_zip_with_members_without_end_is_refused(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("bert_config.json", b"{}")
+        entry = archive.infolist()[0]
+        archive.filelist += [entry] * 30_000
+    with pytest.raises(WeightsError, match="list of members"):
+        open_checkpoint(path)
+
+
+def test_a_pickle_beside_links_is_not_copied(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/pytorch_model.bin").write_bytes(b"")
+    for name in ("LICENSE", "vocab.txt"):
+        (tmp_path / "a" / name).symlink_to(tmp_path / "secret")
+        with pytest.raises(InputError, match="link out of the folder"):
+            unpickle_folder(tmp_path / "a", tmp_path / "b")
+        (tmp_path / "a" / name).unlink()
 
 
 def test_hdf5_groups_in_a_ring_are_refused(tmp_path):

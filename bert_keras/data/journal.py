@@ -57,7 +57,7 @@ def _whole_lines(path: str) -> list:
         whole = text[: text.rfind(b"\n") + 1]
         file.truncate(len(whole))
     try:
-        return [json.loads(line) for line in whole.splitlines()]
+        return [files.parse_json(line) for line in whole.splitlines()]
     except ValueError as error:
         raise InputError(
             f"{path} is damaged ({error}). Delete the folder that it lies in "

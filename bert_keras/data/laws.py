@@ -3,11 +3,19 @@
 import dataclasses
 import hashlib
 import math
+import numbers
 
 import numpy as np
 
 from bert_keras.errors import InputError
 
+# Of a default's type: what else may be given, and how that is called.
+_KINDS = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    bool: (bool, "True or False"),
+    tuple: ((tuple, list), "three percentages"),
+}
 SHORTEST = 8  # [CLS] and two [SEP], and a few pieces to tell apart
 
 
@@ -58,7 +66,20 @@ class Laws:
         rounding = self.examples_per_row * max(0.5, 1 - 5 * self.mask_rate)
         return min(self.sequence_length, math.ceil(share + rounding))
 
+    def _check_kinds(self):
+        """Refuses what is not of the kind of the default: "128", None."""
+        for field in dataclasses.fields(self):
+            value, usual = getattr(self, field.name), type(field.default)
+            kind, expected = _KINDS[usual]
+            if isinstance(value, bool) and usual is not bool:
+                kind = ()
+            if not isinstance(value, kind):
+                raise InputError(
+                    f"{field.name} must be {expected}; got {value!r}."
+                )
+
     def __post_init__(self):
+        self._check_kinds()
         object.__setattr__(self, "mask_mix", tuple(self.mask_mix))
         if self.sequence_length < SHORTEST:
             raise InputError(
@@ -73,7 +94,10 @@ class Laws:
         _check_share("short_probability", self.short_probability)
         _check_share("mask_rate", self.mask_rate)
         mix = self.mask_mix
-        shares = len(mix) == 3 and all(0 <= percent <= 100 for percent in mix)
+        shares = len(mix) == 3 and all(
+            isinstance(percent, numbers.Real) and 0 <= percent <= 100
+            for percent in mix
+        )
         if not shares or abs(sum(mix) - 100) > 1e-6:
             raise InputError(
                 "mask_mix must be three percentages (masked, replaced, kept) "

@@ -3,7 +3,7 @@
 import os
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, cut_middle
 
 
 def write_sealed(path: str, manifest: dict):
@@ -13,34 +13,42 @@ def write_sealed(path: str, manifest: dict):
         files.write_json(manifest, partial)
 
 
-def read_sealed(path: str, what: str, files_of) -> dict:
+def read_sealed(path: str, what: str, check) -> dict:
     """The manifest at `path`.
 
     Args:
         what: it vouches for, in words.
-        files_of: function of the manifest; the names of the files that it
-            vouches for. What it raises says that this is no such manifest.
+        check: function of the manifest, which may hold anything; what it
+            raises says that this is no such manifest. A hash that holds says
+            nothing of who wrote it.
 
     Raises:
         InputError: there is none, it is damaged, or it is of something else.
     """
+    folder, name = os.path.split(path)
     if not files.is_file(path):
-        folder, name = os.path.split(path)
         raise InputError(
             f"No finished {what} in {folder}: {name} is not there. Run the "
             "command that makes it again; it goes on where it stopped."
         )
+    if not files.is_remote(path):
+        files.check_inside(path, folder)
     try:
         manifest = files.read_json(path)
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(
             f"{path} is damaged: {error}. Make it again."
         ) from None
-    if not isinstance(manifest, dict) or not _names_files(manifest, files_of):
+    try:
+        rest = {k: v for k, v in manifest.items() if k != "sha256"}
+        check(rest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path} is no manifest of pre-training data ({what})."
-        )
-    rest = {k: v for k, v in manifest.items() if k != "sha256"}
+            f"{path} is no manifest of pre-training data ({what}): "
+            f"{_fault(error)}. Make the {what} again."
+        ) from None
     if manifest.get("sha256") != files.json_hash(rest):
         raise InputError(
             f"{path} is damaged: it does not match its own hash. Make the "
@@ -49,9 +57,41 @@ def read_sealed(path: str, what: str, files_of) -> dict:
     return manifest
 
 
-def _names_files(manifest: dict, files_of) -> bool:
-    try:
-        names = list(files_of(manifest))
-    except (KeyError, TypeError, AttributeError):
-        return False
-    return bool(names) and all(os.path.basename(name) == name for name in names)
+def _fault(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, AttributeError):
+        return "it is no JSON object"
+    return cut_middle(str(error), 300)
+
+
+def check_fields(fields: dict, kinds: dict):
+    """Raises where a field is missing or is not of its kind.
+
+    Args:
+        fields: from a manifest, unchecked.
+        kinds: dict of name -> type. Numbers must not be negative.
+    """
+    for name, kind in kinds.items():
+        value = fields[name]
+        if type(value) is not kind or (kind is int and not 0 <= value < 2**63):
+            raise ValueError(
+                f"{name!r} must be {_KINDS[kind]}, and is {value!r}"
+            )
+
+
+def check_entries(entries: dict):
+    """Raises unless each is a plain name with the bytes and the hash."""
+    for name, entry in entries.items():
+        if not files.is_plain_name(name):
+            raise ValueError(f"{name!r} is no name of a file in the folder")
+        check_fields(entry, {"bytes": int, "sha256": str})
+
+
+_KINDS = {
+    int: "a whole number, not negative",
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}

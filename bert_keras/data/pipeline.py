@@ -51,7 +51,7 @@ def pretraining_dataset(
     Raises:
         InputError: nothing usable at `source`.
     """
-    examples = _open(source, seed, laws)
+    examples = open_examples(source, seed, laws)
     draw = _Batches(examples, batch_size)
     steps = tf.data.Dataset.range(first_step, tf.int64.max)
     batches = steps.map(
@@ -79,7 +79,7 @@ def evaluation_dataset(
             weight 0, so that all shapes are static; what is weighted stays
             exact.
     """
-    examples = _open(source, 0, laws)
+    examples = open_examples(source, 0, laws)
     draw = _Batches(examples, batch_size)
     total = examples.windows.epoch_size
     full, rest = divmod(total, batch_size)
@@ -105,8 +105,8 @@ def check_source(source: str, vocabulary: list[str] | None = None):
         check_shards(source, vocabulary)
 
 
-def _open(source: str, seed: int, laws: Laws | None):
-    """The examples at a source, whatever its kind."""
+def open_examples(source: str, seed: int, laws: Laws | None):
+    """The examples at a source, whatever its kind, without tf.data."""
     if is_store(source):
         return DrawnExamples(TokenStore(source), laws or Laws(), seed)
     return RecordedExamples(source, seed)

@@ -8,7 +8,12 @@ import tensorflow as tf
 from bert_keras import files
 from bert_keras.data import shards
 from bert_keras.data.laws import Laws, generator
-from bert_keras.data.records import lengths_of, parser
+from bert_keras.data.records import (
+    check_lengths,
+    lengths_of,
+    parser,
+    readable,
+)
 from bert_keras.data.windows import Windows
 from bert_keras.errors import InputError
 
@@ -27,6 +32,9 @@ class RecordedExamples:
 
     def __init__(self, source: str, seed: int):
         paths, counts, laws = _find(source)
+        first = next(p for p, n in zip(paths, counts, strict=True) if n)
+        check_lengths(first, laws)
+        self._source = source
         self.laws = laws
         self.seed = seed
         self._parse = parser(laws)
@@ -48,7 +56,8 @@ class RecordedExamples:
     def join(self, parts: list[np.ndarray], step: int) -> dict:
         """The rows of a step's parts of windows."""
         records = np.concatenate(parts)
-        parsed = self._parse(records)
+        with readable(self._source):
+            parsed = self._parse(records)
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
             # The vocabulary is the model's to know.
@@ -88,13 +97,15 @@ def _find(source: str):
 def _count(path: str) -> int:
     batches = tf.data.TFRecordDataset(path).batch(1_024)
     sizes = batches.map(lambda batch: tf.size(batch, tf.int64))
-    return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
+    with readable(path):
+        return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
 
 
 def _read(path: str, start: int, count: int) -> np.ndarray:
     """Some serialized examples of a shard, in their order."""
     records = tf.data.TFRecordDataset(path).skip(start).take(count)
-    found = next(records.batch(count).as_numpy_iterator(), np.array([]))
+    with readable(path):
+        found = next(records.batch(count).as_numpy_iterator(), np.array([]))
     if len(found) != count:
         raise InputError(
             f"{path} ends after {start + len(found)} of at least "

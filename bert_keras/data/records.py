@@ -5,11 +5,15 @@ because building the message objects one by one costs most of the time. Read
 with TensorFlow's own parser, the original's files as well as ours.
 """
 
+import contextlib
+import math
+
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from bert_keras.data.laws import Laws
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, cut_middle
 
 # The original's name of each of our names.
 FEATURES = {
@@ -138,24 +142,66 @@ def parser(laws: Laws):
     return parse
 
 
+@contextlib.contextmanager
+def readable(path: str):
+    """Has TensorFlow's errors about a file of records be an `InputError`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise InputError(
+            f"{path} holds no TFRecords that can be read, or it is damaged "
+            f"({cut_middle(error.message, 200)}). Make it again."
+        ) from None
+
+
 def lengths_of(path: str) -> tuple[int, int]:
     """(sequence_length, max_predictions) of a file's first record."""
-    for record in tf.data.TFRecordDataset(path).take(1):
-        example = tf.train.Example.FromString(record.numpy())
-        feature = example.features.feature
-        if "example_ids" in feature:
-            raise InputError(
-                f"{path} holds packed rows, whose laws only the manifest "
-                "beside them tells. Name the folder instead."
-            )
-        missing = [name for name in FEATURES.values() if name not in feature]
-        if missing:
-            raise InputError(
-                f"{path} holds no examples for pre-training: its records "
-                f"lack {', '.join(missing)}."
-            )
-        return (
-            len(feature["input_ids"].int64_list.value),
-            len(feature["masked_lm_ids"].int64_list.value),
+    feature = _first_features(path)
+    if "example_ids" in feature:
+        raise InputError(
+            f"{path} holds packed rows, whose laws only the manifest "
+            "beside them tells. Name the folder instead."
         )
+    missing = [name for name in FEATURES.values() if name not in feature]
+    if missing:
+        raise InputError(
+            f"{path} holds no examples for pre-training: its records "
+            f"lack {', '.join(missing)}."
+        )
+    return (
+        len(feature["input_ids"].int64_list.value),
+        len(feature["masked_lm_ids"].int64_list.value),
+    )
+
+
+def check_lengths(path: str, laws: Laws):
+    """Refuses a file whose first record is not a row of these laws.
+
+    TensorFlow's parser takes the memory of the laws' sizes first.
+    """
+    feature = _first_features(path)
+    for name, shape in row_shapes(laws).items():
+        theirs, expected = FEATURES.get(name, name), math.prod(shape)
+        kind = "float_list" if is_float(name) else "int64_list"
+        found = (
+            len(getattr(feature[theirs], kind).value)
+            if theirs in feature
+            else 0
+        )
+        if found != expected:
+            raise InputError(
+                f"{path} has not the rows that are expected: {theirs} has "
+                f"{found} numbers, expected {expected}. Make the records "
+                "again."
+            )
+
+
+def _first_features(path: str):
+    with readable(path):
+        for record in tf.data.TFRecordDataset(path).take(1):
+            try:
+                example = tf.train.Example.FromString(record.numpy())
+            except DecodeError:
+                break
+            return example.features.feature
     raise InputError(f"{path} is empty; expected TFRecords of examples.")

@@ -9,7 +9,13 @@ import re
 
 from bert_keras import files
 from bert_keras.data.journal import check_same
-from bert_keras.data.manifests import read_sealed, write_sealed
+from bert_keras.data.laws import Laws
+from bert_keras.data.manifests import (
+    check_entries,
+    check_fields,
+    read_sealed,
+    write_sealed,
+)
 from bert_keras.data.store import check_vocabulary_hash
 from bert_keras.errors import InputError
 
@@ -79,8 +85,20 @@ def read_manifest(folder: str) -> dict:
     return read_sealed(
         os.path.join(folder, MANIFEST),
         "records",
-        lambda manifest: [entry["name"] for entry in manifest["shards"]],
+        _check_manifest,
     )
+
+
+def _check_manifest(manifest: dict):
+    """Raises where the manifest says of records what none can be."""
+    kinds = {"vocabulary_size": int, "vocabulary_hash": str}
+    check_fields(manifest, kinds | {"laws": dict, "shards": list})
+    Laws(**manifest["laws"])
+    for shard in manifest["shards"]:
+        check_fields(shard, {"examples": int, "name": str})
+        check_entries({shard["name"]: shard})
+    if not any(shard["examples"] for shard in manifest["shards"]):
+        raise ValueError("'shards' must have examples")
 
 
 def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
@@ -111,6 +129,8 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
 
 def _check_shard(path: str, shard: dict, owners: dict[str, str]):
     fault = None
+    if not files.is_remote(path):
+        files.check_inside(path, os.path.dirname(path))
     if not files.is_file(path):
         fault = "is missing"
     elif files.size(path) == 0:

@@ -18,7 +18,11 @@ import numpy as np
 from bert_keras import files
 from bert_keras.data.fetching import fetched
 from bert_keras.data.laws import Pieces, vocabulary_hash
-from bert_keras.data.manifests import read_sealed
+from bert_keras.data.manifests import (
+    check_entries,
+    check_fields,
+    read_sealed,
+)
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
 
@@ -26,6 +30,8 @@ MANIFEST = "store.json"
 VOCABULARY = "vocab.txt"
 _LARGE = 2**26  # bytes; a smaller file may stay in memory
 ARRAYS = ("tokens", "sentences", "documents", "blocks")
+_WIDTHS = {"<u2": 2, "<i4": 4}  # bytes of a token
+_PART = 2**22  # numbers that are checked at a time
 
 
 class TokenStore:
@@ -46,6 +52,7 @@ class TokenStore:
         for name, entry in self.manifest["files"].items():
             _check_size(os.path.join(folder, name), entry["bytes"])
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
+        check_vocabulary_hash(self.manifest, self.vocabulary, folder)
         self.pieces = Pieces(self.vocabulary)
         self._mapped = []
         self.tokens = self._map("tokens", self.manifest["dtype"])
@@ -108,6 +115,7 @@ def check_store(folder: str, vocabulary: list[str] | None = None):
                 f"{path} is damaged: its bytes are not those that its "
                 "manifest names. Build the store again."
             )
+    _check_arrays(TokenStore(folder))
     if vocabulary is not None:
         check_vocabulary_hash(manifest, vocabulary, folder)
 
@@ -130,11 +138,76 @@ def read_manifest(folder: str) -> dict:
         InputError: no manifest, or not one of a store.
     """
     path = os.path.join(folder, MANIFEST)
-    return read_sealed(path, "token store", lambda m: m["files"])
+    return read_sealed(path, "token store", _check_manifest)
+
+
+def _check_manifest(manifest: dict):
+    """Raises where the manifest says of a store what no store can be."""
+    kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
+    kinds |= {"dtype": str, "lowercase": bool, "vocabulary_hash": str}
+    check_fields(manifest, kinds | {"files": dict})
+    later = {"strip_accents": bool, "max_word_length": int}
+    later |= {"keep_special_tokens": bool}
+    check_fields(manifest, {k: v for k, v in later.items() if k in manifest})
+    entries = manifest["files"]
+    check_entries(entries)
+    if entries.keys() != {VOCABULARY, *(f"{name}.bin" for name in ARRAYS)}:
+        raise ValueError("'files' must be the arrays and the vocabulary")
+    width = _WIDTHS.get(manifest["dtype"])
+    if width is None:
+        raise ValueError(
+            f"'dtype' must be {' or '.join(_WIDTHS)}, and is "
+            f"{manifest['dtype']!r}"
+        )
+    for name in ARRAYS:
+        count, size = manifest[name], entries[f"{name}.bin"]["bytes"]
+        size_due = count * width if name == "tokens" else 8 * (count + 1)
+        if not count or size != size_due:
+            raise ValueError(
+                f"{name!r} is {count}, and {name}.bin has {size} bytes"
+            )
+
+
+def _check_arrays(store: "TokenStore"):
+    """Refuses arrays that point outside each other, or tokens without piece.
+
+    A manifest whose hashes hold may have been written for them.
+    """
+    pairs = (
+        ("sentences", store.sentences, len(store.tokens)),
+        ("documents", store.documents, len(store.sentences) - 1),
+        ("blocks", store.blocks, len(store.documents) - 1),
+    )
+    fault = None
+    for name, array, end in pairs:
+        if array[0] != 0 or array[-1] != end or not _ascends(array):
+            fault = f"{name}.bin does not go up from 0 to {end}"
+    highest = max(int(part.max()) for part in _parts(store.tokens))
+    lowest = min(int(part.min()) for part in _parts(store.tokens))
+    if not 0 <= lowest <= highest < len(store.vocabulary):
+        fault = f"tokens.bin has ids from {lowest} to {highest}, and "
+        fault += f"{VOCABULARY} has {len(store.vocabulary)} pieces"
+    if fault:
+        raise InputError(
+            f"The store {store.source} is damaged: {fault}. Build it again."
+        )
+
+
+def _parts(array: np.ndarray, extra: int = 0):
+    for start in range(0, len(array), _PART):
+        yield array[start : start + _PART + extra]
+
+
+def _ascends(array: np.ndarray) -> bool:
+    parts = _parts(array, extra=1)
+    return all(bool((part[1:] > part[:-1]).all()) for part in parts)
 
 
 def _check_size(path: str, size: int):
-    found = os.path.getsize(path) if os.path.isfile(path) else None
+    try:
+        found = files.check_file(path, inside=os.path.dirname(path))
+    except OSError:
+        found = None
     if found != size:
         state = "is missing" if found is None else f"has {found} bytes"
         raise InputError(

@@ -143,7 +143,7 @@ def _field(line: str, field: str, where: str) -> str:
     """The text of one JSON object, as far as UTF-8 can hold it."""
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{where} is not JSON ({error}). Expected one object a line."
         ) from error

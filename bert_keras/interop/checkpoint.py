@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, cut_middle
 from bert_keras.interop.license import License
+
+LONGEST = 400  # characters of each part of a message
 
 
 class WeightsError(InputError):
@@ -25,6 +27,10 @@ class WeightsError(InputError):
     def __init__(
         self, file, problem, way_out, *, tensor=None, expected=None, found=None
     ):
+        problem, tensor, expected, found = (
+            part if part is None else cut_middle(str(part), LONGEST)
+            for part in (problem, tensor, expected, found)
+        )
         self.file, self.tensor = str(file), tensor
         self.expected, self.found = expected, found
         where = f"{file}, {tensor}" if tensor else f"{file}"

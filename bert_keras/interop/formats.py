@@ -44,8 +44,10 @@ def open_path(path):
         return checkpoint
     if os.path.isfile(f"{path}.index"):
         return _open_tensorflow(str(path), path)
-    if zipfile.is_zipfile(path):
-        return open_google_zip(path)
+    if os.path.exists(path):
+        files.check_file(path)
+        if zipfile.is_zipfile(path):
+            return open_google_zip(path)
     raise InputError(f"{path} is no weights that are known. Expected {KNOWN}.")
 
 

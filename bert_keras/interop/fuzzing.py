@@ -1,4 +1,7 @@
-"""Hostile folders for every reader: an error of ours, or a correct load."""
+"""Hostile folders for every reader: an error of ours, or a correct load.
+
+Of weights in every format, and of pre-training data.
+"""
 
 import collections
 import os
@@ -18,7 +21,7 @@ from bert_keras.interop.presets import (
     load_preprocessor,
     open_checkpoint,
 )
-from bert_keras.interop.samples import write_samples
+from bert_keras.interop.samples import write_data_samples, write_samples
 
 # What reading a toy may take beside twice its size: Python's own objects, and
 # what the process as a whole grows by now and then, whatever is read.
@@ -49,7 +52,10 @@ def fuzz(mutants, seed=0, progress=None):
     """
     tally = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        samples = list(write_samples(folder).items())
+        samples = [
+            *write_samples(folder).items(),
+            *write_data_samples(folder).items(),
+        ]
         for number in range(seed, seed + mutants):
             name, path = samples[number % len(samples)]
             tally[name, try_mutant(path, number)] += 1
@@ -73,10 +79,11 @@ def try_mutant(path, seed):
 
 def _watched(path, seed, what):
     size = _size(path)
+    read = _read_data if _is_data(path) else _read
     before, begun = _most_memory(), time.monotonic()
     tracemalloc.start()
     try:
-        outcome = _read(path, build=seed % BUILD_EVERY == 0)
+        outcome = read(path, build=seed % BUILD_EVERY == 0)
     except Exception as error:
         raise Finding(f"{what}: {type(error).__name__}: {error}") from error
     finally:
@@ -110,6 +117,24 @@ def _read(path, build):
         if build and checkpoint.head in CLASSES:
             load_model(CLASSES[checkpoint.head], checkpoint)
             load_preprocessor(checkpoint)
+    except InputError:
+        return "refused"
+    return "loaded"
+
+
+def _is_data(path):
+    names = os.listdir(path) if os.path.isdir(path) else []
+    return not {"store.json", "manifest.json"}.isdisjoint(names)
+
+
+def _read_data(path, build):
+    """Reads data as a run of pre-training does, to its first rows."""
+    from bert_keras.data.pipeline import check_source, open_examples
+
+    try:
+        check_source(path)
+        examples = open_examples(path, 0, None)
+        examples.join([examples.load(0, 0)[:2]], 0)
     except InputError:
         return "refused"
     return "loaded"

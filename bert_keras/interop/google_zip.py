@@ -1,8 +1,8 @@
 """The zip files in which the original's weights were released."""
 
+import io
 import math
 import os
-import shutil
 import tempfile
 import zipfile
 import zlib
@@ -30,6 +30,10 @@ FETCH = "Fetch the zip again"
 MOST_BYTES = {CONFIG: 1024 * 1024, VOCABULARY: 16 * 1024 * 1024}
 # Weights, the optimizer's two copies of them, heads; and then some.
 MOST_COPIES, SLACK = 4, 64 * 1024 * 1024
+# The methods that every release has; others hold all they unpack in memory.
+METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+# Bytes that are read at a time: the list of members, which has 1 KB, too.
+PIECE = 1024 * 1024
 
 
 def open_google_zip(path):
@@ -40,7 +44,7 @@ def open_google_zip(path):
     """
     keep = tempfile.TemporaryDirectory(prefix="bert_keras_zip_")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Pieces(path) as file, zipfile.ZipFile(file) as archive:
             members = _members(path, archive)
             for name, most in MOST_BYTES.items():
                 if name in members:
@@ -58,6 +62,15 @@ def open_google_zip(path):
     return checkpoint
 
 
+class _Pieces(io.FileIO):
+    """A file of which nobody reads more than a piece at a time."""
+
+    def read(self, size=-1):
+        if size > PIECE:
+            raise zipfile.BadZipFile(f"a list of members of {size} bytes")
+        return super().read(PIECE if size < 0 else size)
+
+
 def _members(path, archive):
     """Dict of plain file name -> member, of the files that matter."""
     found = {}
@@ -69,6 +82,14 @@ def _members(path, archive):
                     path,
                     f"the zip holds {name} twice",
                     "Unpack it and name the folder that is meant",
+                )
+            if member.compress_type not in METHODS:
+                raise WeightsError(
+                    path,
+                    f"{name} is compressed in another way than a release is",
+                    "Unpack it and name the folder",
+                    expected="the methods 0 (stored) or 8 (deflated)",
+                    found=f"{member.compress_type}",
                 )
             found[name] = member
     if CONFIG not in found:
@@ -125,4 +146,6 @@ def _unpack(archive, member, folder, name):
         archive.open(member) as source,
         open(os.path.join(folder, name), "wb") as target,
     ):
-        shutil.copyfileobj(source, target, 1024 * 1024)
+        # zipfile gives what the list of members says, and no byte more.
+        while piece := source.read(PIECE):
+            target.write(piece)

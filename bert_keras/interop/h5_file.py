@@ -9,6 +9,8 @@ import os
 
 import numpy as np
 
+from bert_keras import files
+from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.json_file import shortened
 from bert_keras.interop.stored_array import stored_tensor
@@ -23,13 +25,14 @@ def read_h5(path):
     import h5py
 
     try:
+        files.check_file(path, inside=os.path.dirname(path))
         with h5py.File(path, "r") as file:
             if file.userblock_size:
                 raise _refusal(path, None, "something stands before the data")
             found = {}
             _walk(path, file, "", found, [0])
             return found
-    except WeightsError:
+    except InputError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0][:200]

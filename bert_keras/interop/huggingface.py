@@ -5,6 +5,7 @@ import functools
 import glob
 import os
 
+from bert_keras.files import is_plain_name
 from bert_keras.interop import huggingface_config
 from bert_keras.interop.checkpoint import Checkpoint, WeightsError
 from bert_keras.interop.h5_file import read_h5
@@ -15,7 +16,7 @@ from bert_keras.interop.huggingface_names import (
     names,
 )
 from bert_keras.interop.huggingface_tokenizer import text_reader
-from bert_keras.interop.json_file import is_plain_name, read_json
+from bert_keras.interop.json_file import read_json
 from bert_keras.interop.renaming import renamed
 from bert_keras.interop.safetensors_file import read_safetensors
 from bert_keras.interop.torch_pickle import pickles_in

@@ -1,40 +1,37 @@
 """JSON from strangers: bounded in size and depth, each field checked."""
 
-import json
 import os
 
+from bert_keras import files
 from bert_keras.interop.checkpoint import WeightsError
 
-# The largest honest one, tokenizer.json of the multilingual model, has 3 MB.
-MAX_BYTES = 16 * 1024 * 1024
 
+def read_json(path, kind=dict, inside=None):
+    """The JSON object in the file, as `Fields`; a list with `kind=list`.
 
-def read_json(path, kind=dict, max_bytes=MAX_BYTES):
-    """The JSON object in the file, as `Fields`; a list with `kind=list`."""
-    way_out = "Fetch the file again"
+    Args:
+        path: the file.
+        kind: dict or list.
+        inside: the folder that it must be in; its own one by default.
+    """
     try:
-        size = os.path.getsize(path)
-        if size > max_bytes:
-            raise WeightsError(
-                path,
-                "the file is too large for a configuration",
-                way_out,
-                expected=f"at most {max_bytes} bytes",
-                found=f"{size}",
-            )
-        with open(path, "rb") as file:
-            return parse_json(file.read(size), path, kind)
+        text = files.read_bytes(
+            path, files.MOST_JSON, inside or os.path.dirname(path)
+        )
     except OSError as error:
         raise WeightsError(
-            path, f"the file cannot be read ({error.strerror})", way_out
+            path,
+            f"the file cannot be read ({error.strerror})",
+            "Fetch the file again",
         ) from None
+    return parse_json(text, path, kind)
 
 
 def parse_json(text, path, kind=dict):
     """The JSON value in `text`, as `Fields`; `path` is for messages."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        value = files.parse_json(text, parse_constant=_refuse_constant)
+    except ValueError as error:
         raise WeightsError(
             path, f"this is not JSON ({error})", "Fetch the file again"
         ) from None
@@ -123,15 +120,6 @@ class Fields:
         if value is None:
             self.refuse(name, "a value", "none")
         return value
-
-
-def is_plain_name(value):
-    """Whether the value names something in a folder, and nothing outside."""
-    return (
-        isinstance(value, str)
-        and value not in ("", ".", "..")
-        and not set("/\\\0") & set(value)
-    )
 
 
 def shortened(value, length=80):

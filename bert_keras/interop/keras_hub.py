@@ -38,6 +38,7 @@ WRITTEN = (
 
 def open_keras_hub(folder):
     """The `Checkpoint` of a preset folder."""
+    files.check_inside(os.path.join(folder, ASSETS), folder)
     encoder = config.read_encoder(folder)
     head, arguments = config.read_head(folder)
     tensors, skipped = _read(folder, WEIGHTS, BACKBONE)

@@ -4,10 +4,12 @@ import dataclasses
 import os
 import re
 
+from bert_keras import files
+
 STATED = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
 LICENSE = "LICENSE"  # under which it is written
 FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
-MOST = 200_000  # characters of a file that are read
+MOST = 200_000  # bytes of a file that are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ def _stated(readme):
 def _read(folder, name):
     try:
         path = os.path.join(folder, name)
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(MOST)
+        with files.open_file(path, inside=folder) as file:
+            return file.read(MOST).decode("utf-8", "replace")
     except OSError:
         return None

@@ -7,6 +7,7 @@ its functions are never loaded.
 import os
 import re
 
+from bert_keras import files
 from bert_keras.interop.checkpoint import Checkpoint, WeightsError
 from bert_keras.interop.google import (
     CONFIG,
@@ -69,6 +70,8 @@ def open_model_garden(prefix, source, pieces=None):
 def open_saved_model(folder):
     """The `Checkpoint` of a SavedModel of an encoder, from its variables."""
     assets = os.path.join(folder, "assets")
+    for inner in (assets, os.path.join(folder, "variables")):
+        files.check_inside(inner, folder)
     found = sorted(os.listdir(assets)) if os.path.isdir(assets) else []
     name = found[0] if len(found) == 1 else VOCABULARY
     prefix = os.path.join(folder, "variables", "variables")

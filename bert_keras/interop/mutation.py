@@ -4,6 +4,8 @@ import json
 import os
 import struct
 
+from bert_keras import files
+
 HOSTILE = (
     None,
     True,
@@ -15,7 +17,8 @@ HOSTILE = (
     2**63,
     10**400,
     "",
-    "x" * 1000,
+    "x" * 100_000,
+    "\ud800",
     "../../../etc/passwd",
     "\x00",
     [],
@@ -32,20 +35,70 @@ KEYS = ("self", "encoder", "name", "dtype", "examples_per_row", "other")
 
 def mutate(path, random):
     """Changes one file below `path`, or `path` itself; says what it did."""
-    files = [path]
-    if os.path.isdir(path):
-        files = sorted(
-            os.path.join(folder, name)
-            for folder, _, names in os.walk(path)
-            for name in names
-        )
-    file = random.choice(files)
+    file = random.choice(files.walk(path) if os.path.isdir(path) else [path])
+    what = f"{os.path.relpath(file, path)}: "
+    if random.random() < 0.03:
+        replace = random.choice((pipe, device, link_out, folder))
+        replace(file)
+        return what + replace.__name__
     with open(file, "rb") as stream:
         data = stream.read()
     change = random.choice(_changes(file))
     with open(file, "wb") as stream:
         stream.write(change(data, random))
-    return f"{os.path.relpath(file, path)}: {change.__name__}"
+    manifest = os.path.join(path, "store.json")
+    if not os.path.exists(manifest):
+        manifest = os.path.join(path, "manifest.json")
+    if os.path.exists(manifest) and random.random() < 0.8:
+        reseal(manifest)
+        what += "resealed "
+    return what + change.__name__
+
+
+def pipe(path):
+    """A pipe in place of the file, into which nobody writes."""
+    os.remove(path)
+    os.mkfifo(path)
+
+
+def device(path):
+    """A device that has no end, in place of the file."""
+    os.remove(path)
+    os.symlink("/dev/zero", path)
+
+
+def link_out(path):
+    """A link to a file of the machine, in place of the file."""
+    os.remove(path)
+    os.symlink("/etc/passwd", path)
+
+
+def folder(path):
+    """A folder, in place of the file."""
+    os.remove(path)
+    os.mkdir(path)
+
+
+def reseal(path):
+    """Has a manifest of data vouch for the files as they are, and itself."""
+    try:
+        with open(path, "rb") as file:
+            manifest = json.load(file)
+        rest = {k: v for k, v in manifest.items() if k != "sha256"}
+    except (ValueError, AttributeError, RecursionError):
+        return
+    entries, shards = rest.get("files"), rest.get("shards")
+    named = list(entries.items()) if isinstance(entries, dict) else []
+    for shard in shards if isinstance(shards, list) else []:
+        named += [(shard.get("name"), shard)] if type(shard) is dict else []
+    for name, entry in named:
+        place = os.path.join(os.path.dirname(path), str(name))
+        known = files.is_plain_name(name) and os.path.isfile(place)
+        if known and type(entry) is dict:
+            entry["bytes"] = os.path.getsize(place)
+            entry["sha256"] = files.sha256(place)
+    with open(path, "w") as file:
+        json.dump(rest | {"sha256": files.json_hash(rest)}, file)
 
 
 def _changes(file):

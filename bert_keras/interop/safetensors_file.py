@@ -12,6 +12,7 @@ import struct
 import ml_dtypes
 import numpy as np
 
+from bert_keras import files
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.json_file import Fields, parse_json, shortened
 from bert_keras.interop.stored_array import stored_tensor
@@ -47,8 +48,8 @@ def read_safetensors(path):
 
 def _read_header(path):
     try:
-        size = os.path.getsize(path)
-        with open(path, "rb") as file:
+        size = files.check_file(path, inside=os.path.dirname(path))
+        with files.open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(size - 8, MAX_HEADER):
                 raise WeightsError(

@@ -39,6 +39,29 @@ def write_samples(folder):
     }
 
 
+def write_data_samples(folder):
+    """Writes pre-training data of each kind; returns dict of kind -> path."""
+    from bert_keras.data.building import build_stores
+    from bert_keras.data.documents import Document
+    from bert_keras.data.laws import Laws
+    from bert_keras.data.pretraining import write_records
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    lines = ["good ! goodly goodly good !", "! goodly"] * 4
+    stores = build_stores(
+        [Document(f"{n}", "", lines[n:]) for n in range(6)],
+        WordPieceTokenizer(PIECES),
+        os.path.join(folder, "token"),
+        held_out_share=0,
+        sentences="lines",
+    )
+    store, paths = stores["train"], {"store": stores["train"].folder}
+    for name, packed in (("records", False), ("packed", True)):
+        paths[name] = os.path.join(folder, name)
+        write_records(store, paths[name], Laws(16, 4, packed=packed), 0)
+    return paths
+
+
 def _plain(save):
     def write(path, model, text):
         save(path, model, text)

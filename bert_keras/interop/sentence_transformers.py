@@ -2,13 +2,10 @@
 
 import os
 
+from bert_keras import files
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.huggingface import open_huggingface
-from bert_keras.interop.json_file import (
-    Fields,
-    is_plain_name,
-    read_json,
-)
+from bert_keras.interop.json_file import Fields, read_json
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
@@ -22,7 +19,9 @@ POOLINGS = {
 def open_sentence_transformers(folder):
     """The `Checkpoint` of the folder; `embedding` says how to pool."""
     modules = _modules(folder)
-    inner = os.path.join(folder, modules.get("Transformer", ""))
+    inner = os.path.join(folder, modules["Transformer"])
+    for place in modules.values():
+        files.check_inside(os.path.join(folder, place), folder)
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
     checkpoint.embedding = {
@@ -53,7 +52,7 @@ def _modules(folder):
         fields = Fields(module if isinstance(module, dict) else {}, path)
         kind = fields.text("type").rpartition(".")[2]
         place = fields.text("path", "")
-        if place and not is_plain_name(place):
+        if place and not files.is_plain_name(place):
             fields.refuse("path", "a folder in this folder", place)
         if kind not in KINDS:
             raise WeightsError(

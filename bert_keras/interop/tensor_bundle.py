@@ -9,6 +9,8 @@ import dataclasses
 import math
 import os
 
+from bert_keras import files
+from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.json_file import shortened
 
@@ -41,11 +43,8 @@ def read_index(prefix):
     """
     path = f"{prefix}.index"
     try:
-        if os.path.getsize(path) > MAX_INDEX:
-            _refuse(path, "the index is absurdly large")
-        with open(path, "rb") as file:
-            pairs = _table(file.read())
-        return _entries(prefix, pairs)
+        data = files.read_bytes(path, MAX_INDEX, os.path.dirname(path))
+        return _entries(prefix, _table(data))
     except OSError as error:
         raise WeightsError(
             error.filename or path,
@@ -53,13 +52,11 @@ def read_index(prefix):
             FETCH,
         ) from None
     except (IndexError, ValueError, UnicodeDecodeError) as error:
-        if isinstance(error, WeightsError):
+        if isinstance(error, InputError):
             raise
-        _refuse(path, "the index is damaged or was cut", error)
-
-
-def _refuse(path, problem, error=None):
-    raise WeightsError(path, problem, FETCH) from error
+        raise WeightsError(
+            path, "the index is damaged or was cut", FETCH
+        ) from error
 
 
 def _table(data):
@@ -130,17 +127,18 @@ def _entries(prefix, pairs):
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(pairs[0][1])
         if header.endianness != header.LITTLE or header.num_shards > 10_000:
             raise ValueError("a header of another kind")
-        found = {}
+        found, sizes = {}, {}
         for key, value in pairs[1:]:
             proto = tensor_bundle_pb2.BundleEntryProto.FromString(value)
             name = key.decode()
-            found[name] = _entry(prefix, header.num_shards, name, proto)
+            found[name] = _entry(prefix, header.num_shards, name, proto, sizes)
         return found
     except DecodeError as error:
         raise ValueError("a damaged entry") from error
 
 
-def _entry(prefix, shards, name, proto):
+def _entry(prefix, shards, name, proto, sizes):
+    """The checked `Entry`; `sizes` keeps the bytes of each data file."""
     file = f"{prefix}.data-{proto.shard_id:05d}-of-{shards:05d}"
     shape = tuple(dim.size for dim in proto.shape.dim)
     problem = None
@@ -151,7 +149,7 @@ def _entry(prefix, shards, name, proto):
     ):
         problem = "the shape is damaged"
     elif min(proto.offset, proto.size) < 0 or (
-        proto.offset + proto.size > os.path.getsize(file)
+        proto.offset + proto.size > _size(file, sizes)
     ):
         problem = "it lies outside the file, which may have been cut"
     elif proto.dtype in SIZES:
@@ -165,9 +163,15 @@ def _entry(prefix, shards, name, proto):
     return Entry(proto.dtype, shape, file, proto.offset, proto.size)
 
 
+def _size(file, sizes):
+    if file not in sizes:
+        sizes[file] = files.check_file(file, inside=os.path.dirname(file))
+    return sizes[file]
+
+
 def read_text(entry):
     """The bytes of a scalar string entry: length, checksum, bytes."""
-    with open(entry.file, "rb") as file:
+    with files.open_file(entry.file) as file:
         file.seek(entry.offset)
         data = file.read(entry.size)
     length, at = _varint(data, 0)
@@ -176,6 +180,6 @@ def read_text(entry):
 
 def read_scalar(entry):
     """The number of a scalar entry of integers or booleans."""
-    with open(entry.file, "rb") as file:
+    with files.open_file(entry.file) as file:
         file.seek(entry.offset)
         return int.from_bytes(file.read(entry.size), "little", signed=True)

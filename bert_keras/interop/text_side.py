@@ -30,10 +30,10 @@ def text_reader(path, settings=dict):
     """What reads the text side, or None where there is no vocabulary.
 
     Args:
-        path: of the vocabulary file.
+        path: of the vocabulary file, which must be in its folder.
         settings: returns the other arguments of `TextSide`.
     """
-    if not os.path.isfile(path):
+    if not os.path.lexists(path):
         return None
     return lambda: TextSide(read_pieces(path), **settings())
 
@@ -106,7 +106,8 @@ def read_settings(config):
 
 def read_pieces(path):
     """The pieces of a published vocabulary file, one a line."""
-    return checked_pieces(vocabulary.read_pieces(path), path)
+    pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
+    return checked_pieces(pieces, path)
 
 
 def checked_pieces(pieces, path):

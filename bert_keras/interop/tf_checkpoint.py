@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from bert_keras import files
 from bert_keras.interop.checkpoint import Tensor, WeightsError
 from bert_keras.interop.stored_array import stored_tensor
 from bert_keras.interop.tensor_bundle import FETCH, read_index, read_text
@@ -99,7 +100,7 @@ def find_prefix(folder):
     )
     state = os.path.join(folder, "checkpoint")
     if len(found) > 1 and os.path.isfile(state):
-        with open(state, "rb") as file:
+        with files.open_file(state, inside=folder) as file:
             text = file.read(100_000).decode("utf-8", "replace")
         newest = re.match(r'\s*model_checkpoint_path:\s*"([^"]*)"', text)
         name = os.path.basename(newest[1]) if newest else ""

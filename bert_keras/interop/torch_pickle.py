@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.checkpoint import WeightsError
-from bert_keras.interop.json_file import MAX_BYTES
 from bert_keras.interop.license import FILES
 from bert_keras.interop.safetensors_file import write_safetensors
 
@@ -44,12 +44,16 @@ def unpickle_folder(folder, target, inner=""):
         target: where to.
         inner: the folder's module that has the weights, if it has modules.
     """
+    files.check_inside(os.path.join(folder, inner), folder)
     pickles = pickles_in(os.path.join(folder, inner))
     if not pickles:
         raise InputError(f"{folder} holds no {PREFIX}{END}.")
+    for path in pickles:
+        files.check_file(path, inside=os.path.dirname(path))
     _copy_small(folder, target)
     for name in os.listdir(folder):
         if os.path.isdir(os.path.join(folder, name)):
+            files.check_inside(os.path.join(folder, name), folder)
             _copy_small(os.path.join(folder, name), os.path.join(target, name))
     _run_child(pickles, os.path.join(target, inner, "model.safetensors"))
 
@@ -62,7 +66,7 @@ def _copy_small(folder, target):
         if (
             wanted
             and os.path.isfile(path)
-            and os.path.getsize(path) <= MAX_BYTES
+            and files.check_file(path, inside=folder) <= files.MOST_JSON
         ):
             shutil.copyfile(path, os.path.join(target, name))
 

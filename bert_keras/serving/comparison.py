@@ -1,9 +1,8 @@
 """Recorded requests asked again: what another model answers otherwise."""
 
-import json
-
 import numpy as np
 
+from bert_keras import files
 from bert_keras.errors import InputError
 
 BATCH = 32
@@ -20,9 +19,9 @@ def read_records(path):
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                record = json.loads(line)
+                record = files.parse_json(line)
                 known = _is_record(record)
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, LookupError, TypeError, AttributeError):
                 known = False
             if not known:
                 raise InputError(

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.data.manifests import check_fields
+from bert_keras.errors import InputError, cut_middle
 from bert_keras.text.encodable import encodable
 
 CARD = "signature_card.json"
@@ -185,11 +186,39 @@ def _decoded(array):
     return decode(array) if array.size else array
 
 
+def _check_card(card):
+    """Raises where a field that a call needs is not what it must be."""
+    kinds = {"needs": list, "signatures": dict, "default": str}
+    check_fields(card, kinds)
+    for entry in card["signatures"].values():
+        check_fields(
+            entry, {"inputs": dict, "input_order": list, "padded": list}
+        )
+        if sorted(entry["input_order"]) != sorted(entry["inputs"]):
+            raise ValueError("'input_order' must name the inputs")
+        check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+    card["signatures"][card["default"]]  # is there
+
+
 def read_card(folder):
+    """The signature card of an export.
+
+    Raises:
+        InputError: the folder is no export, or its card is damaged.
+    """
     folder = os.fspath(folder)
     names = set(files.list_folder(folder) if files.is_folder(folder) else ())
     if CARD in names and "saved_model.pb" in names:
-        return files.read_json(os.path.join(folder, CARD))
+        path = os.path.join(folder, CARD)
+        try:
+            card = files.read_json(path)
+            _check_card(card)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{path} is no signature card, or it is damaged "
+                f"({cut_middle(str(error), 300)}). Export the model again."
+            ) from None
+        return card
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
             f"{folder} holds weights, not a SavedModel. Make one of it with "

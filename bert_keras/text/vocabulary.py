@@ -6,7 +6,7 @@ import re
 import string
 
 from bert_keras.errors import InputError
-from bert_keras.files import open_file, written_beside
+from bert_keras.files import read_bytes, written_beside
 from bert_keras.text.learning import learn_vocabulary
 from bert_keras.text.wordpiece import LONGEST_PIECE, SPECIAL_TOKENS
 
@@ -19,6 +19,9 @@ __all__ = [
     "read_vocabulary",
     "write_vocabulary",
 ]
+
+# LaBSE has the largest published one: 501,153 pieces, 5 MB.
+MOST_PIECES, MOST_BYTES = 1_000_000, 16 * 1024 * 1024
 
 
 def read_vocabulary(path):
@@ -33,20 +36,32 @@ def read_vocabulary(path):
     return tokens
 
 
-def read_pieces(path):
+def read_pieces(path, inside=None):
     """The lines of a vocabulary, sound or not, for who examines it.
 
+    Args:
+        path: the file.
+        inside: the folder that it must be in, links resolved; None for any.
+
     Raises:
-        InputError: for a file that cannot be read, or a line not in UTF-8.
+        InputError: for a file that cannot be read or is too large, or a line
+            not in UTF-8.
     """
     try:
-        with open_file(path) as file:
-            lines = file.read().removeprefix(codecs.BOM_UTF8).split(b"\n")
+        data = read_bytes(path, MOST_BYTES, inside)
     except OSError as error:
         raise InputError(
             f"The vocabulary {path} cannot be read ({error.strerror}). "
             "Name a text file with one piece a line."
         ) from None
+    count = data.count(b"\n")
+    if count > MOST_PIECES:
+        raise InputError(
+            f"{path} has {count:,} lines; expected a vocabulary of "
+            f"at most {MOST_PIECES:,} pieces, one a line. Name the file of "
+            "pieces."
+        )
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     return [

@@ -12,11 +12,13 @@ import re
 import shutil
 
 from bert_keras import files
+from bert_keras.data.manifests import check_entries, check_fields
 from bert_keras.errors import InputError
 from bert_keras.training.tensor_file import read_tensors, write_tensors
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+_FIELDS = {"format_version": int, "step": int, "files": dict}
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ def read(folder, step):
         )
     groups = {}
     for name, expected in manifest["files"].items():
-        file = os.path.join(path, os.path.basename(name))
+        file = os.path.join(path, name)
         _check_file(file, expected)
         groups[name.removesuffix(".safetensors")] = _read_tensors(file)
     return groups, manifest
@@ -145,7 +147,9 @@ def _read_manifest(path):
     try:
         manifest = files.read_json(os.path.join(path, MANIFEST))
         hash_holds = manifest["sha256"] == _manifest_hash(manifest)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        check_fields(manifest, _FIELDS)
+        check_entries(manifest["files"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise DamagedError(f"{MANIFEST} cannot be read ({error})") from None
     if not hash_holds:
         raise DamagedError(f"{MANIFEST} does not match its own hash")
@@ -155,14 +159,14 @@ def _read_manifest(path):
 def _check_file(path, expected):
     name = os.path.basename(path)
     try:
-        size = files.size(path)
+        size = files.check_file(path, inside=os.path.dirname(path))
         if size != expected["bytes"]:
             raise DamagedError(
                 f"{name} has {size} bytes instead of {expected['bytes']}"
             )
         if files.sha256(path) != expected["sha256"]:
             raise DamagedError(f"{name} does not match its hash")
-    except OSError as error:
+    except (OSError, InputError) as error:
         raise DamagedError(f"{name} cannot be read ({error})") from None
 
 

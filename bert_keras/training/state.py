@@ -140,6 +140,13 @@ class TrainingState(keras.callbacks.Callback):
             self._refuse_if_all_damaged()
             return self.step
         groups, manifest = newest
+        facts = manifest.get("settings"), manifest.get("notes")
+        if not all(isinstance(fact, dict) for fact in facts):
+            raise InputError(
+                f"The newest checkpoint in {self.folder} is not one of a "
+                "training state: its manifest lacks settings or notes. Name "
+                "another folder."
+            )
         check_same_settings(manifest["settings"], self.settings, self.folder)
         for group, named in variables.items():
             check_same_tensors(groups.get(group, {}), named, self.folder)
