@@ -60,16 +60,17 @@ def define_flags():
     flags.DEFINE_integer("turns", 5, "That are timed.", 1)
     flags.DEFINE_string("input", None, "Text of natural length; else docs.")
     flags.DEFINE_string("output", None, "JSON file to write.")
+    script.define_overwrite()
     flags.mark_flag_as_required("backend")
 
 
 def main(values):
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from official_tasks import progress
     from official_tasks.estimating import device_named
     from official_tasks.tools.benchmark import machine
 
-    prepare(values.output)
+    script.prepare_output(values)
     peak = 1e12 * values.peak if values.peak else None
     peak = peak or device_named(values.device).flops
     results = {"machine": machine(), "peak": peak, "cases": []}
