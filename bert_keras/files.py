@@ -240,13 +240,6 @@ def refuse_folder(path):
         raise InputError(f"{path} is a folder. Name the file to write.")
 
 
-def prepare(path):
-    """Makes the folder of a file to be written later, where one is named."""
-    if path:
-        refuse_folder(path)
-        make_folder(os.path.dirname(os.path.abspath(path)))
-
-
 def _refuse_mount(path):
     """One sentence where no rename can put anything in the place of a path."""
     if os.path.ismount(path):

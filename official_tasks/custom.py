@@ -7,8 +7,16 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks import custom_advice, metrics
-from official_tasks.custom_rows import TO_SCORE, checked_seed, told_place
-from official_tasks.table import read_rows
+from official_tasks.custom_rows import (
+    DROP_UNLABELLED,
+    FILES,
+    TO_SCORE,
+    checked_seed,
+    has_text,
+    left_out,
+    told_place,
+)
+from official_tasks.table import dialect, read_rows
 from official_tasks.task import Example, Option
 from official_tasks.text_task import TextTask
 
@@ -31,14 +39,16 @@ class CustomTask(TextTask):
             or "regression".
         label_separator: what stands between the labels of a text, "multi".
         split_seed: of what is held out.
+        separator: what stands between the columns of CSV, None: a comma.
+        encoding: of the files.
+        drop_unlabelled: whether rows without a label are left out, which are
+            refused otherwise; of "multi" they have none of the labels.
     """
 
     name = "custom"
     to_score = TO_SCORE
     options = {
-        "train": Option(None, "File to learn from; several with commas."),
-        "dev": Option(None, "File to score on."),
-        "test": Option(None, "File to predict."),
+        **FILES,
         "text": Option("text", "Column of the text."),
         "text_pair": Option(None, "Column of the second text."),
         "label": Option("label", "Column of the label."),
@@ -48,7 +58,7 @@ class CustomTask(TextTask):
             "three have columns of their own.",
         ),
         "label_separator": Option(",", "Between the labels of a text."),
-        "split_seed": Option(0, "Of what is held out without --dev."),
+        **DROP_UNLABELLED,
     }
 
     def __init__(
@@ -62,6 +72,9 @@ class CustomTask(TextTask):
         problem="single",
         label_separator=",",
         split_seed=0,
+        separator=None,
+        encoding=None,
+        drop_unlabelled=False,
     ):
         if problem not in PROBLEMS:
             raise InputError(
@@ -69,8 +82,16 @@ class CustomTask(TextTask):
             )
         if problem == "multi" and not label_separator:
             raise InputError("--label_separator: expected text, got none")
+        if problem == "multi" and drop_unlabelled:
+            raise InputError(
+                "--drop_unlabelled does nothing with --problem=multi: a row "
+                "without a label has none of them. Leave it out."
+            )
+        self.dialect = dialect(separator, encoding)
+        self.drop_unlabelled = drop_unlabelled
         self.problem, self.separator = problem, label_separator
         self.metric = METRICS[problem]
+        self.standardises = problem == "regression"
         self.columns = [text, *([text_pair] if text_pair else [])]
         self.pair = len(self.columns) == 2
         self.label_column = label
@@ -150,6 +171,9 @@ class CustomTask(TextTask):
         rows = self._rows(train, labelled=True)
         if self.problem != "regression":
             self.labels = self._discovered(train, rows)
+            self.advice += custom_advice.on_names(
+                self.labels, self.label_column
+            )
         examples = self._noted(rows)
         if self.files["dev"]:
             dev = self._rows(self.files["dev"], labelled=True)
@@ -177,15 +201,31 @@ class CustomTask(TextTask):
         """((file, line), texts, label) of each row; label None without."""
         wanted = [*self.columns, *([self.label_column] if labelled else [])]
         lists = [self.label_column] if self.problem == "multi" else []
-        rows = []
-        for path in str(paths).split(","):
-            for number, values in read_rows(path.strip(), wanted, lists):
-                place = (path.strip(), number)
+        rows, unlabelled = [], []
+        for path in map(str.strip, str(paths).split(",")):
+            for number, values in read_rows(
+                path, wanted, lists, own=self.dialect, notes=self.advice
+            ):
+                place = (path, number)
                 label = values.pop() if labelled else None
-                rows.append((place, values, self._parsed(place, label)))
+                if label is not None and self._is_missing(label):
+                    unlabelled.append(place)
+                else:
+                    rows.append((place, values, self._parsed(place, label)))
+        self.advice += left_out(
+            unlabelled, self.label_column, self.drop_unlabelled
+        )
         if not rows:
             raise InputError(f"{paths}: expected at least one row, got none")
         return rows
+
+    def _is_missing(self, label):
+        if self.problem == "multi":
+            return False
+        is_number = self.problem == "regression"
+        return not has_text(label) or (
+            is_number and label.strip().lower() == "nan"
+        )
 
     def _parsed(self, place, label):
         """A label as a name, a list of names or a number."""
@@ -196,11 +236,6 @@ class CustomTask(TextTask):
             names = label if listed else label.split(self.separator)
             return sorted({name.strip() for name in names} - {""})
         if self.problem == "single":
-            if not label.strip():
-                raise InputError(
-                    f"{told_place(place)}: expected a label in column "
-                    f"{self.label_column!r}, got none"
-                )
             return label.strip()
         try:
             number = float(label)
@@ -278,9 +313,11 @@ class CustomTask(TextTask):
                 units = [[row] for row in units[0]]
             if len(units) < 2:
                 which = "" if key is None else f"class {self.labels[key]!r}"
+                hint = custom_advice.number_hint(self.labels or ["-"])
                 raise InputError(
                     f"{path}: the {which or 'file'} has one row, expected at "
-                    "least 2 to hold one out: add rows or give --dev"
+                    "least 2 to hold one out: "
+                    + (hint[0] if hint else "add rows or give --dev")
                 )
             count = max(1, round(HELD_OUT_SHARE * len(units)))
             for unit in generator.permutation(len(units))[:count]:

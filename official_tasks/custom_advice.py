@@ -2,11 +2,9 @@
 
 from collections import Counter
 
-import numpy as np
-
 SHOWN = 5  # line numbers that a note names
 RARE = 0.2  # of an even share, under which a class is rare
-WIDE = 10.0  # standard deviation of numbers that a head learns slowly
+MOST_CLASSES = 20  # of numbers for names
 
 
 def on_rows(rows) -> list[str]:
@@ -22,7 +20,7 @@ def on_rows(rows) -> list[str]:
         if not all(text.strip() for text in texts)
     ]
     if empty:
-        found.append(f"{_lines(empty)}: the text is empty")
+        found.append(f"{lines_of(empty)}: the text is empty")
     first: dict = {}
     again, contradicting = [], []
     for row in rows:
@@ -33,11 +31,11 @@ def on_rows(rows) -> list[str]:
             (again if same else contradicting).append(place)
     if again:
         found.append(
-            f"{_lines(again)}: {len(again)} rows repeat an earlier one"
+            f"{lines_of(again)}: {len(again)} rows repeat an earlier one"
         )
     if contradicting:
         found.append(
-            f"{_lines(contradicting)}: {len(contradicting)} rows repeat an "
+            f"{lines_of(contradicting)}: {len(contradicting)} rows repeat an "
             "earlier text under another label"
         )
     return found
@@ -51,21 +49,51 @@ def on_overlap(train, dev) -> list[str]:
         return []
     (_, (first, *_), _), places = both[0], [place for place, _, _ in both]
     return [
-        f"{_lines(places)}: {len(both)} texts stand in train and in dev, which "
-        f"flatters the score: the first is {first[:60]!r}"
+        f"{lines_of(places)}: {len(both)} texts stand in train and in dev, "
+        f"which flatters the score: the first is {first[:60]!r}"
+    ]
+
+
+def on_names(names, column) -> list[str]:
+    """Notes on labels that may be one, or numbers; `names` are sorted."""
+    alike: dict = {}
+    for name in names:
+        alike.setdefault("".join(name.casefold().split()), []).append(name)
+    found = [
+        f"the labels {', '.join(map(repr, same))} in column {column!r} differ "
+        "in case or blanks only and are learned as different classes: write "
+        "them alike if they are one"
+        for same in alike.values()
+        if len(same) > 1
+    ]
+    return found + number_hint(names)
+
+
+def number_hint(names) -> list[str]:
+    """A note on labels that seem to be numbers, not names of classes."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return []
+    fractions = [n for n in numbers if not n.is_integer()]
+    if not fractions and len(numbers) <= MOST_CLASSES:
+        return []
+    return [
+        f"the labels are {len(names)} different numbers, such as {names[0]}, "
+        "and each is a class of its own: to predict a number give "
+        "--problem=regression"
     ]
 
 
 def on_labels(problem, examples, labels) -> list[str]:
-    """A note on rare classes, or on numbers that are far from 0."""
+    """A note on rare classes, or on numbers that are all the same."""
     if problem == "regression":
-        values = np.array([example.label for example in examples])
-        if values.std() <= WIDE and abs(values.mean()) <= WIDE:
+        first = examples[0].label
+        if any(example.label != first for example in examples):
             return []
         return [
-            f"the numbers have a mean of {values.mean():.3g} and a standard "
-            f"deviation of {values.std():.3g}: learning is slow so far from "
-            "0; scale them to a few units"
+            f"every number of the training rows is {first:g}: there is "
+            "nothing to learn"
         ]
     if problem == "multi":
         counts = Counter(i for example in examples for i in example.label)
@@ -81,7 +109,7 @@ def on_labels(problem, examples, labels) -> list[str]:
     ]
 
 
-def _lines(places):
+def lines_of(places):
     """The first few places, the file named once: "a.csv, line 4, 7, ..."."""
     (file, _), shown = places[0], places[:SHOWN]
     numbers = [str(number) for path, number in shown if path == file]

@@ -3,6 +3,7 @@
 from bert_keras.errors import InputError
 from official_tasks.choice_files import ChoiceExample, ChoiceRow
 from official_tasks.custom_rows import (
+    DROP_UNLABELLED,
     FILES,
     OwnRows,
     choice_place,
@@ -26,10 +27,11 @@ class CustomSpans(OwnRows, SquadTask):
         question, context, answer, start: their columns; without `start`, the
             first character of the answer, it must stand in one place only.
         own: `train`, `dev` and `test`, files, of which the last needs no
-            answers; `split_seed`; `stride` and `null_threshold`, see
-            `SquadTask`.
+            answers; `split_seed`; `separator`, `encoding`; `stride` and
+            `null_threshold`, see `SquadTask`.
     """
 
+    needs_label = False
     options = {
         **FILES,
         "question": Option("question", "Column of the question."),
@@ -102,6 +104,7 @@ class CustomTags(OwnRows, NerTask):
         **FILES,
         "words": Option("words", "Column of the words."),
         "tags": Option("tags", "Column of their labels."),
+        **DROP_UNLABELLED,
         "recipe": NerTask.options["recipe"],
         "lstm_dim": NerTask.options["lstm_dim"],
     }
@@ -162,6 +165,7 @@ class CustomChoices(OwnRows, ChoiceTask):
             "choice0,choice1", "Columns of the choices, commas between."
         ),
         "label": Option("label", "Column of the label."),
+        **DROP_UNLABELLED,
     }
 
     def __init__(

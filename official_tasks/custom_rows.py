@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks import custom_advice
-from official_tasks.table import read_rows
+from official_tasks.table import dialect, read_rows
 from official_tasks.task import Option
 
 HELD_OUT_SHARE = 0.1  # of the contexts, texts or prompts, without a dev file
@@ -15,6 +15,13 @@ FILES = {
     "dev": Option(None, "File to score on."),
     "test": Option(None, "File to predict."),
     "split_seed": Option(0, "Of what is held out without --dev."),
+    "separator": Option(
+        None, "Between the columns of CSV, where it is no comma."
+    ),
+    "encoding": Option("utf-8", "Of the files."),
+}
+DROP_UNLABELLED = {
+    "drop_unlabelled": Option(False, "Leave rows without a label out."),
 }
 
 
@@ -29,15 +36,28 @@ class OwnRows:
     Args:
         row: what the family's task takes as its first argument.
         split_seed: of what is held out.
+        separator, encoding: of the files.
+        drop_unlabelled: whether rows without a label are left out.
         own: of the family's task.
     """
 
     to_score = TO_SCORE
     lists: tuple[str, ...] = ()  # columns that JSONL may have as lists
+    needs_label = True  # else an empty cell of the label says something
 
-    def __init__(self, row, split_seed=0, **own):
+    def __init__(
+        self,
+        row,
+        split_seed=0,
+        separator=None,
+        encoding=None,
+        drop_unlabelled=False,
+        **own,
+    ):
         super().__init__(row, **own)
         self.split_seed = checked_seed(split_seed)
+        self.dialect = dialect(separator, encoding)
+        self.drop_unlabelled = drop_unlabelled
         self.advice: list[str] = []
         self.placed: dict[str, list] = {}  # split -> ((file, line), row)
 
@@ -68,14 +88,30 @@ class OwnRows:
 
     def _placed_rows(self, split):
         rows: list = []
+        unlabelled = []
+        needed, labels = self._columns()
+        labels = labels if split != "test" else []
+        columns = [*needed, *labels]
         for path in self.splits.paths(split):
-            needed, optional = self._columns()
-            columns = [*needed, *(optional if split != "test" else ())]
-            for line, values in read_rows(path, columns, self.lists):
+            for line, values in read_rows(
+                path,
+                columns,
+                self.lists,
+                own=self.dialect,
+                notes=self.advice,
+            ):
                 cells = dict(zip(columns, values, strict=True))
                 place = (str(path), line)
+                if self.needs_label and not all(
+                    map(has_text, map(cells.get, labels))
+                ):
+                    unlabelled.append(place)
+                    continue
                 row = self._row(told_place(place), str(len(rows)), cells)
                 rows.append((place, row))
+        self.advice += left_out(
+            unlabelled, ", ".join(labels), self.drop_unlabelled
+        )
         if not rows:
             raise InputError(f"The {split} file has no rows: expected one")
         return rows
@@ -95,6 +131,26 @@ class OwnRows:
             [row for row in rows if self._group(row) not in held],
             [row for row in rows if self._group(row) in held],
         )
+
+
+def has_text(cell) -> bool:
+    """Whether there is more in a cell, or a list of them, than blanks."""
+    return bool(cell if isinstance(cell, list) else cell.strip())
+
+
+def left_out(places, column: str, drop: bool) -> list[str]:
+    """A note on rows without a label, which are refused unless `drop`."""
+    if not places:
+        return []
+    told = (
+        f"{custom_advice.lines_of(places)}: {len(places)} rows have no label "
+        f"in column {column!r}"
+    )
+    if drop:
+        return [f"{told} and are left out"]
+    raise InputError(
+        f"{told}: fill them in, or leave these rows out by --drop_unlabelled"
+    )
 
 
 def told_place(place: tuple[str, int]) -> str:

@@ -80,6 +80,7 @@ def run(output, corpus, seed, settings) -> dict:
             files.write_json(figures, path)
         if draws:
             with (
+                page.may_fail("report.html"),
                 folder.output("report.html") as path,
                 open(path, "w", encoding="utf-8") as file,
             ):

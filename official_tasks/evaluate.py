@@ -31,10 +31,18 @@ def define_flags():
     flags.DEFINE_string("predictions", None, "A file to score instead.")
     flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
     flags.DEFINE_string("output", None, "Folder for what is written.")
+    script.define_overwrite()
     flags.mark_flags_as_required(["task"])
 
 
-def evaluate(task, models=(), predictions=None, split="dev", output=None):
+def evaluate(
+    task,
+    models=(),
+    predictions=None,
+    split="dev",
+    output=None,
+    overwrite=False,
+):
     """The task's scores of an ensemble of models, or of a prediction file.
 
     Args:
@@ -43,6 +51,7 @@ def evaluate(task, models=(), predictions=None, split="dev", output=None):
         predictions: path of a file in the task's official form.
         output: folder for results.json and the official files; None writes
             nothing.
+        overwrite: whether to replace files that are there.
     """
     from official_tasks.running import ensemble_outputs, take_arguments
 
@@ -56,16 +65,13 @@ def evaluate(task, models=(), predictions=None, split="dev", output=None):
         found = task.decode(examples, encoded, outputs)
     scores = task.score(examples, found)
     if output is not None:
-        _write(task, examples, found, scores, output)
+        from bert_keras.files import write_json
+        from official_tasks.submission import new_files
+
+        with new_files(output, overwrite) as folder:
+            task.write(examples, found, folder)
+            write_json(scores, os.path.join(folder, "results.json"))
     return scores
-
-
-def _write(task, examples, predictions, scores, output):
-    from bert_keras import files
-
-    files.make_folder(output)
-    task.write(examples, predictions, output)
-    files.write_json(scores, os.path.join(output, "results.json"))
 
 
 def main(values):
@@ -84,6 +90,7 @@ def main(values):
         values.predictions,
         values.split,
         values.output,
+        values.overwrite,
     )
     for line in task.advice:
         progress.console.print(f"note: {line}")

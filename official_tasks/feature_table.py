@@ -106,6 +106,8 @@ def draw(table, title, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    from official_tasks.page import save
+
     names = [name.replace("_", " ") for name in table]
     values = [100 * (row["f1"] or 0) for row in table.values()]
     spread = [100 * (row["deviation"] or 0) for row in table.values()]
@@ -120,7 +122,7 @@ def draw(table, title, path):
     axes.set_xlim(0, max(values, default=0) * 1.15 or 1)
     axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    save(figure, path, dpi=150)
     pyplot.close(figure)
 
 
@@ -170,7 +172,8 @@ def main(values):
     if not page.can_draw("table.png"):
         return
     title = f"{values.task}: features, and fine-tuning"
-    draw(table, title, os.path.join(values.output, "table.png"))
+    with page.may_fail("table.png"):
+        draw(table, title, os.path.join(values.output, "table.png"))
 
 
 if __name__ == "__main__":

@@ -259,18 +259,20 @@ class _Run:
             files.write_json(results, path)
         if not page.can_draw("report.html"):
             return
-        report = task_report.render(
-            self.task.name,
-            self.task.metric,
-            results,
-            self.task.mistakes(self.examples["dev"], predictions),
-            {"init": self.init, "seed": self.seed, **self.arguments},
-        )
         with (
+            page.may_fail("report.html"),
             self.folder.output("report.html") as path,
             open(path, "w", encoding="utf-8") as file,
         ):
-            file.write(report)
+            file.write(
+                task_report.render(
+                    self.task.name,
+                    self.task.metric,
+                    results,
+                    self.task.mistakes(self.examples["dev"], predictions),
+                    {"init": self.init, "seed": self.seed, **self.arguments},
+                )
+            )
 
 
 def scalars(scores) -> dict:

@@ -43,6 +43,7 @@ def run(make_task, init, output, **arguments) -> dict:
             task,
             [os.path.join(output, trained)],
             os.path.join(output, "submission"),
+            overwrite=True,  # its own, of the same runs
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}

@@ -1,10 +1,11 @@
-"""Scores of predictions, in NumPy; each equals its reference implementation.
+"""Scores of predictions; each equals its reference implementation.
 
 Where scikit-learn or SciPy would answer "not a number" (constant
 predictions), the answer here is 0: nothing was learned.
 """
 
 import numpy as np
+from scipy import stats
 
 
 def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
@@ -91,26 +92,22 @@ def micro_f1_baseline(labels) -> float:
 
 
 def pearson(first, second) -> float:
-    """The correlation of two lists of numbers."""
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return 0.0
-    first = np.asarray(first, np.float64) - np.mean(first, dtype=np.float64)
-    second = np.asarray(second, np.float64) - np.mean(second, dtype=np.float64)
-    spread = np.linalg.norm(first) * np.linalg.norm(second)
-    return float(first @ second / spread)
+    """The correlation of two lists of numbers; nan if one of them is nan."""
+    return _correlation(stats.pearsonr, first, second)
 
 
 def spearman(first, second) -> float:
     """The correlation of the ranks; equals share their mean rank."""
-    return pearson(_ranks(first), _ranks(second))
+    return _correlation(stats.spearmanr, first, second)
 
 
-def _ranks(values):
-    _, place, counts = np.unique(
-        np.asarray(values), return_inverse=True, return_counts=True
-    )
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]
+def _correlation(measure, first, second):
+    first, second = (np.asarray(x, np.float64) for x in (first, second))
+    if np.isnan(first).any() or np.isnan(second).any():
+        return float("nan")
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(measure(first, second).statistic)
 
 
 def probabilities(logits) -> np.ndarray:

@@ -1,11 +1,14 @@
 """Parts of a run's report: one self-contained page, charts as inline SVG."""
 
+import contextlib
 import html
 import importlib.util
 import io
+import warnings
 
 from official_tasks import progress
 
+LONGEST_LABEL = 40  # characters of a class in a chart
 STYLE = """
 :root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
   --good: #1a8f5a; --page: #f6f7fa; }
@@ -84,6 +87,21 @@ def can_draw(name) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def may_fail(name):
+    """Prints why there is no `name`, where writing it fails.
+
+    What is drawn at the end of a run is not worth the run.
+    """
+    try:
+        yield
+    except Exception as error:  # whatever it is
+        progress.console.print(
+            f"note: no {name}: it cannot be drawn ({type(error).__name__}: "
+            f"{error})"
+        )
+
+
 def figure_of(width, height):
     """An empty figure and its axes, in inches."""
     from matplotlib.figure import Figure
@@ -94,13 +112,32 @@ def figure_of(width, height):
     return figure, axes
 
 
+def save(figure, path, **settings):
+    """Writes a matplotlib figure, in which any text is shown as it is.
+
+    matplotlib reads what stands between two dollar signs as a formula, and
+    warns of characters that its font lacks; a browser has others.
+
+    Args:
+        settings: as for `Figure.savefig`.
+    """
+    import matplotlib
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    style = {"svg.fonttype": "none", "svg.hashsalt": "0"}
+    # For the texts that are made only now, such as those of ticks.
+    style["text.parse_math"] = False
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        figure.savefig(path, **settings)
+
+
 def svg(figure):
     """A matplotlib figure as SVG, the same bytes for the same figure."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
+    text = io.StringIO()
+    save(figure, text, format="svg", metadata={"Date": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
@@ -120,6 +157,9 @@ def line_chart(title, axis, lines, share=False, bounds=()):
         axes.axvline(x, color="#64708a", linestyle=":", linewidth=1)
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(axis)
+    if axis == "step":  # there is no half a step
+        whole = {"integer": True, "min_n_ticks": 1}
+        axes.xaxis.get_major_locator().set_params(**whole)
     axes.grid(axis="y", color="#e3e7ef")
     if share:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -131,6 +171,7 @@ def confusion_chart(labels, counts):
     """SVG of how often each class, a row, was taken for each."""
     import numpy as np
 
+    labels = [_clipped(label) for label in labels]
     counts = np.array(counts)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure, axes = figure_of(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
@@ -144,6 +185,13 @@ def confusion_chart(labels, counts):
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     return svg(figure)
+
+
+def _clipped(label):
+    """A label that leaves room for the chart, in one line."""
+    label = " ".join(label.split())
+    long = len(label) > LONGEST_LABEL
+    return f"{label[: LONGEST_LABEL - 1]}…" if long else label
 
 
 def guesses_section(guesses, told):

@@ -24,6 +24,7 @@ Takes some seconds and the model's time for the texts, in batches of like
 length.
 """
 
+import os
 import sys
 
 from absl import flags
@@ -43,6 +44,7 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
     flags.DEFINE_string("input", "-", "File of texts, or - for a pipe.")
     flags.DEFINE_string("output", "-", "JSONL file to write, or -.")
+    script.define_overwrite()
     flags.DEFINE_enum(
         "format",
         None,
@@ -87,6 +89,8 @@ def main(values):
     progress.console.stderr = True
     served = load_saved_model(values.model)
     name, entry, columns = asked(served, values.signature, values.columns)
+    if values.overwrite and os.path.isfile(values.output):
+        os.remove(values.output)
     answers = Answers(values.output, served, name)
     before = answers.done
     rows = read_inputs(values.input, values.format, columns, lists_of(entry))

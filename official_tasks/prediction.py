@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+import zlib
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import numpy as np
 from bert_keras.errors import InputError
 from official_tasks.table import KINDS, cells, rows_of, told_plainly
 
+# What reading a line raises that `predict` did not write.
+FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # are sorted by length together
 
 
@@ -127,8 +130,9 @@ def _list(place, column, value, of):
 
 
 class Answers:
-    """The output: a line `{"row", "model", "signature", "inputs", "answer"}`
-    a row, which `tools/compare.py` reads too.
+    """The output: a line `{"row", "model", "signature", "inputs", "answer",
+    "crc32"}` a row, which `tools/compare.py` reads too; the last is of the
+    text before it.
 
     Args:
         path: a file, or "-" for standard output. A file that another run of
@@ -162,15 +166,17 @@ class Answers:
     def _check(self, line):
         try:
             record = json.loads(line)
-            found = record["row"], record["model"], record["signature"]
-            inputs, answer = record["inputs"], record["answer"]
-        except (ValueError, KeyError, TypeError):
+            del record["crc32"]
+            ours = self._record(record["inputs"], record["answer"])
+            is_ours = record == ours and line == _line(record)
+            truncated = bool(record["answer"].get("truncated"))
+        except FOREIGN:
+            is_ours = False
+        if not is_ours:
             self._refuse_foreign()
-        if found != (self.done, self.model, self.signature):
-            self._refuse_foreign()
-        self.asked.update(_spelled(inputs))
+        self.asked.update(_spelled(record["inputs"]))
         self.done += 1
-        self.truncated += bool(answer.get("truncated"))
+        self.truncated += truncated
 
     def _check_cut(self, line):
         """Refuses to cut off what is no beginning of the next line of ours."""
@@ -182,7 +188,8 @@ class Answers:
     def _refuse_foreign(self):
         raise InputError(
             f"{self.path}, line {self.done + 1}, is not of this model and "
-            "signature. Name another --output, or remove the file."
+            "signature, or was changed. Name another --output, or give "
+            "--overwrite to answer all rows again."
         )
 
     def answered(self, rows, batch_size):
@@ -213,23 +220,33 @@ class Answers:
         if asked.digest() != self.asked.digest():
             raise InputError(
                 f"{self.path} holds {self.done} answers to other rows. Name "
-                "another --output, or remove the file."
+                "another --output, or give --overwrite to replace it."
             )
+
+    def _record(self, inputs, answer):
+        """What stands in the next line."""
+        return {
+            "row": self.done,
+            "model": self.model,
+            "signature": self.signature,
+            "inputs": inputs,
+            "answer": answer,
+        }
 
     def _named(self, row):
         return dict(zip(self.inputs, row, strict=True))
 
     def _write(self, file, row, answer):
-        record = {
-            "row": self.done,
-            "model": self.model,
-            "signature": self.signature,
-            "inputs": self._named(row),
-            "answer": answer,
-        }
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.write(_line(self._record(self._named(row), answer)).decode())
         self.done += 1
         self.truncated += bool(answer.get("truncated"))
+
+
+def _line(record):
+    """A record as it is written, with a checksum of what stands before it."""
+    text = json.dumps(record, ensure_ascii=False).removesuffix("}")
+    checksum = zlib.crc32(text.encode())
+    return f'{text}, "crc32": "{checksum:08x}"}}\n'.encode()
 
 
 def _spelled(inputs):

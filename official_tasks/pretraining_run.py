@@ -144,6 +144,7 @@ class Run:
         if not page.can_draw("report.html"):
             return
         with (
+            page.may_fail("report.html"),
             self.folder.output("report.html") as path,
             open(path, "w", encoding="utf-8") as file,
         ):

@@ -11,6 +11,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks.pretraining_settings import phases
 
+SIDES = ("train", "held_out")
 SAMPLED = 20  # batches from which `facts` are taken
 
 
@@ -25,7 +26,7 @@ def manifests(data, settings) -> list:
     return [
         os.path.join(folder, side, name)
         for folder, name in found
-        for side in ("train", "held_out")
+        for side in SIDES
     ]
 
 
@@ -70,9 +71,18 @@ class PretrainingSource:
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
         used = phases(self.settings)
-        for folder in sorted({self._examples(phase) for phase in used}):
-            for side in ("train", "held_out"):
-                check_source(os.path.join(folder, side), self.vocabulary)
+        corpora: dict = {}  # hash of the documents -> where they lie
+        folders = {self.tokens, *(self._examples(phase) for phase in used)}
+        for folder, side in itertools.product(sorted(folders), SIDES):
+            place = os.path.join(folder, side)
+            manifest = check_source(place, self.vocabulary, side)
+            found = corpora.setdefault(manifest["corpus_hash"], (side, place))
+            if found[0] != side:
+                raise InputError(
+                    f"{place} and {found[1]} were made of the same documents: "
+                    "what is held out must not be trained on. Make the data "
+                    "again in a new folder."
+                )
         if self.settings.records:
             for phase in used:
                 self._check_laws(phase)

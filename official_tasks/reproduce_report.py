@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from official_tasks.page import save
+
 PERCENT = 100
 COLOURS = ("#2f6fde", "#e0872b", "#1a8f5a", "#b5478f", "#64708a", "#a08a2c")
 
@@ -69,7 +71,6 @@ def draw(results, path):
     A row of panels for each column: ours, and beside it the paper's where it
     has figures.
     """
-    import matplotlib
     from matplotlib.figure import Figure
 
     columns = results["columns"]
@@ -95,8 +96,7 @@ def draw(results, path):
         for axes in rest:
             _theirs(axes, figures)
     figure.suptitle(results["title"], x=0.01, ha="left")
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "0"}):
-        figure.savefig(path, format="svg", metadata={"Date": None})
+    save(figure, path, format="svg", metadata={"Date": None})
 
 
 def _summary(results, name, column):

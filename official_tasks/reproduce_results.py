@@ -83,5 +83,5 @@ def write(folder, results):
     progress.console.print(text, soft_wrap=True)
     if not page.can_draw("table.svg"):
         return
-    with folder.output("table.svg") as path:
+    with page.may_fail("table.svg"), folder.output("table.svg") as path:
         reproduce_report.draw(results, path)

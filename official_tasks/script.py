@@ -19,6 +19,8 @@ from bert_keras.errors import InputError, UntrainedWarning
 USER_ERROR = 2
 RUN_AGAIN = 75
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
+# Flags that functions of this file define are those of the script.
+flags.disclaim_key_flags()
 WRONG_PLACE = (
     FileNotFoundError,
     IsADirectoryError,
@@ -46,6 +48,37 @@ def start(main, define_flags, tensorflow=True, places=()):
         lambda words: _run(main, tensorflow, words[1:]),
         flags_parser=functools.partial(_parse, places),
     )
+
+
+def define_overwrite():
+    """--overwrite, without which `prepare_output` replaces nothing."""
+    flags.DEFINE_bool("overwrite", False, "Replace what --output names.")
+
+
+def prepare_output(values, is_folder=False):
+    """Refuses an --output that is there already, before any work is done.
+
+    With --overwrite it may be there. The folder of a new file is made.
+
+    Args:
+        is_folder: --output is a folder, which may be there if it is empty.
+    """
+    from bert_keras import files
+
+    path = values.output
+    if not path:
+        return
+    if not is_folder:
+        files.refuse_folder(path)
+    is_there = files.is_file(path) or (
+        files.is_folder(path) and files.list_folder(path)
+    )
+    if is_there and not values.overwrite:
+        raise InputError(
+            f"--output={path} is there already. Name another one, or give "
+            "--overwrite to replace it."
+        )
+    files.make_folder(os.path.dirname(files.absolute(path)))
 
 
 def require(expected, check, *names):

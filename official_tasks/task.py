@@ -81,6 +81,9 @@ class Task:
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's own length.
         loss_weights: of the model's outputs, as `compile` takes them.
+        standardises: whether the model, a `BertClassifier` with one number a
+            row, learns targets of mean 0 and standard deviation 1. What it
+            is saved with maps them back.
         advice: list of str, what in the data deserves a look.
         to_score: what messages on a file without labels end with.
     """
@@ -92,6 +95,7 @@ class Task:
     options: dict[str, Option] = {}
     per_token = False
     loss_weights: Any = None
+    standardises = False
     advice: list[str] = []
     to_score = ""
 

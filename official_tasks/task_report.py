@@ -108,7 +108,9 @@ def _classes(classes):
         + "</tr>"
         for label, figures in classes.items()
     ]
-    head = "".join(f"<th class=number>{name}</th>" for name in columns)
+    head = "".join(
+        f"<th class=number>{html.escape(name)}</th>" for name in columns
+    )
     return (
         "<section><h2>Classes</h2><p>On dev; support is the number of "
         f"examples.</p><table><tr><th>class</th>{head}</tr>"

@@ -279,6 +279,7 @@ def test_results_that_are_broken_are_told_before_measuring(tmp_path, text):
     path.write_text(text)
     for flag in ("draw", "check"):
         values = {"draw": None, "check": None, "output": str(tmp_path / "o")}
+        values["overwrite"] = False
         values |= {flag: str(path), "rows": ["none"]}
         with pytest.raises(InputError, match="r.json holds no results"):
             benchmark.main(types.SimpleNamespace(**values))
@@ -342,17 +343,26 @@ def test_half_an_environment_is_not_taken(tmp_path, monkeypatch, error):
 @pytest.mark.parametrize(
     "tool",
     "benchmark benchmark_data benchmark_gpu benchmark_serving "
-    "benchmark_tokenizer load_test measure_data_memory prove_tokenizer".split(),
+    "benchmark_tokenizer load_test measure_data_memory prove_tokenizer "
+    "train_vocabulary extend_vocabulary extract_features".split(),
 )
 def test_a_place_to_write_is_made_before_anything_is_measured(tool, tmp_path):
     main = importlib.import_module(f"official_tasks.tools.{tool}").main
     (tmp_path / "file").touch()
     for output in ("file/x.json", "", "runs/x.json"):
-        values = types.SimpleNamespace(output=str(tmp_path / output))
+        values = types.SimpleNamespace(
+            output=str(tmp_path / output), overwrite=False
+        )
         expected = AttributeError if "runs" in output else InputError
         with pytest.raises(expected):  # it goes on to a flag that is not there
             main(values)
     assert (tmp_path / "runs").is_dir()
+    values.output = str(tmp_path / "file")
+    with pytest.raises(InputError, match="there already.*--overwrite"):
+        main(values)
+    values.overwrite = True
+    with pytest.raises(AttributeError):
+        main(values)
 
 
 def test_the_machine_is_told_without_git_too(monkeypatch):

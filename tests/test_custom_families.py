@@ -120,7 +120,7 @@ def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
     for row, message in (
         (("Ada is", "O"), "line 2: expected a label for each of the 2 words"),
         (("Ada", "X-B"), "line 2: expected labels O, B-TYPE"),
-        (("", ""), "at least one word"),
+        (("", "O"), "at least one word"),
     ):
         file = write(tmp_path / "w.csv", header, [row])
         with pytest.raises(InputError, match=message):

@@ -74,10 +74,10 @@ def test_what_deserves_a_look_is_said_with_line_numbers(tmp_path):
     assert "line 6: 1 rows repeat an earlier text under another" in advice
     assert f"{dev}, line 2: 1 texts stand in train and in dev" in advice
     assert "the class 'b' has 2.2%" in advice
-    numbers = write(tmp_path / "n.csv", [("a", "100"), ("b", "900")] * 5)
+    numbers = write(tmp_path / "n.csv", [("a", "100"), ("b", "100")] * 5)
     advice = " | ".join(CustomTask(numbers, problem="regression").advice)
     assert "line 4, 5, 6, 7, 8, ...: 8 rows repeat" in advice
-    assert "the numbers have a mean of" in advice
+    assert "every number of the training rows is 100" in advice
 
 
 def test_several_files_are_read_as_one(tmp_path):
@@ -168,8 +168,8 @@ def test_a_test_file_needs_no_labels(tmp_path, reviews):
 
 
 def test_labels_that_are_no_numbers_or_problems_that_are_none(tmp_path):
-    file = write(tmp_path / "t.csv", [("a", "1"), ("b", "nan")])
-    with pytest.raises(InputError, match="line 3: expected a number .* 'nan'"):
+    file = write(tmp_path / "t.csv", [("a", "1"), ("b", "inf")])
+    with pytest.raises(InputError, match="line 3: expected a number .* 'inf'"):
         CustomTask(file, problem="regression")
     with pytest.raises(InputError, match="single, multi, regression"):
         CustomTask(file, problem="ranking")
@@ -184,7 +184,7 @@ def test_labels_that_are_no_numbers_or_problems_that_are_none(tmp_path):
         ([("a", "1"), ("b", "1")], None, "at least 2 classes"),
         ([("a", "1"), ("b", "1"), ("c", "2")], None, "'2' has one row"),
         ([("a", "1"), ("b", "2")], [("c", "3")], "line 2: .* got '3'"),
-        ([("a", "1"), ("b", " ")], None, "line 3: expected a label .* none"),
+        ([("a", "1"), ("b", " ")], None, "line 3: 1 rows have no label"),
     ],
 )
 def test_rows_that_cannot_be_learned_are_refused(tmp_path, rows, dev, message):
@@ -192,3 +192,72 @@ def test_rows_that_cannot_be_learned_are_refused(tmp_path, rows, dev, message):
     held = write(tmp_path / "dev.csv", dev) if dev else None
     with pytest.raises(InputError, match=message):
         CustomTask(train, held)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_a_file_that_is_written_otherwise_is_told_and_read(tmp_path, encoding):
+    path = tmp_path / "t.csv"
+    lines = "text;label\n" + "".join(
+        f"caf\u00e9, gut {i};{'ja' if i % 2 else 'nein'}\n" for i in range(20)
+    )
+    path.write_text(lines, encoding=encoding)
+    with pytest.raises(InputError, match=f"give --encoding={encoding}, or"):
+        CustomTask(path)
+    with pytest.raises(InputError, match="semicolons .* --separator=';'"):
+        CustomTask(path, encoding=encoding)
+    task = CustomTask(path, separator=";", encoding=encoding)
+    assert task.labels == ["ja", "nein"]
+    assert task.read("train")[0].text == "caf\u00e9, gut 0"
+    for given, message in (
+        ({"separator": ";;"}, "--separator=;;: expected one character"),
+        ({"encoding": "utf9"}, "--encoding=utf9: there is no such encoding"),
+        ({"encoding": "hex"}, "--encoding=hex: there is no such encoding"),
+    ):
+        with pytest.raises(InputError, match=message):
+            CustomTask(path, **given)
+    path = path.rename(tmp_path / "t.tsv")
+    with pytest.raises(InputError, match="--separator=; is for files that end"):
+        CustomTask(path, separator=";")
+
+
+def test_rows_without_a_label_are_told_together_or_left_out(tmp_path):
+    rows = [(f"text {i}", "ab"[i % 2]) for i in range(20)]
+    rows[3] = ("lost", "")
+    rows[7] = ("lost too", " ")
+    path = write(tmp_path / "t.csv", rows)
+    with pytest.raises(InputError, match="line 5, 9: 2 rows have no label.*by"):
+        CustomTask(path)
+    task = CustomTask(path, drop_unlabelled=True)
+    assert "line 5, 9: 2 rows have no label in column 'label' and are" in (
+        " | ".join(task.advice)
+    )
+    texts = [row.text for split in ("train", "dev") for row in task.read(split)]
+    assert len(texts) == 18 and "lost" not in texts
+    rows = [(f"text {i}", str(i / 4)) for i in range(20)]
+    rows[5] = ("lost", "NaN")
+    path = write(tmp_path / "n.csv", rows)
+    with pytest.raises(InputError, match="line 7: 1 rows have no label"):
+        CustomTask(path, problem="regression")
+    CustomTask(path, problem="regression", drop_unlabelled=True)
+    with pytest.raises(InputError, match="nothing with --problem=multi"):
+        CustomTask(path, problem="multi", drop_unlabelled=True)
+
+
+def test_labels_and_columns_that_may_be_mistaken_are_noted(tmp_path):
+    rows = [("a", "Good"), ("b", "good"), ("c", "very  bad"), ("d", "very bad")]
+    path = write(tmp_path / "t.csv", rows)
+    advice = " | ".join(CustomTask(path, path).advice)
+    assert "the labels 'Good', 'good' in column 'label' differ in" in advice
+    assert "the labels 'very  bad', 'very bad' in" in advice
+    path.write_text("text,label,text\na,x,b\nc,y,d\n")
+    task = CustomTask(path, path)
+    assert f"{path}: 2 columns are called 'text'; the first" in task.advice[0]
+    assert [row.text for row in task.read("train")] == ["a", "c"]
+    path = write(tmp_path / "n.csv", [("a", "1.5"), ("b", "2"), ("c", "3")])
+    assert "give --problem=regression" in " | ".join(
+        CustomTask(path, path).advice
+    )
+    with pytest.raises(InputError, match="numbers, such as 1.5.*=regression"):
+        CustomTask(path)  # no class has a row to spare
+    stars = write(tmp_path / "s.csv", [(f"{i}", f"{i % 5}") for i in range(50)])
+    assert CustomTask(stars).advice == []

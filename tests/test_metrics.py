@@ -104,6 +104,9 @@ NUMBERS = {
     "ties in the truth": ([1.0, 1.0, 2.0, 2.0], [0.1, 0.3, 0.2, 0.9]),
     "ties on both sides": ([1.0, 1.0, 2.0, 3.0], [5.0, 5.0, 5.0, 9.0]),
     "far from zero": ([1e9, 1e9 + 1, 1e9 + 2], [0.0, 3.0, 1.0]),
+    "tiny": ([1e-200, 2e-200, 4e-200], [3e-180, 1e-180, 9e-180]),
+    "of both scales": ([1e-300, 1.0, 1e150], [1e-9, 1e150, 2e150]),
+    "not a number among them": ([1.0, 2.0, 3.0], [1.0, np.nan, 3.0]),
     "random": tuple(GENERATOR.normal(size=(2, 500))),
     "random with ties": tuple(GENERATOR.integers(0, 6, (2, 500)) / 5),
 }
@@ -113,10 +116,10 @@ NUMBERS = {
 def test_correlations_equal_scipy(case):
     first, second = NUMBERS[case]
     assert metrics.pearson(first, second) == pytest.approx(
-        stats.pearsonr(first, second)[0], abs=1e-9
+        stats.pearsonr(first, second)[0], abs=1e-9, nan_ok=True
     )
     assert metrics.spearman(first, second) == pytest.approx(
-        stats.spearmanr(first, second)[0], abs=1e-9
+        stats.spearmanr(first, second)[0], abs=1e-9, nan_ok=True
     )
 
 
@@ -127,6 +130,7 @@ def test_a_constant_correlates_with_nothing(value):
     for metric in (metrics.pearson, metrics.spearman):
         assert metric(range(7), constant) == 0.0
         assert metric(constant, range(7)) == 0.0
+        assert np.isnan(metric(constant, [np.nan, *range(6)]))
 
 
 def test_macro_f1_leaves_out_classes_that_never_occur():

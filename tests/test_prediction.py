@@ -108,6 +108,28 @@ def test_another_file_is_not_gone_on_with(tmp_path):
     answered("/dev/null")
 
 
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ('"letters": 1,', '"letters": 2,'),
+        ('"truncated": false', '"truncated": true'),
+        ('{"letters": 1, "truncated": false}', "5"),
+        ('{"letters": 1, "truncated": false}', "[" * 9999 + "]" * 9999),
+        ('"row": 1', '"row":  1'),
+        ('"inputs": {"text": "a"}', '"inputs": {"text": "b"}'),
+    ],
+)
+def test_a_line_that_was_changed_is_not_kept(tmp_path, before, after):
+    path = tmp_path / "out.jsonl"
+    answered(path, stop_after=0)
+    changed = path.read_text().replace(before, after, 1)
+    assert changed != path.read_text()
+    path.write_text(changed)
+    with pytest.raises(InputError, match="line [12], is not .* or was changed"):
+        answered(path)
+    assert path.read_text() == changed
+
+
 def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     def read(name, content, columns=("text",), lists=(False,), kind=None):
         path = tmp_path / name

@@ -1,11 +1,14 @@
 """What pre-training reads: records of two lengths, and what is refused."""
 
+import shutil
+
 import numpy as np
 import pytest
 from toy_pretraining import SMALLEST, write_data
 
 from bert_keras import InputError
 from bert_keras.data.laws import Laws
+from bert_keras.data.manifests import read_sealed, write_sealed
 from bert_keras.data.shards import read_manifest
 from bert_keras.files import read_json
 from official_tasks import pretrain
@@ -105,3 +108,38 @@ def test_data_without_held_out_documents_is_refused(tmp_path):
     settings = Settings(**SMALLEST)
     with pytest.raises(InputError, match="--held_out_share above 0"):
         PretrainingSource(folder, settings, OBJECTIVES["mlm+nsp"])
+
+
+def copied(tmp_path):
+    """Data with records whose sides may be changed."""
+    folder = write_data(tmp_path / "data")
+    return tmp_path / "data", {"short": folder}
+
+
+@pytest.mark.parametrize("kind", ["tokens", "."])
+def test_swapped_sides_are_refused(kind, tmp_path):
+    place, folders = copied(tmp_path)
+    source(folders, phase_2_steps=0).check()
+    (place / kind / "train").rename(place / "aside")
+    (place / kind / "held_out").rename(place / kind / "train")
+    (place / "aside").rename(place / kind / "held_out")
+    with pytest.raises(InputError, match="held_out'?, expected|as 'train', ex"):
+        source(folders, phase_2_steps=0).check()
+
+
+@pytest.mark.parametrize("kind, name", [("tokens", "store"), (".", "manifest")])
+def test_a_copy_of_what_is_trained_on_is_not_held_out(kind, name, tmp_path):
+    place, folders = copied(tmp_path)
+    sides = place / kind
+    shutil.rmtree(sides / "held_out")
+    shutil.copytree(sides / "train", sides / "held_out")
+    with pytest.raises(InputError, match="made as 'train', expected 'held_out"):
+        source(folders, phase_2_steps=0).check()
+    # Older manifests do not say their side, but of which documents they are.
+    for side in ("train", "held_out"):
+        path = f"{sides / side}/{name}.json"
+        manifest = read_sealed(path, "data", lambda _: ["one"])
+        older = manifest.keys() - {"side", "sha256"}
+        write_sealed(path, {key: manifest[key] for key in older})
+    with pytest.raises(InputError, match="were made of the same documents"):
+        source(folders, phase_2_steps=0).check()

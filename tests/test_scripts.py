@@ -167,6 +167,29 @@ MISTAKES = {
         "tools/serve.py --model=none --name=a/b",
         "letters, digits, . _ -",
     ),
+    "a vocabulary that is there": (
+        "tools/train_vocabulary.py --input=books --output=runs/vocab.txt",
+        "runs/vocab.txt is there already. Name another one, or give --over",
+    ),
+    "a vocabulary of next to nothing": (
+        "tools/train_vocabulary.py --input=books --output=v.txt --size=10",
+        "of the words are [UNK]",
+    ),
+    "a model that is there": (
+        "tools/convert_checkpoint.py --source=runs/yours/model "
+        "--output=runs/pretrain/model",
+        "runs/pretrain/model is there already",
+    ),
+    "scores of another model": (
+        "-m official_tasks.evaluate --task=custom --dev=yours.csv "
+        "--model=runs/yours --output=runs/yours",
+        "runs/yours/results.json is there already, with other content",
+    ),
+    "predictions of another model": (
+        "-m official_tasks.predict --task=custom --dev=yours.csv --split=dev "
+        "--model=runs/yours --output=runs/yours/predictions",
+        "predictions.csv is there already, with other content",
+    ),
     "an empty corpus": (
         "tools/train_vocabulary.py --input=empty.txt --output=v.txt",
         "holds no text",

@@ -1,9 +1,12 @@
 """The page that a fine-tuning run leaves."""
 
+import html
 import re
+import warnings
 
 import pytest
 
+from official_tasks import page as drawing
 from official_tasks import task_report
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -45,3 +48,66 @@ def test_the_page_tells_what_was_learned_and_what_was_not():
     assert f"<td class=long>see {LINK} &lt;here&gt;</td>" in page
     assert "<td>bad</td>" in page
     assert max(map(len, re.findall("x+", page))) == task_report.TEXT_SHOWN - 1
+
+
+TEXTS = [
+    r"$\foo$",
+    "$$",
+    "$100 # $200",
+    "$_{$",
+    "_hidden",
+    "100 %",
+    "{0} <b> & ]]>",
+    "two\nlines",
+    "\0\x1b\ufffe",
+    "",
+    " ",
+    "\U0001f600 \u05d0\u6f22",
+    "x" * 5000,
+    r"\frac{1}{",
+]
+
+
+def test_any_text_is_text_in_every_chart(tmp_path):
+    from official_tasks import feature_table, reproduce_report
+    from official_tasks.tools.contenders import table
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        eye = [[int(i == j) for i in TEXTS] for j in TEXTS]
+        confusion = drawing.confusion_chart(TEXTS, eye)
+        for text in TEXTS[:8]:
+            assert html.escape(" ".join(text.split()), False) in confusion
+        for text in TEXTS[:6]:
+            # A legend leaves out names with "_" in front; ours have none.
+            steps = {text.removeprefix("_"): ([1, 2], [0.5, 1])}
+            line = drawing.line_chart(text, text, steps)
+            assert line.count(html.escape(text, False)) >= 2
+            scores = {"paper": {}, "scores": {text: {text: [0.5]}}}
+            results = {"columns": [text], "steps": {}, "title": text, **scores}
+            reproduce_report.draw(results, tmp_path / "table.svg")
+            row = {"f1": 0.5, "deviation": None}
+            feature_table.draw({text: row}, text, tmp_path / "table.png")
+            side = {"median": 1.0, "least": 0.9, "most": 1.1}
+            row = {"contenders": {text: side, "ours": side}, "title": text}
+            table.draw({"rows": {text: row}}, tmp_path / "speeds.png")
+
+
+def test_one_epoch_is_drawn_with_whole_steps():
+    for steps in ([7], [7, 8], [1000]):
+        lines = {"training": (steps, [0.5] * len(steps))}
+        shown = drawing.line_chart("Loss", "step", lines)
+        xaxis = shown[shown.index("matplotlib.axis_1") :]
+        xaxis = xaxis[: xaxis.index("matplotlib.axis_2")]
+        ticks = re.findall(r"<text[^>]*>([\d.]+)</text>", xaxis)
+        assert ticks and all(tick.isdecimal() for tick in ticks)
+
+
+def test_a_page_that_cannot_be_drawn_is_a_note(capsys):
+    with drawing.may_fail("report.html"):
+        raise ValueError("no such [/colour]")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed == (
+        "note: no report.html: it cannot be drawn (ValueError: no such "
+        "[/colour])"
+    )

@@ -65,6 +65,7 @@ def test_the_benchmark_prints_a_row_for_each(vocabulary, tmp_path, capsys):
         vocabulary=str(vocabulary),
         input=str(tmp_path / "text.txt"),
         output=str(tmp_path / "speed.json"),
+        overwrite=False,
         megabytes=1,
         batch=1,
         repeats=2,

@@ -196,6 +196,8 @@ def test_what_cannot_be_learned_from_is_refused():
         learn_vocabulary([" \n"], 100)
     with pytest.raises(InputError, match="special"):
         learn_vocabulary(["a"], 5)
+    with pytest.raises(InputError, match="size|pieces 100% of the words"):
+        learn_vocabulary(["several words of many characters"] * 3, 10)
     with pytest.raises(InputError, match="one string; expected several"):
         learn_vocabulary("some words", 100)
 

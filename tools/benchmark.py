@@ -29,6 +29,7 @@ def define_flags():
     flags.DEFINE_list("rows", [], "Rows to measure; all where none is named.")
     flags.DEFINE_string("environments", "runs/peers", "Where peers lie.")
     flags.DEFINE_string("output", None, "JSON file, or chart, to write.")
+    script.define_overwrite()
     flags.DEFINE_integer("turns", 9, "Steps of each contender.", lower_bound=1)
     flags.DEFINE_string("input", None, "Text of any kind.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
@@ -48,11 +49,11 @@ def define_flags():
 
 def main(values):
     from bert_keras.errors import InputError
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from official_tasks import progress
     from official_tasks.tools.contenders import table
 
-    prepare(values.output)
+    script.prepare_output(values)
     if values.draw:
         if not values.output:
             raise InputError("Give --output, the chart to write.")

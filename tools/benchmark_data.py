@@ -30,6 +30,7 @@ def define_flags():
     flags.DEFINE_string("input", None, "Text to read.")
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_string("output", None, "JSON file to write.")
+    script.define_overwrite()
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_integer("megabytes", 8, "Of the text, at most.", 1)
     flags.DEFINE_float("seconds", 3, "To draw each kind of batch for.")
@@ -40,11 +41,11 @@ def define_flags():
 def main(values):
     from bert_keras import WordPieceTokenizer
     from bert_keras.data.corpus import read_documents
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from bert_keras.text.vocabulary import read_vocabulary
     from official_tasks.tools.contenders.worker import peak_megabytes
 
-    prepare(values.output)
+    script.prepare_output(values)
     tokenizer = WordPieceTokenizer(
         read_vocabulary(values.vocabulary), lowercase=values.lowercase
     )

@@ -69,16 +69,17 @@ def define_flags():
     script.applies_only(
         "with packed among --rows", lambda v: "packed" in v.rows, "input"
     )
+    script.define_overwrite()
     flags.mark_flag_as_required("backend")
 
 
 def main(values):
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from official_tasks import progress
     from official_tasks.estimating import device_named
     from official_tasks.tools.benchmark import machine
 
-    prepare(values.output)
+    script.prepare_output(values)
     peak = 1e12 * values.peak if values.peak else None
     peak = peak or device_named(values.device).flops
     results = {"machine": machine(), "peak": peak, "cases": []}

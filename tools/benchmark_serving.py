@@ -44,6 +44,7 @@ THREADS = (
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of a classifier.")
     flags.DEFINE_string("output", None, "JSON file for the figures.")
+    script.define_overwrite()
     flags.DEFINE_string("environments", "runs/peers", "Where peers lie.")
     flags.DEFINE_integer("rounds", 15, "Times that each is asked.", 1)
     flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.", 0)
@@ -206,11 +207,10 @@ def cases(values, askers, vocabulary):
 
 def main(values):
     import bert_keras
-    from bert_keras.files import prepare
     from official_tasks import progress
     from official_tasks.tools.contenders.environments import interpreter
 
-    prepare(values.output)
+    script.prepare_output(values)
     lengths = [int(n) for n in values.lengths]
     model = bert_keras.BertClassifier.from_preset(values.model)
     preprocess = bert_keras.BertPreprocessor.from_preset(

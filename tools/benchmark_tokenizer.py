@@ -30,6 +30,7 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary.")
     flags.DEFINE_string("input", None, "Text to tokenise.")
     flags.DEFINE_string("output", None, "JSON file to write.")
+    script.define_overwrite()
     flags.DEFINE_integer("megabytes", 10, "Of the text, at most.", 1)
     flags.DEFINE_integer("batch", 1000, "Lines at a time.", 1)
     flags.DEFINE_integer("repeats", 5, "Turns of each.", 1)
@@ -38,10 +39,10 @@ def define_flags():
 
 def main(values):
     from bert_keras.data.corpus import paragraphs, read_documents
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from official_tasks import progress
 
-    prepare(values.output)
+    script.prepare_output(values)
     lines = paragraphs(read_documents(values.input))
     lines = _first(lines, values.megabytes * 1e6)
     makers = _tokenizers(values.vocabulary)

@@ -43,6 +43,7 @@ def define_flags():
     flags.DEFINE_string("source", None, "What to convert: a path or a name.")
     flags.DEFINE_string("all", None, "Folder whose every entry is converted.")
     flags.DEFINE_string("output", None, "Folder to write.")
+    script.define_overwrite()
     flags.DEFINE_enum(
         "format",
         "bert_keras",
@@ -62,6 +63,7 @@ def main(values):
 
     if (values.source is None) == (values.all is None):
         raise InputError("Give --source or --all, one of them.")
+    script.prepare_output(values, is_folder=True)
     if values.all:
         convert_fleet(values)
     else:

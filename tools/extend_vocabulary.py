@@ -25,6 +25,7 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary to extend.")
     flags.DEFINE_string("input", None, "Text of the domain.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
+    script.define_overwrite()
     flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
@@ -32,14 +33,13 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras import files
     from bert_keras.data.corpus import paragraphs, read_documents
     from bert_keras.data.workers import in_order
     from bert_keras.text import extension
     from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
     from official_tasks import progress
 
-    files.refuse_folder(values.output)
+    script.prepare_output(values)
     old = read_vocabulary(values.vocabulary)
     words = extension.domain_words(
         old,

@@ -29,6 +29,7 @@ def define_flags():
     flags.DEFINE_bool("columns", False, "The file has words in columns.")
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
+    script.define_overwrite()
     flags.DEFINE_string("recipe", "last", "Which layers.")
     flags.DEFINE_enum("per", "token", PER, "What a vector stands for.")
     flags.DEFINE_enum("dtype", "float32", ("float32", "float16"), "Of them.")
@@ -68,6 +69,7 @@ def main(values):
     from official_tasks.features import Extractor
     from official_tasks.layer_recipes import find_recipe
 
+    script.prepare_output(values)
     recipe = find_recipe(values.recipe)
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(values.model),

@@ -44,6 +44,7 @@ def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
     flags.DEFINE_float("seconds", 20.0, "Of each of the eight parts.")
     flags.DEFINE_string("output", None, "JSON file for the figures.")
+    script.define_overwrite()
     flags.mark_flag_as_required("model")
     script.require_positive("seconds")
 
@@ -178,12 +179,11 @@ def _laws_of_a_round(peak, clean, mixed, overload):
 
 
 def main(values):
-    from bert_keras.files import prepare
     from bert_keras.serving.loading import read_card
     from official_tasks import progress
     from official_tasks.tools.load_client import Clients
 
-    prepare(values.output)
+    script.prepare_output(values)
     card = read_card(values.model)
     entry = card["signatures"][card["default"]]
     if any(kind != "string (B,)" for kind in entry["inputs"].values()):

@@ -31,6 +31,7 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_string("output", None, "JSON file to write.")
+    script.define_overwrite()
     flags.DEFINE_integer("copies", 8, "How often the text is repeated.", 1)
     flags.DEFINE_integer("workers", 2, "Processes that make the data.", 1)
     flags.mark_flags_as_required(["input", "vocabulary"])
@@ -38,10 +39,10 @@ def define_flags():
 
 def main(values):
     from bert_keras.data.store import TokenStore
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from official_tasks.progress import console
 
-    prepare(values.output)
+    script.prepare_output(values)
     with tempfile.TemporaryDirectory() as folder:
         importing = max(max(sample) for sample in _memory_of(_import))
         made = _memory_of(

@@ -31,6 +31,7 @@ def define_flags():
     flags.DEFINE_multi_string("vocabulary", None, "Vocabulary to prove with.")
     flags.DEFINE_string("texts", None, "Folder of texts (*.txt).")
     flags.DEFINE_string("output", None, "JSON file to write.")
+    script.define_overwrite()
     flags.DEFINE_integer("strings", 100_000, "Generated strings.", 0)
     flags.DEFINE_integer("step", 1, "Try every so many code points.", 1)
     flags.mark_flags_as_required(["vocabulary", "texts", "output"])
@@ -47,10 +48,10 @@ def main(values):
     sys.path.insert(0, str(TESTS))
     from tokenizer_proof import MEGABYTES, parts_of_proof
 
-    from bert_keras.files import prepare, write_json
+    from bert_keras.files import write_json
     from official_tasks import progress
 
-    prepare(values.output)
+    script.prepare_output(values)
     texts = [
         path.read_bytes() for path in sorted(Path(values.texts).glob("*.txt"))
     ]

@@ -23,6 +23,7 @@ from official_tasks import script
 def define_flags():
     flags.DEFINE_string("input", None, "Text to learn from.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
+    script.define_overwrite()
     flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.", 1)
@@ -32,13 +33,12 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras import files
     from bert_keras.data.corpus import paragraphs, read_documents
     from bert_keras.data.workers import in_order
     from bert_keras.text.vocabulary import learn_vocabulary, write_vocabulary
     from official_tasks import progress
 
-    files.refuse_folder(values.output)
+    script.prepare_output(values)
     with progress.bar("Learning pieces") as update:
         tokens = learn_vocabulary(
             paragraphs(read_documents(values.input)),
@@ -50,7 +50,13 @@ def main(values):
             in_order=functools.partial(in_order, workers=values.workers),
         )
     write_vocabulary(tokens, values.output)
-    progress.console.print(f"{values.output}: {len(tokens):,} pieces")
+    told = f"{values.output}: {len(tokens):,} pieces"
+    if len(tokens) < values.size:
+        told += (
+            f" of {values.size:,}: no other two stand together "
+            f"{values.min_count} times; give more text for more pieces"
+        )
+    progress.console.print(told)
 
 
 if __name__ == "__main__":

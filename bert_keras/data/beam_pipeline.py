@@ -163,7 +163,7 @@ def _removed_after_mistake(folder):
 
 def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
     """The store of all pieces, in their order."""
-    with StoreWriter(os.path.join(folder, name), tokenizer) as writer:
+    with StoreWriter(os.path.join(folder, name), tokenizer, name) as writer:
         writer.restore(None)
         for path in pieces:
             with files.open_file(path) as file, np.load(file) as piece:

@@ -73,7 +73,7 @@ def build_stores(
     with contextlib.ExitStack() as stack:
         stores = {}
         for name in names:
-            writer = StoreWriter(os.path.join(folder, name), tokenizer)
+            writer = StoreWriter(os.path.join(folder, name), tokenizer, name)
             stores[name] = stack.enter_context(writer)
         build = _Build(stores, journal, progress)
         parts = build.unseen(parts_of(documents, held_out_share, names))

@@ -95,3 +95,17 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
+
+
+def check_side(manifest: dict, side: str | None, folder: str):
+    """Refuses the held-out side where training data is expected, and so on.
+
+    Older manifests do not say their side.
+    """
+    stated = manifest.get("side") or side
+    if side is not None and stated != side:
+        raise InputError(
+            f"{folder} holds data that was made as {stated!r}, expected "
+            f"{side!r}: the two were swapped or copied. Make the data again "
+            "in a new folder."
+        )

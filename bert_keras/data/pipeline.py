@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_keras.data.drawing import DrawnExamples
 from bert_keras.data.laws import Laws
+from bert_keras.data.manifests import check_side
 from bert_keras.data.python_calls import python_call
 from bert_keras.data.recorded import RecordedExamples
 from bert_keras.data.records import is_float, row_shapes
@@ -92,17 +93,27 @@ def evaluation_dataset(
     return untuned(batches.prefetch(2))
 
 
-def check_source(source: str, vocabulary: list[str] | None = None):
+def check_source(
+    source: str, vocabulary: list[str] | None = None, side: str | None = None
+) -> dict:
     """Compares every byte of a store or of records with its manifest.
+
+    Args:
+        side: "train" or "held_out", what the data must have been made for;
+            None for either.
+
+    Returns:
+        The manifest.
 
     Raises:
         InputError: names the file that is missing, cut, changed or foreign,
-            or says that the data were made with another vocabulary.
+            or says that the data were made with another vocabulary or for
+            the other side.
     """
-    if is_store(source):
-        check_store(source, vocabulary)
-    else:
-        check_shards(source, vocabulary)
+    check = check_store if is_store(source) else check_shards
+    manifest = check(source, vocabulary)
+    check_side(manifest, side, source)
+    return manifest
 
 
 def open_examples(source: str, seed: int, laws: Laws | None):

@@ -24,6 +24,7 @@ from bert_keras.text.vocabulary import write_vocabulary
 
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
+    "side",
     "documents",
     "sentences",
     "tokens",
@@ -197,7 +198,8 @@ def record_facts(store: TokenStore, laws: Laws, seed: int, copies: int):
         "laws": dataclasses.asdict(laws),
         "seed": seed,
         "copies": copies,
-        **{name: store.manifest[name] for name in _FROM_STORE},
+        # Older stores do not say their side.
+        **{name: store.manifest.get(name) for name in _FROM_STORE},
     }
 
 

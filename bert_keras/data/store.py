@@ -98,8 +98,8 @@ def is_store(folder: str) -> bool:
     return files.is_file(os.path.join(folder, MANIFEST))
 
 
-def check_store(folder: str, vocabulary: list[str] | None = None):
-    """Compares every byte of a store with its manifest.
+def check_store(folder: str, vocabulary: list[str] | None = None) -> dict:
+    """Compares every byte of a store with its manifest; returns that.
 
     Raises:
         InputError: names the file that is missing, cut or changed, or says
@@ -118,6 +118,7 @@ def check_store(folder: str, vocabulary: list[str] | None = None):
     _check_arrays(TokenStore(folder))
     if vocabulary is not None:
         check_vocabulary_hash(manifest, vocabulary, folder)
+    return manifest
 
 
 def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):

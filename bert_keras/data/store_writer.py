@@ -21,10 +21,11 @@ class StoreWriter:
     Args:
         folder: where to write; made where it is missing.
         tokenizer: the `WordPieceTokenizer` that made the ids.
+        side: "train" or "held_out", what the documents are for.
     """
 
-    def __init__(self, folder: str, tokenizer):
-        self.folder = folder
+    def __init__(self, folder: str, tokenizer, side: str = "train"):
+        self.folder, self._side = folder, side
         self._tokenizer = tokenizer
         small = tokenizer.vocabulary_size <= 2**16
         self._types = dict.fromkeys(ARRAYS, "<i8")
@@ -118,6 +119,7 @@ class StoreWriter:
         return {
             "format": "bert_keras token store",
             "version": 1,
+            "side": self._side,
             **self.totals,
             "dtype": self._types["tokens"],
             "vocabulary_size": self._tokenizer.vocabulary_size,

@@ -8,6 +8,8 @@ from bert_keras.errors import InputError
 from bert_keras.text.word_counts import count_words
 from bert_keras.text.wordpiece import LONGEST_PIECE, SPECIAL_TOKENS
 
+# Share of the words: half of them [UNK] leaves next to nothing to learn from.
+MOST_UNKNOWN = 0.5
 BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
 
 
@@ -49,7 +51,7 @@ def learn_vocabulary(
 
     Raises:
         InputError: for texts without a word, or a size too small for the
-            special tokens and one character.
+            special tokens and the characters of the texts.
     """
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected several, in a list.")
@@ -65,6 +67,7 @@ def learn_vocabulary(
             "The texts to learn a vocabulary from hold no word. Give text."
         )
     symbols = common_symbols(counts, min_count, size - len(fixed))
+    _refuse_useless(counts, symbols, size)
     merger = _Merger(counts, [*fixed, *symbols])
     while len(merger.pieces) < size and merger.merge_commonest(min_count):
         if progress and len(merger.pieces) % 100 == 0:
@@ -93,6 +96,23 @@ def common_symbols(counts, min_count, room):
     ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     kept = [symbol for symbol, count in ranked if count >= min_count]
     return sorted(kept[: max(1, room // 2)])
+
+
+def _refuse_useless(counts, symbols, size):
+    """Refuses pieces that most words of the texts cannot be written with."""
+    known = set(symbols)
+    unknown = sum(
+        count
+        for word, count in counts.items()
+        if not known.issuperset(_symbols_of(word))
+    )
+    share = unknown / sum(counts.values())
+    if share > MOST_UNKNOWN:
+        raise InputError(
+            f"In a vocabulary of {size} pieces {share:.0%} of the words are "
+            "[UNK]: it has no room for their characters, or they are too rare. "
+            "Ask for some thousands of pieces, or give more text."
+        )
 
 
 def _symbols_of(word):

@@ -134,6 +134,8 @@ def draw(results, path):
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
+    from official_tasks.page import save
+
     rows = [r for r in results["rows"].values() if "contenders" in r]
     left = [k for k, r in results["rows"].items() if "contenders" not in r]
     if not rows:
@@ -168,6 +170,6 @@ def draw(results, path):
         axis.set_title(row["title"], fontsize=9, loc="left")
         axis.tick_params(labelsize=8)
     axes[-1, 0].set_xlabel("examples a second (median; least and most)")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.set_layout_engine("tight")
+    save(figure, path, dpi=120)
     return left
