@@ -219,18 +219,18 @@ def best_of_rates(demo, task, name):
     Returns:
         The results of the first seed at the best rate, and "rate",
         "accuracies" (of its seeds), their mean "accuracy", their "deviation"
-        and "model", the folder of the first seed's weights.
+        and "model", where in the run folder the first seed's weights lie.
     """
     settings = demo.settings
 
     def folder_of(rate, seed):
-        return demo.folder.file("finetune", name, f"rate-{rate:g}_seed-{seed}")
+        return f"finetune/{name}/rate-{rate:g}_seed-{seed}"
 
     def run(rate, seed):
         return finetuning.run(
             task,
             demo.folder.file("pretrain/model"),
-            folder_of(rate, seed),
+            demo.folder.file(folder_of(rate, seed)),
             from_scratch=name == "scratch",
             epochs=settings.epochs,
             batch_size=16,
@@ -251,7 +251,7 @@ def best_of_rates(demo, task, name):
         "accuracies": accuracies,
         "accuracy": statistics.mean(accuracies),
         "deviation": statistics.stdev(accuracies) if several else None,
-        "model": os.path.join(folder_of(best, demo.seed), "model"),
+        "model": folder_of(best, demo.seed) + "/model",
     }
 
 
@@ -276,7 +276,7 @@ def export_stage(demo, results):
 
 
 def _models(demo, results):
-    preset = results["Fine-tuning"]["pretrained"]["model"]
+    preset = demo.folder.file(results["Fine-tuning"]["pretrained"]["model"])
     classifier = bert_keras.BertClassifier.from_preset(preset)
     pretrainer = bert_keras.BertPretrainer.from_preset(
         demo.folder.file("pretrain/model")
