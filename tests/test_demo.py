@@ -121,13 +121,19 @@ def test_versions_are_told_where_tensorflow_is_called_otherwise(monkeypatch):
 
 
 def test_the_same_command_goes_on_and_other_settings_are_refused(
-    report, corpus
+    report, corpus, monkeypatch
 ):
     before = json.loads((report / "report.json").read_text())
     demo_stages._read.cache_clear()
     assert demo.run(report, str(corpus), 3, TINY) == before
     with pytest.raises(InputError, match="seed was 3 and is now 4"):
         demo.run(report, str(corpus), 4, TINY)
+    other = {"float32": "mixed_bfloat16"}.get(before["dtype"], "float32")
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "choose_dtype", lambda: other)
+        told = f"dtype was {before['dtype']} and is now {other}"
+        with pytest.raises(InputError, match=told):
+            demo.run(report, str(corpus), 3, TINY)
     text = (corpus / "7.txt").read_text()
     (corpus / "7.txt").write_text(text.replace("slept", "ran"))
     demo_stages._read.cache_clear()
