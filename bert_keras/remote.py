@@ -140,11 +140,14 @@ def _python_errors(path):
 
 
 def _refuse(path, error):
+    import tensorflow as tf
+
     scheme = path.partition("://")[0]
+    known = filter(None, tf.io.gfile.get_registered_schemes())
+    known = ", ".join(f"{name}://" for name in sorted(known))
     raise InputError(
         f"{path}: TensorFlow has no file system for {scheme}:// that can do "
-        f"this ({error.message.splitlines()[0][:200]}). Install the package "
-        "that has it (for gs://: pip install 'tensorflow[gcs-filesystem]' and "
-        "set TF_USE_MODULAR_FILESYSTEM=1; for s3:// and others: "
-        "tensorflow-io), or name a folder of this machine."
+        f"this ({error.message.splitlines()[0][:200]}). Expected one of those "
+        f"that this TensorFlow has ({known}), or a folder of this machine: "
+        "copy the files there."
     ) from None

@@ -6,6 +6,7 @@ calls what the scripts call; its docstring is what the demo says of it.
 
 import functools
 import os
+import statistics
 from typing import NamedTuple
 
 import bert_keras
@@ -18,7 +19,6 @@ from official_tasks.demo_proof import ask
 from official_tasks.source_task import write_source_task
 
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
-DTYPE = "mixed_bfloat16"  # faster than float32 on CPUs with AVX-512 BF16
 
 
 class Settings(NamedTuple):
@@ -35,6 +35,8 @@ class Settings(NamedTuple):
     labels: int
     dev_rows: int
     epochs: float
+    rates: tuple[float, ...]
+    seeds: int
 
 
 class Demo(NamedTuple):
@@ -44,6 +46,7 @@ class Demo(NamedTuple):
     corpus: str
     seed: int
     settings: Settings
+    dtype: str
 
     def documents(self, side=None):
         """The corpus, read once; `side` is "train", "held_out" or None."""
@@ -162,8 +165,9 @@ def pretraining_stage(demo, results):
         dropout=0.0,  # no text is seen often enough to be learned by heart
         bias_correction=True,
         evaluations=4,
+        evaluation_steps=50,
         seed=demo.seed,
-        dtype=DTYPE,
+        dtype=demo.dtype,
     )
     return {
         **figures,
@@ -174,8 +178,8 @@ def pretraining_stage(demo, results):
 
 
 def finetuning_stage(demo, results):
-    """Which source says this sentence? From the pre-trained encoder, and
-    from random weights."""
+    """Which source says this sentence? From the pre-trained encoder and from
+    random weights, each with the best of the same learning rates."""
     settings, folder = demo.settings, demo.folder
     os.makedirs(folder.file("task"), exist_ok=True)
     task_figures = write_source_task(
@@ -190,33 +194,77 @@ def finetuning_stage(demo, results):
         folder.file("task/train.csv"), folder.file("task/dev.csv")
     )
     scores = {
-        name: finetuning.run(
-            task,
-            folder.file("pretrain/model"),
-            folder.file("finetune", name),
-            from_scratch=name == "scratch",
-            epochs=settings.epochs,
-            batch_size=16,
-            learning_rate=2e-4,
-            sequence_length=settings.sequence_length,
-            seed=demo.seed,
-            dtype=DTYPE,
-        )
+        name: best_of_rates(demo, task, name)
         for name in ("pretrained", "scratch")
     }
+    pretrained, scratch = scores["pretrained"], scores["scratch"]
     return {
         **task_figures,
         **scores,
-        "line": f"{len(task.labels)} classes: "
-        f"{scores['pretrained']['accuracy']:.1%} pre-trained, "
-        f"{scores['scratch']['accuracy']:.1%} from scratch, "
-        f"{scores['scratch']['majority_baseline']:.1%} the largest class",
+        "line": f"{len(task.labels)} classes: {share(pretrained)} "
+        f"pre-trained, {share(scratch)} from scratch, "
+        f"{scratch['majority_baseline']:.1%} the largest class",
     }
+
+
+def best_of_rates(demo, task, name):
+    """Fine-tunes with each learning rate, and with more seeds at the best.
+
+    The rate and, in each run, the epoch are those that score best on dev.
+
+    Args:
+        task: a `Task`.
+        name: "pretrained" or "scratch"; the folder of the runs.
+
+    Returns:
+        The results of the first seed at the best rate, and "rate",
+        "accuracies" (of its seeds), their mean "accuracy", their "deviation"
+        and "model", where in the run folder the first seed's weights lie.
+    """
+    settings = demo.settings
+
+    def folder_of(rate, seed):
+        return f"finetune/{name}/rate-{rate:g}_seed-{seed}"
+
+    def run(rate, seed):
+        return finetuning.run(
+            task,
+            demo.folder.file("pretrain/model"),
+            demo.folder.file(folder_of(rate, seed)),
+            from_scratch=name == "scratch",
+            epochs=settings.epochs,
+            batch_size=16,
+            learning_rate=rate,
+            sequence_length=settings.sequence_length,
+            seed=seed,
+            dtype=demo.dtype,
+        )
+
+    tries = {rate: run(rate, demo.seed) for rate in settings.rates}
+    best = max(tries, key=lambda rate: tries[rate]["accuracy"])
+    more = [run(best, demo.seed + i) for i in range(1, settings.seeds)]
+    accuracies = [one["accuracy"] for one in (tries[best], *more)]
+    several = len(accuracies) > 1
+    return {
+        **tries[best],
+        "rate": best,
+        "accuracies": accuracies,
+        "accuracy": statistics.mean(accuracies),
+        "deviation": statistics.stdev(accuracies) if several else None,
+        "model": folder_of(best, demo.seed) + "/model",
+    }
+
+
+def share(score):
+    """A score of `best_of_rates` in percent, with its deviation."""
+    if score["deviation"] is None:
+        return f"{score['accuracy']:.1%}"
+    return f"{score['accuracy']:.1%} ± {100 * score['deviation']:.1f}"
 
 
 def export_stage(demo, results):
     """One SavedModel that takes raw strings."""
-    models, preprocess = _models(demo)
+    models, preprocess = _models(demo, results)
     served = demo.folder.file("served")
     bert_keras.export_saved_model(models, preprocess, served)
     size = sum(
@@ -227,8 +275,8 @@ def export_stage(demo, results):
     return {"line": f"{served} ({size / 1e6:.0f} MB)"}
 
 
-def _models(demo):
-    preset = demo.folder.file("finetune/pretrained/model")
+def _models(demo, results):
+    preset = demo.folder.file(results["Fine-tuning"]["pretrained"]["model"])
     classifier = bert_keras.BertClassifier.from_preset(preset)
     pretrainer = bert_keras.BertPretrainer.from_preset(
         demo.folder.file("pretrain/model")
@@ -242,7 +290,7 @@ def proof_stage(demo, results):
     from bert_keras.serving.verification import greatest_difference
 
     served = demo.folder.file("served")
-    difference = greatest_difference(served, *_models(demo))
+    difference = greatest_difference(served, *_models(demo, results))
     rows = CustomTask(
         demo.folder.file("task/train.csv"), demo.folder.file("task/dev.csv")
     ).read("dev")

@@ -69,8 +69,8 @@ def define_flags():
     flags.DEFINE_enum(
         "dtype",
         "float32",
-        script.DTYPES,
-        "Keras dtype policy of the computation.",
+        script.AUTO_DTYPES,
+        script.DTYPE_HELP,
     )
     flags.DEFINE_bool(
         "pad_to_longest", True, "Without: every row to --sequence_length."

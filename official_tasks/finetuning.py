@@ -48,6 +48,7 @@ def run(
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs, batch_size, learning_rate, sequence_length: the task's
             `defaults` where None.
+        dtype: Keras policy, or "auto"; see `choose_dtype`.
         pad_to_longest: batches of rows of like length, padded to the longest
             of each; without, rows of `sequence_length`, as a TPU wants them.
         distribution, tpu: devices; see `make_strategy`.
@@ -77,6 +78,7 @@ def run(
         "pad_to_longest": pad_to_longest,
     }
     from bert_keras.modeling.backend import require_tensorflow
+    from bert_keras.training.numerics import choose_dtype
     from bert_keras.training.run import RunFolder
     from bert_keras.training.strategy import make_strategy
 
@@ -86,6 +88,7 @@ def run(
             f"epochs is {arguments['epochs']}; expected a number above 0."
         )
     strategy = make_strategy(distribution, tpu)
+    arguments["dtype"] = choose_dtype(dtype, strategy.name)
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
         hashes = checked_files([*task.data_files(), *weights_of(init)], folder)

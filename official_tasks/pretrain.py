@@ -133,8 +133,8 @@ def _define_training_flags():
     flags.DEFINE_enum(
         "dtype",
         PAPER.dtype,
-        script.DTYPES,
-        "Keras dtype policy of the computation.",
+        script.AUTO_DTYPES,
+        script.DTYPE_HELP,
     )
 
 
@@ -198,12 +198,16 @@ def _arguments(values):
 
 def tell_plan(data, **arguments):
     """Prints what `run` would take, and checks its inputs."""
+    from bert_keras.training.numerics import choose_dtype
     from bert_keras.training.strategy import make_strategy
     from official_tasks.pretraining_plan import plan
     from official_tasks.progress import console
 
     settings, execution = split(arguments)
     strategy = make_strategy(execution.distribution, execution.tpu)
+    settings = settings._replace(
+        dtype=choose_dtype(settings.dtype, strategy.name)
+    )
     for line in plan(data, settings, execution, strategy):
         console.print(line, soft_wrap=True)
 

@@ -20,6 +20,7 @@ def run(data, output, **arguments) -> dict:
         "curve", what was logged at each evaluation.
     """
     from bert_keras.modeling.backend import require_tensorflow
+    from bert_keras.training.numerics import choose_dtype
     from bert_keras.training.run import RunFolder
     from bert_keras.training.strategy import make_strategy
     from official_tasks.first_files import checked_files, weights_of
@@ -29,8 +30,11 @@ def run(data, output, **arguments) -> dict:
     require_tensorflow("Pre-training")
     settings, execution = split(arguments)
     weights = weights_of(settings.init) if settings.init else []
-    decided = {"data": str(data), **settings._asdict()}
     strategy = make_strategy(execution.distribution, execution.tpu)
+    settings = settings._replace(
+        dtype=choose_dtype(settings.dtype, strategy.name)
+    )
+    decided = {"data": str(data), **settings._asdict()}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
         first = checked_files([*manifests(data, settings), *weights], folder)
         results = folder.done("pretrain")

@@ -27,6 +27,7 @@ class Settings(NamedTuple):
     optimizer: "adamw" or "lamb".
     warmup: share of the steps, or their number.
     bias_correction: of "adamw"; "lamb" always has it.
+    dtype: Keras policy, or "auto", which `choose_dtype` makes one of.
     """
 
     objectives: str = "mlm+nsp"

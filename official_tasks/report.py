@@ -43,7 +43,7 @@ def _head(report):
         f"sentences, {report['tokens']:,} tokens; a model of "
         f"{report['parameters']:,} parameters; "
         f"{sum(report['seconds'].values()):.0f} seconds; seed "
-        f"{report['seed']}."
+        f"{report['seed']}; computed in {report['dtype']}."
     )
     return f"<h1>From raw text to a served BERT</h1><p>{counts}</p>"
 
@@ -74,7 +74,9 @@ def _tiles(report):
             f"{100 * gain:+.1f} points",
             "from pre-training: random weights reach "
             f"{report['classify_accuracy_scratch']:.1%} with the same "
-            f"{report['classify_labels']:,} labels",
+            f"{report['classify_labels']:,} labels; means of "
+            f"{report['classify_seeds']} seeds at the learning rate that is "
+            "best for each",
         ),
         (
             f"{report['export_max_difference']:.1e}",

@@ -55,7 +55,11 @@ def define_flags():
     flags.DEFINE_list("tasks", None, "Of the table's tasks, these only.")
     flags.DEFINE_integer("steps", None, "Of pre-training, over the scale's.", 1)
     flags.DEFINE_enum(
-        "dtype", None, script.DTYPES, "Of all runs, over the scale's."
+        "dtype",
+        None,
+        script.AUTO_DTYPES,
+        # The scale's stays the default: docs/paper.md was computed with it.
+        f"Over the scale's, of all runs. {script.DTYPE_HELP}",
     )
     flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
@@ -227,6 +231,7 @@ def _rate(scale, inputs, pretraining, jobs):
 
 
 def main(values):
+    from bert_keras.training.numerics import choose_dtype
     from official_tasks.reproduce_run import Inputs
 
     table = table_of(values.table, values.scale, values.tasks)
@@ -240,13 +245,11 @@ def main(values):
         values.pretrained,
     )
     check_used(table, inputs, values.steps)
-    pretraining = {
-        name: values[name].value
-        for name in ("steps", "dtype")
-        if values[name].value is not None
-    }
-    tuning = {"dtype": values.dtype} if values.dtype else None
     share_cores(values.jobs)
+    tuning = {"dtype": choose_dtype(values.dtype)} if values.dtype else None
+    pretraining = dict(tuning or {})
+    if values.steps is not None:
+        pretraining["steps"] = values.steps
     if values.dry_run:
         _tell_plan(values, table, inputs, pretraining, tuning)
         return

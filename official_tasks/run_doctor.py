@@ -242,7 +242,7 @@ def _speed(settings, facts, last):
             "write records once and take --records."
         ]
     advice = (
-        "--dtype=mixed_bfloat16 computes faster where the device has it"
+        "--dtype=auto computes in bfloat16 where the device has it"
         if settings["dtype"] == "float32"
         else "a larger batch, or more devices (--distribution), go faster"
     )

@@ -19,6 +19,13 @@ from bert_keras.errors import InputError, UntrainedWarning
 USER_ERROR = 2
 RUN_AGAIN = 75
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
+# The default of a flag stays a policy: the same command then computes the
+# same way on any processor, and scores stand beside those of the paper.
+AUTO_DTYPES = ("auto", *DTYPES)
+DTYPE_HELP = (
+    "Keras dtype policy of the computation; auto: bfloat16 where the "
+    "processor, GPU or TPU has it, elsewhere float32."
+)
 # Flags that functions of this file define are those of the script.
 flags.disclaim_key_flags()
 WRONG_PLACE = (

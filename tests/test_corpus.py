@@ -1,3 +1,5 @@
+import ast
+import gc
 import gzip
 import json
 import sys
@@ -5,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bert_keras.data import documentation as documentation_source
 from bert_keras.data.corpus import (
     Document,
     corpus_hash,
@@ -269,6 +272,16 @@ def test_the_installed_documentation_is_a_corpus(documentation):
     assert len(set(names)) == len(names) > 1_000
     assert "pydoc_data.topics.assert" in names
     assert not any(".tests." in name for name in names)
+
+
+def test_the_documentation_is_parsed_without_looking_for_cycles(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "module.py"
+    path.write_text('"""Text."""')
+    monkeypatch.setattr(ast, "parse", lambda text: gc.isenabled())
+    assert documentation_source._parse(path) is False
+    assert gc.isenabled()
 
 
 def test_no_sentence_of_the_documentation_comes_twice(documentation):

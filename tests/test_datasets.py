@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from bert_keras.data import datasets
 from bert_keras.data.corpus import read_documents
 from bert_keras.errors import InputError
 
@@ -15,9 +16,12 @@ WIKIPEDIA = "wikipedia/20230601.en"
 PAGES = [
     {
         "title": "Alan Smithee",
-        "text": "Alan Smithee is a pseudonym.\n\nIt began in 1968.\n\nUses",
+        "text": "Alan Smithee is a pseudonym.\n\nIt began in 1968.\n\nUses "
+        "in the U.S. before 2000\nThe name was known. Some used it for\n"
+        " Death of a Gunfighter (1969).\n* Fade-In\n| year | film.\n"
+        "“Is it true?”\n\nReferences\n\nCategory:Film",
     },
-    {"title": "Empty", "text": " \n"},
+    {"title": "Empty", "text": " \nSee also\n\nExternal links"},
     {"title": "Zürich", "text": "Zürich is a city.\nIt lies on a lake."},
 ]
 # As wiki40b marks its structure.
@@ -52,7 +56,12 @@ def test_wikipedia_gives_an_article_a_document(folder):
     write(WIKIPEDIA, folder, PAGES)
     found = list(read_documents(f"tfds:{WIKIPEDIA}"))
     assert [d.paragraphs for d in found] == [
-        ["Alan Smithee is a pseudonym.", "It began in 1968.", "Uses"],
+        [
+            "Alan Smithee is a pseudonym.",
+            "It began in 1968.",
+            "The name was known. Some used it for",
+            "“Is it true?”",
+        ],
         ["Zürich is a city.", "It lies on a lake."],
     ]
     assert {d.group for d in found} == {WIKIPEDIA}
@@ -63,13 +72,30 @@ def test_wikipedia_gives_an_article_a_document(folder):
     assert [d.paragraphs[0] for d in titles] == [p["title"] for p in PAGES]
 
 
-def test_wiki40b_gives_paragraphs_without_its_marks(folder):
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("東京は日本の首都である。", True),
+        ("東京の歴史", False),
+        ("दिल्ली भारत की राजधानी है।", True),
+        ("กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย" * 6, True),
+        ("ประวัติศาสตร์", False),
+        ("1968 – 1970", False),
+        ("St. Louis", False),
+        (" An item of a list.", False),
+        (" It was rebuilt. The picture shows it.", True),
+        ("* A film. Another.", False),
+    ],
+)
+def test_a_passage_is_told_in_any_script(line, kept):
+    assert datasets._is_passage(line) == kept
+
+
+def test_wiki40b_gives_its_paragraphs_alone(folder):
     row = {"wikidata_id": "Q1", "version_id": "1", "text": ARTICLE}
     write("wiki40b/en", folder, [row], "validation")
     (found,) = read_documents("tfds:wiki40b/en:validation")
     assert found.paragraphs == [
-        "Mount Hood",
-        "Geology",
         "Mount Hood is a volcano.",
         "It last erupted in 1866.",
     ]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import InputError
-from official_tasks import demo, demo_stages
+from official_tasks import demo, demo_stages, finetuning
 from official_tasks.tools.contenders import table
 
 TINY = demo.QUICK._replace(
@@ -23,6 +23,7 @@ TINY = demo.QUICK._replace(
     steps=8,
     labels=40,
     dev_rows=80,
+    seeds=2,
 )
 WORDS = "wind rain snow storm cloud river stone field tower candle".split()
 
@@ -54,6 +55,8 @@ def test_the_report_has_every_figure(report):
         "mlm_accuracy mlm_unigram_baseline nsp_accuracy "
         "classify_accuracy_pretrained classify_accuracy_scratch "
         "classify_majority_baseline export_max_difference documents "
+        "classify_deviation_pretrained classify_deviation_scratch "
+        "classify_rate_pretrained classify_rate_scratch classify_seeds dtype "
         "sentences tokens parameters seconds seed corpus_hash versions"
     ).split()
     assert set(named) <= set(figures)
@@ -62,6 +65,42 @@ def test_the_report_has_every_figure(report):
     assert figures["seed"] == 3
     assert figures["export_max_difference"] <= 1e-5
     assert 0 < figures["mlm_unigram_baseline"] < 0.5
+
+
+def test_both_sides_get_the_best_of_the_same_rates_and_several_seeds(
+    monkeypatch,
+):
+    """Accuracy rises with the rate from scratch, and falls pre-trained."""
+    began = []
+
+    def run(task, init, output, *, from_scratch, learning_rate, seed, **same):
+        began.append((from_scratch, learning_rate, seed, tuple(same.items())))
+        sign = 1 if from_scratch else -1
+        return {"accuracy": 0.5 + sign * learning_rate + seed / 100}
+
+    monkeypatch.setattr(finetuning, "run", run)
+    settings = TINY._replace(rates=(0.1, 0.2, 0.3), seeds=3)
+    folder = types.SimpleNamespace(file=lambda *names: "/".join(names))
+    tried = demo_stages.Demo(folder, "", 5, settings, "float32")
+    fair = {
+        name: demo_stages.best_of_rates(tried, None, name)
+        for name in ("pretrained", "scratch")
+    }
+    assert fair["pretrained"]["rate"] == 0.1
+    assert fair["scratch"]["rate"] == 0.3
+    assert fair["pretrained"]["accuracies"] == pytest.approx([0.45, 0.46, 0.47])
+    assert fair["scratch"]["accuracy"] == pytest.approx(0.86)
+    assert fair["scratch"]["deviation"] == pytest.approx(0.01)
+    assert fair["scratch"]["model"] == "finetune/scratch/rate-0.3_seed-5/model"
+    assert demo_stages.share(fair["scratch"]) == "86.0% ± 1.0"
+    assert [one[:3] for one in began[5:]] == [
+        (True, 0.1, 5),
+        (True, 0.2, 5),
+        (True, 0.3, 5),
+        (True, 0.3, 6),
+        (True, 0.3, 7),
+    ]
+    assert len({one[3] for one in began}) == 1  # else all alike
 
 
 def test_the_page_needs_nothing_from_elsewhere(report):
@@ -82,13 +121,19 @@ def test_versions_are_told_where_tensorflow_is_called_otherwise(monkeypatch):
 
 
 def test_the_same_command_goes_on_and_other_settings_are_refused(
-    report, corpus
+    report, corpus, monkeypatch
 ):
     before = json.loads((report / "report.json").read_text())
     demo_stages._read.cache_clear()
     assert demo.run(report, str(corpus), 3, TINY) == before
     with pytest.raises(InputError, match="seed was 3 and is now 4"):
         demo.run(report, str(corpus), 4, TINY)
+    other = {"float32": "mixed_bfloat16"}.get(before["dtype"], "float32")
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "choose_dtype", lambda: other)
+        told = f"dtype was {before['dtype']} and is now {other}"
+        with pytest.raises(InputError, match=told):
+            demo.run(report, str(corpus), 3, TINY)
     text = (corpus / "7.txt").read_text()
     (corpus / "7.txt").write_text(text.replace("slept", "ran"))
     demo_stages._read.cache_clear()

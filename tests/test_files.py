@@ -151,8 +151,11 @@ def test_what_is_not_there_or_not_known_is_named(remote, tmp_path):
     for call in (files.is_file, files.make_folder, files.open_file):
         with pytest.raises(InputError, match="no file system for nosuch://"):
             call("nosuch://bucket/file")
-    with pytest.raises(InputError, match="no file system for nosuch://"):
+    # The wheel has gs:// itself; the plugin of old breaks TensorFlow 2.21.
+    told = r"no file system for nosuch://.*TensorFlow has \([^)]*gs://"
+    with pytest.raises(InputError, match=told) as caught:
         put("nosuch://bucket/file", b"x")
+    assert "pip install" not in str(caught.value)
 
 
 def test_paths_are_told_from_addresses(tmp_path):

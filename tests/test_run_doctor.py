@@ -43,7 +43,7 @@ def test_a_sound_run_is_called_sound(tmp_path):
     assert "Step 1,000 of 2,000, 3,072,000 tokens" in lines[0]
     assert "17.0% of masked pieces and 68.0% of next sentences" in lines[0]
     assert sum("as it should be" in line for line in lines) >= 2
-    assert "bound by computing; --dtype=mixed_bfloat16" in lines[-1]
+    assert "bound by computing; --dtype=auto" in lines[-1]
     assert not [line for line in lines if "too low" in line]
 
 

@@ -12,6 +12,7 @@ from page_commands import small_commands
 from run_script import ROOT, run_script
 
 import bert_keras
+from bert_keras.training.numerics import choose_dtype
 
 SUBJECTS = {
     "sea": "The ship sailed over the waves while {} sang about the harbour.",
@@ -48,9 +49,9 @@ SMALLER = {
     "--max_predictions=5 --workers=1",
     "pretrain": "--num_layers=1 --hidden_dim=32 --num_heads=2 "
     "--sequence_length=32 --max_predictions=5 --batch_size=8 --steps=20 "
-    "--evaluations=2 --dtype=float32",
+    "--evaluations=2",
     "finetune": "--epochs=12 --batch_size=16 --learning_rate=2e-3 "
-    "--sequence_length=32",
+    "--sequence_length=32 --dtype=auto",
     "export": "",
     "predict": "",
     "convert_checkpoint": "",
@@ -103,6 +104,14 @@ def test_a_converted_model_keeps_its_head_and_its_labels(job):
     config = json.loads((job / "huggingface" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
     assert config["id2label"] == {"0": "hill", "1": "sea"}
+
+
+def test_auto_is_noted_as_what_it_became(job):
+    """So that a run on another kind of processor is not gone on with."""
+    for name in ("pretrain", "yours"):
+        settings = json.loads((job / name / "run.json").read_text())
+        assert choose_dtype() in json.dumps(settings)
+        assert '"auto"' not in json.dumps(settings)
 
 
 def test_the_curves_and_figures_of_pre_training_are_written(job):

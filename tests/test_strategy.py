@@ -6,6 +6,7 @@ from model_samples import SMALL, fill, pretraining_batch
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.training import numerics
 from bert_keras.training import strategy as strategies
 from bert_keras.training.optimization import adamw
 from bert_keras.training.strategy import make_strategy
@@ -102,3 +103,36 @@ def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
     step(batch)
     after = model.get_weights()
     assert any((a != b).any() for a, b in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("flags", "capabilities", "expected"),
+    [
+        ("fma avx2", [], "float32"),
+        ("avx2 avx512f avx512_vnni", [], "float32"),
+        ("avx512f avx512_bf16", [], "mixed_bfloat16"),
+        ("avx512f amx_bf16 amx_tile", [], "mixed_bfloat16"),
+        ("avx2", [(8, 0), (9, 0)], "mixed_bfloat16"),
+        ("avx512_bf16", [(8, 0), (7, 5)], "float32"),
+        ("avx512_bf16", [None], "float32"),  # not NVIDIA's
+    ],
+)
+def test_auto_is_bfloat16_where_the_device_multiplies_it(
+    flags, capabilities, expected, tmp_path, monkeypatch
+):
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n\n" * 2)
+    read = numerics._instructions.__wrapped__
+    monkeypatch.setattr(numerics, "_instructions", lambda: read(path))
+    monkeypatch.setattr(
+        tf.config, "get_visible_devices", lambda kind: capabilities
+    )
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_device_details",
+        lambda gpu: {"compute_capability": gpu} if gpu else {},
+    )
+    assert numerics.choose_dtype() == expected
+    assert numerics.choose_dtype("auto", "tpu") == "mixed_bfloat16"
+    assert numerics.choose_dtype("mixed_float16") == "mixed_float16"
+    assert not read(tmp_path / "none")  # as on macOS

@@ -6,6 +6,7 @@ and of the libraries that this package needs, and Python's language reference
 """
 
 import ast
+import gc
 import os
 import sysconfig
 import warnings
@@ -135,6 +136,10 @@ def _documented(node: ast.AST) -> Iterator[ast.AST]:
 
 def _parse(path: str) -> ast.Module | None:
     """The module's syntax tree, None where this Python cannot read it."""
+    # A tree has thousands of nodes and no cycle: looking for cycles while it
+    # grows takes as long as parsing.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in others' code
@@ -143,6 +148,9 @@ def _parse(path: str) -> ast.Module | None:
             return ast.parse(text) if documented else None
     except (OSError, SyntaxError, ValueError):
         return None
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _topics(standard: str) -> dict[str, str]:

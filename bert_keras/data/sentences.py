@@ -55,6 +55,7 @@ def _boundary(terminators: str) -> re.Pattern:
 # are among the first 65,536; few texts need the others.
 _BOUNDARY = _boundary(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _boundary(_SPACED + _UNSPACED + _BEYOND)
+_AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
 _NEEDS_NO_SPACE = re.compile(rf"[{_UNSPACED}{_BEYOND}]")
 _NEXT_LETTER = re.compile(rf"[{_OPENING}\s]*(\w?)")
 # Georgian letters are lower case, and so is the first of a sentence.
@@ -118,6 +119,11 @@ def split_sentences(paragraph: str) -> list[str]:
     if len(paragraph) > _LONGEST:
         sentences = [piece for long in sentences for piece in _cut(long)]
     return [sentence for sentence in sentences if sentence]
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a terminator stands at the end, or only closing marks follow."""
+    return _AT_END.search(text) is not None
 
 
 def document_sentences(
