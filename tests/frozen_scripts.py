@@ -64,15 +64,15 @@ def runs(quick):
     found = {}
     for name, flags in PRETRAINED.items():
         run(command("pretrain", f"{PRETRAIN} {flags} --output={name}"))
-        found[name] = _run_folder(name)
+        found[name] = {**_run_folder(name), "files": _files(name)}
     return found
 
 
 def _run_folder(folder):
-    """What a run leaves: its results, weights and names of files."""
+    """What a run leaves: its figures, curve and weights."""
     results = json.loads(pathlib.Path(folder, "results.json").read_text())
+    results.pop("notes", None)  # sentences
     model = file_hashes(pathlib.Path(folder, "model"))
-    names = [n for n in file_hashes(folder) if "events.out" not in n]
     curve = results.pop("curve", [])
     return {
         "results": {k: _rounded(v) for k, v in _untimed(results).items()},
@@ -82,8 +82,12 @@ def _run_folder(folder):
         },
         "weights": exact(model.pop("model.safetensors", "")),
         "model": model,
-        "files": " ".join(names),
     }
+
+
+def _files(folder):
+    """The names of what is in a folder, logs left out."""
+    return " ".join(n for n in file_hashes(folder) if "events.out" not in n)
 
 
 def _untimed(values):
@@ -141,7 +145,7 @@ def _scored(name, flags):
     run(command("predict", f"{flags} --model=run-{name} --output={name}-test"))
     return {
         "evaluate": {k: _rounded(v) for k, v in results.items()},
-        "predict": " ".join(file_hashes(f"{name}-test")),
+        "predict": _files(f"{name}-test"),
     }
 
 
@@ -161,10 +165,9 @@ def _all_of_glue():
         )
     )
     results = json.loads(pathlib.Path("glue-run/results.json").read_text())
-    names = [n for n in file_hashes("glue-run") if "events.out" not in n]
     return {
         "results": _without_curves(results),
-        "files": digest(" ".join(names)),
+        "files": digest(_files("glue-run")),
     }
 
 
@@ -174,7 +177,7 @@ def _without_curves(value):
     return {
         k: _without_curves(v)
         for k, v in _untimed(value).items()
-        if k != "curve"
+        if k not in ("curve", "notes")
     }
 
 
@@ -466,7 +469,7 @@ def _served(name):
     bert_keras.export_saved_model(make(), preprocessor(16), name, **options)
     served = bert_keras.load_saved_model(name)
     card = served.card["signatures"]
-    found = {"files": " ".join(file_hashes(name))}
+    found = {"files": _files(name)}
     for signature in served.signatures:
         entry = card[signature]
         found[signature] = {
@@ -515,7 +518,7 @@ def _exported():
         lambda: _model("BertClassifier", labels=["bad", "good"]),
     )
     run(command("export", "--model=model --output=out"))
-    return " ".join(file_hashes("out"))
+    return _files("out")
 
 
 def help(quick):
