@@ -39,16 +39,24 @@ RECORD = pathlib.Path(__file__).with_suffix(".json")
 
 
 def measured(section, quick):
-    """A section's name, what it finds, and its seconds."""
-    start = time.monotonic()
+    """A section's name, what it finds, and its seconds, also of the CPU."""
+    start, used = time.monotonic(), _cpu_seconds()
     home = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="frozen-") as folder:
         os.chdir(folder)
         try:
             found = frozen_scripts.SECTIONS[section](quick)
+        except Exception as error:
+            found = error
         finally:
             os.chdir(home)
-    return section, found, time.monotonic() - start
+    seconds = time.monotonic() - start
+    return section, found, f"{seconds:.0f} s (CPU {_cpu_seconds() - used:.0f})"
+
+
+def _cpu_seconds():
+    times = os.times()
+    return sum(times[:4])
 
 
 def _measured(arguments):
@@ -80,15 +88,19 @@ def main(words=None):
         print(f"There is no section {unknown[0]}: expected {', '.join(known)}.")
         return 2
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    count = 0
+    count, failed = 0, False
     for section, found, seconds in all_measured(
         sections, options.quick, options.jobs
     ):
+        if isinstance(found, Exception):
+            count, failed = count + 1, True
+            print(f"{section}: {seconds}, fails: {found}", flush=True)
+            continue
         found = json.loads(json.dumps(found))
         before = record.get(section, {})
         lines = [*differences(before, found, options.quick, section)]
         count += len(lines)
-        print(f"{section}: {seconds:.0f} s, {len(lines)} differences")
+        print(f"{section}: {seconds}, {len(lines)} differences", flush=True)
         for line in lines if options.check else ():
             print(f"  {line}", flush=True)
         if options.record:
@@ -97,7 +109,7 @@ def main(words=None):
             RECORD.write_text(lines_of(kept) + "\n", encoding="utf-8")
     if options.check:
         print(f"{count} differences on {processor()}")
-    return int(bool(count)) if options.check else 0
+    return int(bool(count)) if options.check else int(failed)
 
 
 def _parser():

@@ -114,12 +114,6 @@ def placeless(text):
     return text.replace(os.getcwd(), "<work>").replace(str(ROOT), "<root>")
 
 
-def said(text):
-    """What a script printed, without its progress bars."""
-    lines = text.strip().splitlines()
-    return short("\n".join(line for line in lines if "━" not in line))
-
-
 def digest(content):
     """The first digits of a SHA-256 of bytes, text or plain values."""
     if not isinstance(content, bytes | str):

@@ -23,7 +23,6 @@ from frozen_forks import (
     plain,
     rounded,
     run,
-    said,
     short,
 )
 from frozen_library import command, encoder, filled, model_folder, preprocessor
@@ -43,9 +42,9 @@ PRETRAINED = {
     "usual": "--phase_2_steps=4 --evaluations=20",
     "records": "--records --optimizer=lamb --evaluations=4",
     "packed": "--packed --whole_word --phase_2_steps=0 --evaluations=4",
-    "masked alone": "--objectives=mlm --phase_2_steps=0 --evaluations=4 "
+    "masked-alone": "--objectives=mlm --phase_2_steps=0 --evaluations=4 "
     "--init=model",
-    "left to right": "--objectives=left_to_right --phase_2_steps=0 "
+    "left-to-right": "--objectives=left_to_right --phase_2_steps=0 "
     "--evaluations=4 --accumulation=2",
 }
 TIMED = ("_per_second", "seconds", "minutes", "time")
@@ -65,15 +64,15 @@ def runs(quick):
     found = {}
     for name, flags in PRETRAINED.items():
         run(command("pretrain", f"{PRETRAIN} {flags} --output={name}"))
-        found[name] = _run_folder(name)
+        found[name] = {**_run_folder(name), "files": _files(name)}
     return found
 
 
 def _run_folder(folder):
-    """What a run leaves: its results, weights and names of files."""
+    """What a run leaves: its figures, curve and weights."""
     results = json.loads(pathlib.Path(folder, "results.json").read_text())
+    results.pop("notes", None)  # sentences
     model = file_hashes(pathlib.Path(folder, "model"))
-    names = [n for n in file_hashes(folder) if "events.out" not in n]
     curve = results.pop("curve", [])
     return {
         "results": {k: _rounded(v) for k, v in _untimed(results).items()},
@@ -83,8 +82,12 @@ def _run_folder(folder):
         },
         "weights": exact(model.pop("model.safetensors", "")),
         "model": model,
-        "files": " ".join(names),
     }
+
+
+def _files(folder):
+    """The names of what is in a folder, logs left out."""
+    return " ".join(n for n in file_hashes(folder) if "events.out" not in n)
 
 
 def _untimed(values):
@@ -112,19 +115,16 @@ def tasks(quick):
         run(
             command(
                 "finetune",
-                f"{flags} --init=model --output={name} --epochs=2 "
+                f"{flags} --init=model --output=run-{name} --epochs=2 "
                 "--batch_size=8 --learning_rate=1e-2 --sequence_length=24",
             )
         )
         found[name] = {
-            **_run_folder(name),
-            **_predictions(f"{name}/predictions"),
+            **_run_folder(f"run-{name}"),
+            **_predictions(f"run-{name}/predictions"),
         }
         if name in SCORED and not quick:
             found[name] |= _scored(name, flags)
-    if not quick:
-        found["glue"] = _all_of_glue()
-        found["features"] = _features()
     return found
 
 
@@ -140,13 +140,20 @@ def _scored(name, flags):
     """What evaluate and predict make of a run."""
     flags = " ".join(f for f in flags.split() if "train=" not in f)
     output = f"{name}-scored"
-    run(command("evaluate", f"{flags} --model={name} --output={output}"))
+    run(command("evaluate", f"{flags} --model=run-{name} --output={output}"))
     results = json.loads(pathlib.Path(output, "results.json").read_text())
-    run(command("predict", f"{flags} --model={name} --output={name}-test"))
+    run(command("predict", f"{flags} --model=run-{name} --output={name}-test"))
     return {
         "evaluate": {k: _rounded(v) for k, v in results.items()},
-        "predict": " ".join(file_hashes(f"{name}-test")),
+        "predict": _files(f"{name}-test"),
     }
+
+
+def glue(quick):
+    """Scores and files of all of GLUE; vectors of features."""
+    forked(model_folder, "model")
+    _write_tasks()
+    return {"run": _all_of_glue(), "features": _features()}
 
 
 def _all_of_glue():
@@ -158,10 +165,9 @@ def _all_of_glue():
         )
     )
     results = json.loads(pathlib.Path("glue-run/results.json").read_text())
-    names = [n for n in file_hashes("glue-run") if "events.out" not in n]
     return {
         "results": _without_curves(results),
-        "files": digest(" ".join(names)),
+        "files": digest(_files("glue-run")),
     }
 
 
@@ -171,7 +177,7 @@ def _without_curves(value):
     return {
         k: _without_curves(v)
         for k, v in _untimed(value).items()
-        if k != "curve"
+        if k not in ("curve", "notes")
     }
 
 
@@ -197,7 +203,7 @@ FILES = " ".join(f"--{split}=custom/{{0}}-{split}.csv" for split in SPLITS)
 # Task -> its flags.
 TASKS = {
     **{
-        f"custom {name}".replace(" ", "-"): f"{FILES.format(name)} {flags}"
+        f"custom-{name}": f"--task=custom {FILES.format(name)} {flags}"
         for name, flags in cases.CUSTOM.items()
     },
     "squad1": "--task=squad1 --data_dir=squad1",
@@ -463,7 +469,7 @@ def _served(name):
     bert_keras.export_saved_model(make(), preprocessor(16), name, **options)
     served = bert_keras.load_saved_model(name)
     card = served.card["signatures"]
-    found = {"files": " ".join(file_hashes(name))}
+    found = {"files": _files(name)}
     for signature in served.signatures:
         entry = card[signature]
         found[signature] = {
@@ -499,26 +505,20 @@ def _predicted():
     """The lines that the script writes of the export of pairs."""
     rows = zip(QUESTIONS["text"], QUESTIONS["text_pair"], strict=True)
     write_csv("asked.csv", list(rows), ("text", "text_pair"))
-    done = run(
-        command("predict", "--model=pair --input=asked.csv --output=a.jsonl")
-    )
+    run(command("predict", "--model=pair --input=asked.csv --output=a.jsonl"))
     lines = pathlib.Path("a.jsonl").read_text().splitlines()
-    found = [_rounded(json.loads(line)) for line in lines]
-    return {"printed": said(done.stderr), "lines": found}
+    return [_rounded(json.loads(line)) for line in lines]
 
 
 def _exported():
-    """What the script says and writes, a fresh process asked."""
+    """The files that the script writes, once a fresh process agrees."""
     forked(
         model_folder,
         "model",
         lambda: _model("BertClassifier", labels=["bad", "good"]),
     )
-    done = run(command("export", "--model=model --output=out"))
-    return {
-        "printed": said(done.stdout),
-        "files": " ".join(file_hashes("out")),
-    }
+    run(command("export", "--model=model --output=out"))
+    return _files("out")
 
 
 def help(quick):
@@ -651,12 +651,14 @@ SECTIONS = {
     "data": library.data,
     "models": library.models,
     "weights": library.weights,
+    "conversions": library.conversions,
     "training": library.training,
     "runs": runs,
     "tasks": tasks,
+    "glue": glue,
     "serving": serving,
     "errors": errors,
     "help": help,
 }
 # What the suite has no time for.
-SLOW = ("runs", "help")
+SLOW = ("conversions", "runs", "glue", "help")

@@ -1,13 +1,14 @@
 """The licence goes with the weights, from their home to the export."""
 
 import pytest
-from served_samples import encoder, preprocessor
+from served_samples import encoder, preprocessor, spread
 
 from bert_keras import files
 from bert_keras.interop.convert import convert
 from bert_keras.interop.license import License, license_of
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.loading import CARD
@@ -45,6 +46,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
         model = BertClassifier.from_preset(tmp_path / name)
         assert model.encoder.license == License("apache-2.0", TEXT)
     model.save_preset(tmp_path / "second", preprocessor())  # replaced whole
+    spread(model)  # as if it had been trained
     export_saved_model(model, preprocessor(), tmp_path / "served")
     card = files.read_json(tmp_path / "served" / CARD)
     assert card["license_of_weights"] == "apache-2.0"
@@ -53,7 +55,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
 
 
 def test_what_the_export_is_told_goes_before(home, tmp_path):
-    model = BertClassifier.from_preset(home, labels=["bad", "good"])
+    model = BertEncoder.from_preset(home)
     folder = tmp_path / "served"
     export_saved_model(model, preprocessor(), folder, license="mit")
     assert files.read_json(folder / CARD)["license_of_weights"] == "mit"
