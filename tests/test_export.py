@@ -1,5 +1,6 @@
 import ast
 import importlib.metadata
+import json
 import os
 import pathlib
 import sys
@@ -281,6 +282,26 @@ def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
     for name, digest in card["sha256"].items():
         assert files.sha256(os.path.join(folder, name)) == digest
     assert card["versions"]["bert_keras"]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"needs": "tensorflow"},
+        {"default": "other"},
+        {"signatures": []},
+        {"signatures": {"classify": 5}},
+        {"signatures": {"classify": {"inputs": {}, "padded": []}}},
+        {"signatures": json.loads('{"a":' * 70 + "1" + "}" * 70)},
+    ],
+)
+def test_a_card_that_lies_is_refused(folder, tmp_path, lie):
+    (tmp_path / "saved_model.pb").touch()
+    card = files.read_json(os.path.join(folder, "signature_card.json"))
+    path = tmp_path / "signature_card.json"
+    path.write_text(json.dumps({**card, **lie}))
+    with pytest.raises(InputError, match="no signature card"):
+        load_saved_model(tmp_path)
 
 
 def test_the_card_asks_for_what_the_graph_needs_alone(

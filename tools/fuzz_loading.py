@@ -1,15 +1,16 @@
-"""Reads damaged and hostile weights by the thousand.
+"""Reads damaged and hostile weights and data by the thousand.
 
     python tools/fuzz_loading.py --mutants=10000
 
-In: nothing; a toy folder of every readable format is made, and one file of
-it changed at random: bits, stretches, cuts, JSON values, headers and indices
-that lie with a checksum that holds. Out: how many were refused with an error
-of this package and how many could be read, for each format. Whatever else
-happens (another error, more than 20 seconds, or memory beyond twice the file
-and what Python itself takes) ends the run, exits with 1 and says which mutant
-it was; --seed=NUMBER --mutants=1 makes it again. Should a reader crash, the bar
-has stopped at it.
+In: nothing; a toy folder of every readable format of weights and of every
+kind of pre-training data is made, and one file of it changed at random: bits,
+stretches, cuts, JSON values; headers, indices and manifests that lie with a
+checksum that holds; a pipe, a device or a link in the file's place. Out: how
+many were refused with an error of this package and how many could be read,
+for each format. Whatever else happens (another error, more than 20 seconds,
+or memory beyond twice the file and what Python itself takes) ends the run,
+exits with 1 and says which mutant it was; --seed=NUMBER --mutants=1 makes it
+again. Should a reader crash or wait for ever, the bar has stopped at it.
 
 10,000 mutants take about 7 minutes on two cores.
 """
