@@ -195,17 +195,24 @@ class Answers:
     def answered(self, rows, batch_size):
         """Answers the rows that are not done yet; yields how many are.
 
+        Numbers depend in the last bits on what else is in a batch. So the
+        batches are those of the whole file, and of one that was broken off
+        the rows before are asked again with the rest, and not written.
+
         Args:
             rows: iterator of each row's inputs.
         """
-        self._skip(rows)
+        size = BATCHES_AT_ONCE * batch_size
+        before = self._skip(rows, size)
         ask = getattr(self.served, self.signature)
         with self._opened() as file:
-            while some := list(islice(rows, BATCHES_AT_ONCE * batch_size)):
-                answers = _in_batches(ask, some, batch_size)
+            while some := list(islice(rows, size - len(before))):
+                answers = _in_batches(ask, before + some, batch_size)
+                answers = answers[len(before) :]
                 for row, answer in zip(some, answers, strict=True):
                     self._write(file, row, answer)
                 file.flush()
+                before = []
                 yield self.done
 
     def _opened(self):
@@ -213,15 +220,20 @@ class Answers:
             return contextlib.nullcontext(sys.stdout)
         return open(self.path, "a", encoding="utf-8")
 
-    def _skip(self, rows):
-        asked = hashlib.sha256()
+    def _skip(self, rows, size):
+        """Checks the rows that are done; returns those of a `size` begun."""
+        asked, begun = hashlib.sha256(), []
         for row in islice(rows, self.done):
             asked.update(_spelled(self._named(row)))
+            begun.append(row)
+            if len(begun) == size:
+                begun = []
         if asked.digest() != self.asked.digest():
             raise InputError(
                 f"{self.path} holds {self.done} answers to other rows. Name "
                 "another --output, or give --overwrite to replace it."
             )
+        return begun
 
     def _record(self, inputs, answer):
         """What stands in the next line."""

@@ -45,7 +45,7 @@ def train(folder, stop_after=None, at_once=1):
     model = keras.Sequential(
         [keras.Input((3,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     )
-    model.compile("adam", "mse", steps_per_execution=at_once)
+    model.compile("adam", "mse", metrics=["mae"], steps_per_execution=at_once)
     state = TrainingState(folder / "state", every=2)
     history = fit(
         model,
@@ -78,8 +78,8 @@ def test_a_broken_run_ends_with_the_same_bits(whole, tmp_path, stop_after):
     for one, other in zip(weights, whole[0], strict=True):
         np.testing.assert_array_equal(one, other)
     assert [line["step"] for line in history] == [6, 12, 18, 20]
-    for one, other in zip(history, whole[1], strict=True):
-        assert one["val_loss"] == pytest.approx(other["val_loss"], rel=1e-6)
+    # The curve of training too: its means are over whole epochs.
+    assert history == whole[1]
 
 
 @pytest.mark.parametrize("at_once", [2, 4, 5, 50])
@@ -134,9 +134,7 @@ def test_a_kill_between_the_save_and_the_evaluation_is_made_up_for(
         train(tmp_path, 7)
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 6, "lo')  # cut while it was written
-    assert train(tmp_path)[1][0]["val_loss"] == pytest.approx(
-        whole[1][0]["val_loss"], rel=1e-6
-    )
+    assert train(tmp_path)[1] == whole[1]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines] == [6, 12, 18, 20]
 

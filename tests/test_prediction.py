@@ -57,6 +57,23 @@ def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("done", [1, 31, 32, 40, 49, 50])
+def test_a_file_that_was_broken_off_is_asked_in_the_same_batches(
+    tmp_path, done
+):
+    class Batched(Served):
+        def count(self, texts):
+            found = super().count(texts)
+            together = sum(map(len, texts))
+            return {**found, "letters": 1000 * found["letters"] + together}
+
+    answered(tmp_path / "whole", Batched())
+    whole = (tmp_path / "whole").read_text().splitlines(keepends=True)
+    (tmp_path / "cut").write_text("".join(whole[:done]))
+    answered(tmp_path / "cut", Batched())
+    assert (tmp_path / "cut").read_text() == "".join(whole)
+
+
 def test_answers_stand_in_the_order_of_the_rows_and_say_what_was_asked(
     tmp_path,
 ):

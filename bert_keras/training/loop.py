@@ -48,9 +48,11 @@ def fit(
     """
     step = state.restore(model)
     history = History(history, state, upto=step)
+    if step:
+        _build_metrics(model, batches(step - 1))
     ends = {*bounds, steps}
     if step % steps_per_epoch == 0 or step in ends:
-        _make_up(history, model, validation, step)
+        _make_up(history, model, validation, state)
     if callable(validation):
         callbacks = [_Evaluation(validation, state), *callbacks]
     most_at_once = model.steps_per_execution
@@ -80,10 +82,22 @@ def fit(
     return history.lines
 
 
-def _make_up(history, model, validation, step):
+def _build_metrics(model, batches):
+    """Has the model's metrics as variables, for their sums to be restored.
+
+    Under a strategy `fit` does it itself, in its scope, before the first step.
+    """
+    if getattr(model, "_distribute_strategy", None) is None:
+        model._symbolic_build(data_batch=batches.element_spec)
+
+
+def _make_up(history, model, validation, state):
     """For the evaluation before which the run was killed, if it was."""
-    if history.last_step < step:
-        history.add(_evaluated(model, validation, step))
+    if history.last_step < state.step:
+        logs = state.restored_figures(model)
+        # As numbers: the evaluation begins the metrics anew.
+        logs = {name: float(value) for name, value in logs.items()}
+        history.add(logs | _evaluated(model, validation, state.step))
 
 
 def _evaluated(model, validation, step):

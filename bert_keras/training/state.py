@@ -19,7 +19,9 @@ from bert_keras.errors import InputError
 from bert_keras.training import checkpoint
 from bert_keras.training.run import check_same_settings
 from bert_keras.training.state_tensors import (
+    assign_metrics,
     check_same_tensors,
+    metrics_on_host,
     state_variables,
     to_host,
 )
@@ -49,13 +51,14 @@ class TrainingState(keras.callbacks.Callback):
     """Saves the training state every so many steps; restores it to the bit.
 
     The state is every variable of the model, dropout seeds included, every
-    variable of the optimizer, and the step. A run that was killed at any
+    variable of the optimizer, the step, and the running means of an epoch
+    that has not ended. A run that was killed at any
     instant ends with the same bits as one that was not, if the data is a
     function of the step and the model is made from a fixed seed. Only the
     copy to host memory blocks training; a thread writes it, and what goes
     wrong there is raised after the next step. SIGTERM saves after the step at
-    hand and raises `Preempted`. Metrics start anew; random operations that
-    have no seed generator in the model are not covered.
+    hand and raises `Preempted`. Random operations that have no seed generator
+    in the model are not covered.
 
     Of several workers that train one model, one writes, and all read the same
     folder; where one gets SIGTERM, all stop after the same step.
@@ -111,7 +114,9 @@ class TrainingState(keras.callbacks.Callback):
         self.any_worker = any_worker
         self.step = 0
         self.notes = {}
-        self._saved_step = 0
+        self._saved_step = self._batches_seen = 0
+        self._metrics, self._epoch_ended = {}, True
+        self._carry = False  # whether the next epoch goes on with them
         self._restored = False
         self._asked_to_stop = False
         self._writer = None
@@ -156,11 +161,26 @@ class TrainingState(keras.callbacks.Callback):
                 variable.assign(value)
         self.step = self._saved_step = manifest["step"]
         self.notes = manifest["notes"]
+        self._metrics = groups.get("metrics", {})
+        self._epoch_ended = manifest.get("epoch_ended", True)
+        self._carry = not self._epoch_ended
         return self.step
+
+    def restored_figures(self, model):
+        """What `fit` logs of the epoch that the checkpoint ends; or {}.
+
+        The metrics of `model` are built.
+        """
+        if not (self._metrics and self._epoch_ended):
+            return {}
+        assign_metrics(model, self._metrics)
+        return model.get_metrics_result()
 
     def save(self):
         """Copies the state to host memory and has a thread write it."""
         self._saved_step = self.step
+        if not self._epoch_ended:  # after it an evaluation may use them
+            self._metrics = metrics_on_host(self.model)
         if not self.writes:
             return
         self.wait()  # for the save before, so that one copy is held
@@ -170,7 +190,9 @@ class TrainingState(keras.callbacks.Callback):
             group: {k: to_host(v) for k, v in named.items()}
             for group, named in state_variables(self.model).items()
         }
+        groups["metrics"] = self._metrics
         facts = {
+            "epoch_ended": self._epoch_ended,
             "settings": self.settings,
             "notes": dict(self.notes),
             "versions": _versions(),
@@ -215,11 +237,18 @@ class TrainingState(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._batches_seen = 0
+        self._epoch_ended = False
+        if self._carry:
+            self._carry = False
+            assign_metrics(self.model, self._metrics)
 
     def on_train_batch_end(self, batch, logs=None):
         # `batch` grows by more than 1 under `steps_per_execution`.
         self.step += batch + 1 - self._batches_seen
         self._batches_seen = batch + 1
+        if self._batches_seen == self.params["steps"]:
+            self._metrics = metrics_on_host(self.model)
+            self._epoch_ended = True
         if self._writing is not None and self._writing.done():
             self.wait()  # raises now what went wrong, not at the next save
         if self.step // self.every > self._saved_step // self.every:

@@ -34,6 +34,24 @@ def _named(variables):
     return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
 
 
+def metrics_on_host(model):
+    """Name -> the sums of each running mean so far, over all replicas.
+
+    Every worker calls it: to read them is a sum over the workers.
+    """
+    named = _named(model.metrics_variables)
+    return {name: to_host(variable) for name, variable in named.items()}
+
+
+def assign_metrics(model, tensors):
+    """Brings `metrics_on_host` back; leaves other metrics as they are."""
+    variables = model.metrics_variables
+    values = [tensor for _, tensor in sorted(tensors.items())]
+    if [v.shape for v in variables] == [v.shape for v in values]:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
 def to_host(variable):
     """A copy of a variable that the next step does not change."""
     return np.array(keras.ops.convert_to_numpy(variable), order="C", copy=True)
