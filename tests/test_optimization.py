@@ -345,7 +345,7 @@ def test_clipping_comes_after_the_sum_over_replicas():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("steps", [np.int64(4), 4.0, "4", ops.array(4)])
+@pytest.mark.parametrize("steps", [np.int64(4), 4.0, "4", keras.ops.array(4)])
 def test_steps_come_as_whatever_holds_a_number(steps):
     assert schedule(1e-3, steps).steps == 4
 
@@ -354,7 +354,7 @@ def test_steps_come_as_whatever_holds_a_number(steps):
     ("steps", "message"),
     [
         (None, "steps is None; expected a number"),
-        (ops.array(-2), "steps is -2. .*does not know its length"),
+        (keras.ops.array(-2), "steps is -2. .*does not know its length"),
         (-1, "steps is -1. .*repeats without end"),
         (float("nan"), "steps is nan"),
     ],
