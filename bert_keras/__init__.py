@@ -4,6 +4,7 @@ Public names load when they are first used, so that `import bert_keras`
 imports neither Keras nor TensorFlow.
 """
 
+import contextlib
 import importlib
 
 from bert_keras.registration import register_classes, register_with_keras
@@ -29,10 +30,11 @@ _HOME = {
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.loading",
 }
-__all__ = sorted(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name):
+    if name == "__all__":
+        return _loadable()
     if name not in _HOME:
         raise AttributeError(f"module 'bert_keras' has no attribute {name!r}")
     try:
@@ -47,6 +49,20 @@ def __getattr__(name):
         ) from error
     register_classes()
     return getattr(module, name)
+
+
+def _loadable():
+    """The public names whose packages are installed.
+
+    `from bert_keras import *` takes them: on JAX, without TensorFlow, the
+    models; the rest says what it lacks when it is used by name.
+    """
+    names = []
+    for name in sorted(_HOME):
+        with contextlib.suppress(ImportError):
+            __getattr__(name)
+            names.append(name)
+    return names
 
 
 def __dir__():

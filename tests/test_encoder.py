@@ -308,3 +308,29 @@ def test_examples_per_row_needs_example_ids():
 def test_every_argument_is_in_the_configuration():
     names = set(inspect.signature(BertEncoder.__init__).parameters) - {"self"}
     assert names == set(BertEncoder(**SMALL).get_config())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("token_ids", -1, 30),
+        ("token_ids", 30, 30),
+        ("segment_ids", -1, 2),
+        ("segment_ids", 2, 2),
+        ("position_ids", -1, 16),
+        ("position_ids", 16, 16),
+    ],
+)
+def test_a_number_that_has_no_vector_is_refused(name, value, limit):
+    rows = np.array([[2, value, 3]]) if name == "token_ids" else [[0, 0, value]]
+    inputs = {"token_ids": np.array([[2, 5, 3]]), name: np.array(rows)}
+    message = f"{name} has {value}. Expected numbers from 0 to {limit - 1}"
+    with pytest.raises(InputError, match=message):
+        BertEncoder(**SMALL)(inputs)
+
+
+def test_a_graph_does_not_count_a_negative_id_from_the_end():
+    tf = pytest.importorskip("tensorflow")
+    encoder = BertEncoder(**SMALL)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="= -1 is not in"):
+        encoder.predict(np.array([[2, -1, 3]]), verbose=0)

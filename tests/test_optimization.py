@@ -343,3 +343,24 @@ def test_clipping_comes_after_the_sum_over_replicas():
         [sys.executable, "-c", TWO_REPLICAS], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("steps", [np.int64(4), 4.0, "4", keras.ops.array(4)])
+def test_steps_come_as_whatever_holds_a_number(steps):
+    assert schedule(1e-3, steps).steps == 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (None, "steps is None; expected a number"),
+        (keras.ops.array(-2), "steps is -2. .*does not know its length"),
+        (-1, "steps is -1. .*repeats without end"),
+        (float("nan"), "steps is nan"),
+    ],
+)
+def test_steps_that_are_no_number_are_refused(steps, message):
+    with pytest.raises(InputError, match=message):
+        adamw(1e-3, steps)
+    with pytest.raises(InputError, match="weight_decay is None"):
+        adamw(1e-3, 4, weight_decay=None)

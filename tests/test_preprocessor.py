@@ -120,3 +120,46 @@ def test_texts_of_another_shape_are_refused(texts):
 def test_a_length_without_room_is_refused():
     with pytest.raises(InputError, match="sequence_length is 2"):
         preprocessor(sequence_length=2)
+
+
+class Column(list):
+    """As pandas has one: an array by its own function, not a list."""
+
+    def to_numpy(self, dtype):
+        return np.array(self, dtype)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", None], "Text 1 is None, not a string"),
+        (["a", float("nan")], "Text 1 is nan, not a string"),
+        (Column(["a", float("nan")]), "Text 1 is nan, .*fillna"),
+        ([1], "Text 0 is 1, not a string"),
+        (np.array([1, 2]), "ndarray of int64. Expected strings"),
+        (tf.constant([1]), "int32.*Expected strings"),
+        (None, "The texts are None. Expected strings"),
+        ({"text": ["a"]}, "Expected strings"),
+        (["a", ["b"]], "strings and lists of strings together"),
+        ((["a"], ["b", "c"]), "The segments are 1 texts and 2 texts"),
+        ((["a", "b"], "c"), "The segments are 2 texts and one text"),
+        ((["a"], None), "The texts are None"),
+        ((), "an empty tuple"),
+    ],
+)
+def test_what_is_no_text_is_named(texts, message):
+    with pytest.raises(InputError, match=message):
+        preprocessor()(texts)
+
+
+def test_a_column_of_strings_is_read():
+    assert ids(preprocessor()(Column(FIRST))) == FIRST_ROWS
+
+
+def test_arguments_of_another_type_are_refused():
+    with pytest.raises(InputError, match="sequence_length is '128'"):
+        preprocessor(sequence_length="128")
+    with pytest.raises(InputError, match="Expected a WordPieceTokenizer"):
+        BertPreprocessor("bert-base-uncased")
+    with pytest.raises(InputError, match="A segment has the id -4"):
+        preprocessor().packer(tf.ragged.constant([[5, -4]]))

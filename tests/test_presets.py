@@ -386,3 +386,38 @@ def test_what_lora_learnt_is_merged_into_the_folder(tmp_path):
     )
     assert difference < 1e-6
     assert not any("lora" in weight.path for weight in after.weights)
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("bert-base-uncased", "mean hf://google-bert/bert-base-uncased[?]"),
+        ("BERT_large_cased", "mean hf://google-bert/bert-large-cased[?]"),
+        ("hf://bert-base-cased", "mean hf://google-bert/bert-base-cased[?]"),
+        ("bert-tiny", "mean bert_tiny_en_uncased[?]"),
+        ("uncased_L-2_H-128", "mean uncased_L-2_H-128_A-2"),
+        ("nothing like it", "known. Expected"),
+        (None, "The preset is None"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_known_ones(preset, message):
+    with pytest.raises(InputError, match=message):
+        BertEncoder.from_preset(preset)
+
+
+def test_the_folder_of_a_run_gets_its_model_folder(tmp_path):
+    folder = saved(tmp_path / "run" / "model", encoder())
+    with pytest.raises(InputError, match=f"Did you mean {folder}[?]"):
+        BertEncoder.from_preset(tmp_path / "run")
+
+
+def test_classes_are_named_not_counted(tmp_path):
+    folder = saved(tmp_path / "a", BertClassifier(encoder(), ["no", "yes"]))
+    with pytest.raises(InputError, match="labels is 2. Expected the names"):
+        BertClassifier.from_preset(folder, labels=2)
+    with pytest.raises(InputError, match="names of its classes, not num_cl"):
+        BertClassifier.from_preset(folder, num_classes=2)
+    model = BertClassifier.from_preset(folder, labels=np.array(["no", "yes"]))
+    assert model.labels == ["no", "yes"] and not model.load_report.initialised
+    with pytest.raises(InputError, match="sequence_length is '128'"):
+        load_preprocessor(folder, sequence_length="128")

@@ -147,3 +147,22 @@ def test_keras_comes_as_without_us_whether_late_broken_or_anew(tmp_path):
     )
     told = python(f"{hidden}\n{WAIT}", tmp_path)
     assert told == ["ModuleNotFoundError", "ZeroDivisionError", "keras"]
+
+
+WITHOUT = """
+import importlib.abc, sys
+class Lacks(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorflow", "tensorflow_text"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Lacks())
+from bert_keras import *
+print(*[name for name in sys.argv[1:] if name in globals()])
+"""
+
+
+def test_everything_is_imported_that_runs_without_tensorflow(monkeypatch):
+    pytest.importorskip("jax")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    names = python(WITHOUT, "BertClassifier", "InputError", "BertPreprocessor")
+    assert names == ["BertClassifier", "InputError"]

@@ -375,7 +375,7 @@ def test_an_encoder_stays_frozen_in_a_model_of_keras(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["encoder", *MODELS, *PAIRED])
-def test_keras_shows_counts_and_clones_every_model(name, tmp_path):
+def test_keras_shows_counts_and_clones_every_model(name):
     made = {"encoder": encoder, **MODELS, **PAIRED}[name]
     model = made()
     lines = []
@@ -407,7 +407,12 @@ def test_keras_shows_counts_and_clones_every_model(name, tmp_path):
         message = rf"{type(model).__name__}.quantize.*dtype=\"int8\""
         with pytest.raises(InputError, match=message):
             model.quantize("int8")
+
+
+@pytest.mark.parametrize("name", ["encoder", *MODELS, *PAIRED])
+def test_keras_plots_every_model(name, tmp_path):
     pytest.importorskip("pydot")
+    model = {"encoder": encoder, **MODELS, **PAIRED}[name]()
     keras.utils.plot_model(model, tmp_path / "model.png", expand_nested=True)
 
 
@@ -498,3 +503,37 @@ def test_a_head_from_outside_the_package_fits_saves_and_loads(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(outputs_of(model), outputs_of(loaded))
     assert "mean/kernel" in published_weights(loaded)
+
+
+TEXTS = ["an hour", "good", "bad"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, object),
+        tf.constant(TEXTS),
+        (TEXTS, TEXTS),
+        {"token_ids": np.array(TEXTS)},
+        tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 2])).batch(2),
+    ],
+    ids=["list", "array", "objects", "tensor", "pair", "dict", "data set"],
+)
+def test_texts_are_refused_and_the_model_stays_compiled(texts):
+    model = BertClassifier(encoder(), LABELS)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-3, 9), loss)
+    labels = () if hasattr(texts, "batch") else (np.array([0, 1, 2]),)
+    for loop in (model.fit, model.evaluate, model.predict):
+        given = () if loop == model.predict else labels
+        with pytest.raises(InputError, match="dataset.map.preprocess."):
+            loop(texts, *given, verbose=0)
+    model.fit(random_inputs(), np.array([0, 1, 2]), verbose=0)
+
+
+def test_mask_positions_outside_the_row_are_refused():
+    inputs = {**random_inputs(), "mask_positions": np.full((3, 1), 7)}
+    with pytest.raises(InputError, match="mask_positions has 7. .* 0 to 6"):
+        BertPretrainer(encoder())(inputs)

@@ -1,5 +1,6 @@
 """Which format a folder or file has, by what it holds."""
 
+import glob
 import os
 import zipfile
 
@@ -16,6 +17,7 @@ from bert_keras.interop.model_garden import (
     open_saved_model,
 )
 from bert_keras.interop.own import FORMAT, open_own
+from bert_keras.interop.released import nearest
 from bert_keras.interop.sentence_transformers import (
     MODULES,
     open_sentence_transformers,
@@ -48,7 +50,10 @@ def open_path(path):
         files.check_file(path)
         if zipfile.is_zipfile(path):
             return open_google_zip(path)
-    raise InputError(f"{path} is no weights that are known. Expected {KNOWN}.")
+    raise InputError(
+        f"{path} is no weights that are known.{nearest(str(path))} Expected "
+        f"{KNOWN}."
+    )
 
 
 def _check_local(path):
@@ -75,10 +80,24 @@ def _open_folder(folder):
     prefix = find_prefix(folder)
     if prefix is None:
         raise InputError(
-            f"The folder {folder} holds no weights that are known. Expected "
-            f"{KNOWN}."
+            f"The folder {folder} holds no weights that are known."
+            f"{_within(folder)} Expected {KNOWN}."
         )
     return _open_tensorflow(prefix, folder)
+
+
+def _within(folder):
+    """A sentence that names the model folders in the folder of a run."""
+    root = glob.escape(folder)
+    settings = [
+        path
+        for depth in ("*", "*/*")
+        for path in sorted(glob.glob(os.path.join(root, depth, "config.json")))
+    ]
+    if not settings:
+        return ""
+    found = " or ".join(os.path.dirname(path) for path in settings[:3])
+    return f" Did you mean {found}?"
 
 
 def _open_tensorflow(prefix, source):

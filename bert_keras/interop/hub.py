@@ -11,6 +11,7 @@ from bert_keras.interop.huggingface import (
     has_weights,
     places,
 )
+from bert_keras.interop.released import nearest
 from bert_keras.interop.torch_pickle import is_pickle
 
 PREFIX = "hf://"
@@ -45,6 +46,7 @@ def hub_name(preset):
     if preset.startswith(PREFIX):
         raise InputError(
             f"{preset} is no name on the Hub. Expected {PREFIX}org/name."
+            f"{nearest(preset)}"
         )
     return None
 
@@ -100,8 +102,8 @@ def _asked(function, name, **arguments):
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"{name} is no folder here, and cannot be fetched from the "
-            f"Hugging Face Hub ({reason}). Check the name, or fetch the "
-            "folder by hand and give its path."
+            f"Hugging Face Hub ({reason}).{nearest(name)} Check the name, or "
+            "fetch the folder by hand and give its path."
         ) from None
 
 

@@ -10,6 +10,7 @@ from bert_keras.interop.checkpoint import Checkpoint, WeightsError
 from bert_keras.interop.formats import is_path, open_path
 from bert_keras.interop.loading import build_model
 from bert_keras.interop.own import save_own
+from bert_keras.modeling.classifier import check_labels
 
 # Tokens a row where neither the caller nor the preset says.
 SEQUENCE_LENGTH = 128
@@ -27,6 +28,10 @@ def open_checkpoint(preset, revision=None):
     """
     if isinstance(preset, Checkpoint):
         return preset
+    if not isinstance(preset, str | os.PathLike):
+        raise InputError(
+            f"The preset is {preset!r}. Expected a path or a name as a string."
+        )
     preset = os.fspath(preset)
     name = None if is_path(preset) else hub.hub_name(preset)
     if revision is not None and name is None:
@@ -59,6 +64,15 @@ def load_model(cls, preset, *, revision=None, **arguments):
             over what the preset says. What both have, as `dropout`, is the
             class's.
     """
+    for name in ("num_classes", "num_labels", "classes"):
+        if name in arguments:
+            raise InputError(
+                f"{cls.__name__} takes the names of its classes, not {name}: "
+                'for example labels=["negative", "positive"].'
+            )
+    if arguments.get("labels") is not None:
+        check_labels(arguments["labels"], arguments.get("problem", "single"))
+        arguments["labels"] = list(map(str, arguments["labels"]))
     return build_model(cls, open_checkpoint(preset, revision), arguments)
 
 
@@ -121,9 +135,12 @@ def _text(checkpoint):
 
 
 def _length(checkpoint, text, wanted):
+    from bert_keras.text.packing import check_length
+
     longest = checkpoint.encoder["max_sequence_length"]
     if wanted is None:
         return min(text.sequence_length or SEQUENCE_LENGTH, longest)
+    check_length(wanted)
     if wanted > longest:
         raise InputError(
             f"sequence_length is {wanted}, but the model of "

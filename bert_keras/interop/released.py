@@ -1,8 +1,10 @@
 """The weights that the original released, by name, fetched once."""
 
+import difflib
 import hashlib
 import logging
 import os
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -107,6 +109,47 @@ def released_name(preset):
     """The original's name for a preset, or None where it has none."""
     name = ALIASES.get(preset, preset)
     return name if name in RELEASED else None
+
+
+# The names of the same and of close relatives on the Hugging Face Hub.
+ON_THE_HUB = [
+    f"hf://google-bert/bert-{name}"
+    for name in (
+        "base-uncased",
+        "base-cased",
+        "base-chinese",
+        "base-multilingual-uncased",
+        "base-multilingual-cased",
+        "large-uncased",
+        "large-cased",
+        "large-uncased-whole-word-masking",
+        "large-cased-whole-word-masking",
+    )
+]
+
+
+def nearest(preset):
+    """A sentence that names the known presets closest to an unknown one.
+
+    Upper case, blanks, and the owner on the Hub make no difference.
+    """
+    names = [*ON_THE_HUB, *ALIASES, *RELEASED]
+    known = {_bare(name): name for name in reversed(names)}
+    wanted = _bare(preset)
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.8)
+    found = [name for name in known if name == wanted] or [
+        *dict.fromkeys(
+            [n for n in known if wanted and n.startswith(f"{wanted}-")][-3:]
+            + close
+        )
+    ]
+    if not found:
+        return ""
+    return f" Did you mean {' or '.join(known[n] for n in found[:3])}?"
+
+
+def _bare(name):
+    return re.sub(r"[\s_]", "-", name.rpartition("/")[2].lower())
 
 
 def fetch(name):

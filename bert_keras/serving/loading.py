@@ -71,7 +71,8 @@ class ServedModel:
                 outputs = function(**tensors)
             except tf.errors.InvalidArgumentError as error:
                 raise InputError(
-                    f"{name} cannot answer these rows: {error.message}"
+                    f"{name} cannot answer these rows: "
+                    f"{error.message.split('unavailable>')[-1].strip()}"
                 ) from None
             return _plain(outputs, entry["padded"])
 
@@ -129,7 +130,7 @@ def _rows(name, key, rows, kind):
             raise InputError(
                 f"{name} takes {one} {shape} as {key}; row {place} is "
                 f"{str(row)[:60]!r} ({type(row).__name__}). Correct it, or "
-                "leave the row out; a missing text may be an empty one."
+                "leave the row out."
             )
     return rows
 

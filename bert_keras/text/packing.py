@@ -58,11 +58,7 @@ class SegmentPacker(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        if not isinstance(sequence_length, Integral):
-            raise InputError(
-                f"sequence_length is {sequence_length!r}; expected a whole "
-                "number."
-            )
+        check_length(sequence_length)
         is_number = type(truncate) is int and truncate >= 0
         if truncate != LONGEST_FIRST and not is_number:
             raise InputError(
@@ -80,6 +76,14 @@ class SegmentPacker(keras.layers.Layer):
 
     def call(self, segments):
         segments = as_segments(segments)
+        for segment in segments:
+            if tf.executing_eagerly():
+                ids = getattr(segment, "flat_values", segment).numpy()
+                if ids.min(initial=0) < 0:
+                    raise InputError(
+                        f"A segment has the id {ids.min()}. Expected token "
+                        "ids, 0 and above, as the tokenizer makes them."
+                    )
         if segments[0].shape.rank == 1:
             batch = [tf.RaggedTensor.from_tensor(s[None]) for s in segments]
             return {name: rows[0] for name, rows in self.call(batch).items()}
@@ -155,6 +159,14 @@ class SegmentPacker(keras.layers.Layer):
             "truncate": self.truncate,
             "pad_to_longest": self.pad_to_longest,
         }
+
+
+def check_length(sequence_length):
+    """Refuses what is not a whole number."""
+    if not isinstance(sequence_length, Integral):
+        raise InputError(
+            f"sequence_length is {sequence_length!r}; expected a whole number."
+        )
 
 
 def as_segments(segments):

@@ -42,6 +42,12 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
+        if not hasattr(tokenizer, "cls_id"):
+            raise InputError(
+                f"tokenizer is {tokenizer!r:.60}. Expected a "
+                "WordPieceTokenizer; for the one of a model folder or a "
+                "name, BertPreprocessor.from_preset(...)."
+            )
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
         self.pad_to_longest = pad_to_longest
@@ -62,9 +68,9 @@ class BertPreprocessor(keras.layers.Layer):
         return load_preprocessor(preset, **arguments)
 
     def call(self, x, y=None, sample_weight=None):
-        segments = tuple(
-            self.tokenizer(_texts(segment)) for segment in _segments(x)
-        )
+        texts = [_texts(segment) for segment in _segments(x)]
+        _check_rows(texts)
+        segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self.packer(segments), y, sample_weight)
 
     def compute_output_spec(self, x, y=None, sample_weight=None):
@@ -92,6 +98,11 @@ def _segments(x):
     from a model's saved configuration.
     """
     is_list = isinstance(x, list) and len(x) > 0
+    if isinstance(x, tuple) and not x:
+        raise InputError(
+            "The texts are an empty tuple. Expected strings, or a tuple of "
+            "such, one for each segment."
+        )
     if isinstance(x, tuple) or is_list and _is_tensor(x[0]):
         return tuple(x)
     return (x,)
@@ -106,6 +117,20 @@ def _texts(segment):
             "a row; pairs are a tuple of two such, (firsts, seconds)."
         )
     return texts
+
+
+def _check_rows(texts):
+    """Refuses segments of which some rows have fewer than others."""
+    shapes = [segment.shape for segment in texts]
+    if not all(shapes[0].is_compatible_with(shape) for shape in shapes):
+        counts = " and ".join(
+            f"{shape[0]} texts" if shape.rank else "one text"
+            for shape in shapes
+        )
+        raise InputError(
+            f"The segments are {counts}. Expected one of each in every row, "
+            "so tuples of equally many."
+        )
 
 
 def _with_labels(rows, y, sample_weight):

@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import InputError
@@ -12,13 +13,49 @@ def as_strings(value):
     """A string tensor, ragged or not, of what Python or Keras hands in.
 
     Halves of surrogate pairs in Python's strings are dropped.
+
+    Raises:
+        InputError: something in it is not a string.
     """
     if isinstance(value, tf.RaggedTensor):
         return value
+    if hasattr(value, "to_numpy"):  # a column of pandas
+        value = value.to_numpy(object)
     try:
         return tf.convert_to_tensor(value, tf.string)
-    except ValueError:
+    except (ValueError, TypeError):
+        _refuse_others(value)
         return tf.convert_to_tensor(encodable(value), tf.string)
+
+
+def _refuse_others(value):
+    """Names the first that is no string."""
+    dtype = getattr(value, "dtype", "object")
+    several = isinstance(value, list | tuple | np.ndarray)
+    if (
+        not several
+        and not isinstance(value, str | bytes)
+        or (
+            dtype not in ("object", tf.string)
+            and np.dtype(getattr(dtype, "name", dtype)).kind not in "US"
+        )
+    ):
+        what = f"{type(value).__name__} of {dtype}"
+        raise InputError(
+            f"The texts are {what if dtype != 'object' else repr(value)}. "
+            "Expected strings: one, or a list, an array or a tensor of them."
+        )
+    for place, text in enumerate(value if several else ()):
+        if not isinstance(text, str | bytes | list | tuple | np.ndarray):
+            raise InputError(
+                f"Text {place} is {text!r}, not a string. Leave its row out, "
+                'or give an empty text (in pandas, `.fillna("")`).'
+            )
+    if several and len({isinstance(text, str | bytes) for text in value}) > 1:
+        raise InputError(
+            "The texts are strings and lists of strings together. Expected "
+            "one string a row; pairs are a tuple, (firsts, seconds)."
+        )
 
 
 def by_string(function, strings):

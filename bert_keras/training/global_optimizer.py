@@ -20,6 +20,20 @@ _NOT_KERAS = (
 )
 
 
+def number(name, value):
+    """A number as it is; what holds one, such as a tensor, as a float.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(value, int | float):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; expected a number.") from None
+
+
 class GlobalOptimizer(GlobalStep, keras.optimizers.Optimizer):
     """Base of `AdamW` and `Lamb`: clips after the sum, skips what is broken.
 
@@ -46,7 +60,10 @@ class GlobalOptimizer(GlobalStep, keras.optimizers.Optimizer):
         self, learning_rate, clip_norm=1.0, accumulate=1, name=None, **kwargs
     ):
         _refuse([k for k in _NOT_KERAS if kwargs.get(k) is not None])
-        if accumulate < 1 or int(accumulate) != accumulate:
+        accumulate = number("accumulate", accumulate)
+        if clip_norm is not None:
+            clip_norm = number("clip_norm", clip_norm)
+        if not accumulate >= 1 or accumulate % 1:
             raise InputError(
                 "accumulate is the number of parts of a batch, 1 or more; got "
                 f"{accumulate}."

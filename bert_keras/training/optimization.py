@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.training.global_optimizer import GlobalOptimizer
+from bert_keras.training.global_optimizer import GlobalOptimizer, number
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
@@ -65,6 +65,14 @@ def schedule(peak, steps, warmup=0, power=1.0):
     Raises:
         InputError: a rate, steps or a warm-up that are not possible.
     """
+    peak, power = number("learning_rate", peak), number("power", power)
+    steps, warmup = number("steps", steps), number("warmup", warmup)
+    if steps < 0 or not math.isfinite(steps):
+        raise InputError(
+            f"steps is {steps:g}. Expected the number of training steps; a "
+            "data set whose cardinality is -1 repeats without end, and one "
+            "of -2 does not know its length: count it, and give the number."
+        )
     if not 0 <= warmup < math.inf:
         raise InputError(
             f"A warm-up of {warmup} is not possible. Expected a share of the "
@@ -122,6 +130,10 @@ class AdamW(GlobalOptimizer):
         **kwargs,
     ):
         super().__init__(learning_rate, clip_norm, accumulate, name, **kwargs)
+        weight_decay = number("weight_decay", weight_decay)
+        beta_1, beta_2 = number("beta_1", beta_1), number("beta_2", beta_2)
+        epsilon = number("epsilon", epsilon)
+        layer_decay = number("layer_decay", layer_decay)
         for name, value, fits, expected in (
             ("weight_decay", weight_decay, weight_decay >= 0, "0 or more"),
             ("beta_1", beta_1, 0 <= beta_1 < 1, "a share below 1"),
@@ -261,7 +273,8 @@ def adamw(
     Args:
         learning_rate: the rate at the end of the warm-up; the paper has 1e-4
             for pre-training and 2e-5 to 5e-5 for fine-tuning.
-        steps: number of training steps in all.
+        steps: number of training steps in all, such as `len(dataset)` or
+            `dataset.cardinality()` for each epoch.
         warmup: share of the steps (below 1) or number of steps (1 and more).
         weight_decay: decoupled decay; biases and norms are left out.
         clip_norm: greatest norm of all gradients together.
