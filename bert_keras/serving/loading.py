@@ -1,6 +1,7 @@
 """Calls a SavedModel from Python: lists of strings in, plain values out."""
 
 import os
+import reprlib
 from numbers import Integral
 
 import numpy as np
@@ -82,18 +83,44 @@ def _tensors(name, entry, texts, named):
             f"{len(texts)} by place and {sorted(named)} by name."
         )
     for key, value in given.items():
-        if isinstance(value, str | bytes):
-            raise InputError(
-                f"{name} takes a list as {key}; got one string. Put it in a "
-                "list."
-            )
+        given[key] = _rows(name, key, value, entry["inputs"][key])
     lengths = {key: len(value) for key, value in given.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of one length; got {lengths}.")
     return {
-        key: as_tensor(list(value), entry["inputs"][key])
+        key: as_tensor(value, entry["inputs"][key])
         for key, value in given.items()
     }
+
+
+def _rows(name, key, value, kind):
+    """One input as a list; tensors, arrays and columns of a table too.
+
+    Raises:
+        InputError: it is none, or a row of it is no text where one is due.
+    """
+    if isinstance(value, str | bytes):
+        raise InputError(
+            f"{name} takes a list as {key}; got one string. Put it in a list."
+        )
+    try:
+        rows = value.numpy().tolist() if tf.is_tensor(value) else list(value)
+    except TypeError:
+        raise InputError(
+            f"{name} takes a list as {key}; got a {type(value).__name__}."
+        ) from None
+    if kind.startswith("string"):
+        nested = not kind.endswith("(B,)")
+        for place, row in enumerate(rows):
+            texts = row if nested and isinstance(row, list | tuple) else [row]
+            wrong = [t for t in texts if not isinstance(t, str | bytes)]
+            if wrong or (nested and texts is not row) or not texts:
+                raise InputError(
+                    f"{name} takes {'a list of texts' if nested else 'a text'}"
+                    f" in each row of {key}; row {place} is "
+                    f"{reprlib.repr(row)}."
+                )
+    return rows
 
 
 def as_tensor(rows, kind="string (B,)"):
