@@ -434,6 +434,8 @@ def test_models_that_cannot_be_served_together_are_refused(
     [
         (BertSpanPredictor, {"top_k": 0}, "top_k is 0. Expected 1 to 90"),
         (BertSpanPredictor, {"top_k": 91}, "Expected 1 to 90"),
+        (BertSpanPredictor, {"top_k": "5"}, "top_k is '5'. Expected 1 to 90"),
+        (BertSpanPredictor, {"top_k": 2.5}, "top_k is 2.5"),
         (BertPretrainer, {"top_k": 999}, "Expected 1 to [0-9]+"),
         (BertChooser, {"pair": True}, "pair is for a BertClassifier"),
         (BertChooser, {"long_text": "cut"}, "long_text is 'cut'"),
@@ -495,6 +497,27 @@ def test_calls_that_make_no_sense_are_told_so(served, tmp_path):
         (tmp_path / name).write_text("{}")
     with pytest.raises(InputError, match="from_preset"):
         load_saved_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["bad", None], "row 1 is None"),
+        (["bad", float("nan")], "row 1 is nan"),
+        ([1], "row 0 is 1"),
+        ([["bad"]], "row 0 is \\['bad'\\]"),
+        (5, "got a int"),
+    ],
+)
+def test_rows_that_are_no_texts_are_named(served, texts, said):
+    with pytest.raises(InputError, match=said):
+        served.classify(texts)
+
+
+def test_tensors_and_arrays_of_texts_are_taken(served):
+    label = served.classify(["good film"])["label"]
+    for texts in (tf.constant(["good film"]), np.array(["good film"])):
+        assert served.classify(texts)["label"] == label
 
 
 def test_loading_needs_no_model_code():

@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
-from served_samples import encoder, preprocessor, spread
+import request_bombs
+from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from official_tasks.tools.load_client import BAD, Clients, Outcome, percentile
@@ -126,3 +128,25 @@ def test_good_and_bad_requests_get_what_is_theirs(tmp_path):
     assert held["bad ones get 4xx that say why"], found
     statuses = {o.status for o in found[3].outcomes}
     assert statuses <= {200, 429}
+
+
+def test_request_bombs_cost_little(tmp_path):
+    """A quick sample on toys; `test_real_serving.py` has real models."""
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    pytest.importorskip("prometheus_client", reason="needs the extra `serve`")
+    folder = tmp_path / "served"
+    wanted = BertClassifier, BertChooser
+    models = [model for model in task_models() if isinstance(model, wanted)]
+    export_saved_model(models, preprocessor(), folder)
+    expected = {
+        "one long list of choices": 200,
+        "empty choices": 413,
+        "one wide row of pieces": 413,
+    }
+    with server(folder) as (port, process):
+        outcomes = request_bombs.exploded(port, process, expected)
+    for name, (*_, grown) in outcomes.items():
+        # Before their work was counted: gigabytes.
+        assert grown < 300, (name, outcomes)
+    statuses = {name: outcome[0] for name, outcome in outcomes.items()}
+    assert statuses == expected

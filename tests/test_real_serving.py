@@ -12,6 +12,7 @@ import every_way
 import numpy as np
 import pytest
 import real_models
+import request_bombs
 from run_script import run_script
 
 from bert_keras.serving.export import export_saved_model
@@ -68,6 +69,29 @@ def test_the_models_learned_and_every_signature_answers(export, served):
     for name, inputs in every_way.requests(served).items():
         answer = getattr(served, name)(**inputs)
         assert np.isfinite(every_way.numbers(answer)).all()
+
+
+def test_request_bombs_cost_little(tmp_path):
+    """Rows of 512, and all logits of a pre-trainer's ids."""
+    *others, pretrainer = real_models.all_models()
+    folder = export_saved_model(
+        [pretrainer, *others],  # `ids` is of the first
+        real_models.preprocessor(512),
+        tmp_path / "served",
+        ids_signature="original",
+        features="concat_last_four",
+    )
+    with server(folder) as (port, process):
+        outcomes = request_bombs.exploded(
+            port, process, request_bombs.BOMBS, patience=600
+        )
+    for name, (*_, grown) in outcomes.items():
+        # Before its work was counted: 3.9 GB of masks, over 18 GB of choices.
+        assert grown < 2500, (name, outcomes)
+    statuses = {name: outcome[0] for name, outcome in outcomes.items()}
+    refused = {name for name, status in statuses.items() if status == 413}
+    assert refused >= {"many choices", "empty choices", "a long context", "ids"}
+    assert statuses["masks"] == statuses["one long list of choices"] == 200
 
 
 def all_learned(served):

@@ -1,5 +1,6 @@
 """The commands of docs/serving.md run."""
 
+import http.client
 import os
 import re
 import shlex
@@ -9,6 +10,8 @@ from run_script import ROOT, run_script
 from served_samples import encoder, preprocessor, spread
 
 from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.serving.rest import Limits
+from official_tasks.tools.load_test import server
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    ((?:python|saved_model_cli) .*)$", PAGE, re.M)
@@ -24,6 +27,25 @@ def script_of(words):
     if words[1] == "-m":
         return ROOT / (words[2].replace(".", "/") + ".py")
     return ROOT / words[1]
+
+
+def serves(words, folder):
+    """Starts the page's server, asks it, and ends it."""
+    with server(folder / "runs" / "served", *words[3:]) as (port, _):
+        for host, status in (("model.example.com", 200), ("example.com", 421)):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("GET", "/health", headers={"Host": host})
+            assert connection.getresponse().status == status
+            connection.close()
+
+
+def test_the_limits_are_those_of_the_code():
+    for limit in (Limits.text, Limits.rows, Limits.tokens, Limits.values):
+        assert f"| {limit:,} |" in PAGE
+    connections = pytest.importorskip(
+        "bert_keras.serving.connections", reason="needs the extra `serve`"
+    )
+    assert f"| {connections.HEAD_AT_MOST:,} |" in PAGE
 
 
 @pytest.mark.skipif(
@@ -49,5 +71,6 @@ def test_the_commands_run(tmp_path):
     ran("official_tasks.predict")
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
     assert "same answer" in ran("--dtype=bfloat16")
+    serves(command("--allowed_hosts"), tmp_path)
     cli = ["-m", "tensorflow.python.tools.saved_model_cli"]
     assert "probabilities" in run([*cli, *command("saved_model_cli")[1:]])

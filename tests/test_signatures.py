@@ -17,6 +17,7 @@ from bert_keras.serving.ids import ids
 from bert_keras.serving.live_rows import best_windows
 from bert_keras.serving.live_rows import windows as plain_windows
 from bert_keras.serving.pieces import tokenize
+from bert_keras.serving.pretraining import MASKS_AT_ONCE, _likeliest
 from bert_keras.serving.rows import Rows
 from bert_keras.serving.slices import cut_out
 from bert_keras.serving.tags import tag
@@ -284,6 +285,61 @@ def test_chunks_give_what_one_pass_gives():
             [tf.TensorSpec([None], tf.int32)],
         )
         assert found.numpy().tolist() == [2 * x for x in range(count)]
+
+
+class FewAtOnce:
+    """A masked-word head of random weights that sees how many come at once."""
+
+    def __init__(self, width, vocabulary_size):
+        draw = np.random.default_rng(0)
+        self.table = draw.normal(size=(width, vocabulary_size))
+        self.table = self.table.astype("float32")
+        self.most = 0
+
+    def __call__(self, vectors):
+        self.most = max(self.most, vectors.shape[1])
+        assert vectors.shape[1]  # layers take no empty batch
+        return vectors @ self.table
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 600])
+def test_pieces_of_masks_are_found_some_masks_at_a_time(count):
+    draw = np.random.default_rng(1)
+    vectors = tf.constant(draw.normal(size=(count, 8)), tf.float32)
+    head = FewAtOnce(8, 40)
+    values, pieces = _likeliest(head, vectors, 30, 3)
+    logits = vectors @ head.table[:, :30]
+    expected = tf.math.top_k(tf.nn.softmax(logits), 3)
+    np.testing.assert_allclose(values, expected.values, atol=1e-6)
+    np.testing.assert_array_equal(pieces, expected.indices)
+    assert head.most <= MASKS_AT_ONCE + 1
+
+
+def test_a_long_list_of_choices_costs_what_it_holds():
+    """Not the rows beside it, filled up to its length."""
+    model = ByChoice()
+    function = choose(model, rows()).function
+    many = ["a"] * 100 + ["b"]
+    few = ["a", "b"] + [""] * 99
+    none = [""] * 101
+    found = function(tf.constant(["ada"] * 3), tf.constant([many, few, none]))
+    assert found["choice"].numpy().tolist() == [100, 1, 0]
+    np.testing.assert_allclose(found["probabilities"][1, 2:], 0.0)
+    np.testing.assert_allclose(found["probabilities"][2], 1 / 101, rtol=1e-5)
+    assert sum(model.seen) == 103
+    assert max(model.seen) == 32
+
+
+class ByChoice:
+    """Prefers the higher last piece."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, inputs, training=False):
+        ids = inputs["token_ids"]  # (n, 1, T)
+        self.seen.append(ids.shape[0])
+        return tf.cast(tf.reduce_max(ids, axis=-1), tf.float32)
 
 
 def test_options_that_do_not_fit_are_refused():

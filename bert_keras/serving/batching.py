@@ -104,7 +104,7 @@ class Batcher:
             inputs = await asyncio.to_thread(_filled, inputs)
         left = collections.Counter(rows=rows, tokens=sum(tokens))
         self._later.update(left)
-        answers, values = [], 0
+        answers = []
         try:
             for piece in pieces:
                 if answers and is_gone and await is_gone():
@@ -114,8 +114,7 @@ class Batcher:
                 left.subtract(own)
                 part = {name: rows[piece] for name, rows in inputs.items()}
                 answers.append(await self._ask(signature, part, **own))
-                values += sum(x.size for x in answers[-1].values())
-                self._check_values(values)
+                self._check_size(answers[-1], own["rows"], rows)
         finally:
             self._later.subtract(left)
         return _joined(answers, self._padded(signature))
@@ -147,11 +146,14 @@ class Batcher:
             )
         return tokens
 
-    def _check_values(self, count):
-        if count > self.limits.values:
+    def _check_size(self, answer, rows, all_rows):
+        """Refuses what, with all rows as wide as these, is too large."""
+        size = sum(value.size for value in answer.values()) // rows
+        if size * all_rows > self.limits.values:
             raise RequestError(
-                f"The answer has more than {self.limits.values} numbers and "
-                "texts. Send fewer rows or shorter ones.",
+                f"The answer has over {self.limits.values} numbers and texts, "
+                "rows filled up to the longest. Send fewer rows or shorter "
+                "ones.",
                 413,
             )
 

@@ -196,7 +196,6 @@ def _check(models, rows, options):
             most = MOST_ANSWERS
         elif isinstance(model, BertPretrainer):
             most = rows.tokenizer.vocabulary_size
-        if most and not 1 <= options["top_k"] <= most:
-            raise InputError(
-                f"top_k is {options['top_k']}. Expected 1 to {most}."
-            )
+        top_k = options["top_k"]
+        if most and not (type(top_k) is int and 1 <= top_k <= most):
+            raise InputError(f"top_k is {top_k!r}. Expected 1 to {most}.")

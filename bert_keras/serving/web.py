@@ -230,6 +230,9 @@ class _Service:
             return self._refused(signature, RequestError("Gone.", 400))
         except tf.errors.InvalidArgumentError as error:
             return self._refused(signature, _not_taken(error))
+        except tf.errors.ResourceExhaustedError:
+            error = RequestError("No memory is left for it; send less.", 503)
+            return self._refused(signature, error)
         self.seconds.labels(signature).observe(time.perf_counter() - began)
         self.requests.labels(signature, 200).inc()
         return Response(content, media_type="application/json")
