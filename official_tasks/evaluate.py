@@ -21,6 +21,7 @@ from absl import flags
 
 from official_tasks import script, tasks
 from official_tasks.splits import SPLITS
+from official_tasks.task import Task
 from official_tasks.tasks import task_from_flags
 
 
@@ -57,6 +58,8 @@ def evaluate(
 
     if predictions is None:
         take_arguments(task, models[0])
+    elif type(task).read_predictions is Task.read_predictions:
+        task.read_predictions(predictions, [])  # says that it reads none
     examples = task.read(split)
     if predictions is not None:
         found = task.read_predictions(predictions, examples)

@@ -1,6 +1,8 @@
 """One fine-tuning run: any task, from any weights, into one folder."""
 
+import contextlib
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +16,14 @@ from official_tasks.train import train, training_state
 
 RESULTS = "results.json"
 SAVE_EVERY = 1000  # steps between two checkpoints
+FAILED = (
+    "{metric} on dev is {value:.3f}, no better than the best constant guess, "
+    "{baseline:.3f}: the model has learned nothing that it can use from the "
+    "texts. Either the labels do not follow from the texts, or {steps} steps "
+    "on {rows} rows are too few, or the learning rate does not fit (2e-5 to "
+    "5e-5 for weights that were pre-trained, 1e-4 and more for small or new "
+    "ones), or this seed failed, as some do with large models: try another"
+)
 COUNTS = ("rows", "dev_rows", "best_step", "cut")  # no metrics
 
 
@@ -131,6 +141,13 @@ class _Run:
             )
             for split, examples in self.examples.items()
         }
+        self.scale = None  # while the model answers in standard units
+        if task.standardises:
+            targets = self._train.targets
+            self.scale = Scale.of(targets)
+            self.encoded["train"] = self._train._replace(
+                targets=self.scale.standardised(targets)
+            )
         self.rows = len(row_lengths(self._train.inputs))
         self.steps, self.steps_per_epoch = training_steps(
             self.rows, arguments["epochs"], arguments["batch_size"]
@@ -154,6 +171,8 @@ class _Run:
             self.arguments["dtype"],
             self.arguments["from_scratch"],
         )
+        if self.scale and self._begins_trained(init):
+            self.scale.take_out_of(model.classifier)
         # Lengths that vary would be compiled one by one.
         varies = self.arguments["pad_to_longest"]
         model.compile(
@@ -168,6 +187,14 @@ class _Run:
             jit_compile=False if varies else "auto",
         )
         return model
+
+    def _begins_trained(self, init):
+        """Whether the head comes from a run that predicted numbers too."""
+        from bert_keras.interop.presets import open_checkpoint
+
+        arguments = open_checkpoint(preset_of(init)).head_arguments
+        is_new = self.arguments["from_scratch"]
+        return arguments.get("problem") == "regression" and not is_new
 
     def finish(self) -> dict:
         """Trains to the end and writes all that the run leaves."""
@@ -189,6 +216,9 @@ class _Run:
             best = files.read_json(self.folder.file("best.json"))
         if best["step"] != self.steps:
             self._take_best()
+        elif self.scale:
+            self.scale.put_into(self.model.classifier)
+        self.scale = None
         predictions = self._predict()
         results = {
             **self.task.score(self.examples["dev"], predictions),
@@ -199,9 +229,21 @@ class _Run:
             "notes": notes,
             "curve": curve,
         }
+        if has_failed(self.task.metric, results):
+            notes.append(self._told_failed(results))
+            progress.console.print(f"note: {notes[-1]}")
         if self.strategy.is_chief:
             self._write(results, predictions)
         return results
+
+    def _told_failed(self, results):
+        return FAILED.format(
+            metric=self.task.metric,
+            value=results[self.task.metric],
+            baseline=results["majority_baseline"],
+            steps=self.steps,
+            rows=self.rows,
+        )
 
     def _batches(self, step):
         length = self.arguments["sequence_length"]
@@ -219,9 +261,10 @@ class _Run:
 
     def _predict(self):
         encoded = self.encoded["dev"]
-        return self.task.decode(
-            self.examples["dev"], encoded, self.predictor(encoded)
-        )
+        outputs = self.predictor(encoded)
+        if self.scale:
+            outputs = self.scale.mapped_back(outputs)
+        return self.task.decode(self.examples["dev"], encoded, outputs)
 
     def _evaluate(self, step) -> dict:
         """Scores the dev split; keeps the weights where none were better.
@@ -241,10 +284,26 @@ class _Run:
         except FileNotFoundError:
             best = {"step": step}
         if best["step"] >= step or value > best["value"]:
-            with self.folder.output("model") as path:
+            with self.folder.output("model") as path, self._in_own_units():
                 self.model.save_preset(path, self.preprocess)
             with self.folder.output("best.json") as path:
                 files.write_json({"step": step, "value": value}, path)
+
+    @contextlib.contextmanager
+    def _in_own_units(self):
+        """The model answers in the units of the data; then as before."""
+        if not self.scale:
+            yield
+            return
+        head = self.model.classifier
+        before = head.kernel.numpy(), head.bias.numpy()
+        self.scale.put_into(head)
+        try:
+            yield
+        finally:
+            # Not by arithmetic: training goes on with the same bits.
+            head.kernel.assign(before[0])
+            head.bias.assign(before[1])
 
     def _take_best(self):
         from bert_keras.modeling.weights import copy_weights
@@ -276,6 +335,46 @@ class _Run:
                     {"init": self.init, "seed": self.seed, **self.arguments},
                 )
             )
+
+
+class Scale(NamedTuple):
+    """Mean and standard deviation of the numbers that a model learns.
+
+    A head that answers in standard units x answers in those of the data,
+    x * deviation + mean, once its weights are mapped likewise.
+    """
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, targets):
+        targets = np.asarray(targets, np.float64)
+        # Numbers that are all the same are of any deviation.
+        return cls(float(targets.mean()), float(targets.std()) or 1.0)
+
+    def standardised(self, targets):
+        numbers = np.asarray(targets, np.float64)
+        return ((numbers - self.mean) / self.deviation).astype(targets.dtype)
+
+    def mapped_back(self, outputs):
+        return outputs * self.deviation + self.mean
+
+    def put_into(self, head):
+        """Has a head that answers in standard units answer in the data's."""
+        head.kernel.assign(head.kernel * self.deviation)
+        head.bias.assign(self.mapped_back(head.bias))
+
+    def take_out_of(self, head):
+        """Has a head that answers in the data's units answer in standard."""
+        head.kernel.assign(head.kernel / self.deviation)
+        head.bias.assign((head.bias - self.mean) / self.deviation)
+
+
+def has_failed(metric, results) -> bool:
+    """Whether a run is no better than the best constant guess."""
+    baseline = results.get("majority_baseline", -math.inf)
+    return not results[metric] > baseline
 
 
 def scalars(scores) -> dict:

@@ -21,7 +21,7 @@ class NerTask(Task):
     """A label for each word, from the vector of its first piece.
 
     The labels are those of the training file, in its own scheme; entities
-    are counted by conlleval's conventions. A text that is longer than a row
+    are counted as `ner_metrics` says. A text that is longer than a row
     is read in windows that overlap by half, and each word counts where it
     has most context; a word without pieces is read as `[UNK]`.
 

@@ -1,7 +1,9 @@
 """Precision, recall and F1 of entities, by conlleval's conventions.
 
 Sentence by sentence: no entity goes on into the next one. Scores are shares
-of 1, where conlleval prints percent.
+of 1, where conlleval prints percent. The Perl script knows the labels B-, I-,
+E- and O alone: S-, L- and U-, of BIOES and BILOU, mean here what these schemes
+say, and it scores them otherwise.
 """
 
 from collections import Counter

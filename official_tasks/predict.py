@@ -4,11 +4,12 @@
         --output=answers.jsonl
 
 In: the folder of a SavedModel that tools/export.py made, and a file of lines,
-or CSV, TSV or JSONL with a column for each input of the signature (also .gz),
-or - for a pipe. Out: JSONL, one line a row, in the rows' order, with its
-inputs and its answer; tools/compare.py asks such a file again. The same
-command goes on with a file that was broken off. Progress, and the share of
-texts that were cut to what a row holds, go to standard error:
+or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
+--separator and --encoding as for a task's own files), or - for a pipe. Out:
+JSONL, one line a row, in the rows' order, with its inputs and its answer;
+tools/compare.py asks such a file again. The same command goes on
+with a file that was broken off. Progress, and the share of texts that were cut
+to what a row holds, go to standard error:
 
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
@@ -38,6 +39,7 @@ from official_tasks.prediction import (
     read_inputs,
 )
 from official_tasks.splits import SPLITS
+from official_tasks.table import dialect
 
 
 def define_flags():
@@ -93,7 +95,13 @@ def main(values):
         os.remove(values.output)
     answers = Answers(values.output, served, name)
     before = answers.done
-    rows = read_inputs(values.input, values.format, columns, lists_of(entry))
+    rows = read_inputs(
+        values.input,
+        values.format,
+        columns,
+        lists_of(entry),
+        dialect(values.separator, values.encoding),
+    )
     try:
         with progress.bar(f"Asking {name}") as update:
             for done in answers.answered(rows, values.batch_size):

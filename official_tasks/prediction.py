@@ -17,7 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.table import KINDS, cells, rows_of, told_plainly
+from official_tasks.table import (
+    KINDS,
+    Dialect,
+    cells,
+    rows_of,
+    told_plainly,
+)
 
 # What reading a line raises that `predict` did not write.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -50,7 +56,7 @@ def lists_of(entry):
     ]
 
 
-def read_inputs(path, kind, columns, lists):
+def read_inputs(path, kind, columns, lists, own=None):
     """Yields each row's inputs: a list of str, or of list of str.
 
     Args:
@@ -59,22 +65,31 @@ def read_inputs(path, kind, columns, lists):
         columns: of a table, in the order of the inputs.
         lists: for each column whether it holds a list, written as JSON; of
             numbers where this is `int`.
+        own: `Dialect`, of a file that is no UTF-8 or has no commas.
     """
+    own = own or Dialect()
     kind = kind_of(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
             f"The model takes {' and '.join(columns)}, a line one text. Give "
             "a CSV, TSV or JSONL file with these columns."
         )
-    with _opened(path, kind) as lines:
+    if kind == "lines" and own.separator:
+        raise InputError(
+            "--separator is for CSV, and the input has a text a line. Leave it "
+            "out, or give --format=csv."
+        )
+    with _opened(path, kind, own.encoding) as lines:
         if kind == "lines":
-            with told_plainly(path):
+            with told_plainly(path, own):
                 yield from ([line.rstrip("\r\n")] for line in lines)
             return
         listed = [
             c for c, is_list in zip(columns, lists, strict=True) if is_list
         ]
-        for number, row in rows_of(path, lines, columns, f".{kind}", listed):
+        for number, row in rows_of(
+            path, lines, columns, f".{kind}", listed, own=own
+        ):
             place = f"{path}, line {number}"
             yield [
                 _list(place, column, value, is_list) if is_list else value
@@ -92,10 +107,10 @@ def kind_of(path, kind=None):
     return suffix[1:] if suffix in KINDS else "lines"
 
 
-def _opened(path, kind):
+def _opened(path, kind, encoding):
     # Lines may be any bytes; what is not UTF-8 the tokenizer leaves out.
     text = {
-        "encoding": "utf-8-sig",
+        "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",
         "newline": "\n" if kind == "lines" else "",
     }

@@ -10,6 +10,7 @@ from rich.table import Table
 from bert_keras.errors import InputError
 from bert_keras.files import write_json
 from official_tasks import finetuning, progress
+from official_tasks.finetuning import has_failed
 
 
 def run(
@@ -146,12 +147,6 @@ def summary(metric, runs: dict, rates: dict | None = None) -> dict:
         "deviation": float(np.std(sound, ddof=1)) if len(sound) > 1 else None,
         "failed": failed,
     }
-
-
-def has_failed(metric, results) -> bool:
-    """Whether a run is no better than the best constant guess."""
-    baseline = results.get("majority_baseline", -math.inf)
-    return not results[metric] > baseline
 
 
 def _comparable(value):

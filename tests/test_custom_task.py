@@ -261,3 +261,12 @@ def test_labels_and_columns_that_may_be_mistaken_are_noted(tmp_path):
         CustomTask(path)  # no class has a row to spare
     stars = write(tmp_path / "s.csv", [(f"{i}", f"{i % 5}") for i in range(50)])
     assert CustomTask(stars).advice == []
+
+
+def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
+    from official_tasks.evaluate import evaluate
+
+    for problem in PROBLEMS:
+        task = CustomTask(dev=tmp_path / "absent.csv", problem=problem)
+        with pytest.raises(InputError, match="custom scores no files of pred"):
+            evaluate(task, predictions="predictions.csv")

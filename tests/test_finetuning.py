@@ -512,3 +512,50 @@ def test_two_replicas_end_where_one_does(place, tmp_path):
     lines = [x for x in done.stdout.splitlines() if x.startswith("loss")]
     one, two = (float(line.split()[1]) for line in lines)
     assert one == pytest.approx(two, rel=1e-5), done.stderr[-2000:]
+
+
+def test_numbers_in_any_unit_are_learned_and_answered_in_it(place, tmp_path):
+    texts = sentences(120)
+    results, outputs = {}, {}
+    for unit, shift in ((1, 0), (200, 5000)):
+        rows = [(text, unit * y + shift) for text, y in texts]
+        path = str(write_csv(tmp_path / f"{unit}.csv", rows))
+        task = CustomTask(path, problem="regression")
+        run = tmp_path / f"run {unit}"
+        results[unit] = finetuning.run(
+            task, place / "init", run, epochs=4, **QUICK
+        )
+        # What is saved answers in the units of the file, with no task at hand.
+        dev = task.read("dev")
+        _, outputs[unit] = ensemble_outputs(task, [run], dev)
+        kept = [row.split(",") for row in _lines(run / "predictions")]
+        written = [float(predicted) for *_, predicted in kept]
+        np.testing.assert_allclose(outputs[unit][:, 0], written, rtol=1e-4)
+        # No worse than the mean of all, which is far from 0.
+        squares = task.score(dev, outputs[unit])["mean_squared_error"]
+        assert squares < 0.25 * unit**2
+    np.testing.assert_allclose(outputs[200], 200 * outputs[1] + 5000, rtol=1e-3)
+    assert results[200]["pearson"] == pytest.approx(
+        results[1]["pearson"], abs=1e-3
+    )
+    # A run that begins with such weights begins with what they know.
+    task = CustomTask(path, problem="regression")
+    more = {**QUICK, "learning_rate": 1e-9, "epochs": 1}
+    again = finetuning.run(task, run, tmp_path / "more", **more)
+    assert again["mean_squared_error"] == pytest.approx(
+        results[200]["mean_squared_error"], rel=1e-3
+    )
+
+
+def _lines(folder):
+    return (folder / "predictions.csv").read_text().splitlines()[1:]
+
+
+def test_a_run_that_learned_nothing_says_what_that_means(
+    place, task, tmp_path, capsys
+):
+    nothing = {**QUICK, "learning_rate": 1e-12, "epochs": 1}
+    results = finetuning.run(task, place / "init", tmp_path / "run", **nothing)
+    assert results["accuracy"] <= results["majority_baseline"]
+    assert "no better than the best constant guess" in results["notes"][-1]
+    assert "another" in " ".join(capsys.readouterr().out.split())

@@ -18,6 +18,7 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.loading import load_saved_model
 from official_tasks import predict
 from official_tasks.prediction import Answers, read_inputs
+from official_tasks.table import dialect
 
 ENTRY = {
     "input_order": ["text"],
@@ -172,6 +173,15 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     assert read("a.jsonl", line, ["choices"], [True]) == [[texts]]
     assert read("a.jsonl", b'{"i": [3, 4]}', ["i"], [int]) == [[[3, 4]]]
     assert read("a.jsonl", b'{"i": [[3], [4]]}', ["i"], [int]) == [[[[3], [4]]]]
+    path = tmp_path / "b.csv"
+    path.write_bytes("id;text\n1;caf\u00e9\n".encode("cp1252"))
+    own = dialect(";", "cp1252")
+    inputs = read_inputs(str(path), None, ["text"], [False], own)
+    assert list(inputs) == [["caf\u00e9"]]
+    with pytest.raises(InputError, match="give --encoding=cp1252"):
+        list(read_inputs(str(path), None, ["text"], [False]))
+    with pytest.raises(InputError, match="--separator is for CSV"):
+        list(read_inputs(str(path), "lines", ["text"], [False], own))
     with open(tmp_path / "a.txt", "rb") as pipe:
         stdin = types.SimpleNamespace(fileno=pipe.fileno)
         monkeypatch.setattr(sys, "stdin", stdin)
