@@ -113,7 +113,8 @@ class Lease:
             with _replaced(self.path) as file:
                 yield file
             return
-        with open(self.path, "a+", encoding="utf-8") as file:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        with open(descriptor, "r+", encoding="utf-8") as file:
             # Some network file systems have no locks: there the token alone
             # tells who came last.
             with contextlib.suppress(OSError, AttributeError):
@@ -122,17 +123,17 @@ class Lease:
             file.flush()
 
     def _write(self, file):
-        _empty(file)
-        json.dump(
-            {
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "process_started": _process_started(os.getpid()),
-                "renewed": time.time(),
-                "token": self._token,
-            },
-            file,
-        )
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process_started": _process_started(os.getpid()),
+            "renewed": time.time(),
+            "token": self._token,
+        }
+        # Written over and then cut: a full disk leaves what was there.
+        file.seek(0)
+        file.write(json.dumps(holder))
+        file.truncate()
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """What every script shares: parsing flags, plain messages, exit codes.
 
 A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
-mistake, 75 saved and to be run again.
+mistake or a full disk, 75 saved and to be run again.
 """
 
+import errno
 import functools
 import math
 import os
@@ -35,6 +36,7 @@ WRONG_PLACE = (
     PermissionError,
 )
 _limits = []  # of `applies_only`, for the script that this process runs
+FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 
 
@@ -200,6 +202,38 @@ def _run(main, tensorflow, words):
         return _told(
             f"{error.filename} cannot be written or read: {error.strerror}"
         )
+    except Exception as error:
+        reason = _full_disk(error)
+        if reason is None:
+            raise
+        _drop_output()
+        # Not 75: a queue would start it again on the same full disk.
+        return _told(
+            f"a file could not be written ({reason}). What was finished "
+            "before is kept. Make room on the disk and give the same command "
+            "again."
+        )
+
+
+def _full_disk(error):
+    """What the system said, where an error comes of a full disk; or None.
+
+    TensorFlow and safetensors have errors of their own, with its words.
+    """
+    while error is not None:
+        for reason in FULL:
+            if reason in str(error):
+                return reason
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _drop_output():
+    """Has Python not write again, at its end, what cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _with_flags(message):

@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from page_commands import small_commands
 from run_script import ROOT, run_script
 
 import bert_keras
+from bert_keras.files import remove
 from bert_keras.training.numerics import choose_dtype
 
 SUBJECTS = {
@@ -282,6 +285,83 @@ def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert set(folder.rglob("*")) == before
+
+
+# A command, and the bytes that fit into a file.
+ON_A_FULL_DISK = {
+    "data": (
+        "tools/create_pretraining_data.py --input=books --output=full "
+        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=1",
+        8_000,
+    ),
+    "data with two processes": (
+        "tools/create_pretraining_data.py --input=books --output=full "
+        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=2",
+        8_000,
+    ),
+    "pretrain": (
+        "-m official_tasks.pretrain --data=runs/data --output=full --steps=4 "
+        "--num_layers=1 --hidden_dim=32 --sequence_length=32 --batch_size=8 "
+        "--evaluations=1 --evaluation_steps=1",
+        20_000,
+    ),
+    "finetune": (
+        "-m official_tasks.finetune --train=yours.csv --output=full "
+        "--init=runs/pretrain/model --epochs=0.1 --sequence_length=32",
+        20_000,
+    ),
+    "export": (
+        "tools/export.py --model=runs/yours/model --output=full",
+        20_000,
+    ),
+    "predict": (
+        "-m official_tasks.predict --model=runs/served --signature=classify "
+        "--input=yours.csv --columns=text --output=full",
+        5_000,
+    ),
+    "convert": (
+        "tools/convert_checkpoint.py --source=runs/yours/model --output=full "
+        "--format=huggingface",
+        20_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_FULL_DISK)
+def test_a_full_disk_gets_one_sentence_and_costs_nothing(name, job):
+    command, fits = ON_A_FULL_DISK[name]
+    words = command.split()
+    if words[0].startswith("tools/"):
+        words[0] = ROOT / words[0]
+    done = run_script(*words, folder=job.parent, largest_file=fits)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "could not be written (File too large)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    again = run_script(*words, folder=job.parent)
+    assert again.returncode == 0, again.stderr[-2000:]
+    if name == "predict":
+        lines = (job.parent / "full").read_text().splitlines()
+        assert [json.loads(line)["row"] for line in lines] == list(range(120))
+    remove(job.parent / "full")
+
+
+def test_a_full_pipe_gets_one_sentence(job):
+    command = (
+        f"{sys.executable} -m official_tasks.predict --model=runs/served "
+        "--signature=classify --input=yours.csv --columns=text > /dev/full"
+    )
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=job.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "No space left on device" in done.stderr
+    assert "Exception" not in done.stderr
 
 
 FINETUNE = "official_tasks.finetune --init=m --output=o"
