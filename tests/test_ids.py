@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from served_samples import encoder, preprocessor, spread, task_models
 
+from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving import live_ids
 from bert_keras.serving.ids import INPUTS, ids
-from bert_keras.serving.loading import as_tensor
+from bert_keras.serving.loading import _tensors, as_tensor
 from bert_keras.serving.rows import Rows
 from bert_keras.serving.verification import HARD_TEXTS
 
@@ -93,3 +95,51 @@ def test_choices_are_three_axes_and_filled_up():
     assert tensor.numpy()[0].tolist() == [[2, 5, 3], [2, 3, 0]]
     rows = as_tensor(list(np.array([[2, 5, 3], [2, 3, 0]])))
     assert rows.numpy().tolist() == [[2, 5, 3], [2, 3, 0]]
+
+
+@pytest.mark.parametrize("wrong", [-1, 10_000])
+def test_an_id_that_the_vocabulary_has_not_is_refused(wrong):
+    signature = ids(spread(encoder()), Rows(preprocessor()), "ours")
+    rows = [as_tensor(x) for x in ([[2, wrong, 3]], [[1, 1, 1]], [[0, 0, 0]])]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="numbers from 0"):
+        signature.function(*rows)
+
+
+ENTRIES = {
+    "text": {"input_order": ["text"], "inputs": {"text": "string (B,)"}},
+    "ids": {"input_order": ["ids"], "inputs": {"ids": "int32 (B, N)"}},
+}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["an", "hour"],
+        np.array(["an", "hour"]),
+        tf.constant(["an", "hour"]),
+        iter([b"an", "hour"]),
+        ["an", "\ud800hour"],
+    ],
+)
+def test_a_served_model_takes_texts_of_any_holder(texts):
+    found = _tensors("classify", ENTRIES["text"], [texts], {})["text"]
+    assert found.numpy().tolist() == [b"an", b"hour"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("text", [1], r"strings \(B,\) as text; row 0 is '1' \(int\)"),
+        ("text", ["a", None], r"row 1 is 'None' \(NoneType\)"),
+        ("text", ["a", float("nan")], r"row 1 is 'nan' \(float\)"),
+        ("text", [["a", "b"]], r"row 0 is .* \(list\)"),
+        ("text", tf.constant("a"), "takes a list as text; got one string"),
+        ("text", None, "takes a list as text; got None"),
+        ("ids", [[2, 3], [-1, 3]], "0 and more .* row 1"),
+        ("ids", [[2.5]], "row 0"),
+        ("ids", [2, 5], r"row 0 is '2' \(int\)"),
+    ],
+)
+def test_a_served_model_names_the_row_that_it_cannot_take(name, rows, message):
+    with pytest.raises(InputError, match=message):
+        _tensors("classify", ENTRIES[name], [rows], {})

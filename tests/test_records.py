@@ -19,6 +19,7 @@ from data_samples import numbers, write_store
 from bert_keras.data import shards
 from bert_keras.data.laws import Laws
 from bert_keras.data.pretraining import write_records
+from bert_keras.data.recorded import RecordedExamples
 from bert_keras.data.records import FEATURES, lengths_of, parser, serialize
 from bert_keras.errors import InputError
 
@@ -193,3 +194,25 @@ def test_other_settings_in_the_same_folder_are_refused(written, store):
         write_records(store, written[0], LAWS, 2, copies=3)
     with pytest.raises(InputError, match="laws was .*'max_predictions': 9"):
         write_records(store, written[0], Laws(64, 8), 1, copies=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("token_ids", -1), ("mask_ids", -1), ("mask_positions", 16)],
+)
+def test_records_of_impossible_numbers_are_refused(name, value, tmp_path):
+    rows = sample(4)
+    rows["mask_positions"] %= 16
+    path = str(tmp_path / "a.tfrecord")
+    for wrong in (False, True):
+        if wrong:
+            rows[name][2, 1] = value
+        with tf.io.TFRecordWriter(path) as writer:
+            for index in range(4):
+                record = as_the_original_writes(rows, index)
+                writer.write(record.SerializeToString())
+        examples = RecordedExamples(path, seed=0)
+        if not wrong:
+            assert len(examples.join([examples.load(0, 0)], 0)["mask_ids"]) == 4
+    with pytest.raises(InputError, match=f"records have {name} from"):
+        examples.join([examples.load(0, 0)], 0)
