@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import request_bombs
+from run_script import ROOT, run_script
 from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.errors import InputError
@@ -145,6 +146,11 @@ def test_request_bombs_cost_little(tmp_path):
     }
     with server(folder) as (port, process):
         outcomes = request_bombs.exploded(port, process, expected)
+        words = ROOT / "tools/serve.py", f"--model={folder}", f"--port={port}"
+        again = run_script(*words, folder=tmp_path)
+    assert again.returncode == 2
+    assert "Traceback" not in again.stderr
+    assert f"--port={port} cannot be listened on" in again.stderr
     for name, (*_, grown) in outcomes.items():
         # Before their work was counted: gigabytes.
         assert grown < 300, (name, outcomes)

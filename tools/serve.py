@@ -19,6 +19,7 @@ Needs: pip install 'bert_keras[serve]'.
 
 import contextlib
 import re
+import socket
 
 from absl import flags
 
@@ -80,8 +81,17 @@ def main(values):
         values.allowed_hosts or hosts_of(values.host),
     )
     config = server_config(app, values.host, values.port, values.slow_client)
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run()
+    family = socket.AF_INET6 if ":" in values.host else socket.AF_INET
+    address = values.host, values.port
+    try:
+        listening = socket.create_server(address, family=family)
+    except OSError as error:
+        raise InputError(
+            f"--host={values.host} --port={values.port} cannot be listened "
+            f"on: {error.strerror}. Choose another."
+        ) from None
+    with listening, contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":
