@@ -5,7 +5,6 @@ predictions), the answer here is 0: nothing was learned.
 """
 
 import numpy as np
-from scipy import stats
 
 
 def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
@@ -93,21 +92,23 @@ def micro_f1_baseline(labels) -> float:
 
 def pearson(first, second) -> float:
     """The correlation of two lists of numbers; nan if one of them is nan."""
-    return _correlation(stats.pearsonr, first, second)
+    return _correlation("pearsonr", first, second)
 
 
 def spearman(first, second) -> float:
     """The correlation of the ranks; equals share their mean rank."""
-    return _correlation(stats.spearmanr, first, second)
+    return _correlation("spearmanr", first, second)
 
 
-def _correlation(measure, first, second):
+def _correlation(name, first, second):
+    from scipy import stats  # half a second, of which --help needs nothing
+
     first, second = (np.asarray(x, np.float64) for x in (first, second))
     if np.isnan(first).any() or np.isnan(second).any():
         return float("nan")
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
-    return float(measure(first, second).statistic)
+    return float(getattr(stats, name)(first, second).statistic)
 
 
 def probabilities(logits) -> np.ndarray:
