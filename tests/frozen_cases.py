@@ -121,7 +121,7 @@ CUSTOM = {
     "multi": "--problem=multi --label=kinds",
     "spans": "--problem=spans",
     "tags": "--problem=tags",
-    "choices": "--problem=choices",
+    "choices": "--problem=choices --choices=one,two",
 }
 
 # Name -> command line of a mistake, and what is written where it is made.

@@ -77,8 +77,8 @@ def _run_folder(folder):
     return {
         "results": {k: _rounded(v) for k, v in _untimed(results).items()},
         "curve": {
-            name: rounded(line[name] for line in curve if name in line)
-            for name in _untimed({k: 0 for line in curve for k in line})
+            name: rounded(line[name] for line in curve)
+            for name in ("loss", "gradient_norm", "learning_rate")
         },
         "weights": exact(model.pop("model.safetensors", "")),
         "model": model,
@@ -471,10 +471,13 @@ def _served(name):
     card = served.card["signatures"]
     found = {"files": _files(name)}
     for signature in served.signatures:
+        if signature == "tokenize" and name != "all":
+            continue
         entry = card[signature]
+        kinds = entry["inputs"] | entry["outputs"]
         found[signature] = {
-            "inputs": json.dumps(entry["inputs"]),
-            "outputs": json.dumps(entry["outputs"]),
+            # Without what the card says of them in words.
+            "kinds": {k: kinds[k].split(":")[0] for k in sorted(kinds)},
             "request": digest(entry["request"]),
         }
         asked = entry["request"]
