@@ -24,11 +24,11 @@ _HOME = {
     "TokenMasker": "text.masking",
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
-    "adamw": "training.optimization",
-    "lamb": "training.lamb",
+    "adamw": "training.optimizers",
+    "lamb": "training.optimizers",
     "learn_vocabulary": "text.learning",
     "export_saved_model": "serving.export",
-    "load_saved_model": "serving.loading",
+    "load_saved_model": "serving.load",
 }
 
 

@@ -1,4 +1,8 @@
-"""What the library raises and warns of for what its caller gave it."""
+"""What runs on one backend of Keras alone says so before it begins."""
+
+import keras
+
+# What the library raises and warns of for what its caller gave it.
 
 LONGEST = 4_000  # characters of a message: a page
 
@@ -28,3 +32,21 @@ def cut_middle(text, longest):
         return text
     half = (longest - len(" [...] ")) // 2
     return f"{text[:half]} [...] {text[-half:]}"
+
+
+# What runs on one backend of Keras alone says so before it begins.
+
+
+def require_tensorflow(what):
+    """One sentence where Keras runs on another backend.
+
+    Raises:
+        InputError: it does.
+    """
+    found = keras.backend.backend()
+    if found != "tensorflow":
+        raise InputError(
+            f"{what} needs Keras on TensorFlow; it runs on {found}. Run this "
+            "with KERAS_BACKEND=tensorflow; weights go over by save_preset "
+            "and from_preset."
+        )

@@ -15,11 +15,10 @@ _WITH_KERAS = (
     "modeling.chooser",
     "modeling.classifier",
     "modeling.encoder",
-    "modeling.paired",
     "modeling.pretrainer",
     "modeling.span",
     "modeling.tagger",
-    "training.lamb",
+    "training.optimizers",
 )
 _WITH_TENSORFLOW = ("text.preprocessor", "text.tokenizer")
 

@@ -19,15 +19,15 @@ import os
 
 from absl import flags
 
-from official_tasks import script, tasks
-from official_tasks.splits import SPLITS
-from official_tasks.task import Task
-from official_tasks.tasks import task_from_flags
+from official_tasks import script
+from official_tasks.tasks import registry
+from official_tasks.tasks.base import SPLITS, Task
+from official_tasks.tasks.registry import task_from_flags
 
 
 def define_flags():
-    tasks.define_task_flags()
-    flags.adopt_module_key_flags(tasks)
+    registry.define_task_flags()
+    flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("model", None, "Folders, with commas between.")
     flags.DEFINE_string("predictions", None, "A file to score instead.")
     flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
@@ -54,7 +54,7 @@ def evaluate(
             nothing.
         overwrite: whether to replace files that are there.
     """
-    from official_tasks.running import ensemble_outputs, take_arguments
+    from official_tasks.engine.models import ensemble_outputs, take_arguments
 
     if predictions is None:
         take_arguments(task, models[0])
@@ -69,7 +69,7 @@ def evaluate(
     scores = task.score(examples, found)
     if output is not None:
         from bert_keras.files import write_json
-        from official_tasks.submission import new_files
+        from official_tasks.engine.leaderboard import new_files
 
         with new_files(output, overwrite) as folder:
             task.write(examples, found, folder)
@@ -80,7 +80,7 @@ def evaluate(
 def main(values):
     from bert_keras.errors import InputError
     from official_tasks import progress
-    from official_tasks.several import table_of
+    from official_tasks.engine.grid import table_of
 
     if bool(values.model) == bool(values.predictions):
         raise InputError(

@@ -27,10 +27,11 @@ cores, and about 40 minutes for BERT base.
 
 from absl import flags
 
-from official_tasks import script, tasks
-from official_tasks.finetuning import run
-from official_tasks.task import RATES
-from official_tasks.tasks import task_from_flags
+from official_tasks import script
+from official_tasks.engine.finetuning import run
+from official_tasks.tasks import registry
+from official_tasks.tasks.base import RATES
+from official_tasks.tasks.registry import task_from_flags
 
 __all__ = ["run"]
 RUN_FLAGS = (
@@ -48,8 +49,8 @@ RUN_FLAGS = (
 
 
 def define_flags():
-    tasks.define_task_flags("custom", ["glue"])
-    flags.adopt_module_key_flags(tasks)
+    registry.define_task_flags("custom", ["glue"])
+    flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
     flags.DEFINE_string("output", None, "Folder of this run.")
@@ -86,13 +87,13 @@ def define_flags():
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )
     script.applies_only(
-        "with --recipe", lambda v: v.recipe or tasks.is_file(v), "lstm_dim"
+        "with --recipe", lambda v: v.recipe or registry.is_file(v), "lstm_dim"
     )
     flags.mark_flags_as_required(["init", "output"])
 
 
 def main(values):
-    from official_tasks import glue_all, several
+    from official_tasks.engine import grid, leaderboard
 
     arguments = {name: getattr(values, name) for name in RUN_FLAGS}
     plan = {
@@ -100,7 +101,7 @@ def main(values):
         "seeds": values.seeds,
     }
     if values.task.lower() == "glue":
-        glue_all.run(
+        leaderboard.run_glue(
             lambda name: task_from_flags(values, name),
             values.init,
             values.output,
@@ -109,7 +110,7 @@ def main(values):
         )
         return
     task, settings = task_from_flags(values)
-    several.run(
+    grid.run(
         task,
         values.init,
         values.output,

@@ -30,16 +30,17 @@ import sys
 
 from absl import flags
 
-from official_tasks import script, tasks
-from official_tasks.prediction import (
+from official_tasks import script
+from official_tasks.engine.prediction import (
     Answers,
     asked,
     kind_of,
     lists_of,
     read_inputs,
 )
-from official_tasks.splits import SPLITS
-from official_tasks.table import dialect
+from official_tasks.tasks import registry
+from official_tasks.tasks.base import SPLITS
+from official_tasks.tasks.table import dialect
 
 
 def define_flags():
@@ -58,8 +59,8 @@ def define_flags():
         "columns", None, "Columns of the inputs, where called otherwise."
     )
     flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
-    tasks.define_task_flags()
-    flags.adopt_module_key_flags(tasks)
+    registry.define_task_flags()
+    flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")
     script.applies_only(
         "without --task, which reads the task's own files",
@@ -69,7 +70,7 @@ def define_flags():
     script.applies_only(
         "with --task",
         lambda v: v.task is not None,
-        *("split", "option", *tasks.OPTIONS),
+        *("split", "option", *registry.OPTIONS),
     )
     script.applies_only(
         "to a table, and --input has lines",
@@ -81,11 +82,11 @@ def define_flags():
 
 def main(values):
     if values.task is not None:
-        from official_tasks import submission
+        from official_tasks.engine import leaderboard
 
-        submission.run(values)
+        leaderboard.run_submission(values)
         return
-    from bert_keras.serving.loading import load_saved_model
+    from bert_keras.serving.load import load_saved_model
     from official_tasks import progress
 
     progress.console.stderr = True

@@ -25,8 +25,8 @@ from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import script
-from official_tasks.pretraining import run, split
-from official_tasks.pretraining_settings import (
+from official_tasks.pretraining.runner import run, split
+from official_tasks.pretraining.settings import (
     OBJECTIVES,
     Execution,
     Settings,
@@ -198,9 +198,8 @@ def _arguments(values):
 
 def tell_plan(data, **arguments):
     """Prints what `run` would take, and checks its inputs."""
-    from bert_keras.training.numerics import choose_dtype
-    from bert_keras.training.strategy import make_strategy
-    from official_tasks.pretraining_plan import plan
+    from bert_keras.training.strategy import choose_dtype, make_strategy
+    from official_tasks.pretraining.cost import plan
     from official_tasks.progress import console
 
     settings, execution = split(arguments)

@@ -30,9 +30,8 @@ Takes one to three hours for a table at --scale=small and three seeds, with
 from absl import flags
 
 from official_tasks import script
-from official_tasks.processes import share_cores
-from official_tasks.reproduce_scales import SCALES, VOCABULARY
-from official_tasks.reproduce_tables import PAPER_ONLY, TABLES
+from official_tasks.engine.processes import share_cores
+from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, VOCABULARY
 
 
 def define_flags():
@@ -154,9 +153,9 @@ def run(
     Returns:
         The results; see `reproduce_results.gathered`.
     """
-    from bert_keras.training.run import RunFolder
-    from official_tasks.reproduce_results import write
-    from official_tasks.reproduce_run import Run, Work
+    from bert_keras.run_folder import RunFolder
+    from official_tasks.paper.results import write
+    from official_tasks.paper.table_runs import Run, Work
 
     decided = {
         "table": table.title,
@@ -177,7 +176,7 @@ def run(
 def options_of(words) -> dict:
     """TASK.NAME=VALUE, some of them, as task -> name -> value."""
     from bert_keras.errors import InputError
-    from official_tasks.tasks import converted, find_task
+    from official_tasks.tasks.registry import converted, find_task
 
     options: dict[str, dict] = {}
     for word in words:
@@ -198,41 +197,41 @@ def options_of(words) -> dict:
 
 
 def _tell_plan(values, table, inputs, pretraining, tuning):
-    from official_tasks import reproduce_plan
+    from official_tasks.paper import table_cost
     from official_tasks.progress import console
 
     rate = values.flops or _rate(values.scale, inputs, pretraining, values.jobs)
-    plan = reproduce_plan.jobs(
+    plan = table_cost.jobs(
         table, values.scale, inputs, rate, values.output, pretraining, tuning
     )
-    for line in reproduce_plan.lines(plan, table, values.seeds, rate):
+    for line in table_cost.lines(plan, table, values.seeds, rate):
         console.print(line, soft_wrap=True)
 
 
 def _rate(scale, inputs, pretraining, jobs):
     """Operations a second: measured here, or of an A100 in published runs."""
-    from official_tasks import estimated_plan, estimating, measuring
-    from official_tasks.pretraining_settings import Settings, phases
+    from official_tasks.pretraining import cost
+    from official_tasks.pretraining.settings import Settings, phases
 
     if scale == "paper":
-        return estimating.DEVICES["a100"].flops * estimating.UTILISATION
+        return cost.DEVICES["a100"].flops * cost.UTILISATION
     settings = Settings(**{**SCALES[scale], **pretraining})
     phase = phases(settings)[0]
     size = inputs.vocabulary_size
-    rate = measuring.training_rate(settings, phase, size, phase.batch_size)
-    model = estimated_plan.model_of(settings, size)
+    rate = cost.training_rate(settings, phase, size, phase.batch_size)
+    model = cost.model_of(settings, size)
     return (
         jobs
         * rate
-        * estimating.sequence_flops(
+        * cost.sequence_flops(
             model, phase.sequence_length, phase.max_predictions
         )
     )
 
 
 def main(values):
-    from bert_keras.training.numerics import choose_dtype
-    from official_tasks.reproduce_run import Inputs
+    from bert_keras.training.strategy import choose_dtype
+    from official_tasks.paper.table_runs import Inputs
 
     table = table_of(values.table, values.scale, values.tasks)
     inputs = Inputs(

@@ -22,7 +22,7 @@ def define_flags():
 
 def main(values, records, folder):
     from bert_keras.serving.comparison import compare, read_records
-    from bert_keras.serving.loading import load_saved_model
+    from bert_keras.serving.load import load_saved_model
     from official_tasks import progress
 
     records, served = read_records(records), load_saved_model(folder)

@@ -71,7 +71,8 @@ def main(values):
 
 
 def convert_one(values):
-    from bert_keras.interop import convert, fleet
+    from bert_keras.interop import convert
+    from bert_keras.interop import convert as fleet
     from official_tasks import progress
 
     with tempfile.TemporaryDirectory() as beside:
@@ -93,7 +94,7 @@ def convert_one(values):
 
 
 def convert_fleet(values):
-    from bert_keras.interop import fleet
+    from bert_keras.interop import convert as fleet
     from official_tasks import progress
 
     rows = fleet.convert_all(

@@ -83,7 +83,7 @@ def define_flags():
 
 def main(values):
     from bert_keras import WordPieceTokenizer
-    from bert_keras.data.laws import Laws
+    from bert_keras.data.sampling import Laws
     from bert_keras.text.vocabulary import read_vocabulary
     from official_tasks import progress
 
@@ -125,7 +125,7 @@ def main(values):
 
 def _here(values, settings):
     from bert_keras.data.corpus import read_documents
-    from bert_keras.data.pretraining import create_pretraining_data
+    from bert_keras.data.pretraining_data import create_pretraining_data
     from official_tasks import progress
 
     documents = read_documents(values.input, values.layout, values.text_field)
@@ -136,7 +136,7 @@ def _here(values, settings):
 
 
 def _with_beam(values, settings):
-    from bert_keras.data.beam_pipeline import create_pretraining_data_with_beam
+    from bert_keras.data.beam import create_pretraining_data_with_beam
 
     return create_pretraining_data_with_beam(
         values.input,

@@ -31,10 +31,11 @@ def define_flags():
 def main(values):
     from rich.table import Table
 
-    from official_tasks import demo, progress
+    from official_tasks import progress
+    from official_tasks.demo import whole_job
 
-    settings = demo.QUICK if values.quick else demo.FULL
-    report = demo.run(values.output, values.corpus, values.seed, settings)
+    settings = whole_job.QUICK if values.quick else whole_job.FULL
+    report = whole_job.run(values.output, values.corpus, values.seed, settings)
     table = Table(title="Measured on held-out documents")
     table.add_column("figure")
     table.add_column("value", justify="right")

@@ -47,7 +47,7 @@ def main(values):
         )
     if values.run is None:
         return _examine_vocabulary(values)
-    from official_tasks import run_doctor
+    from official_tasks.pretraining import run_doctor
 
     for line in run_doctor.report(values.run):
         _tell(line)
@@ -55,11 +55,11 @@ def main(values):
 
 
 def _examine_vocabulary(values):
-    from bert_keras.text import doctor
+    from bert_keras.text import vocabulary_report
     from bert_keras.text.vocabulary import read_pieces
 
     pieces = read_pieces(values.vocabulary)
-    findings = doctor.examine_vocabulary(pieces, values.lowercase)
+    findings = vocabulary_report.examine_vocabulary(pieces, values.lowercase)
     _tell(f"{values.vocabulary}: {len(pieces):,} pieces")
     if values.texts and "[UNK]" in pieces:
         findings += _examine_fit(pieces, values)
@@ -73,11 +73,13 @@ def _examine_vocabulary(values):
 
 def _examine_fit(pieces, values):
     """Findings about the pieces on the texts, after their figures."""
-    from bert_keras.text import doctor
+    from bert_keras.text import vocabulary_report
 
     lengths = collections.Counter()
     texts = _paragraphs(values.texts, lengths)
-    fit = doctor.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
+    fit = vocabulary_report.fit_vocabulary(
+        pieces, texts, lowercase=values.lowercase
+    )
     _tell(
         f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
         f"pieces a word, {fit.unknown_share:.4%} [UNK]"
@@ -85,7 +87,7 @@ def _examine_fit(pieces, values):
     _tell(f"  most in pieces: {_counted(fit.split_words)}")
     _tell(f"  most often [UNK]: {_counted(fit.unknown_words)}")
     _tell(f"  {sum(lengths.values()):,} sentences; {_shares(lengths)}")
-    return doctor.examine_fit(fit)
+    return vocabulary_report.examine_fit(fit)
 
 
 def _paragraphs(source, lengths):

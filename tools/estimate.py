@@ -20,8 +20,12 @@ Takes a second; with --measure about a minute.
 from absl import flags
 
 from official_tasks import script
-from official_tasks.estimating import BYTES_PER_TOKEN, DEVICES, UTILISATION
-from official_tasks.pretraining_settings import OBJECTIVES, Settings, phases
+from official_tasks.pretraining.cost import (
+    BYTES_PER_TOKEN,
+    DEVICES,
+    UTILISATION,
+)
+from official_tasks.pretraining.settings import OBJECTIVES, Settings, phases
 
 PAPER = Settings()
 PHASES = (
@@ -134,18 +138,16 @@ def _define_machine_flags():
 
 
 def main(values):
-    from official_tasks import estimated_plan
+    from official_tasks.pretraining import cost
     from official_tasks.progress import console
 
     settings = _settings(values)
-    model = estimated_plan.model_of(settings, values.vocabulary_size)
+    model = cost.model_of(settings, values.vocabulary_size)
     machine, corpus = _machine(values), _corpus(values)
     if values.measure:
         machine, corpus = _measured(values, settings, model, machine, corpus)
-    figures = estimated_plan.estimate(
-        settings, model, machine, corpus, values.padding
-    )
-    for line in estimated_plan.lines(figures, machine):
+    figures = cost.estimate(settings, model, machine, corpus, values.padding)
+    for line in cost.lines(figures, machine):
         console.print(line, soft_wrap=True)
 
 
@@ -159,8 +161,7 @@ def _settings(values):
 
 
 def _machine(values):
-    from official_tasks.estimated_plan import Machine
-    from official_tasks.estimating import GB, device_named
+    from official_tasks.pretraining.cost import GB, Machine, device_named
 
     device = device_named(values.device)
     rates = values.sequences_per_second
@@ -175,8 +176,7 @@ def _machine(values):
 
 
 def _corpus(values):
-    from official_tasks.estimated_plan import Corpus
-    from official_tasks.estimating import GB
+    from official_tasks.pretraining.cost import GB, Corpus
 
     if values.corpus_gb is None:
         return None
@@ -191,21 +191,21 @@ def _corpus(values):
 def _measured(values, settings, model, machine, corpus):
     """The machine and the corpus with the rates of this machine."""
     from bert_keras.errors import InputError
-    from official_tasks import estimating, measuring
-    from official_tasks.estimated_plan import predictions_of
-    from official_tasks.pretraining_settings import phases
+    from official_tasks.pretraining import cost
+    from official_tasks.pretraining.cost import predictions_of
+    from official_tasks.pretraining.settings import phases
     from official_tasks.progress import console
 
     rates = []
     for phase in phases(settings):
-        rate = measuring.training_rate(
+        rate = cost.training_rate(
             settings,
             phase,
             values.vocabulary_size,
             values.measure_batch,
             values.measure_seconds,
         )
-        work = rate * estimating.sequence_flops(
+        work = rate * cost.sequence_flops(
             model, phase.sequence_length, predictions_of(settings, phase)
         )
         console.print(
@@ -221,7 +221,7 @@ def _measured(values, settings, model, machine, corpus):
             "--corpus is given without --vocabulary: name the vocabulary "
             "that makes tokens of it."
         )
-    rate, size = measuring.text_rate(values.corpus, values.vocabulary)
+    rate, size = cost.text_rate(values.corpus, values.vocabulary)
     console.print(
         f"Measured: {rate:,.0f} tokens a second on a core, {size:.2f} bytes "
         "a token"

@@ -206,9 +206,9 @@ def tell(folder, served):
 def compare(full, small, values):
     """Prints size, time and answers of both, on the rows of --dev."""
     import bert_keras
-    from bert_keras.serving.measuring import folder_size, measure
+    from bert_keras.serving.quantize import folder_size, measure
     from official_tasks import progress
-    from official_tasks.prediction import asked, lists_of, read_inputs
+    from official_tasks.engine.prediction import asked, lists_of, read_inputs
 
     before, after = map(bert_keras.load_saved_model, (full, small))
     _, entry, columns = asked(before, None, values.columns)
@@ -239,7 +239,7 @@ def compare(full, small, values):
 
 def convert(models, preprocess, values):
     from bert_keras.errors import InputError
-    from bert_keras.serving.on_ids import export_on_ids
+    from bert_keras.serving.portable_formats import export_on_ids
     from official_tasks import progress
 
     if len(models) > 1:

@@ -8,7 +8,7 @@ In: a file with one text a line (words are what stands between blanks), or
 with --columns a file of words in columns, as NER has it; a model folder or
 name. Out: one .npz or .tfrecord file, written as it goes: the vectors of all
 texts, where each text begins, the ids of the tokens, and of each token the
-number of its word; official_tasks/feature_files.py names the arrays.
+number of its word; official_tasks/engine/features.py names the arrays.
 
 The recipes are the paper's six, embeddings, second_to_last, last,
 weighted_sum_last_four, concat_last_four and weighted_sum_all (weights all 1),
@@ -21,7 +21,7 @@ Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 from absl import flags
 
 from official_tasks import script
-from official_tasks.features import PER
+from official_tasks.engine.features import PER
 
 
 def define_flags():
@@ -41,8 +41,8 @@ def define_flags():
 def texts_of(path, columns):
     """Yields the words of each text of a file."""
     from bert_keras.errors import InputError
-    from official_tasks.ner_columns import read_columns
-    from official_tasks.table import told_plainly
+    from official_tasks.tasks.table import told_plainly
+    from official_tasks.tasks.tagging import read_columns
 
     if columns:
         for sentence in read_columns(path, labelled=False):
@@ -65,9 +65,8 @@ def main(values):
     import bert_keras
     from bert_keras.errors import InputError
     from official_tasks import progress
-    from official_tasks.feature_files import write_features
-    from official_tasks.features import Extractor
-    from official_tasks.layer_recipes import find_recipe
+    from official_tasks.engine.features import Extractor, write_features
+    from official_tasks.tasks.feature_tagger import find_recipe
 
     script.prepare_output(values)
     recipe = find_recipe(values.recipe)

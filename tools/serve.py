@@ -59,14 +59,17 @@ def define_flags():
 
 def main(values):
     from bert_keras.errors import InputError
-    from bert_keras.serving.loading import load_saved_model
+    from bert_keras.serving.load import load_saved_model
 
     try:
         import uvicorn
 
-        from bert_keras.serving.connections import server_config
         from bert_keras.serving.rest import Limits
-        from bert_keras.serving.web import create_app, hosts_of
+        from bert_keras.serving.server import (
+            create_app,
+            hosts_of,
+            server_config,
+        )
     except ModuleNotFoundError as error:
         raise InputError(
             f"Serving needs {error.name}: pip install 'bert_keras[serve]'"

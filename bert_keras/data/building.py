@@ -1,21 +1,209 @@
 """Documents to token stores, for training and for evaluation."""
 
 import contextlib
+import dataclasses
+import hashlib
+import importlib
+import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+
 from bert_keras import files
-from bert_keras.data.documents import Document, content_hash, in_share
-from bert_keras.data.journal import PROGRESS, Journal
-from bert_keras.data.laws import vocabulary_hash
-from bert_keras.data.places import settle, store_folder, work_folder
-from bert_keras.data.sentences import split_sentences
-from bert_keras.data.store import TokenStore
-from bert_keras.data.store_writer import StoreWriter
-from bert_keras.data.tokenising import Part, Tokenise, TokenisedPart
+from bert_keras.data.manifests import PROGRESS, Journal, check_same
+from bert_keras.data.record_files import is_intact
+from bert_keras.data.sampling import vocabulary_hash
+from bert_keras.data.sentences import document_sentences, split_sentences
+from bert_keras.data.sources import Document, content_hash, in_share
+from bert_keras.data.token_store import (
+    StoreWriter,
+    TokenStore,
+    is_store,
+    read_manifest,
+)
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
+
+# Where stores are built, and how they take the place that they are for.
+
+_BESIDE = ".beside"
+
+
+def work_folder(folder: str) -> str:
+    """Where a build writes what is not finished: in the folder itself, or
+    for a remote one in a folder of `files.cache_folder()`."""
+    if not files.is_remote(folder):
+        return folder
+    name = hashlib.sha256(folder.rstrip("/").encode()).hexdigest()[:32]
+    return os.path.join(files.cache_folder(), "building", name)
+
+
+def store_folder(folder: str, names) -> str:
+    """As `work_folder`, for stores of which no journal tells: beside those
+    that are finished, which `settle` compares with the new ones."""
+    finished = [is_store(os.path.join(folder, name)) for name in names]
+    if files.is_remote(folder) or not any(finished):
+        return work_folder(folder)
+    return os.path.join(folder, _BESIDE)
+
+
+def settle(
+    stores: dict[str, TokenStore], work: str, folder: str
+) -> dict[str, TokenStore]:
+    """The stores that were built in `work`, in the folder that they are for.
+
+    Raises:
+        InputError: others stand there, finished. They stay as they are.
+    """
+    if work == folder:
+        return stores
+    places = {name: os.path.join(folder, name) for name in stores}
+    try:
+        for name, store in stores.items():
+            _refuse_other(places[name], store.manifest)
+    except InputError:
+        files.remove(work)
+        raise
+    for name, store in stores.items():
+        _put(store, places[name])
+    if files.is_remote(folder):
+        return stores
+    files.remove(work)
+    return {name: TokenStore(place) for name, place in places.items()}
+
+
+def _finished(folder: str) -> dict | None:
+    """The manifest of a store; one that is damaged vouches for none."""
+    with contextlib.suppress(InputError):
+        return read_manifest(folder)
+    return None
+
+
+def _refuse_other(folder: str, manifest: dict):
+    found = _finished(folder)
+    if found is not None and found != manifest:
+        old, new = (
+            {name: value for name, value in one.items() if name != "files"}
+            for one in (found, manifest)
+        )
+        check_same(folder, old, new)
+
+
+def _put(store: TokenStore, folder: str):
+    """Copies a store to its place, unless it is there whole."""
+    store.source = folder
+    entries = store.manifest["files"].items()
+    if _finished(folder) == store.manifest and all(
+        is_intact(folder, {"name": name, **entry}) for name, entry in entries
+    ):
+        return
+    if files.is_remote(folder):
+        files.upload(store.folder, folder)
+        return
+    with files.written_beside(folder) as partial:
+        shutil.copytree(store.folder, partial)
+
+
+# Documents to arrays of ids, in any process.
+
+_BATCH = 1_000_000  # characters that the tokenizer gets at once
+
+
+@dataclasses.dataclass
+class Part:
+    """Some documents of a corpus, by the store that they go to."""
+
+    documents: dict[str, list[Document]]
+    hashes: dict[str, bytearray]  # of their contents, joined
+    characters: int
+
+
+@dataclasses.dataclass
+class TokenisedPart:
+    """The ids of a part's documents, by the store that they go to.
+
+    Each of `arrays` holds the ids of all sentences, the number of ids of
+    each sentence, and the number of sentences of each document; sentences
+    without ids and documents without sentences are left out.
+    """
+
+    arrays: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    hashes: dict[str, bytearray]
+    documents: int
+    characters: int
+
+
+class Tokenise:
+    """The function from `Part` to `TokenisedPart`; may be sent elsewhere.
+
+    Args:
+        tokenizer: a `WordPieceTokenizer`; built anew where this is sent.
+        split: a function of a paragraph that returns its sentences.
+    """
+
+    def __init__(self, tokenizer, split: Callable[[str], list[str]]):
+        self._tokenizer = tokenizer
+        self._split = split
+
+    def __getstate__(self):
+        kind = type(self._tokenizer)
+        # Plain lists and numbers: Keras's own lists cannot be sent.
+        config = json.loads(json.dumps(self._tokenizer.get_config()))
+        return kind.__module__, kind.__qualname__, config, self._split
+
+    def __setstate__(self, state):
+        # Built at the first call, when the process is ready for TensorFlow.
+        *self._recipe, self._split = state
+        self._tokenizer = None
+
+    def __call__(self, part: Part) -> TokenisedPart:
+        if self._tokenizer is None:
+            self._tokenizer = _built(*self._recipe)
+        arrays = {
+            name: self._arrays(documents)
+            for name, documents in part.documents.items()
+        }
+        count = sum(map(len, part.documents.values()))
+        return TokenisedPart(arrays, part.hashes, count, part.characters)
+
+    def _arrays(self, documents: list[Document]):
+        texts, counts = [], []
+        for document in documents:
+            found = document_sentences(document, self._split)
+            texts.extend(found)
+            counts.append(len(found))
+        ids, lengths = self._encode(texts)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        full = lengths > 0
+        counts = np.bincount(owner[full], minlength=len(counts))
+        return ids, lengths[full], counts[counts > 0]
+
+    def _encode(self, texts: list[str]):
+        """The ids of all texts, and the number of each one's ids."""
+        ends = np.cumsum([len(text) for text in texts]) // _BATCH
+        cuts = np.flatnonzero(np.diff(ends, prepend=-1, append=-1))
+        ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+            # As an array: Keras looks at each item of a list.
+            rows = self._tokenizer(np.array(texts[start:stop], object))
+            ids.append(rows.values.numpy())
+            lengths.append(rows.row_lengths().numpy())
+        return np.concatenate(ids), np.concatenate(lengths)
+
+
+def _built(module: str, kind: str, config: dict):
+    """A tokenizer in a worker, whose neighbours have the other cores."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    return getattr(importlib.import_module(module), kind).from_config(config)
+
+
+# Documents to token stores, for training and for evaluation.
 
 _PART = 2_000_000  # characters that are tokenised at once
 _SAVE = 5  # seconds; what a kill costs at most, beside a part for each worker

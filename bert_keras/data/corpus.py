@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 
 from bert_keras import files
-from bert_keras.data import datasets, text_files
+from bert_keras.data import sources
 from bert_keras.data.documentation import installed_documentation
-from bert_keras.data.documents import (
+from bert_keras.data.sources import (
     Document,
     content_hash,
     corpus_hash,
@@ -60,15 +60,15 @@ def read_documents(
         InputError: nothing there, no text in it, not UTF-8 (with the file
             and the byte offset), an unknown layout, or TFDS is not installed.
     """
-    if layout not in text_files.LAYOUTS:
+    if layout not in sources.LAYOUTS:
         raise InputError(
             f"Unknown layout {layout!r}; expected one of "
-            f"{', '.join(text_files.LAYOUTS)}."
+            f"{', '.join(sources.LAYOUTS)}."
         )
     if source == DOCUMENTATION:
         documents = installed_documentation()
     elif source.startswith("tfds:"):
-        documents = datasets.read(source, text_field)
+        documents = sources.read_tfds(source, text_field)
     else:
         documents = _read_files(*find_files(source), layout, text_field)
     return _not_empty(documents, source)
@@ -87,7 +87,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
     if not found:
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
-            f"with files that end in {', '.join(text_files.SUFFIXES)}, a "
+            f"with files that end in {', '.join(sources.SUFFIXES)}, a "
             "glob in quotes, or tfds:NAME[/CONFIG][:SPLIT]."
         )
     return root, found
@@ -97,7 +97,7 @@ def _is_text(path: str, root: str) -> bool:
     """Whether a file below `root` is text, and neither it nor a folder on
     the way to it is hidden."""
     hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
-    return path.endswith(text_files.SUFFIXES) and not hidden
+    return path.endswith(sources.SUFFIXES) and not hidden
 
 
 def _read_files(
@@ -106,7 +106,7 @@ def _read_files(
     for path in paths:
         name = os.path.relpath(path, root or ".")
         group = os.path.dirname(name).replace(os.sep, "/")
-        yield from text_files.read(path, name, group, layout, text_field)
+        yield from sources.read_file(path, name, group, layout, text_field)
 
 
 def _not_empty(documents: Iterator[Document], source: str):

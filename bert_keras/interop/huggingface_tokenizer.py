@@ -6,9 +6,9 @@ that transformers 5 writes.
 
 import os
 
-from bert_keras.interop.checkpoint import WeightsError
-from bert_keras.interop.json_file import Fields, read_json
-from bert_keras.interop.text_side import (
+from bert_keras.interop.tensor_files import Fields, read_json
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.text_settings import (
     TextSide,
     checked_pieces,
     read_pieces,

@@ -1,16 +1,448 @@
 """One door for weights of any format: load a model, its text side, save."""
 
+import dataclasses
+import glob
 import inspect
+import logging
+import math
 import os
+import warnings
+import zipfile
 
-from bert_keras.errors import InputError
-from bert_keras.interop import hub, released
-from bert_keras.interop.casing import settle_case
-from bert_keras.interop.checkpoint import Checkpoint, WeightsError
-from bert_keras.interop.formats import is_path, open_path
-from bert_keras.interop.loading import build_model
-from bert_keras.interop.own import save_own
+from bert_keras import files
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop import downloads
+from bert_keras.interop import tensors as names
+from bert_keras.interop.downloads import nearest
+from bert_keras.interop.google import open_google, open_google_zip
+from bert_keras.interop.huggingface import open_huggingface
+from bert_keras.interop.keras_hub import open_keras_hub
+from bert_keras.interop.model_garden import open_model_garden, open_saved_model
+from bert_keras.interop.native import FORMAT, open_own, save_own
+from bert_keras.interop.sentence_transformers import (
+    MODULES,
+    open_sentence_transformers,
+)
+from bert_keras.interop.tensor_bundle import (
+    OBJECT_GRAPH,
+    find_prefix,
+    read_index,
+)
+from bert_keras.interop.tensor_files import read_json
+from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
+from bert_keras.interop.text_settings import settle_case
 from bert_keras.modeling.classifier import check_labels
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.layers import skip_initialization, weights_initializer
+from bert_keras.modeling.sizes import DIMENSIONS
+from bert_keras.modeling.weights import (
+    POOLER,
+    felt,
+    mark_untrained,
+    published_weights,
+)
+
+# Which format a folder or file has, by what it holds.
+
+KNOWN = (
+    "a folder of this package, of Hugging Face, of sentence-transformers or "
+    "of keras-hub, a checkpoint or a zip of the original, a checkpoint of "
+    "Model Garden, a SavedModel of TF Hub; or a name: org/name on the Hugging "
+    "Face Hub, or one that the original released"
+)
+
+
+def open_path(path):
+    """The `Checkpoint` of a folder, a zip or a checkpoint's prefix.
+
+    Raises:
+        InputError: it is none of the known formats.
+    """
+    _check_local(path)
+    if os.path.isdir(path):
+        checkpoint = _open_folder(path)
+        checkpoint.license = checkpoint.license or license_of(path)
+        return checkpoint
+    if os.path.isfile(f"{path}.index"):
+        return _open_tensorflow(str(path), path)
+    if os.path.exists(path):
+        files.check_file(path)
+        if zipfile.is_zipfile(path):
+            return open_google_zip(path)
+    raise InputError(
+        f"{path} is no weights that are known.{nearest(str(path))} Expected "
+        f"{KNOWN}."
+    )
+
+
+def _check_local(path):
+    if files.is_remote(path):
+        raise InputError(
+            f"{path} is on another machine; weights are read from this one. "
+            "Copy the folder here and give its path."
+        )
+
+
+def _open_folder(folder):
+    if os.path.exists(os.path.join(folder, MODULES)):
+        return open_sentence_transformers(folder)
+    config = os.path.join(folder, "config.json")
+    if os.path.exists(config):
+        fields = read_json(config)
+        if fields.raw("format") == FORMAT:
+            return open_own(folder)
+        if "registered_name" in fields:  # as Keras serializes a class
+            return open_keras_hub(folder)
+        return open_huggingface(folder)
+    if os.path.exists(os.path.join(folder, "saved_model.pb")):
+        return open_saved_model(folder)
+    prefix = find_prefix(folder)
+    if prefix is None:
+        raise InputError(
+            f"The folder {folder} holds no weights that are known."
+            f"{_within(folder)} Expected {KNOWN}."
+        )
+    return _open_tensorflow(prefix, folder)
+
+
+def _within(folder):
+    """A sentence that names the model folders in the folder of a run."""
+    root = glob.escape(folder)
+    settings = [
+        path
+        for depth in ("*", "*/*")
+        for path in sorted(glob.glob(os.path.join(root, depth, "config.json")))
+    ]
+    if not settings:
+        return ""
+    found = " or ".join(os.path.dirname(path) for path in settings[:3])
+    return f" Did you mean {found}?"
+
+
+def _open_tensorflow(prefix, source):
+    """By name, as the original wrote, or by object, as TensorFlow 2 does."""
+    if OBJECT_GRAPH in read_index(prefix):
+        return open_model_garden(prefix, source)
+    return open_google(prefix, source)
+
+
+def is_path(preset):
+    """Whether the preset is there as a file, a folder or a checkpoint."""
+    return os.path.exists(preset) or os.path.exists(f"{preset}.index")
+
+
+# Numbers into the weights of a model, and the report on them.
+
+# Numbers that are set at once: 4 MB.
+SLICE = 1024 * 1024
+SHOWN = 8  # names of weights that a report tells
+
+
+@dataclasses.dataclass
+class LoadReport:
+    """What became of the weights; on every loaded model as `load_report`.
+
+    Args:
+        source: where they came from.
+        loaded: the library's names of the weights that were set.
+        skipped: tensors of the source that the model has no place for.
+        initialised: weights of the model that begin at random.
+    """
+
+    source: str
+    loaded: list
+    skipped: list
+    initialised: list
+
+    def __str__(self):
+        return (
+            f"Loaded {len(self.loaded)} weights of {self.source}\n"
+            f"Skipped {counted(self.skipped)}\n"
+            f"Freshly initialised {counted(self.initialised)}"
+        )
+
+
+def counted(names):
+    """How many names there are, and the first of them."""
+    return f"{len(names)}: {listed(names)}" if names else "none"
+
+
+def listed(names):
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(sorted(names)[:SHOWN]) + more
+
+
+def check_shape(tensor, expected):
+    if tuple(tensor.shape) != tuple(expected):
+        raise WeightsError(
+            tensor.file,
+            "the shape contradicts the settings beside it",
+            "Put the settings that belong to these weights beside them",
+            tensor=tensor.name,
+            expected=f"the shape {tuple(expected)}",
+            found=f"{tuple(tensor.shape)}",
+        )
+
+
+def assign(model, checkpoint, tensors):
+    """Sets every weight, one tensor in memory at a time."""
+    weights = published_weights(model)
+    report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
+    for name, tensor in checkpoint.tensors.items():
+        if name in weights and name in tensors:
+            check_shape(tensors[name], weights[name].shape)
+            _set(weights[name], tensors[name])
+            report.loaded.append(name)
+        else:
+            report.skipped.append(tensor.name)
+    report.initialised = sorted(set(weights) - set(report.loaded))
+    for name in report.initialised:
+        if name.startswith("encoder/") and name.endswith("/kernel"):
+            weight = weights[name]
+            weight.assign(weights_initializer()(weight.shape))
+    return report
+
+
+def _set(weight, tensor):
+    """Gives the weight its numbers, a few rows at a time where that is safe.
+
+    TensorFlow keeps the memory that a whole table of words takes on its way,
+    twice; in slices the way is short.
+    """
+    step = max(1, SLICE // math.prod(tensor.shape[1:]))
+    # Not on JAX, not where a strategy keeps several copies of a variable.
+    plain = type(getattr(weight, "value", None)).__name__ == "ResourceVariable"
+    if tensor.rows is None or not plain or tensor.shape[0] <= step:
+        weight.assign(tensor.numbers())
+        return
+    for first in range(0, tensor.shape[0], step):
+        last = min(first + step, tensor.shape[0])
+        _set_rows(weight, first, last, tensor.numbers(first, last))
+
+
+def _set_rows(weight, first, last, numbers):
+    import tensorflow as tf
+
+    # Not `weight.value[first:last]`, which holds on to the whole and so has
+    # TensorFlow copy it.
+    tf.raw_ops.ResourceStridedSliceAssign(
+        ref=weight.value.handle,
+        begin=[first],
+        end=[last],
+        strides=[1],
+        value=numbers.astype(weight.dtype, copy=False),
+    )
+
+
+# From a described checkpoint to a model that holds its weights.
+
+logger = logging.getLogger(__name__)
+
+# A file may hold some of these heads and not the others, each of them whole.
+PARTIAL = {"BertPretrainer": ("mlm/", "nsp/")}
+# Weights with one output a label, on their last axis.
+LABELLED = (
+    "classifier/kernel",
+    "classifier/bias",
+    "tagger/kernel",
+    "tagger/bias",
+)
+
+
+def build_model(cls, checkpoint, arguments):
+    """A model of class `cls` with the checkpoint's weights.
+
+    Args:
+        cls: `BertEncoder` or a task model's class.
+        checkpoint: a `Checkpoint`.
+        arguments: for the constructors, over what the checkpoint says.
+
+    Raises:
+        WeightsError: a weight that the checkpoint's own class has is not in
+            it. Weights that are new, as another class's head is, are drawn
+            and named by an `UntrainedWarning`.
+    """
+    checkpoint = belonging_to(cls.__name__, checkpoint)
+    encoder_given, head_given = _split(cls, arguments)
+    tensors, head_arguments, why = _head(cls, checkpoint, head_given)
+    check_tensors(cls.__name__, checkpoint, tensors, head_arguments, why)
+    for tensor in tensors.values():
+        if tensor.check is not None:
+            tensor.check()
+    with skip_initialization():
+        encoder_class = cls if issubclass(cls, BertEncoder) else BertEncoder
+        encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
+    # The head is small and initialised as it likes: some of it may stay so.
+    whole = encoder if cls is encoder_class else cls(encoder, **head_arguments)
+    report = assign(whole, checkpoint, tensors)
+    whole.load_report = encoder.load_report = report
+    if not why:
+        _check_whole(whole, checkpoint, report)
+    _announce(whole, checkpoint, report, why)
+    encoder.license, encoder.origin = checkpoint.license, checkpoint.origin
+    encoder.initializer_range = checkpoint.initializer_range
+    if checkpoint.embedding and whole is encoder:
+        whole.sentence_embedding = checkpoint.embedding
+    for line in str(report).splitlines():
+        logger.info("%s", line)
+    return whole
+
+
+def belonging_to(name, checkpoint):
+    """The checkpoint of the class of that name, where the files leave open
+    whose they are; else as it is."""
+    read = checkpoint.of_class.get(name)
+    return read() if read else checkpoint
+
+
+def _check_whole(model, checkpoint, report):
+    """Refuses a trained head that lacks some of its weights."""
+    name = type(model).__name__
+    if checkpoint.head != name or isinstance(model, BertEncoder):
+        return
+    missing = felt(model, report.initialised)
+    for head in PARTIAL.get(name, ()):
+        if not any(loaded.startswith(head) for loaded in report.loaded):
+            missing = [n for n in missing if not n.startswith(head)]
+            if head == "nsp/":  # which alone reads the pooler
+                missing = [n for n in missing if n not in POOLER]
+    if missing:
+        _refuse_lack(checkpoint, missing[0], "a tensor")
+
+
+def _announce(model, checkpoint, report, why):
+    """Warns of weights that begin at random, and remembers which."""
+    drawn = {*report.initialised, *checkpoint.untrained} & {
+        *report.initialised,
+        *report.loaded,
+    }
+    mark_untrained(model, sorted(drawn))
+    new = felt(model, sorted(drawn))
+    if not new:
+        return
+    why = f" ({why})" if why else ""
+    warnings.warn(
+        f"{type(model).__name__} from {checkpoint.source}: these weights are "
+        f"new, and random until they are trained{why}: {listed(new)}",
+        UntrainedWarning,
+        stacklevel=5,  # where `from_preset` is called
+    )
+
+
+def _split(cls, arguments):
+    """The caller's arguments for the encoder, and those for the head."""
+    of_encoder = inspect.signature(BertEncoder.__init__).parameters
+    of_head = inspect.signature(cls.__init__).parameters
+    if issubclass(cls, BertEncoder):
+        of_encoder, of_head = of_head, {}
+    head = {k: v for k, v in arguments.items() if k in of_head}
+    encoder = {k: v for k, v in arguments.items() if k not in of_head}
+    unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})
+    unknown += sorted(set(encoder) - set(of_encoder))
+    if unknown:
+        raise InputError(
+            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}: the "
+            "preset's weights decide its sizes. Leave it out."
+        )
+    return encoder, head
+
+
+def _head(cls, checkpoint, given):
+    """The tensors that the class has a place for, the head's arguments, and
+    why the stored head is not among them, None where it is."""
+    stored = checkpoint.head_arguments
+    classes = [base.__name__ for base in cls.__mro__]
+    if checkpoint.head not in classes:
+        kept = _encoder_only(checkpoint.tensors)
+        return kept, given, f"the weights are of a {checkpoint.head}"
+    arguments = {**stored, **given}
+    if stored and not issubclass(cls, BertEncoder):
+        _check_arguments(cls, checkpoint, arguments)
+    order = _order(stored.get("labels"), arguments.get("labels"))
+    differs = "labels" if order is None else None
+    if stored.get("bilstm_dim") != arguments.get("bilstm_dim"):
+        differs = "bilstm_dim"
+    if differs is None:
+        return _reordered(checkpoint.tensors, order), arguments, None
+    old, new = stored.get(differs), arguments.get(differs)
+    why = f"the weights are for {differs}={old}, not {new}"
+    return _encoder_only(checkpoint.tensors), arguments, why
+
+
+def _check_arguments(cls, checkpoint, arguments):
+    """Refuses stored arguments that the class does not take."""
+    try:
+        inspect.signature(cls.__init__).bind(None, None, **arguments)
+    except TypeError as error:
+        raise WeightsError(
+            checkpoint.source,
+            f"{cls.__name__} cannot be made of the settings ({error})",
+            "Correct the file or fetch it again",
+        ) from None
+
+
+def _encoder_only(tensors):
+    return {k: v for k, v in tensors.items() if k.startswith("encoder/")}
+
+
+def _order(stored, wanted):
+    """Where each label that is wanted stands among the stored ones.
+
+    None where they are others; labels that never had names take any.
+    """
+    stored = list(stored or ["LABEL_0"])
+    wanted = list(wanted or stored)
+    unnamed = [f"LABEL_{index}" for index in range(len(wanted))]
+    if stored == unnamed:
+        return list(range(len(wanted)))
+    if sorted(stored) == sorted(wanted):
+        return [stored.index(label) for label in wanted]
+    return None
+
+
+def _reordered(tensors, order):
+    """The same tensors, the outputs of a head with labels in that order."""
+    if order == sorted(order):
+        return tensors
+    return {
+        name: tensor.reordered(order) if name in LABELLED else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def check_tensors(head, checkpoint, tensors, head_arguments, why=None):
+    """Refuses tensors whose shapes contradict the settings, or missing ones.
+
+    Nothing is allocated yet: a settings file that lies is found out here.
+    """
+    needed = names.encoder_shapes(checkpoint.encoder)
+    for name in POOLER:  # that some heads never trained and do without
+        if name not in tensors:
+            del needed[name]
+    of_head = names.head_shapes(head, head_arguments, checkpoint.encoder)
+    if not why and "mlm/bias" not in of_head:
+        needed |= of_head
+    for name, shape in needed.items():
+        if name not in tensors:
+            _refuse_lack(checkpoint, name, f"a tensor of shape {shape}")
+    expected = needed | of_head
+    for name, tensor in tensors.items():
+        check_shape(tensor, expected.get(name, tensor.shape))
+
+
+def _refuse_lack(checkpoint, name, expected):
+    raise WeightsError(
+        checkpoint.source,
+        "the weights are not complete",
+        "Fetch the files again, or name a folder that holds all",
+        tensor=name,
+        expected=expected,
+        found="none",
+    )
+
+
+# One door for weights of any format: load a model, its text side, save.
 
 # Tokens a row where neither the caller nor the preset says.
 SEQUENCE_LENGTH = 128
@@ -33,19 +465,21 @@ def open_checkpoint(preset, revision=None):
             f"The preset is {preset!r}. Expected a path or a name as a string."
         )
     preset = os.fspath(preset)
-    name = None if is_path(preset) else hub.hub_name(preset)
+    name = None if is_path(preset) else downloads.hub_name(preset)
     if revision is not None and name is None:
         raise InputError(
             f"revision is {revision!r}, but {preset} is not on the Hub. "
             "Leave it out."
         )
     if name is not None:
-        folder, source = hub.fetch(name, revision)
+        folder, source = downloads.fetch_from_hub(name, revision)
         checkpoint = open_path(folder)
         checkpoint.source = checkpoint.origin = source
         return checkpoint
-    if not is_path(preset) and released.released_name(preset):
-        return open_path(released.fetch(released.released_name(preset)))
+    if not is_path(preset) and downloads.released_name(preset):
+        return open_path(
+            downloads.fetch_released(downloads.released_name(preset))
+        )
     return open_path(preset)
 
 

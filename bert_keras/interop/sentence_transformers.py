@@ -3,9 +3,9 @@
 import os
 
 from bert_keras import files
-from bert_keras.interop.checkpoint import WeightsError
 from bert_keras.interop.huggingface import open_huggingface
-from bert_keras.interop.json_file import Fields, read_json
+from bert_keras.interop.tensor_files import Fields, read_json
+from bert_keras.interop.tensors import WeightsError
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 KINDS = ("Transformer", "Pooling", "Normalize")

@@ -12,9 +12,8 @@ import sys
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.checkpoint import WeightsError
-from bert_keras.interop.license import FILES
-from bert_keras.interop.safetensors_file import write_safetensors
+from bert_keras.interop.tensor_files import write_safetensors
+from bert_keras.interop.tensors import FILES, WeightsError
 
 PREFIX, END = "pytorch_model", ".bin"
 # Settings, vocabularies, the licence: of the folder and of the modules in it.

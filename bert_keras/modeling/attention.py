@@ -5,8 +5,7 @@ import functools
 import keras
 from keras import ops
 
-from bert_keras.modeling.dropout import dropout
-from bert_keras.modeling.projection import Projection
+from bert_keras.modeling.layers import Projection, dropout
 
 # Added to a score that must not count, as in the original: exp() of it is 0
 # beside any other score, and float16 can hold it.

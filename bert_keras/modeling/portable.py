@@ -5,8 +5,8 @@ import functools
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.initialization import skip_initialization
 from bert_keras.modeling.inputs import refuse_text
+from bert_keras.modeling.layers import skip_initialization
 from bert_keras.modeling.lora import adapt, adaptation
 from bert_keras.modeling.weights import (
     copy_weights,

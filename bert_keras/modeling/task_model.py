@@ -5,7 +5,7 @@ import functools
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.bilstm import BiLSTM
+from bert_keras.modeling.heads import BiLSTM
 from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
 from bert_keras.modeling.lora import adaptation
 from bert_keras.modeling.portable import Portable

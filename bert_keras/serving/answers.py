@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from bert_keras.serving.signature import Signature
-from bert_keras.serving.slices import cut_out
-from bert_keras.serving.windows import best_context, in_chunks, windows
+from bert_keras.serving.graph import Signature, cut_out
+from bert_keras.text.windows import best_context, in_chunks, windows
 
 # Of the original's run_squad.py: tokens of a question, tokens of an answer,
 # and from one window of the context to the next.

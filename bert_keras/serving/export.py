@@ -1,30 +1,266 @@
-"""Models to one SavedModel that takes raw strings.
+"""Models to one SavedModel that takes raw strings."""
 
-Which questions a model answers is in `signatures.py`; calling the result in
-`loading.py`; checking it in a fresh process in `verification.py`.
-"""
-
+import collections
+import hashlib
+import importlib
+import json
 import os
+import platform
 
+import keras
+import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
+import bert_keras
 from bert_keras import files
-from bert_keras.errors import InputError
-from bert_keras.interop.license import License, write_license
-from bert_keras.interop.text_side import check_fits
-from bert_keras.modeling.backend import require_tensorflow
+from bert_keras.errors import InputError, require_tensorflow
+from bert_keras.interop.tensors import License, write_license
+from bert_keras.interop.text_settings import check_fits
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.serving.audit import audit
-from bert_keras.serving.card import write_card
-from bert_keras.serving.fingerprint import already_there, fingerprint_of
-from bert_keras.serving.narrowing import TOLERANCES, narrowed
-from bert_keras.serving.rows import Rows
+from bert_keras.serving.graph import Rows
+from bert_keras.serving.load import CARD
+from bert_keras.serving.quantize import TOLERANCES, narrowed
 from bert_keras.serving.signatures import (
     NOT_A_MODEL,
     offered_by,
     settled,
     unlearnt,
 )
+
+# What operations an export is made of, and that none does harm.
+
+# They run Python, or read and write files, when the model is called.
+FORBIDDEN = {
+    "EagerPyFunc",
+    "FixedLengthRecordReaderV2",
+    "InitializeTableFromTextFile",
+    "InitializeTableFromTextFileV2",
+    "MatchingFiles",
+    "PyFunc",
+    "PyFuncStateless",
+    "ReadFile",
+    "TFRecordReaderV2",
+    "TextLineReaderV2",
+    "WholeFileReaderV2",
+    "WriteFile",
+}
+
+
+def operations(folder):
+    """Operation -> how often it stands in the SavedModel's graphs."""
+    proto = saved_model_pb2.SavedModel()
+    with open(os.path.join(folder, "saved_model.pb"), "rb") as file:
+        proto.ParseFromString(file.read())
+    counts = collections.Counter()
+    for meta_graph in proto.meta_graphs:
+        graph = meta_graph.graph_def
+        counts.update(node.op for node in graph.node)
+        for function in graph.library.function:
+            counts.update(node.op for node in function.node_def)
+    return dict(counts)
+
+
+def outside_core(counts):
+    """Of these, the operations that TensorFlow alone does not have."""
+    return {
+        name: count
+        for name, count in sorted(counts.items())
+        if not hasattr(tf.raw_ops, name)
+    }
+
+
+def audit(folder, portable):
+    """Refuses an export that a server could not or should not run.
+
+    Returns:
+        Operation -> count, of those outside TensorFlow's core.
+
+    Raises:
+        InputError: it runs Python or touches files when called, or is
+            `portable` and needs more than TensorFlow's core.
+    """
+    counts = operations(folder)
+    foreign = outside_core(counts)
+    harmful = sorted(FORBIDDEN & counts.keys())
+    if harmful:
+        raise InputError(
+            f"The export holds operations that no server should run: "
+            f"{', '.join(harmful)}. Take what makes them out of the model."
+        )
+    if portable and foreign:
+        raise InputError(
+            "The portable export needs operations outside TensorFlow's core: "
+            f"{', '.join(foreign)}. Take what makes them out of the model, or "
+            "export it with portable=False."
+        )
+    return foreign
+
+
+# The signature card: what goes into an export, what comes out, from what.
+
+
+def write_card(
+    folder, offered, functions, options, fingerprint, foreign, sequence_length
+):
+    """Writes the card of the SavedModel in `folder`, hashes included.
+
+    Args:
+        offered: name -> `Signature`, the default's first.
+        functions: name -> the function that was saved.
+        options: what the export was asked for.
+        fingerprint: hash of all that decides what it answers.
+        foreign: the operations that TensorFlow alone does not have.
+        sequence_length: tokens of a row at most.
+    """
+    needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
+    card = _card(offered, functions, options, fingerprint, needs)
+    card["operations_outside_core"] = foreign
+    card["sequence_length"] = sequence_length
+    card["sha256"] = _hashes(folder)
+    files.write_json(card, os.path.join(folder, CARD))
+
+
+def _card(offered, functions, options, fingerprint, needs):
+    entries = {}
+    for name, signature in offered.items():
+        request = {key: [row] for key, row in signature.inputs.items()}
+        answer = functions[name](*map(tf.constant, request.values()))
+        entries[name] = {
+            "inputs": {s.name: _shown(s) for s in signature.specs()},
+            "input_order": list(signature.inputs),
+            "outputs": signature.outputs,
+            "padded": list(signature.padded),
+            "labels": list(signature.labels),
+            "request": request,
+            "answer": {key: _plain(value) for key, value in answer.items()},
+        }
+    return {
+        "format": "bert_keras SavedModel",
+        "format_version": 1,
+        "default": next(iter(offered)),
+        "signatures": entries,
+        "needs": needs,
+        "license_of_weights": options["license"] or "not stated",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ["keras", *needs]},
+            "bert_keras": bert_keras.__version__,
+        },
+        "options": options,
+        "fingerprint": fingerprint,
+    }
+
+
+def _version(name):
+    """As the package itself has it: tensorflow may be of tensorflow-cpu."""
+    return importlib.import_module(name).__version__
+
+
+def _shown(spec):
+    axes = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}[spec.shape.rank]
+    return f"{spec.dtype.name} {axes}"
+
+
+def _plain(tensor):
+    """A tensor as the card shows it: decoded; at most eight of an axis."""
+    values = tensor.numpy()
+    shown = values[tuple(slice(8) for _ in values.shape)]
+    if values.dtype == object:
+        return np.vectorize(bytes.decode, otypes=[object])(shown).tolist()
+    if values.dtype.kind == "f":
+        shown = np.round(shown.astype("float64"), 6)
+    return shown.tolist()
+
+
+def _hashes(folder):
+    paths = [
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+    ]
+    return {os.path.relpath(p, folder): files.sha256(p) for p in sorted(paths)}
+
+
+# Whether a folder holds the very export that was asked for.
+
+
+def fingerprint_of(models, preprocessor, options):
+    """One hash of all that decides what the export answers."""
+    digest = hashlib.sha256()
+
+    def add(value):
+        digest.update(json.dumps(value, sort_keys=True).encode())
+
+    add([bert_keras.__version__, tf.__version__, options])
+    add(_without_names(preprocessor.get_config()))
+    for model in models:
+        add(_without_names(model.get_config()))
+        for weight in model.weights:
+            add([weight.dtype, list(weight.shape)])
+            digest.update(keras.ops.convert_to_numpy(weight).tobytes())
+    return digest.hexdigest()
+
+
+def _without_names(config):
+    """A layer's configuration less what no answer depends on.
+
+    That is the names, which Keras numbers by the process, and what trains.
+    """
+    if not isinstance(config, dict):
+        return config
+    return {
+        k: _without_names(v)
+        for k, v in config.items()
+        if k not in ("name", "adaptation")
+    }
+
+
+def already_there(folder, fingerprint):
+    """Whether the same export is there, whole; refuses anything else.
+
+    Where a file of it is damaged or missing it is to be written anew, unless
+    that would remove files that are not its own.
+    """
+    if not (os.path.lexists(folder) or files.exists(folder)):
+        return False
+    try:
+        card = files.read_json(os.path.join(folder, CARD))
+        found, hashes = card["fingerprint"], dict(card["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        found, hashes = None, {}
+    if found == fingerprint:
+        return _is_whole(folder, hashes)
+    if files.is_folder(folder) and not files.list_folder(folder):
+        return False
+    what = "another export" if found else "something else"
+    raise InputError(
+        f"{folder} is there and holds {what}. Name a new folder, or remove "
+        "that one."
+    )
+
+
+def _is_whole(folder, hashes):
+    """Whether every file has its hash; refuses to replace what has others."""
+    there = {os.path.relpath(path, folder) for path in files.walk(folder)}
+    if all(
+        name in there and files.sha256(os.path.join(folder, name)) == digest
+        for name, digest in hashes.items()
+    ):
+        return True
+    others = sorted(there - {CARD, *hashes})
+    if others:
+        raise InputError(
+            f"The export in {folder} is damaged, and other files are there "
+            f"({', '.join(others[:5])}), which writing it anew would remove. "
+            "Name a new folder."
+        )
+    return False
+
+
+# Models to one SavedModel that takes raw strings. Which questions a model
+# answers is in `signatures.py`; calling the result in `loading.py`; checking it
+# in a fresh process in `verification.py`.
 
 
 def export_saved_model(
@@ -145,7 +381,7 @@ def _write(folder, models, rows, options, fingerprint, left_out):
 
 
 def _verify(folder, models, preprocessor, tolerance):
-    from bert_keras.serving.verification import greatest_difference
+    from bert_keras.serving.verify import greatest_difference
 
     difference = greatest_difference(folder, models, preprocessor)
     if not difference <= tolerance:

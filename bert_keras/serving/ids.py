@@ -9,7 +9,7 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
-from bert_keras.serving.signature import Signature
+from bert_keras.serving.graph import Signature
 
 OURS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> what it calls token_ids, padding_mask, segment_ids.

@@ -1,9 +1,4 @@
-"""What the live model answers, found without the serving graph.
-
-Each check computes in Python what a signature should have answered, row by
-row on rows that it frames itself, and gives the greatest difference of the
-two. Spans, tags and choices are in `live_spans.py`.
-"""
+"""What the live model answers, found without the serving graph."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,10 +9,275 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
-from bert_keras.serving import live_spans
-from bert_keras.serving.features import RECIPES
-from bert_keras.serving.live_rows import difference, framed, softmax, windows
-from bert_keras.serving.rows import MASK
+from bert_keras.serving.embedding import RECIPES
+from bert_keras.serving.graph import MASK
+from bert_keras.serving.ids import INPUTS, OURS, output_names, outputs_of
+
+# Rows, windows and numbers for the checks of `live.py`, in plain Python.
+
+
+def framed(preprocessor, *segments):
+    """One row of the model's inputs, (1, T), for ids that fit or are cut."""
+    tokenizer = preprocessor.tokenizer
+    ids, numbers = [tokenizer.cls_id], [0]
+    room = preprocessor.sequence_length - 1 - len(segments)
+    for number, segment in enumerate(segments):
+        kept = list(segment)[: max(room, 0)]
+        room -= len(kept)
+        ids += [*kept, tokenizer.sep_id]
+        numbers += [number] * (len(kept) + 1)
+    return {
+        "token_ids": tf.constant([ids], tf.int32),
+        "segment_ids": tf.constant([numbers], tf.int32),
+        "padding_mask": tf.ones((1, len(ids)), tf.int32),
+    }
+
+
+def windows(length, room, stride):
+    """(begin, end) of each window; the last is the first to reach the end."""
+    found, begin = [], 0
+    while True:
+        found.append((begin, min(begin + room, length)))
+        if begin + room >= length:
+            return found
+        begin += max(stride, 1)
+
+
+def best_windows(cut, length):
+    """For each place the window in which it has most context, the first."""
+
+    def context(window, place):
+        begin, end = cut[window]
+        if not begin <= place < end:
+            return -1.0
+        edge = min(place - begin, end - 1 - place)
+        return edge + 0.01 * (end - begin)
+
+    return [
+        max(range(len(cut)), key=lambda window: context(window, place))
+        for place in range(length)
+    ]
+
+
+def softmax(logits):
+    shifted = np.exp(logits - logits.max(-1, keepdims=True), dtype="float64")
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def difference(left, right):
+    """The greatest difference; infinite where the shapes are not the same or
+    a number is none."""
+    left, right = np.asarray(left), np.asarray(right)
+    finite = np.isfinite(left).all() and np.isfinite(right).all()
+    if left.shape != right.shape or not finite:
+        return np.inf
+    return float(np.abs(left - right).max(initial=0.0))
+
+
+# What the live model answers of spans, tags and choices: see `live.py`.
+
+ANSWER_LENGTH, QUESTION_LENGTH, STRIDE = 30, 64, 128
+
+
+def answer(model, preprocessor, options, answer, questions, contexts):
+    """Compares the scores; the text where no two scores are near."""
+    worst = 0.0
+    for row, (question, context) in enumerate(
+        zip(questions, contexts, strict=True)
+    ):
+        spans, null = _spans(model, preprocessor, question, context)
+        spans = sorted(spans, reverse=True)[: options["top_k"]]
+        count = answer["count"][row]
+        if count != len(spans):
+            return np.inf
+        worst = max(
+            worst,
+            difference(answer["score"][row, :count], [s[0] for s in spans]),
+            difference(answer["null_score"][row], null),
+        )
+        if count and answer["answer"][row, 0] != _best_text(spans, context):
+            worst = np.inf
+    return worst
+
+
+def _best_text(spans, context):
+    _, begin, end = spans[0]
+    return context[begin:end].rstrip(b"\0")  # as NumPy's strings
+
+
+def _spans(model, preprocessor, question, context):
+    """(score, first byte, byte after) of every span, and the null score."""
+    tokenizer = preprocessor.tokenizer
+    length = preprocessor.sequence_length
+    asked = np.array(tokenizer(question))
+    asked = asked[: min(QUESTION_LENGTH, (length - 3) // 2)]
+    ids, begins, ends = (
+        np.array(x) for x in tokenizer.tokenize_with_offsets(context, "bytes")
+    )
+    room = length - 3 - len(asked)
+    cut = windows(len(ids), room, min(room, STRIDE))
+    best = best_windows(cut, len(ids))
+    spans, null = [], np.inf
+    for number, (begin, end) in enumerate(cut):
+        logits = model(framed(preprocessor, asked, ids[begin:end]))
+        start, stop = (np.array(logits[k][0]) for k in ("start", "end"))
+        null = min(null, start[0] + stop[0])
+        shift = len(asked) + 2 - begin
+        for first in range(begin, end):
+            if best[first] != number:
+                continue
+            for last in range(first, min(first + ANSWER_LENGTH, end)):
+                score = start[first + shift] + stop[last + shift]
+                spans.append((score, begins[first], ends[last]))
+    return spans, null
+
+
+def tag(model, preprocessor, options, answer, texts):
+    """Compares type, offsets in bytes of the text, and score."""
+    worst = 0.0
+    for row, text in enumerate(texts):
+        found = _entities(model, preprocessor, options, text)
+        count = answer["count"][row]
+        if count != len(found):
+            return np.inf
+        for place, (kind, begin, end, score) in enumerate(found):
+            piece = text[begin:end].rstrip(b"\0")
+            if (
+                answer["type"][row, place] != kind.encode()
+                or answer["text"][row, place] != piece
+            ):
+                return np.inf
+            apart = abs(answer["score"][row, place] - score)
+            worst = np.maximum(worst, apart)  # keeps NaN
+    return float(worst)
+
+
+def _entities(model, preprocessor, options, text):
+    """(type, first byte, byte after, score) of each entity."""
+    words = _words(model, preprocessor, options, text)
+    entities, ended = [], True
+    for label, begin, end, score in words:
+        prefix, kind = (
+            ("I", label)
+            if label[1:2] != "-"
+            else (
+                label[0],
+                label[2:],
+            )
+        )
+        if kind == "O":
+            ended = True
+            continue
+        if ended or prefix in "BSU" or entities[-1][0] != kind:
+            entities.append((kind, begin, end, [score]))
+        else:
+            _, first, _, scores = entities[-1]
+            entities[-1] = (kind, first, end, [*scores, score])
+        ended = prefix in "ELSU"
+    return [(k, b, e, np.mean(scores)) for k, b, e, scores in entities]
+
+
+def _words(model, preprocessor, options, text):
+    """(label, first byte, byte after, probability) of each word."""
+    tokenizer = preprocessor.tokenizer
+    room = preprocessor.sequence_length - 2
+    ids, begins, ends = (
+        np.array(x) for x in tokenizer.tokenize_with_offsets(text, "bytes")
+    )
+    if options["long_text"] == "truncate":
+        ids = ids[:room]
+    cut = windows(len(ids), room, max(room // 2, 1))
+    logits = [
+        np.array(model(framed(preprocessor, ids[a:b]))[0]) for a, b in cut
+    ]
+    words = []
+    for place, window in enumerate(best_windows(cut, len(ids))):
+        is_inner = tokenizer.vocabulary[ids[place]].startswith("##")
+        if is_inner and words:
+            words[-1] = (*words[-1][:2], ends[place], words[-1][3])
+            continue
+        of_labels = softmax(logits[window][place - cut[window][0] + 1])
+        label = model.labels[of_labels.argmax()]
+        words.append((label, begins[place], ends[place], of_labels.max()))
+    return words
+
+
+def choose(model, preprocessor, options, answer, prompts, choices):
+    expected = []
+    for prompt, texts in zip(prompts, choices, strict=True):
+        rows = preprocessor(([prompt] * len(texts), texts))
+        logits = np.array(model({k: v[None] for k, v in rows.items()}))[0]
+        expected.append(
+            softmax(np.where([t != b"" for t in texts], logits, -1e30))
+        )
+    return difference(answer["probabilities"], expected)
+
+
+# What the live model answers to ids, and the tokenizer to texts: `live.py`.
+
+
+def request(model, preprocessor, style, texts):
+    """The texts as a request of ids: input name -> rows, filled up with 0."""
+    rows = [
+        framed(preprocessor, np.array(preprocessor.tokenizer(t))) for t in texts
+    ]
+    width = max(row["token_ids"].shape[1] for row in rows)
+    values = {}
+    for ours, name in zip(OURS, INPUTS[style], strict=True):
+        values[name] = [
+            np.pad(row[ours][0], (0, width - row[ours].shape[1])).tolist()
+            for row in rows
+        ]
+    if isinstance(model, BertChooser):
+        return {
+            k: [[row, rows[0]] for row in rows] for k, rows in values.items()
+        }
+    return values
+
+
+def ids(model, preprocessor, options, answer, *inputs):
+    """Compares every output; those with a token axis at real tokens."""
+    style = options["ids_signature"]
+    tensors = [tf.constant(rows, tf.int32) for rows in inputs]
+    outputs = outputs_of(model, dict(zip(OURS, tensors, strict=True)), style)
+    names = output_names(model, style)
+    if set(answer) != set(names):
+        return np.inf
+    real = np.array(inputs[1], bool)  # the padding mask, (B, T)
+    per_token = [*model.token_outputs, "mlm"]  # scored at every position here
+    worst = 0.0
+    for ours, name, live in zip(
+        output_names(model, "ours"), names, outputs, strict=True
+    ):
+        served, live = answer[name], np.asarray(live)
+        if ours in per_token and served.shape == live.shape:
+            served, live = served[real], live[real]
+        worst = max(worst, difference(served, live))
+    return worst
+
+
+def tokenize(model, preprocessor, options, answer, texts):
+    """0 where ids, pieces and offsets are those of the live tokenizer."""
+    tokenizer = preprocessor.tokenizer
+    pieces = np.array(tokenizer.vocabulary)
+    for row, text in enumerate(texts):
+        live = [np.array(x) for x in tokenizer.tokenize_with_offsets(text)]
+        count = answer["count"][row]
+        served = [
+            answer[key][row, :count] for key in ("token_ids", "start", "end")
+        ]
+        if not all(map(np.array_equal, served, live)):
+            return np.inf
+        named = np.char.encode(pieces[live[0]], "utf-8")
+        if not np.array_equal(answer["pieces"][row, :count], named):
+            return np.inf
+    return 0.0
+
+
+# What the live model answers, found without the serving graph. Each check
+# computes in Python what a signature should have answered, row by row on rows
+# that it frames itself, and gives the greatest difference of the two. Spans,
+# tags and choices are in `live_spans.py`.
 
 
 def classify(model, preprocessor, options, answer, *texts):
@@ -117,7 +377,7 @@ def fill_mask(model, preprocessor, options, answer, texts):
 
 
 CHECKS = {
-    BertChooser: {"choose": live_spans.choose},
+    BertChooser: {"choose": choose},
     BertClassifier: {"classify": classify},
     BertEncoder: {"embed": embed},
     BertPretrainer: {
@@ -125,8 +385,8 @@ CHECKS = {
         "next_sentence": next_sentence,
         "embed": embed,
     },
-    BertSpanPredictor: {"answer": live_spans.answer},
-    BertTagger: {"tag": live_spans.tag},
+    BertSpanPredictor: {"answer": answer},
+    BertTagger: {"tag": tag},
 }
 
 

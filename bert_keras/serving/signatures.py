@@ -3,7 +3,7 @@
 import warnings
 
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.assigning import listed
+from bert_keras.interop.presets import listed
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
@@ -12,12 +12,10 @@ from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
 from bert_keras.modeling.weights import felt, untrained_weights
 from bert_keras.serving.answers import MOST_ANSWERS, answer
-from bert_keras.serving.choices import choose
-from bert_keras.serving.classification import classify
+from bert_keras.serving.classification import choose, classify
 from bert_keras.serving.embedding import embed
 from bert_keras.serving.ids import ids
-from bert_keras.serving.pieces import tokenize
-from bert_keras.serving.pretraining import fill_mask, next_sentence
+from bert_keras.serving.masked import fill_mask, next_sentence, tokenize
 from bert_keras.serving.tags import tag
 
 NOT_A_MODEL = (

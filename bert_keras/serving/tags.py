@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from bert_keras.serving.signature import TRUNCATED, Signature
-from bert_keras.serving.slices import cut_out
-from bert_keras.serving.windows import best_context, in_chunks, windows
+from bert_keras.serving.graph import TRUNCATED, Signature, cut_out
+from bert_keras.text.windows import best_context, in_chunks, windows
 
 OUTSIDE = "O"
 

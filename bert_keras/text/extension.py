@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.text.word_counts import count_words
+from bert_keras.text.learning import count_words
 from bert_keras.text.wordpiece import LONGEST_PIECE, UNKNOWN, WordPiece
 
 UNUSED = re.compile(r"\[unused\d+\]")

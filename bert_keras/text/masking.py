@@ -1,13 +1,157 @@
-"""The masked-language-model law in a graph: which tokens, and by what."""
+"""The masked-language-model rule in a graph: which tokens, and by what."""
 
 import math
 
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.text.mask_groups import selected_tokens, span_starts
-from bert_keras.text.stateless import row_keys, uniform
 from bert_keras.text.vocabulary import checked_vocabulary
+
+# Random numbers as a function of seed, row, position and stream alone.
+# TensorFlow's stateless draws depend on the shape of the batch; these do not,
+# so a row's numbers are the same in whatever batch, on whatever worker.
+
+GOLDEN = 0x9E3779B97F4A7C15  # of SplitMix64 (Steele, Lea, Flood 2014)
+
+
+def row_keys(seed, rows):
+    """One `uint64` key a row, `(B,)`.
+
+    Args:
+        seed: two integers for the batch, where rows count from 0, or
+            `(B, 2)`, two for each row.
+        rows: B.
+    """
+    seed = tf.cast(tf.convert_to_tensor(seed), tf.uint64)
+    if seed.shape.rank == 1:
+        numbers = tf.cast(tf.range(rows), tf.uint64)
+        return _mixed(_mixed(seed[0]) + _mixed(_times(seed[1] + numbers)))
+    return _mixed(_mixed(seed[:, 0]) + _mixed(_times(seed[:, 1])))
+
+
+def uniform(keys, width, stream):
+    """Numbers in [0, 1), `float64 (B, width)`; streams are independent."""
+    places = tf.cast(tf.range(width), tf.uint64)
+    stream = _mixed(tf.constant(stream + 1, tf.uint64))
+    keys = _mixed(keys ^ stream)[:, tf.newaxis]
+    bits = _mixed(keys + _times(places + 1))
+    return tf.cast(_right(bits, 11), tf.float64) * 2.0**-53
+
+
+def _mixed(bits):
+    """The finalizer of SplitMix64: each bit depends on every bit."""
+    bits = (bits ^ _right(bits, 30)) * tf.constant(
+        0xBF58476D1CE4E5B9, tf.uint64
+    )
+    bits = (bits ^ _right(bits, 27)) * tf.constant(
+        0x94D049BB133111EB, tf.uint64
+    )
+    return bits ^ _right(bits, 31)
+
+
+def _times(numbers):
+    return numbers * tf.constant(GOLDEN, tf.uint64)
+
+
+def _right(bits, places):
+    return tf.bitwise.right_shift(bits, tf.constant(places, tf.uint64))
+
+
+# Groups of tokens, such as words, that are masked together or not at all.
+
+
+def span_starts(starts, selectable, lengths):
+    """Of the units' starts `(B, T)`, those where a run of units begins.
+
+    A run takes as many units as drawn for its first place, or as there are
+    up to the next token that cannot be selected.
+    """
+
+    def step(state, place):
+        left, _ = state
+        is_start, is_selectable, length = place
+        left = tf.where(is_selectable, left, 0)
+        begins = is_start & (left == 0)
+        left = tf.where(begins, length, left) - tf.cast(is_start, tf.int32)
+        return left, begins
+
+    places = [tf.transpose(x) for x in (starts, selectable, lengths)]  # (T, B)
+    nothing = tf.zeros_like(lengths[:, 0])
+    _, begins = tf.scan(step, tuple(places), (nothing, nothing > 0))
+    return tf.transpose(begins)
+
+
+def selected_tokens(starts, selectable, order, number, places):
+    """Tokens of the groups that are taken in random order, `bool (B, T)`.
+
+    Args:
+        starts: where a group begins, `bool (B, T)`.
+        selectable: tokens that may be selected, `bool (B, T)`.
+        order: random numbers, of which those at the starts count, `(B, T)`.
+        number: tokens to select, `int32 (B,)`.
+        places: the most that a row may select.
+    """
+    group = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+    group = tf.where(selectable, group, 0)  # group 0: never selected
+    sizes = _sizes(group)
+    # The groups' random numbers, by group: each stands at its first token.
+    ranked = tf.argsort(tf.where(starts, order, 2.0), axis=1, stable=True)
+    in_order = tf.gather(group, ranked, axis=1, batch_dims=1)
+    exists = tf.gather(starts, ranked, axis=1, batch_dims=1)
+    sizes = tf.where(exists, tf.gather(sizes, in_order, batch_dims=1), 0)
+    taken = _taken(sizes, number)
+    # Back from the order of the draw to the tokens.
+    by_group = _scattered(taken, tf.where(exists, in_order, 0))
+    selected = selectable & tf.gather(by_group, group, batch_dims=1)
+    chosen = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
+    return selected & (chosen <= places)
+
+
+def _taken(sizes, number):
+    """Which groups of the given sizes, in order, are taken, `bool (B, T)`.
+
+    Each is taken if it fits in what is left of `number`. That is done in a
+    few rounds: all that fit and whose running sum does too are taken at
+    once, and the next round sees only those that fit in the rest.
+    """
+
+    def some_fit(left, taken):
+        return tf.reduce_any(_fits(left, taken))
+
+    def take(left, taken):
+        size = tf.where(_fits(left, taken), sizes, 0)
+        now = (size > 0) & (tf.cumsum(size, axis=1) <= left[:, tf.newaxis])
+        left -= tf.reduce_sum(tf.where(now, size, 0), axis=1)
+        return left, taken | now
+
+    def _fits(left, taken):
+        return ~taken & (sizes > 0) & (sizes <= left[:, tf.newaxis])
+
+    _, taken = tf.while_loop(some_fit, take, (number, sizes < 0))
+    nothing = ~tf.reduce_any(taken, axis=1, keepdims=True)
+    is_first = tf.range(tf.shape(sizes)[1]) == 0
+    return taken | (nothing & is_first & (sizes > 0))
+
+
+def _sizes(group):
+    """Members of each group of each row, `int32 (B, T + 1)`."""
+    rows, width = tf.shape(group)[0], tf.shape(group)[1] + 1
+    flat = group + tf.range(rows)[:, tf.newaxis] * width
+    ones = tf.ones_like(group)
+    counted = tf.math.unsorted_segment_sum(ones, flat, rows * width)
+    return tf.reshape(counted, [rows, width])
+
+
+def _scattered(values, places):
+    """`values` moved to `places` in their row, `bool (B, T + 1)`."""
+    rows, width = tf.shape(places)[0], tf.shape(places)[1] + 1
+    flat = places + tf.range(rows)[:, tf.newaxis] * width
+    values = tf.cast(values, tf.int32)
+    moved = tf.math.unsorted_segment_max(values, flat, rows * width)
+    return tf.reshape(moved > 0, [rows, width])
+
+
+# The masked-language-model law in a graph: which tokens, and by what.
 
 # Streams of random numbers, one for each thing that is drawn of a position.
 ORDER, REPLACEMENT, RANDOM_TOKEN, SPAN_LENGTH = range(4)

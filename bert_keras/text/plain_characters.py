@@ -1,6 +1,6 @@
 """Characters that tensorflow-text treats as the law does: data.
 
-Generated: python3.11 tools/make_plain_characters.py THIS_FILE
+Generated: python3.11 tools/maintenance/make_plain_characters.py THIS_FILE
 Base85 of zlib of 32-bit little-endian integers: where a stretch of such
 characters begins, where it ends, and so on, each less the one before it.
 """

@@ -4,7 +4,7 @@ import keras
 
 from bert_keras.errors import InputError
 from bert_keras.text.packing import SegmentPacker
-from bert_keras.text.strings import as_strings
+from bert_keras.text.tokenizer import as_strings
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

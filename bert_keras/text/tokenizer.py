@@ -1,14 +1,185 @@
-"""WordPiece in a graph: strings in, ragged ids out."""
+"""Text to ids and back, in a graph: the tokenizer layer."""
 
 import functools
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.text.detokenization import detokenize
 from bert_keras.text.exact import ExactText
-from bert_keras.text.strings import as_strings, by_string, compiled
 from bert_keras.text.vocabulary import checked_vocabulary
+from bert_keras.text.wordpiece import encodable
+
+# Strings of any shape, for functions that know only vectors of them.
+
+
+def as_strings(value):
+    """A string tensor, ragged or not, of what Python or Keras hands in.
+
+    Halves of surrogate pairs in Python's strings are dropped.
+
+    Raises:
+        InputError: something in it is not a string.
+    """
+    if isinstance(value, tf.RaggedTensor):
+        return value
+    if hasattr(value, "to_numpy"):  # a column of pandas
+        value = value.to_numpy(object)
+    try:
+        return tf.convert_to_tensor(value, tf.string)
+    except (ValueError, TypeError):
+        _refuse_others(value)
+        return tf.convert_to_tensor(encodable(value), tf.string)
+
+
+def _refuse_others(value):
+    """Names the first that is no string."""
+    dtype = getattr(value, "dtype", "object")
+    several = isinstance(value, list | tuple | np.ndarray)
+    if (
+        not several
+        and not isinstance(value, str | bytes)
+        or (
+            dtype not in ("object", tf.string)
+            and np.dtype(getattr(dtype, "name", dtype)).kind not in "US"
+        )
+    ):
+        what = f"{type(value).__name__} of {dtype}"
+        raise InputError(
+            f"The texts are {what if dtype != 'object' else repr(value)}. "
+            "Expected strings: one, or a list, an array or a tensor of them."
+        )
+    for place, text in enumerate(value if several else ()):
+        if not isinstance(text, str | bytes | list | tuple | np.ndarray):
+            raise InputError(
+                f"Text {place} is {text!r}, not a string. Leave its row out, "
+                'or give an empty text (in pandas, `.fillna("")`).'
+            )
+    if several and len({isinstance(text, str | bytes) for text in value}) > 1:
+        raise InputError(
+            "The texts are strings and lists of strings together. Expected "
+            "one string a row; pairs are a tuple, (firsts, seconds)."
+        )
+
+
+def by_string(function, strings):
+    """What `function` says of strings `(B,)`, for strings of any shape.
+
+    Args:
+        function: strings `(B,)` to a list: flat values, one or more, and the
+            row splits that all of them have.
+        strings: a tensor or ragged tensor.
+
+    Returns:
+        A list of ragged tensors with one axis more than `strings`; for one
+        string, of vectors.
+    """
+    if isinstance(strings, tf.RaggedTensor):
+        found = by_string(function, strings.flat_values)
+        return [strings.with_flat_values(values) for values in found]
+    if strings.shape.rank is None:
+        raise InputError(
+            "The strings are a tensor of unknown rank. Set its shape first."
+        )
+    if strings.shape.rank == 0:
+        found = by_string(function, strings[tf.newaxis])
+        return [tf.ensure_shape(ragged.values, [None]) for ragged in found]
+    if strings.shape.rank > 1:
+        rank = strings.shape.rank - 1
+        nested = tf.RaggedTensor.from_tensor(strings, ragged_rank=rank)
+        return by_string(function, nested)
+    *values, row_splits = function(strings)
+    return [
+        tf.RaggedTensor.from_row_splits(flat, row_splits, validate=False)
+        for flat in values
+    ]
+
+
+def compiled(function):
+    """The function of strings `(B,)` as a graph that all callers share.
+
+    It stays on the CPU, where strings are, with a GPU beside it too.
+    """
+
+    def on_cpu(strings):
+        with tf.device("/CPU:0"):
+            return function(strings)
+
+    # A partial is known by itself, not by its code, so that tracing it for
+    # several tokenizers is not taken for retracing one.
+    return tf.function(
+        functools.partial(on_cpu),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
+
+
+# Ids back to text, in a graph.
+
+
+def detokenize(token_ids, vocabulary, left_out):
+    """Strings of ids: pieces of a word together, a blank between words.
+
+    Args:
+        token_ids: integers `(..., T)`, a tensor or ragged.
+        vocabulary: pieces in the order of their ids.
+        left_out: ids that leave nothing.
+
+    Returns:
+        Strings `(...)`.
+    """
+    if isinstance(token_ids, tf.RaggedTensor):
+        if token_ids.ragged_rank > 1:
+            inner = detokenize(token_ids.values, vocabulary, left_out)
+            return token_ids.with_values(inner)
+        return _joined(token_ids, vocabulary, left_out)
+    token_ids = tf.convert_to_tensor(token_ids)
+    if not token_ids.dtype.is_integer or token_ids.shape.rank == 0:
+        raise InputError(
+            f"The ids to detokenize are {token_ids.dtype.name} of shape "
+            f"{token_ids.shape}. Expected whole numbers (..., T), as the "
+            "tokenizer makes them."
+        )
+    shape = tf.shape(token_ids)
+    rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
+    rows = tf.RaggedTensor.from_tensor(rows)
+    joined = _joined(rows, vocabulary, left_out)
+    return tf.reshape(joined, shape[:-1])
+
+
+def _joined(rows, vocabulary, left_out):
+    """Strings `(B,)` of ragged ids `(B, None)`."""
+    _check_range(rows.values, len(vocabulary))
+    for token_id in left_out:
+        rows = tf.ragged.boolean_mask(rows, rows != token_id)
+    first = tf.ragged.range(rows.row_lengths()).values == 0
+    bodies = [piece.removeprefix("##") for piece in vocabulary]
+    continues = [piece.startswith("##") for piece in vocabulary]
+    glued = tf.gather(tf.constant(continues), rows.values) & ~first
+    texts = tf.where(
+        glued,
+        tf.gather(tf.constant(bodies), rows.values),
+        tf.gather(tf.constant(list(vocabulary)), rows.values),
+    )
+    texts = tf.strings.join([tf.where(first | glued, "", " "), texts])
+    return tf.strings.reduce_join(rows.with_values(texts), axis=-1)
+
+
+def _check_range(token_ids, size):
+    wrong = tf.boolean_mask(token_ids, (token_ids < 0) | (token_ids >= size))
+    message = (
+        f"The ids to detokenize are not all of the vocabulary; expected 0 to "
+        f"{size - 1}. Use the vocabulary that made them. Wrong ids: "
+    )
+    if tf.executing_eagerly():
+        if tf.size(wrong) > 0:
+            raise InputError(message + str(wrong.numpy()[:5].tolist()))
+    else:
+        tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])
+
+
+# WordPiece in a graph: strings in, ragged ids out.
 
 UNITS = ("characters", "bytes")
 
@@ -206,7 +377,7 @@ class _Graphs:
 def _fast_text(exact, settings):
     """The fast road, or None where tensorflow-text is not installed."""
     try:
-        from bert_keras.text.plain import FastText
+        from bert_keras.text.fast import FastText
     except ModuleNotFoundError as error:
         if error.name != "tensorflow_text":
             raise

@@ -1,6 +1,6 @@
 """Unicode 14.0 as WordPiece needs it, for unicode_tables.
 
-Generated: python3.11 tools/make_unicode_tables.py THIS_FILE
+Generated: python3.11 tools/maintenance/make_unicode_tables.py THIS_FILE
 Each value is base85 of zlib of 32-bit little-endian integers.
 """
 

@@ -1,84 +1,131 @@
-"""Texts longer than a row, in rows that overlap."""
+"""Texts longer than a row: cut into rows that overlap, and put together."""
+
+import dataclasses
 
 import tensorflow as tf
 
-from bert_keras.errors import InputError
-from bert_keras.text.packing import as_segments, segment_lengths
-from bert_keras.text.truncation import (
-    first_of_rows,
-    longest_first,
-    stretches,
-)
+# Rows that go through the model at once: what a long text costs in memory
+# stays that of a batch, however long it is.
+ROWS_AT_ONCE = 32
 
 
-def sliding_windows(packer, segments, stride, fixed_length=None):
-    """Rows in which a window slides over the last segment.
+@dataclasses.dataclass
+class Windows:
+    """Every text of a batch as one or more windows of its ids.
 
-    The segments before it, such as a question, stand whole in each row. A
-    window begins `stride` tokens after the one before it, the last is the
-    first that reaches the end; a stride beyond the window's length skips
-    nothing. Equals the windows of the original's SQuAD script.
+    Attributes:
+        ids: ragged (W, None), the texts' windows one after the other.
+        text: int64 (W,), the row of the batch that a window is of.
+        start: int64 (W,), the place of its first id in that row.
+        places: ragged int64 (W, None), of each id its place among the flat
+            ids of all texts.
+        num_texts: int64, B.
+    """
 
-    Args:
-        packer: the `SegmentPacker` whose frame and length rows have.
-        segments: ragged `int32 (B, None)`, or a tuple of them.
-        stride: tokens from one window's beginning to the next.
-        fixed_length: tokens that the segments before the last may have
-            together, beyond which they are cut; half the room by default.
+    ids: tf.RaggedTensor
+    text: tf.Tensor
+    start: tf.Tensor
+    places: tf.RaggedTensor
+    num_texts: tf.Tensor
+
+    def mean(self, values):
+        """Of the windows' values (W, C) by text (B, C), each by its length."""
+        lengths = tf.maximum(self.ids.row_lengths(), 1)  # an empty text's is 0
+        weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
+        total = self._sum(values * weights)
+        return total / self._sum(weights)
+
+    def _sum(self, values):
+        return tf.math.unsorted_segment_sum(values, self.text, self.num_texts)
+
+
+def windows(ids, room, stride):
+    """Ragged ids (B, None) in windows of `room`, each `stride` further on.
+
+    `room` and `stride` are integers, one for all or one a row (B,). The last
+    window of a text is the first that reaches its end.
+    """
+    lengths = ids.row_lengths()
+    room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
+    stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
+    beyond = tf.maximum(lengths - room, 0)
+    counts = 1 + -(-beyond // stride)
+    numbers = tf.ragged.range(counts)  # (B, windows of each)
+    text = numbers.value_rowids()
+    start = numbers.values * tf.gather(stride, text)
+    end = tf.minimum(start + tf.gather(room, text), tf.gather(lengths, text))
+    offset = tf.gather(ids.row_starts(), text)
+    places = tf.ragged.range(offset + start, offset + end)  # (W, None)
+    cut = tf.gather(ids.values, places)
+    return Windows(cut, text, start, places, ids.nrows())
+
+
+def best_context(cut):
+    """Whether no other window has more context around a token.
+
+    Context is the smaller of the tokens before and after it in the window and
+    a hundredth of the window's length; of equals the first counts. Equals
+    run_squad.py's maximum-context rule, in its float64: a last window that is
+    over 100 tokens shorter stands back. Each token counts in exactly one
+    window.
 
     Returns:
-        Rows as the packer's, `(R, T)`, and `window_examples` (which text a
-        row is of), `window_starts` (the window's first token in the last
-        segment), both `int32 (R,)`, and `token_places` (which token of its
-        segment each is, -1 for special tokens and padding), `int32 (R, T)`.
+        ragged bool (W, None).
     """
-    *fixed, sliding = as_segments(segments)
-    room = packer.room(len(fixed) + 1)
-    fixed_length = room // 2 if fixed_length is None else fixed_length
-    if stride < 1 or not 0 <= fixed_length < room:
-        raise InputError(
-            f"stride is {stride} and fixed_length {fixed_length}; expected a "
-            f"stride from 1, and a fixed_length from 0 to {room - 1}, so that "
-            f"rows of {packer.sequence_length} have room for the last segment."
-        )
-    fixed = _cut_together(fixed, fixed_length)
-    taken = sum(segment.row_lengths() for segment in fixed)
-    width = room - taken + tf.zeros_like(sliding.row_lengths())  # (B,)
-    step = tf.minimum(width, stride)
-    beyond = tf.maximum(sliding.row_lengths() - width, 0)
-    windows = 1 + (beyond + step - 1) // step
-    example = tf.repeat(tf.range(sliding.nrows()), windows)  # (R,)
-    number = tf.ragged.range(windows).values
-    start = number * tf.gather(step, example)
-    length = tf.minimum(
-        tf.gather(width, example),
-        tf.gather(sliding.row_lengths(), example) - start,
+    lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
+    before = tf.ragged.range(cut.ids.row_lengths()).values
+    after = lengths - 1 - before
+    context = tf.cast(tf.minimum(before, after), tf.float64)
+    context += 0.01 * tf.cast(lengths, tf.float64)
+    window = cut.ids.value_rowids()
+    place = cut.places.values
+    count = tf.reduce_max(tf.concat([place, [-1]], axis=0)) + 1
+    most = tf.math.unsorted_segment_max(context, place, count)
+    is_most = context == tf.gather(most, place)
+    first = tf.math.unsorted_segment_min(
+        tf.where(is_most, window, window.dtype.max), place, count
     )
-    first = tf.gather(sliding.row_starts(), example) + start
-    parts = [tf.gather(segment, example) for segment in fixed]
-    parts.append(stretches(sliding, first, length))
-    starts = [tf.zeros_like(start)] * len(fixed) + [start]
-    return {
-        **packer.framed(parts),
-        "token_places": _places(packer, parts, starts),
-        "window_examples": tf.cast(example, tf.int32),
-        "window_starts": tf.cast(start, tf.int32),
-    }
+    return cut.ids.with_values(window == tf.gather(first, place))
 
 
-def _cut_together(segments, length):
-    if not segments:
-        return []
-    kept = longest_first(segment_lengths(segments), length)
-    return [first_of_rows(s, kept[:, i]) for i, s in enumerate(segments)]
+def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
+    """`function` on the rows 0 to `count`, `at_once` of them at a time.
 
+    Args:
+        function: of the first row and the one after the last, int64; gives
+            a list of tensors, whose first axis is these rows.
+        count: int64, how many rows there are.
+        specs: `tf.TensorSpec` of each tensor, the first axis None.
+        at_once: how many rows.
 
-def _places(packer, parts, starts):
-    """Each token's place in its segment, framed with -1."""
-    column = tf.fill([parts[0].nrows(), 1], tf.constant(-1, tf.int64))
-    framed = [column]
-    for part, start in zip(parts, starts, strict=True):
-        inside = tf.ragged.range(part.row_lengths())
-        framed += [inside + start[:, None], column]
-    places = tf.cast(tf.concat(framed, axis=1), tf.int32)
-    return packer.padded(places, -1)
+    Returns:
+        list of tensors, each with a first axis of `count`.
+    """
+    chunks = tf.maximum(-(-count // at_once), 1)
+    arrays = [
+        tf.TensorArray(
+            spec.dtype,
+            tf.cast(chunks, tf.int32),
+            infer_shape=False,
+            element_shape=spec.shape,
+        )
+        for spec in specs
+    ]
+
+    def one_chunk(number, arrays):
+        begin = number * at_once
+        values = function(begin, tf.minimum(begin + at_once, count))
+        place = tf.cast(number, tf.int32)
+        arrays = [
+            array.write(place, value)
+            for array, value in zip(arrays, values, strict=True)
+        ]
+        return number + 1, arrays
+
+    _, arrays = tf.while_loop(
+        lambda number, _: number < chunks,
+        one_chunk,
+        [tf.constant(0, tf.int64), arrays],
+        parallel_iterations=1,
+    )
+    return [array.concat() for array in arrays]

@@ -1,14 +1,30 @@
-"""The law of WordPiece in plain Python: readable and slow.
-
-Everything else that makes ids is tested against it, and it against the rules
-of the original BERT. What it knows of characters is Unicode 14.0's, from
-unicode_tables, so that no id depends on the Python that runs it.
-"""
+"""The reference implementation of WordPiece in plain Python: readable, slow."""
 
 import re
 
 from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
+
+# Text that UTF-8 can hold: no halves of surrogate pairs.
+
+
+def encodable(value):
+    """A string without them, or a list or tuple of such, of any depth.
+
+    JSON can spell them, and neither a file nor a tensor can hold them. As the
+    tokenizer drops bytes that are not UTF-8. What is no text stays as it is.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "ignore").decode("utf-8")
+    if isinstance(value, list | tuple):
+        return type(value)(map(encodable, value))
+    return value
+
+
+# The law of WordPiece in plain Python: readable and slow. Everything else that
+# makes ids is tested against it, and it against the rules of the original BERT.
+# What it knows of characters is Unicode 14.0's, from unicode_tables, so that no
+# id depends on the Python that runs it.
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNKNOWN = "[UNK]"

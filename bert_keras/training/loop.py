@@ -4,8 +4,125 @@ import json
 import logging
 
 import keras
+import tensorflow as tf
 
 from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.training.optimizers import GlobalOptimizer
+
+# What the workers of one run agree on; TensorFlow only.
+
+
+def any_worker(strategy):
+    """A function of this worker's bool: whether any worker says yes.
+
+    All workers call it together, as they take each step together.
+
+    Args:
+        strategy: of `make_strategy`.
+    """
+    if strategy.name != "multi_worker":
+        return bool
+
+    def total(value):
+        context = tf.distribute.get_replica_context()
+        # A tensor of the device at hand: one from outside has no device.
+        value = tf.identity(value)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    @tf.function
+    def asked(value):
+        found = strategy.distributed.run(total, args=(value,))
+        return strategy.distributed.experimental_local_results(found)[0]
+
+    return lambda flag: bool(asked(tf.constant(float(flag))) > 0)
+
+
+# A run whose gradients stay broken is stopped and told why.
+
+logger = logging.getLogger(__name__)
+
+
+class NotFiniteError(ArithmeticError):
+    """Training was stopped, since its gradients were no numbers any more."""
+
+
+class StopWhenNotFinite(keras.callbacks.Callback):
+    """Shows how many steps were skipped; stops after so many in a row.
+
+    Our optimizers skip a step whose gradients are not finite. The count of
+    the whole run is logged as `skipped_steps` at each epoch's end, and a
+    warning tells when it grew. It is looked up every `in_a_row` steps, so
+    that no step waits for the one before; a run is stopped after `in_a_row`
+    to twice as many.
+
+    Args:
+        in_a_row: skipped steps, one after another, that end the run.
+    """
+
+    def __init__(self, in_a_row=10):
+        super().__init__()
+        if in_a_row < 1:
+            raise InputError(
+                f"in_a_row is a number of steps, 1 or more; got {in_a_row}."
+            )
+        self.in_a_row = in_a_row
+        self._known = 0
+        self._unchecked = 0
+
+    def on_train_begin(self, logs=None):
+        self._known = 0
+        optimizer = self._optimizer()
+        if not isinstance(optimizer, GlobalOptimizer):
+            raise InputError(
+                "StopWhenNotFinite reads the count that adamw and lamb of "
+                f"bert_keras keep; the model has {type(optimizer).__name__}."
+            )
+
+    def _optimizer(self):
+        optimizer = self.model.optimizer
+        return getattr(optimizer, "inner_optimizer", optimizer)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # `batch` grows by more than 1 under `steps_per_execution`.
+        self._unchecked += batch + 1 - self._seen
+        self._seen = batch + 1
+        if self._unchecked >= self.in_a_row:
+            self._check()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._check()
+        if logs is not None:
+            logs["skipped_steps"] = float(self._known)
+
+    def _check(self):
+        self._unchecked = 0
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+        optimizer = self._optimizer()
+        skipped = int(keras.ops.convert_to_numpy(optimizer.skipped_steps))
+        in_row = int(keras.ops.convert_to_numpy(optimizer.skipped_in_row))
+        if skipped > self._known:
+            logger.warning(
+                "%d steps so far were skipped: their gradients were not "
+                "finite.",
+                skipped,
+            )
+            self._known = skipped
+        if in_row >= self.in_a_row:
+            raise NotFiniteError(
+                f"The gradients of the last {in_row} steps were not finite; "
+                f"expected fewer than {self.in_a_row} such steps in a row. The "
+                "weights are those before them. Take a lower learning rate, a "
+                "longer warm-up, or float32 in place of a half precision; and "
+                "look at the data of these steps."
+            )
+
+
+# `model.fit` from wherever the saved training state left off.
 
 logger = logging.getLogger(__name__)
 

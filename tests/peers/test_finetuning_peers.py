@@ -57,11 +57,14 @@ def without_dropout(weights, folder):
 
 def prepared(name, data, init, folder):
     """Our run before its first step; `folder` is the peer's."""
-    from bert_keras.interop.huggingface_writer import save_huggingface
+    from bert_keras.interop.huggingface import save_huggingface
     from bert_keras.training.strategy import make_strategy
-    from official_tasks.finetuning import _Run
-    from official_tasks.results_peer import write_run
-    from official_tasks.results_plan import PLANS, planned_task
+    from official_tasks.engine.finetuning import _Run
+    from official_tasks.tools.benchmark.results_table import (
+        PLANS,
+        planned_task,
+        write_run,
+    )
 
     [plan] = [plan for plan in PLANS if plan.task == name]
     task = planned_task(plan._replace(rows=STEPS * BATCH, dev_rows=2), data)

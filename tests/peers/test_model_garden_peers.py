@@ -16,7 +16,7 @@ import tiny
 from bert_keras.interop.convert import CLASSES, sample_inputs
 from bert_keras.interop.google import save_google
 from bert_keras.interop.presets import load_model, load_preprocessor
-from bert_keras.modeling.activations import gelu_tanh
+from bert_keras.modeling.layers import gelu_tanh
 
 export = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
 TOLERANCE = 1e-5

@@ -13,7 +13,7 @@ import pytest
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.initialization import skip_initialization
+from bert_keras.modeling.layers import skip_initialization
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.span import BertSpanPredictor

@@ -1,4 +1,4 @@
-"""What tools/peer_trainer.py gives to transformers, and takes from it.
+"""What benchmark/peer_trainer.py gives to transformers, and takes from it.
 
 Runs where they are installed (pip install torch transformers).
 """

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 import tiny
 
-from bert_keras.interop.convert import CLASSES, sample_inputs
-from bert_keras.interop.fleet import convert_all, without_pickle
-from bert_keras.interop.huggingface_writer import save_huggingface
+from bert_keras.interop.convert import (
+    CLASSES,
+    convert_all,
+    sample_inputs,
+    without_pickle,
+)
+from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import load_model, load_preprocessor
 from bert_keras.serving.export import export_saved_model
-from bert_keras.serving.loading import load_saved_model
+from bert_keras.serving.load import load_saved_model
 
 TOLERANCE = 1e-5
 # Our class -> theirs, and the names of their outputs by ours.

@@ -1,0 +1,194 @@
+"""Batches for pre-training in tf.data, from records or from a token store.
+
+An element is `(x, y, w)`: x a dict of int32 token_ids, segment_ids,
+padding_mask `(B, T)` and mask_positions `(B, M)`; y a dict of int32 mlm
+`(B, M)`, the true ids, and nsp `(B,)`, the next-sentence labels; w a dict of
+float32 mlm `(B, M)`, 1 at a real prediction, and nsp `(B,)`, ones. Of packed
+rows, x has example_ids and position_ids `(B, T)` too, and both nsp are `(B, E)`
+with weight 1 where there is an example.
+"""
+
+import functools
+import threading
+
+import tensorflow as tf
+
+from bert_keras.data.examples import DrawnExamples
+from bert_keras.data.manifests import check_side
+from bert_keras.data.record_files import (
+    RecordedExamples,
+    check_shards,
+    is_float,
+    row_shapes,
+)
+from bert_keras.data.sampling import Laws
+from bert_keras.data.tf_data import python_call, untuned
+from bert_keras.data.token_store import TokenStore, check_store, is_store
+
+_WINDOWS = 3  # a batch spans two windows at most, while the next one loads
+
+
+def pretraining_dataset(
+    source: str,
+    batch_size: int,
+    seed: int,
+    first_step: int = 0,
+    laws: Laws | None = None,
+) -> tf.data.Dataset:
+    """An endless data set of batches, shuffled anew in each epoch.
+
+    The batch of a step is a function of (source, batch_size, seed, step)
+    alone: a run that begins at `first_step` sees what an uninterrupted run
+    sees from there on.
+
+    Args:
+        source: a folder of records, a path or glob of record files (the
+            original's too), or a folder with a token store; from a store,
+            pairs and masks are drawn anew in each epoch.
+        batch_size: rows a batch, over all replicas.
+        seed: int.
+        first_step: the step to begin at.
+        laws: how pairs and masks are drawn from a store, and whether they
+            are packed; what records hold is drawn already.
+
+    Raises:
+        InputError: nothing usable at `source`.
+    """
+    examples = open_examples(source, seed, laws)
+    draw = _Batches(examples, batch_size)
+    steps = tf.data.Dataset.range(first_step, tf.int64.max)
+    batches = steps.map(
+        functools.partial(_graph_call, draw, examples.laws, batch_size),
+        num_parallel_calls=2,
+        deterministic=True,
+    )
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_dataset(
+    source: str,
+    batch_size: int,
+    laws: Laws | None = None,
+    fill_remainder: bool = False,
+) -> tf.data.Dataset:
+    """One pass over all examples, the same ones in the same order each time.
+
+    Args:
+        source: as for `pretraining_dataset`; from a store, the examples of
+            one epoch of a fixed seed.
+        batch_size: rows a batch.
+        laws: as for `pretraining_dataset`.
+        fill_remainder: fills the last, shorter batch up with rows of
+            weight 0, so that all shapes are static; what is weighted stays
+            exact.
+    """
+    examples = open_examples(source, 0, laws)
+    draw = _Batches(examples, batch_size)
+    total = examples.windows.epoch_size
+    full, rest = divmod(total, batch_size)
+    call = functools.partial(_graph_call, draw, examples.laws, batch_size)
+    batches = tf.data.Dataset.range(full).map(call, 2, deterministic=True)
+    if rest:
+        last = tf.data.Dataset.range(full, full + 1).map(call)
+        cut = _weigh_first_rows if fill_remainder else _first_rows
+        batches = batches.concatenate(last.map(functools.partial(cut, rest)))
+    return untuned(batches.prefetch(2))
+
+
+def check_source(
+    source: str, vocabulary: list[str] | None = None, side: str | None = None
+) -> dict:
+    """Compares every byte of a store or of records with its manifest.
+
+    Args:
+        side: "train" or "held_out", what the data must have been made for;
+            None for either.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        InputError: names the file that is missing, cut, changed or foreign,
+            or says that the data were made with another vocabulary or for
+            the other side.
+    """
+    check = check_store if is_store(source) else check_shards
+    manifest = check(source, vocabulary)
+    check_side(manifest, side, source)
+    return manifest
+
+
+def open_examples(source: str, seed: int, laws: Laws | None):
+    """The examples at a source, whatever its kind, without tf.data."""
+    if is_store(source):
+        return DrawnExamples(TokenStore(source), laws or Laws(), seed)
+    return RecordedExamples(source, seed)
+
+
+class _Batches:
+    """The rows of any step; keeps the windows that it looked at last."""
+
+    def __init__(self, examples, batch_size: int):
+        self._examples = examples
+        self._batch_size = batch_size
+        self._lock = threading.Lock()
+        self._windows = {}
+
+    def __call__(self, step: int) -> dict:
+        """The rows of a step as NumPy arrays."""
+        size = self._batch_size
+        spans = self._examples.windows.span(int(step) * size, size)
+        parts = [
+            self._window(epoch, window)[slice(begin, end)]
+            for epoch, window, begin, end in spans
+        ]
+        return self._examples.join(parts, int(step))
+
+    def _window(self, *place: int):
+        with self._lock:
+            if place not in self._windows:
+                while len(self._windows) >= _WINDOWS:
+                    del self._windows[next(iter(self._windows))]
+                self._windows[place] = self._examples.load(*place)
+            return self._windows[place]
+
+
+def _graph_call(draw: _Batches, laws: Laws, batch_size: int, step):
+    """`draw(step)` in a graph, with static shapes, as (x, y, w)."""
+    shapes = row_shapes(laws)
+    types = [tf.float32 if is_float(name) else tf.int32 for name in shapes]
+
+    def columns(step) -> list:
+        rows = draw(step)
+        return [rows[name] for name in shapes]
+
+    found = python_call(columns, [step], types)
+    rows = dict(zip(shapes, found, strict=True))
+    for name, column in rows.items():
+        column.set_shape([batch_size, *shapes[name]])
+    return _as_element(rows)
+
+
+def _as_element(rows: dict):
+    labels = rows.pop("next_sentence_labels")
+    ones = tf.ones_like(labels, tf.float32)
+    y = {"mlm": rows.pop("mask_ids"), "nsp": labels}
+    w = {
+        "mlm": rows.pop("mask_weights"),
+        "nsp": rows.pop("example_weights", ones),
+    }
+    return rows, y, w
+
+
+def _first_rows(count: int, *element):
+    return tf.nest.map_structure(lambda value: value[:count], element)
+
+
+def _weigh_first_rows(count: int, x, y, w):
+    def cut(weights):
+        rows = tf.reshape(
+            tf.range(len(weights)), [-1] + [1] * (weights.ndim - 1)
+        )
+        return weights * tf.cast(rows < count, weights.dtype)
+
+    return x, y, tf.nest.map_structure(cut, w)

@@ -1,0 +1,325 @@
+"""Pre-training data on many machines: the build as Apache Beam pipelines."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.data import record_files, sources
+from bert_keras.data.building import (
+    Tokenise,
+    build_stores,
+    parts_of,
+    refuse_few,
+    settle,
+    splitter,
+    store_folder,
+    work_folder,
+)
+from bert_keras.data.corpus import DOCUMENTATION, find_files, read_documents
+from bert_keras.data.manifests import PROGRESS
+from bert_keras.data.pretraining_data import (
+    WriteShard,
+    manifests_of,
+    one_writer,
+    record_facts,
+)
+from bert_keras.data.sampling import Laws
+from bert_keras.data.token_store import VOCABULARY, StoreWriter, TokenStore
+from bert_keras.errors import InputError
+from bert_keras.text.vocabulary import write_vocabulary
+
+# What the workers of a Beam pipeline do; nothing of Beam itself. Each task is a
+# small value that may be sent anywhere. What it finds out lies in files of the
+# shared folder, so that no runner has to hand anything back.
+
+ENTRIES = ".entries"  # a folder of the manifest's entries, one a file
+PIECES = ".pieces"  # a folder of the tokens of each text file
+KINDS = ("ids", "lengths", "counts")  # the arrays of a `TokenisedPart`
+_NOTHING = (np.zeros(0, np.int32), np.zeros(0, int), np.zeros(0, int))
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """Writes a shard and its entry in the manifest.
+
+    Args:
+        store: folder of the token store, which every worker can read.
+        folder: where to write.
+    """
+
+    store: str
+    folder: str
+    laws: Laws
+    seed: int
+    copies: int
+
+    def __call__(self, number: int) -> str:
+        entry = _opened(self)(number)
+        with files.written_beside(self.entry_path(entry["name"])) as partial:
+            files.write_json(entry, partial)
+        return entry["name"]
+
+    def entry_path(self, name: str) -> str:
+        return os.path.join(self.folder, ENTRIES, f"{name}.json")
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(task: ShardTask) -> WriteShard:
+    """Opened once in a process: a remote store is fetched then."""
+    return WriteShard(
+        TokenStore(task.store), task.folder, task.laws, task.seed, task.copies
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TokeniseFile:
+    """Writes the tokens of a text file's documents, as one piece.
+
+    Args:
+        tokenizer: JSON of a `WordPieceTokenizer`'s configuration.
+        folder: where to write.
+        names: of the stores, "train" and perhaps "held_out".
+        share: of the documents that are held out.
+        sentences: "split" or "lines".
+        layout: see `read_documents`.
+        text_field: see `read_documents`.
+    """
+
+    tokenizer: str
+    folder: str
+    names: tuple[str, ...]
+    share: float
+    sentences: str
+    layout: str
+    text_field: str
+
+    def __call__(self, numbered: tuple[int, str]) -> str:
+        number, path = numbered
+        piece = self.piece_path(number)
+        documents = sources.read_file(
+            path, path, "", self.layout, self.text_field
+        )
+        tokenise = _tokenise(self.tokenizer, self.sentences)
+        parts = [
+            tokenise(part)
+            for part in parts_of(documents, self.share, list(self.names))
+        ]
+        with (
+            files.written_beside(piece) as partial,
+            open(partial, "wb") as file,
+        ):
+            np.savez(file, **_joined(parts, self.names))
+        return piece
+
+    def piece_path(self, number: int) -> str:
+        return os.path.join(self.folder, f"piece-{number:06d}.npz")
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenise(config: str, sentences: str) -> Tokenise:
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    tokenizer = WordPieceTokenizer.from_config(json.loads(config))
+    return Tokenise(tokenizer, splitter(sentences))
+
+
+def _joined(parts, names) -> dict:
+    """The arrays of all parts by store and kind, as a piece holds them."""
+    found = {}
+    for name in names:
+        arrays = [part.arrays[name] for part in parts] or [_NOTHING]
+        for kind, column in zip(KINDS, zip(*arrays, strict=True), strict=True):
+            found[f"{name} {kind}"] = np.concatenate(column)
+        hashes = b"".join(part.hashes[name] for part in parts)
+        found[f"{name} hashes"] = np.frombuffer(hashes, np.uint8)
+    return found
+
+
+# Pre-training data on many machines: the build as Apache Beam pipelines. The
+# functions of the local build run as Beam's steps, so that stores, shards and
+# manifests have the same bytes. Apache Beam is imported only when asked.
+
+
+def create_pretraining_data_with_beam(
+    source: str,
+    tokenizer,
+    folder: str,
+    laws: Laws | None = None,
+    seed: int = 0,
+    copies: int = 1,
+    held_out_share: float = 0.05,
+    sentences: str = "split",
+    layout: str = "auto",
+    text_field: str = "text",
+    beam_flags: list[str] | tuple[str, ...] = (),
+    records: bool = True,
+) -> dict[str, dict]:
+    """As `create_pretraining_data`, on the machines that Beam's flags name.
+
+    Each text file is tokenised by one worker, so that a corpus of many files
+    uses many; each shard is written by one. The stores are put together by
+    this process. Called again, it goes on with the files and shards that are
+    missing.
+
+    Args:
+        source: as for `read_documents`. What is not files (`tfds:` and
+            `documentation:`) is tokenised by this process.
+        folder: where to write; every worker must reach it under this name.
+        layout: see `read_documents`.
+        text_field: see `read_documents`.
+        beam_flags: Beam's own, such as `--runner=FlinkRunner`.
+        Others: as for `create_pretraining_data`.
+
+    Returns:
+        As `create_pretraining_data`.
+    """
+    run = _runner(beam_flags)
+    laws = laws or Laws()
+    tokens = os.path.join(folder, "tokens")
+    pieces = os.path.join(tokens, PIECES)
+
+    def write(name, store, copies):
+        target = os.path.join(folder, name)
+        return _write_records(store, target, laws, seed, copies, run)
+
+    with one_writer(folder):
+        if source == DOCUMENTATION or source.startswith("tfds:"):
+            documents = read_documents(source, layout, text_field)
+            stores = build_stores(
+                documents, tokenizer, tokens, held_out_share, sentences
+            )
+        else:
+            choices = (held_out_share, sentences, layout, text_field)
+            stores = _build_stores(source, tokenizer, tokens, choices, run)
+        with _removed_after_mistake(pieces):
+            manifests = manifests_of(stores, copies, write if records else None)
+    files.remove(pieces)
+    if files.is_remote(folder):
+        files.remove(work_folder(tokens))
+    return manifests
+
+
+def _runner(flags):
+    """A function that runs a task over items by Beam and waits for the end."""
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise InputError(
+            "Apache Beam is not installed: pip install 'bert_keras[beam]'."
+        ) from error
+
+    def run(task, items):
+        with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
+            (
+                pipeline
+                | beam.Create(items)
+                | beam.Reshuffle()  # else some runners give all to one worker
+                | beam.Map(task)
+            )
+
+    return run
+
+
+def _build_stores(source, tokenizer, folder, choices, run):
+    """The stores of a source of files."""
+    share, sentences, layout, text_field = choices
+    _, paths = find_files(source)
+    names = ("train", "held_out") if share else ("train",)
+    config = json.dumps(tokenizer.get_config(), sort_keys=True)
+    sizes = list(map(files.size, paths))
+    key = files.json_hash([config, choices, paths, sizes])[:16]
+    pieces = os.path.join(folder, PIECES, key)
+    task = TokeniseFile(
+        config, pieces, names, share, sentences, layout, text_field
+    )
+    done = set(files.list_folder(pieces))
+    missing = [
+        (number, path)
+        for number, path in enumerate(paths)
+        if os.path.basename(task.piece_path(number)) not in done
+    ]
+    if missing:
+        run(task, missing)
+    work = store_folder(folder, names)
+    # Of a build on one machine, which was broken off: it begins anew.
+    files.remove(os.path.join(work, PROGRESS))
+    numbers = range(len(paths))
+    with _removed_after_mistake(pieces):
+        stores = {
+            name: _assemble(
+                map(task.piece_path, numbers), name, work, tokenizer
+            )
+            for name in names
+        }
+        return settle(stores, work, folder)
+
+
+@contextlib.contextmanager
+def _removed_after_mistake(folder):
+    """So that what is refused leaves no pieces beside finished data."""
+    try:
+        yield
+    except InputError:
+        files.remove(folder)
+        raise
+
+
+def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
+    """The store of all pieces, in their order."""
+    with StoreWriter(os.path.join(folder, name), tokenizer, name) as writer:
+        writer.restore(None)
+        for path in pieces:
+            with files.open_file(path) as file, np.load(file) as piece:
+                writer.hash(piece[f"{name} hashes"].tobytes())
+                writer.add(*(piece[f"{name} {kind}"] for kind in KINDS))
+        if writer.totals["documents"] < 2:
+            files.remove(folder)  # so that a mistake leaves nothing
+            refuse_few(name, writer.totals["documents"])
+        return writer.finish()
+
+
+def _write_records(store, folder, laws, seed, copies, run) -> dict:
+    """Records and their manifest; each shard by one worker."""
+    facts = record_facts(store, laws, seed, copies)
+    record_files.refuse_other(folder, facts)
+    files.make_folder(folder)
+    files.remove_partials(folder)  # of workers that were killed
+    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
+    task = ShardTask(store.source, folder, laws, seed, copies)
+    names = WriteShard(store, folder, laws, seed, copies).names
+    record_files.remove_others(folder, names)
+    # A build on one machine, which was broken off, begins anew.
+    files.remove(os.path.join(work_folder(folder), PROGRESS))
+    _keep_entries_of(facts, os.path.join(folder, ENTRIES))
+    missing = [n for n, name in enumerate(names) if not _done(task, name)]
+    if missing:
+        run(task, missing)
+    entries = [files.read_json(task.entry_path(name)) for name in names]
+    manifest = record_files.write_manifest(folder, {"shards": entries, **facts})
+    files.remove(os.path.join(folder, ENTRIES))
+    return manifest
+
+
+def _keep_entries_of(facts: dict, folder: str):
+    """Drops the entries of shards that were drawn by other laws."""
+    path = os.path.join(folder, "facts.json")
+    if files.is_file(path) and files.read_json(path) == json.loads(
+        json.dumps(facts)
+    ):
+        return
+    files.remove(folder)
+    with files.written_beside(path) as partial:
+        files.write_json(facts, partial)
+
+
+def _done(task: ShardTask, name: str) -> bool:
+    path = task.entry_path(name)
+    if not files.is_file(path):
+        return False
+    return record_files.is_intact(task.folder, files.read_json(path))

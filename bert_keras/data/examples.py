@@ -1,0 +1,389 @@
+"""Examples of a batch, a pure function of (seed, step), drawn from a store."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.data.sampling import (
+    Laws,
+    Pairs,
+    Pieces,
+    draw_pairs,
+    gather,
+    generator,
+    join_pairs,
+    mask_rows,
+)
+from bert_keras.data.token_store import TokenStore
+
+# Which examples each step of an endless, shuffled run sees. A corpus is many
+# units (blocks of a store, pieces of a shard), each with a number of examples.
+# Each epoch takes all units in an order of its own and cuts it into windows of
+# a few ten thousand examples, which are shuffled within. Everything is a
+# function of (seed, epoch), so that a run can begin at any step after loading a
+# single window.
+
+CAPACITY = 32_768  # examples of a window, about: 16 MB at length 128
+_ORDER = 1  # tells these random numbers from those of other purposes
+
+
+class Windows:
+    """The windows of every epoch.
+
+    Args:
+        sizes: int `(U,)`, the number of examples of each unit.
+        seed: int.
+        capacity: examples of a window, about, by default `CAPACITY`; a unit
+            is never cut.
+    """
+
+    def __init__(self, sizes, seed: int, capacity: int | None = None):
+        self._sizes = np.asarray(sizes, np.int64)
+        self._seed = seed
+        self._capacity = capacity or CAPACITY
+        self.epoch_size = int(self._sizes.sum())
+        self._last = (None, None)
+
+    def epoch(self, number: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """The units of each window, and where each begins in the epoch.
+
+        The second, int64 `(W + 1,)`, ends with the size of the epoch.
+        """
+        last = self._last  # another thread may change it meanwhile
+        if last[0] != number:
+            self._last = last = (number, self._cut(number))
+        return last[1]
+
+    def _cut(self, number: int):
+        rng = generator(self._seed, _ORDER, number)
+        order = rng.permutation(len(self._sizes))
+        ends = np.cumsum(self._sizes[order])
+        starts = ends - self._sizes[order]
+        window = starts // self._capacity
+        first = np.flatnonzero(np.diff(window, prepend=-1))
+        units = np.split(order, first[1:])
+        return units, np.append(starts[first], self.epoch_size)
+
+    def span(self, first: int, count: int):
+        """Where examples `first` to `first + count` of the run are.
+
+        Returns:
+            A list of (epoch, window, from, to) in the run's order.
+        """
+        parts = []
+        while count > 0:
+            epoch, place = divmod(first, self.epoch_size)
+            _, starts = self.epoch(epoch)
+            window = int(np.searchsorted(starts, place, "right")) - 1
+            begin = place - int(starts[window])
+            end = min(begin + count, int(starts[window + 1] - starts[window]))
+            parts.append((epoch, window, begin, end))
+            first += end - begin
+            count -= end - begin
+        return parts
+
+
+# Which examples share a packed row.
+
+
+def fill_rows(lengths, width: int, most: int, rng):
+    """Packs examples into rows, the longest first, each where it fits best.
+
+    Args:
+        lengths: int `(N,)`, pieces of each example, at most `width`.
+        width: pieces of a row.
+        most: examples of a row, at most.
+        rng: puts the rows into a random order, and each row's examples.
+
+    Returns:
+        int64 `(N,)` twice: the examples in the order of the rows, and the
+        row of each; and the number of rows.
+    """
+    rows, count = _best_fit(np.asarray(lengths), width, most)
+    rows = rng.permutation(count)[rows]
+    order = np.lexsort([rng.random(len(rows)), rows])
+    return order, rows[order], count
+
+
+def _best_fit(lengths, width: int, most: int):
+    """The row of each example, and the number of rows."""
+    open_rows = [[] for _ in range(width + 1)]  # by the room that is left
+    rooms = 0  # bit r is set where there is an open row with room r
+    held = []  # the number of examples of each row
+    rows = np.empty(len(lengths), np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    for example, length in zip(
+        order.tolist(), lengths[order].tolist(), strict=True
+    ):
+        fitting = rooms >> length
+        if fitting:
+            # The lowest bit that is set: the least room that is enough.
+            room = length + (fitting & -fitting).bit_length() - 1
+            row = open_rows[room].pop()
+            if not open_rows[room]:
+                rooms ^= 1 << room
+        else:
+            room, row = width, len(held)
+            held.append(0)
+        rows[example] = row
+        held[row] += 1
+        room -= length
+        if room and held[row] < most:
+            open_rows[room].append(row)
+            rooms |= 1 << room
+    return rows, len(held)
+
+
+# Packed rows: several examples each, masked one by one.
+
+_WIDTHS = (32, 64, 128, 256)  # examples up to each are handled together
+
+
+class PackedPairs(NamedTuple):
+    """Pairs in the order of their rows, the row of each, and how many rows."""
+
+    pairs: Pairs
+    rows: np.ndarray  # int64 (N,), ascending
+    count: int
+
+    @property
+    def nbytes(self):
+        return self.pairs.nbytes + self.rows.nbytes
+
+    def __getitem__(self, span: slice):
+        """Some of the rows, counted from 0."""
+        begin, end, _ = span.indices(self.count)
+        own = slice(*np.searchsorted(self.rows, [begin, end]))
+        return PackedPairs(self.pairs[own], self.rows[own] - begin, end - begin)
+
+
+def join_packed(parts: list[PackedPairs]) -> PackedPairs:
+    """The rows of all parts, in their order."""
+    counts = [part.count for part in parts]
+    before = np.cumsum(counts) - counts
+    rows = [
+        part.rows + first for part, first in zip(parts, before, strict=True)
+    ]
+    pairs = join_pairs([part.pairs for part in parts])
+    return PackedPairs(pairs, np.concatenate(rows), sum(counts))
+
+
+def masked_rows(
+    lengths,
+    rows,
+    count: int,
+    examples: Callable[[np.ndarray, int], dict],
+    laws: Laws,
+    pieces: Pieces,
+    rng,
+) -> dict:
+    """Packed rows of examples that are masked by the law, each by itself.
+
+    Args:
+        lengths: int `(N,)`, pieces of each example.
+        rows: int `(N,)`, ascending, the row of each.
+        count: number of rows.
+        examples: a function of the numbers of some examples `(n,)` and of a
+            width that is enough for them; returns their rows as `gather`
+            does, `(n, width)`.
+
+    Returns:
+        dict: int32 token_ids, segment_ids, padding_mask, example_ids (from
+        1; 0 at padding), position_ids `(R, T)`, mask_positions, mask_ids
+        `(R, M)`, next_sentence_labels `(R, E)`; float32 mask_weights
+        `(R, M)` and example_weights `(R, E)`, 1 where there is an example.
+    """
+    packed = _Packed(lengths, rows, count, laws, pieces)
+    lower = 0
+    for width in (*(w for w in _WIDTHS if w < laws.sequence_length), None):
+        width = width or laws.sequence_length
+        some = np.flatnonzero((lengths > lower) & (lengths <= width))
+        lower = width
+        if len(some):
+            most = min(laws.max_predictions, width)
+            law = dataclasses.replace(
+                laws, sequence_length=width, max_predictions=most
+            )
+            found = mask_rows(examples(some, width), law, pieces, rng)
+            packed.put(some, found)
+    return packed.finish()
+
+
+class _Packed:
+    """Rows that are filled with examples, some at a time."""
+
+    def __init__(self, lengths, rows, count, laws, pieces):
+        first = np.searchsorted(rows, np.arange(count))[rows]  # of its row
+        self._row = rows
+        self._number = np.arange(len(rows)) - first
+        before = np.cumsum(lengths) - lengths
+        self._start = before - before[first]
+        self._laws = laws
+        shape = count, laws.sequence_length
+        self._tokens = {
+            name: np.zeros(shape, np.int32)
+            for name in (
+                "token_ids",
+                "segment_ids",
+                "padding_mask",
+                "example_ids",
+                "position_ids",
+            )
+        }
+        self._tokens["token_ids"].fill(pieces.pad_id)
+        per_example = count, laws.examples_per_row
+        self._labels = np.zeros(per_example, np.int32)
+        self._weights = np.zeros(per_example, np.float32)
+        self._masks = []
+
+    def put(self, some, found: dict):
+        """Puts examples, masked rows of them `(n, width)`, in their places."""
+        row, start, number = (
+            of[some] for of in (self._row, self._start, self._number)
+        )
+        example, inside = np.nonzero(found["padding_mask"])
+        where = row[example], start[example] + inside
+        for name in ("token_ids", "segment_ids", "padding_mask"):
+            self._tokens[name][where] = found[name][example, inside]
+        self._tokens["example_ids"][where] = number[example] + 1
+        self._tokens["position_ids"][where] = inside
+        self._labels[row, number] = found["next_sentence_labels"]
+        self._weights[row, number] = 1
+        example, slot = np.nonzero(found["mask_weights"])
+        position = start[example] + found["mask_positions"][example, slot]
+        ids = found["mask_ids"][example, slot]
+        self._masks.append((row[example], position, ids))
+
+    def finish(self) -> dict:
+        row, position, ids = map(np.concatenate, zip(*self._masks, strict=True))
+        order = np.lexsort([position, row])
+        row = row[order]
+        slot = np.arange(len(row)) - np.searchsorted(row, row)
+        shape = len(self._labels), self._laws.masks_per_row
+        masks = {
+            "mask_positions": np.zeros(shape, np.int32),
+            "mask_ids": np.zeros(shape, np.int32),
+            "mask_weights": np.zeros(shape, np.float32),
+        }
+        values = position[order], ids[order], 1
+        for column, value in zip(masks.values(), values, strict=True):
+            column[row, slot] = value
+        return {
+            **self._tokens,
+            **masks,
+            "next_sentence_labels": self._labels,
+            "example_weights": self._weights,
+        }
+
+
+# Examples drawn from a token store: a window's pairs, a batch's masks.
+
+# Tell the random numbers of one purpose from those of another.
+_PAIRS, _MASKS, _PACKING = 2, 3, 6
+
+
+class DrawnExamples:
+    """Examples of a store, drawn anew in each epoch.
+
+    An epoch has as many examples as the store's tokens fill sequences (or as
+    it has sentences, if these are fewer). The pair law gives some more, as
+    text that a random next sentence displaced is used again; of each
+    window's pairs a random part is kept. Where the laws say so, examples are
+    packed, each window's by itself, and what is said of examples holds of
+    rows.
+
+    Args:
+        store: a `TokenStore`.
+        laws: `Laws`.
+        seed: int; everything is a function of it and the place in the run.
+    """
+
+    def __init__(self, store: TokenStore, laws: Laws, seed: int):
+        self.store = store
+        self.laws = laws
+        self.seed = seed
+        self.windows = Windows(block_sizes(store, laws), seed)
+
+    def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
+        """A window's pairs, shuffled, as many as `windows` says."""
+        units, starts = self.windows.epoch(epoch)
+        size = int(starts[window + 1] - starts[window])
+        parts = [self.draw(epoch, window, 0)]
+        while sum(map(count_rows, parts)) < size:
+            parts.append(self.draw(epoch, window, len(parts)))
+        return self._join(parts)[slice(size)]
+
+    def draw(
+        self, epoch: int, window: int, attempt: int = 0
+    ) -> Pairs | PackedPairs:
+        """All pairs that the law gives for a window, shuffled."""
+        units = self.windows.epoch(epoch)[0][window]
+        rng = generator(self.seed, _PAIRS, epoch, window, attempt)
+        blocks = self.store.blocks
+        parts = [
+            self._draw_block(*blocks[unit : unit + 2].tolist(), rng)
+            for unit in units.tolist()
+        ]
+        pairs = join_pairs(parts)
+        if self.laws.packed:
+            return self._pack(pairs, epoch, window, attempt)
+        return pairs[rng.permutation(len(pairs.labels))]
+
+    def _pack(self, pairs: Pairs, *key: int) -> PackedPairs:
+        rng = generator(self.seed, _PACKING, *key)
+        most = self.laws.examples_per_row
+        length = self.laws.sequence_length
+        order, rows, count = fill_rows(pairs.lengths, length, most, rng)
+        return PackedPairs(pairs[order], rows, count)
+
+    def _draw_block(self, first: int, last: int, rng) -> Pairs:
+        pairs = draw_pairs(self.store, first, last, self.laws, rng)
+        self.store.release()
+        return pairs
+
+    def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
+        """The rows of pairs, masked by random numbers of the key."""
+        rng = generator(self.seed, _MASKS, *key)
+        laws, pieces = self.laws, self.store.pieces
+        if not laws.packed:
+            rows = self._gather(pairs, laws.sequence_length)
+            return mask_rows(rows, laws, pieces, rng)
+        pairs, rows, count = pairs
+        return masked_rows(
+            pairs.lengths,
+            rows,
+            count,
+            lambda some, width: self._gather(pairs[some], width),
+            laws,
+            pieces,
+            rng,
+        )
+
+    def _gather(self, pairs: Pairs, length: int) -> dict:
+        rows = gather(self.store.tokens, pairs, length, self.store.pieces)
+        self.store.release()
+        return rows
+
+    def join(self, parts: list, step: int) -> dict:
+        """The rows of a step's parts of windows."""
+        return self.rows(self._join(parts), step)
+
+    def _join(self, parts: list):
+        return (join_packed if self.laws.packed else join_pairs)(parts)
+
+
+def count_rows(pairs: Pairs | PackedPairs) -> int:
+    """The number of rows that the pairs fill."""
+    if isinstance(pairs, PackedPairs):
+        return pairs.count
+    return len(pairs.labels)
+
+
+def block_sizes(store: TokenStore, laws: Laws) -> np.ndarray:
+    """The number of examples that each block gives to an epoch."""
+    sentence = store.documents[store.blocks]
+    tokens = np.diff(store.sentences[sentence])
+    filled = -(-tokens // (laws.sequence_length - 3))
+    return np.minimum(filled, np.diff(sentence))

@@ -1,0 +1,453 @@
+"""TFRecords of examples under the original BERT's feature names."""
+
+import contextlib
+import math
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from bert_keras import files
+from bert_keras.data.examples import Windows
+from bert_keras.data.manifests import (
+    check_entries,
+    check_fields,
+    check_same,
+    read_sealed,
+    write_sealed,
+)
+from bert_keras.data.sampling import Laws, generator
+from bert_keras.data.token_store import check_vocabulary_hash
+from bert_keras.errors import InputError, cut_middle
+
+# TFRecords of examples under the original BERT's feature names. Written in the
+# wire format of `tf.train.Example` by NumPy, a batch at a time, because
+# building the message objects one by one costs most of the time. Read with
+# TensorFlow's own parser, the original's files as well as ours.
+
+# The original's name of each of our names.
+FEATURES = {
+    "token_ids": "input_ids",
+    "padding_mask": "input_mask",
+    "segment_ids": "segment_ids",
+    "mask_positions": "masked_lm_positions",
+    "mask_ids": "masked_lm_ids",
+    "mask_weights": "masked_lm_weights",
+    "next_sentence_labels": "next_sentence_labels",
+}
+# What packed rows have besides; the original knows none.
+_PACKED = ("example_ids", "position_ids", "example_weights")
+_PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
+
+
+def row_shapes(laws: Laws) -> dict[str, list[int]]:
+    """The shape of each part of a row, by name."""
+    shapes = dict.fromkeys(FEATURES, [laws.sequence_length])
+    if laws.packed:
+        shapes |= dict.fromkeys(_PACKED, [laws.sequence_length])
+        shapes["example_weights"] = [laws.examples_per_row]
+    shapes |= dict.fromkeys(_PER_MASK, [laws.masks_per_row])
+    labels = [laws.examples_per_row] if laws.packed else []
+    return {**shapes, "next_sentence_labels": labels}
+
+
+def is_float(name: str) -> bool:
+    """Whether a part of a row is stored as floats; the others as integers."""
+    return name.endswith("_weights")
+
+
+def serialize(rows: dict) -> list[bytes]:
+    """One serialized `tf.train.Example` a row.
+
+    Args:
+        rows: dict of arrays `(B, ...)` with the names of `row_shapes`.
+    """
+    names = [*FEATURES, *(name for name in _PACKED if name in rows)]
+    columns = [
+        _features(FEATURES.get(name, name), np.asarray(rows[name]))
+        for name in names
+    ]
+    bodies = map(b"".join, zip(*columns, strict=True))
+    # Example.features, field 1
+    return [b"\x0a" + _varint(len(body)) + body for body in bodies]
+
+
+def _features(name: str, values: np.ndarray) -> list[bytes]:
+    """The map entry of one feature for each row."""
+    values = values.reshape(len(values), -1)
+    if values.dtype.kind == "f":
+        payload = values.astype("<f4").tobytes()
+        ends = np.arange(1, len(values) + 1) * (4 * values.shape[1])
+        kind = b"\x12"  # Feature.float_list, field 2
+    else:
+        payload, ends = _varints(values)
+        kind = b"\x1a"  # Feature.int64_list, field 3
+    heads: dict[int, bytes] = {}
+    entries = []
+    start = 0
+    for end in ends.tolist():
+        size = end - start
+        if size not in heads:
+            heads[size] = _head(name, kind, size)
+        entries.append(heads[size] + payload[start:end])
+        start = end
+    return entries
+
+
+def _head(name: str, kind: bytes, size: int) -> bytes:
+    """What stands before a packed list of `size` bytes in a map entry."""
+    packed = b"\x0a" + _varint(size)
+    feature = kind + _varint(len(packed) + size) + packed
+    key = b"\x0a" + _varint(len(name)) + name.encode()
+    key += b"\x12" + _varint(len(feature) + size)
+    return b"\x0a" + _varint(len(key) + len(feature) + size) + key + feature
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Base-128 numbers of all values, and where each row's end."""
+    flat = values.ravel().astype(np.uint32)
+    size = np.ones(len(flat), np.int64)
+    for bits in (7, 14, 21, 28):
+        size += flat >= 1 << bits
+    ends = np.cumsum(size)
+    out = np.empty(ends[-1] if len(ends) else 0, np.uint8)
+    starts = ends - size
+    for byte in range(int(size.max(initial=1))):
+        has = size > byte
+        more = (size > byte + 1)[has]
+        digit = (flat[has] >> (7 * byte)) & 127
+        out[starts[has] + byte] = digit | np.where(more, 128, 0)
+    return out.tobytes(), ends.reshape(values.shape)[:, -1]
+
+
+def parser(laws: Laws):
+    """A function of serialized examples `(B,)`: the dict of their rows."""
+    shapes = row_shapes(laws)
+    types = {
+        FEATURES.get(name, name): tf.io.FixedLenFeature(
+            shape or [1],  # the original writes the label as a list of one
+            tf.float32 if is_float(name) else tf.int64,
+        )
+        for name, shape in shapes.items()
+    }
+
+    def parse(serialized) -> dict:
+        found = tf.io.parse_example(serialized, types)
+        rows = {}
+        for name, shape in shapes.items():
+            values = found[FEATURES.get(name, name)]
+            values = values if is_float(name) else tf.cast(values, tf.int32)
+            rows[name] = tf.reshape(values, [-1, *shape])
+        return rows
+
+    return parse
+
+
+@contextlib.contextmanager
+def readable(path: str):
+    """Has TensorFlow's errors about a file of records be an `InputError`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise InputError(
+            f"{path} holds no TFRecords that can be read, or it is damaged "
+            f"({cut_middle(error.message, 200)}). Make it again."
+        ) from None
+
+
+def lengths_of(path: str) -> tuple[int, int]:
+    """(sequence_length, max_predictions) of a file's first record."""
+    feature = _first_features(path)
+    if "example_ids" in feature:
+        raise InputError(
+            f"{path} holds packed rows, whose laws only the manifest "
+            "beside them tells. Name the folder instead."
+        )
+    missing = [name for name in FEATURES.values() if name not in feature]
+    if missing:
+        raise InputError(
+            f"{path} holds no examples for pre-training: its records "
+            f"lack {', '.join(missing)}."
+        )
+    return (
+        len(feature["input_ids"].int64_list.value),
+        len(feature["masked_lm_ids"].int64_list.value),
+    )
+
+
+def check_lengths(path: str, laws: Laws):
+    """Refuses a file whose first record is not a row of these laws.
+
+    TensorFlow's parser takes the memory of the laws' sizes first.
+    """
+    feature = _first_features(path)
+    for name, shape in row_shapes(laws).items():
+        theirs, expected = FEATURES.get(name, name), math.prod(shape)
+        kind = "float_list" if is_float(name) else "int64_list"
+        found = (
+            len(getattr(feature[theirs], kind).value)
+            if theirs in feature
+            else 0
+        )
+        if found != expected:
+            raise InputError(
+                f"{path} has not the rows that are expected: {theirs} has "
+                f"{found} numbers, expected {expected}. Make the records "
+                "again."
+            )
+
+
+def _first_features(path: str):
+    with readable(path):
+        for record in tf.data.TFRecordDataset(path).take(1):
+            try:
+                example = tf.train.Example.FromString(record.numpy())
+            except DecodeError:
+                break
+            return example.features.feature
+    raise InputError(f"{path} is empty; expected TFRecords of examples.")
+
+
+# A folder of record shards and the manifest that vouches for them. The manifest
+# is written last: a folder without one is unfinished. It names each shard with
+# its number of examples, its size and its SHA-256.
+
+MANIFEST = "manifest.json"
+_SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
+
+
+def write_manifest(folder: str, manifest: dict) -> dict:
+    """Writes the manifest of shards that are all in place; returns it."""
+    manifest = {
+        "format": "bert_keras pre-training records",
+        "version": 1,
+        "examples": sum(shard["examples"] for shard in manifest["shards"]),
+        **manifest,
+    }
+    write_sealed(os.path.join(folder, MANIFEST), manifest)
+    return read_manifest(folder)
+
+
+def refuse_other(folder: str, facts: dict):
+    """Refuses a folder of finished records that were made otherwise."""
+    try:
+        manifest = read_manifest(folder)
+    except InputError:
+        return  # there is none, or it is damaged and vouches for nothing
+    check_same(folder, {name: manifest.get(name) for name in facts}, facts)
+
+
+def remove_others(folder: str, names: list[str]):
+    """Removes shards of another build, which was broken off."""
+    for name in files.list_folder(folder):
+        if _SHARD.fullmatch(name) and name not in names:
+            files.remove(os.path.join(folder, name))
+
+
+def describe(path: str, name: str, examples: int) -> dict:
+    """The entry in the manifest of a shard that lies at `path`."""
+    return {
+        "name": name,
+        "examples": examples,
+        "bytes": files.size(path),
+        "sha256": files.sha256(path),
+    }
+
+
+def is_intact(folder: str, shard: dict) -> bool:
+    """Whether a shard has the bytes that its entry says."""
+    path = os.path.join(folder, shard["name"])
+    return (
+        files.is_file(path)
+        and files.size(path) == shard["bytes"]
+        and files.sha256(path) == shard["sha256"]
+    )
+
+
+def has_manifest(folder: str) -> bool:
+    """Whether finished records lie in the folder."""
+    return files.is_file(os.path.join(folder, MANIFEST))
+
+
+def read_manifest(folder: str) -> dict:
+    """The manifest of a folder of records.
+
+    Raises:
+        InputError: no manifest, or not one of records.
+    """
+    return read_sealed(
+        os.path.join(folder, MANIFEST),
+        "records",
+        _check_manifest,
+    )
+
+
+def _check_manifest(manifest: dict):
+    """Raises where the manifest says of records what none can be."""
+    kinds = {"vocabulary_size": int, "vocabulary_hash": str}
+    check_fields(manifest, kinds | {"laws": dict, "shards": list})
+    Laws(**manifest["laws"])
+    for shard in manifest["shards"]:
+        check_fields(shard, {"examples": int, "name": str})
+        check_entries({shard["name"]: shard})
+    if not any(shard["examples"] for shard in manifest["shards"]):
+        raise ValueError("'shards' must have examples")
+
+
+def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
+    """Compares every byte of the shards with the manifest; returns that.
+
+    Raises:
+        InputError: names the shard that is missing, empty, cut, changed, a
+            copy of another, or not in the manifest; or says that the
+            records were made with another vocabulary.
+    """
+    manifest = read_manifest(folder)
+    owners = {shard["sha256"]: shard["name"] for shard in manifest["shards"]}
+    for shard in manifest["shards"]:
+        _check_shard(os.path.join(folder, shard["name"]), shard, owners)
+    known = {shard["name"] for shard in manifest["shards"]}
+    if len(known) < len(manifest["shards"]):
+        raise InputError(f"The manifest in {folder} names a shard twice.")
+    for name in files.list_folder(folder):
+        if ".tfrecord" in name and name not in known:
+            raise InputError(
+                f"{os.path.join(folder, name)} is not in the manifest beside "
+                "it. Remove it, or make the records again."
+            )
+    if vocabulary is not None:
+        check_vocabulary_hash(manifest, vocabulary, folder)
+    return manifest
+
+
+def _check_shard(path: str, shard: dict, owners: dict[str, str]):
+    fault = None
+    if not files.is_remote(path):
+        files.check_inside(path, os.path.dirname(path))
+    if not files.is_file(path):
+        fault = "is missing"
+    elif files.size(path) == 0:
+        fault = "is empty"
+    else:
+        size, found = files.size(path), files.sha256(path)
+        if found in owners and owners[found] != shard["name"]:
+            fault = f"holds the bytes of {owners[found]}"
+        elif size != shard["bytes"]:
+            fault = f"has {size} bytes instead of {shard['bytes']}"
+        elif found != shard["sha256"]:
+            fault = "is damaged: its bytes have changed since it was written"
+    if fault:
+        raise InputError(
+            f"Shard {path} {fault}. Delete it and run the command that made "
+            "it again: only what is missing is made anew."
+        )
+
+
+# Examples that were drawn before and lie in TFRecords.
+
+_PIECE = 8_192  # examples of a shard that stay together when shuffled
+_SHUFFLE = 4
+
+
+class RecordedExamples:
+    """Examples of record files, shuffled anew in each epoch.
+
+    Args:
+        source: a folder with a manifest, or a path or glob of TFRecords,
+            which may be the original's; these are counted first.
+        seed: int.
+    """
+
+    def __init__(self, source: str, seed: int):
+        paths, counts, laws = _find(source)
+        first = next(p for p, n in zip(paths, counts, strict=True) if n)
+        check_lengths(first, laws)
+        self._source = source
+        self.laws = laws
+        self.seed = seed
+        self._parse = parser(laws)
+        self._units = [
+            (path, start, min(_PIECE, count - start))
+            for path, count in zip(paths, counts, strict=True)
+            for start in range(0, count, _PIECE)
+        ]
+        self.windows = Windows([size for _, _, size in self._units], seed)
+
+    def load(self, epoch: int, window: int) -> np.ndarray:
+        """A window's serialized examples, shuffled."""
+        units = self.windows.epoch(epoch)[0][window]
+        parts = [_read(*self._units[unit]) for unit in units]
+        records = np.concatenate(parts)
+        rng = generator(self.seed, _SHUFFLE, epoch, window)
+        return records[rng.permutation(len(records))]
+
+    def join(self, parts: list[np.ndarray], step: int) -> dict:
+        """The rows of a step's parts of windows."""
+        records = np.concatenate(parts)
+        with readable(self._source):
+            parsed = self._parse(records)
+        rows = {name: value.numpy() for name, value in parsed.items()}
+        for name, values in rows.items():
+            # The vocabulary is the model's to know.
+            limit = self.laws.sequence_length
+            limit = limit if name.endswith("_positions") else np.inf
+            if values.size and not 0 <= values.min() <= values.max() < limit:
+                raise InputError(
+                    f"The records have {name} from {values.min()} to "
+                    f"{values.max()}. Expected numbers from 0, and positions "
+                    f"below {self.laws.sequence_length}. Make them again."
+                )
+        return rows
+
+
+def _find(source: str):
+    """(paths, examples of each, laws) of the records at a source."""
+    if has_manifest(source):
+        manifest = read_manifest(source)
+        paths = [
+            os.path.join(source, shard["name"]) for shard in manifest["shards"]
+        ]
+        counts = [shard["examples"] for shard in manifest["shards"]]
+        return paths, counts, Laws(**manifest["laws"])
+    if files.is_folder(source):
+        read_manifest(source)  # says what is missing
+    paths = files.find(source)
+    if not paths:
+        raise InputError(
+            f"No records at {source!r}. Expected a folder that "
+            "create_pretraining_data made, or a path or glob of TFRecords."
+        )
+    length, predictions = lengths_of(paths[0])
+    laws = Laws(sequence_length=length, max_predictions=predictions)
+    return paths, [_count(path) for path in paths], laws
+
+
+def _count(path: str) -> int:
+    batches = tf.data.TFRecordDataset(path).batch(1_024)
+    sizes = batches.map(lambda batch: tf.size(batch, tf.int64))
+    with readable(path):
+        return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
+
+
+def _read(path: str, start: int, count: int) -> np.ndarray:
+    """Some serialized examples of a shard, in their order."""
+    records = tf.data.TFRecordDataset(path).skip(start).take(count)
+    with readable(path):
+        found = next(records.batch(count).as_numpy_iterator(), np.array([]))
+    if len(found) != count:
+        raise InputError(
+            f"{path} ends after {start + len(found)} of at least "
+            f"{start + count} examples: it was cut. Make it again."
+        )
+    return found

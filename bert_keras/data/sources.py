@@ -1,0 +1,295 @@
+"""Documents of one source: text files, JSONL, TensorFlow Datasets."""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+
+from bert_keras import files
+from bert_keras.data.sentences import ends_sentence, split_sentences
+from bert_keras.errors import InputError
+from bert_keras.text.wordpiece import encodable
+
+# A document, the hash of its content, and which documents are held out.
+
+
+@dataclasses.dataclass
+class Document:
+    """A text that belongs together: a file, an article, a module's docs.
+
+    Args:
+        name: what it is called, for messages and reports.
+        group: what it belongs to (a library, a folder), "" for nothing.
+        paragraphs: its text; each a paragraph, or a sentence where
+            `sentences_given`.
+        sentences_given: whether each paragraph is one sentence already, so
+            that nothing is to be split.
+    """
+
+    name: str
+    group: str
+    paragraphs: list[str]
+    sentences_given: bool = False
+
+
+def paragraphs(documents: Iterable[Document]) -> Iterator[str]:
+    """The paragraphs of all documents, one after the other."""
+    for document in documents:
+        yield from document.paragraphs
+
+
+def content_hash(document: Document) -> bytes:
+    """SHA-256 of the text alone: the same text anywhere, the same hash."""
+    return hashlib.sha256("\n".join(document.paragraphs).encode()).digest()
+
+
+def corpus_hash(documents: Iterable[Document]) -> str:
+    """One hash, in hex, of all documents in their order."""
+    total = hashlib.sha256()
+    for document in documents:
+        total.update(content_hash(document))
+    return total.hexdigest()
+
+
+def held_out(document: Document, share: float = 0.05) -> bool:
+    """Whether a document is kept from training, by the hash of its content.
+
+    The same text is always on the same side, whatever its name, its place
+    and the other documents; about `share` of all documents are held out.
+    """
+    return in_share(content_hash(document), share)
+
+
+def in_share(digest: bytes, share: float) -> bool:
+    """Whether a hash is among the `share` of all hashes that is lowest."""
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+# Documents of one file: plain text, the original's format, or JSONL; gzip.
+
+LAYOUTS = ("auto", "document", "sentences")
+_PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
+SUFFIXES = _PLAIN + tuple(suffix + ".gz" for suffix in _PLAIN)
+_SAMPLE = 50_000  # bytes that are enough to tell a file's layout
+_WRAPPED = 100  # characters; longer lines were not wrapped by hand
+_ENDS = re.compile(r"\W$")
+
+
+def read_file(
+    path: str, name: str, group: str, layout: str, text_field: str
+) -> Iterator[Document]:
+    """Yields a file's documents that hold text.
+
+    A file of one document is held in memory; of the other layouts, one
+    document at a time.
+    """
+    with _opened(path) as file:
+        if path.removesuffix(".gz").endswith((".jsonl", ".json")):
+            documents = _json_lines(_lines(file, path), path, text_field)
+        elif _layout(file, path, layout) == "sentences":
+            documents = _blank_line_between(_lines(file, path))
+        else:
+            lines = _decode(file.read(), path, 0).split("\n")
+            paragraphs = _paragraphs([line.strip() for line in lines])
+            if paragraphs:
+                yield Document(name, group, paragraphs)
+            return
+        for number, paragraphs, given in documents:
+            if paragraphs:
+                yield Document(f"{name}#{number}", group, paragraphs, given)
+
+
+@contextlib.contextmanager
+def _opened(path: str):
+    """The file's bytes, which may be compressed."""
+    try:
+        with files.open_file(path) as file:
+            packed = path.endswith(".gz")
+            yield gzip.GzipFile(fileobj=file) if packed else file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is not a whole gzip file ({error}). Compress it anew."
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _lines(file, path: str) -> Iterator[str]:
+    """The stripped lines of a file."""
+    offset = 0
+    for raw in file:
+        yield _decode(raw, path, offset).strip()
+        offset += len(raw)
+
+
+def _decode(raw: bytes, path: str, offset: int) -> str:
+    try:
+        return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        # Without the mark of UTF-8 that a file may begin with.
+        where = offset + error.start + len(raw) - len(error.object)
+        raise InputError(
+            f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
+            "Convert it first, for instance with `iconv -f LATIN1 -t UTF-8`."
+        ) from error
+
+
+def _layout(file, path: str, layout: str) -> str:
+    """Tells whether a file's beginning looks like one sentence a line.
+
+    It does where blank lines stand between blocks of several lines, nine of
+    ten lines end in punctuation, and nearly no line holds two sentences.
+    """
+    if layout != "auto":
+        return layout
+    beginning = file.read(_SAMPLE).decode("utf-8", "replace")
+    file.seek(0)
+    lines = [line.strip() for line in beginning.split("\n")]
+    blocks = [block for block in _blocks(lines[:-1]) if block]
+    full = [line for block in blocks for line in block]
+    if len(blocks) < 2 or len(full) < 2 * len(blocks):
+        return "document"
+    ended = sum(_ENDS.search(line) is not None for line in full)
+    single = sum(len(split_sentences(line)) == 1 for line in full)
+    given = min(ended, single) >= 0.9 * len(full)
+    return "sentences" if given else "document"
+
+
+def _blocks(lines) -> Iterator[list[str]]:
+    """Runs of lines without a blank one."""
+    block = []
+    for line in lines:
+        if line:
+            block.append(line)
+        else:
+            yield block
+            block = []
+    yield block
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    """A line a paragraph, or a block of wrapped lines a paragraph."""
+    blocks = [block for block in _blocks(lines) if block]
+    wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
+    if wrapped:
+        return [" ".join(block) for block in blocks]
+    return [line for block in blocks for line in block]
+
+
+def _blank_line_between(lines: Iterator[str]):
+    """(number, sentences, True) of each document."""
+    blocks = (block for block in _blocks(lines) if block)
+    for number, block in enumerate(blocks):
+        yield number, block, True
+
+
+def _json_lines(lines: Iterator[str], path: str, text_field: str):
+    """(line, paragraphs, False) of each document."""
+    for number, line in enumerate(lines, 1):
+        if line:
+            text = _field(line, text_field, f"{path}, line {number}")
+            parts = [part.strip() for part in text.split("\n")]
+            yield number, _paragraphs(parts), False
+
+
+def _field(line: str, field: str, where: str) -> str:
+    """The text of one JSON object, as far as UTF-8 can hold it."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where} is not JSON ({error}). Expected one object a line."
+        ) from error
+    text = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        has = sorted(record) if isinstance(record, dict) else record
+        raise InputError(
+            f"{where}: expected an object with the text under {field!r}, "
+            f"found {str(has)[:200]}. Name the field with text_field."
+        )
+    return encodable(text)
+
+
+# Documents from TensorFlow Datasets, which is imported only when asked.
+
+_SOURCE = re.compile(r"tfds:(?P<name>[^:]+)(?::(?P<split>.+))?")
+# wiki40b marks titles, sections and paragraphs in the text.
+_PARAGRAPH = re.compile(r"_START_PARAGRAPH_(.*?)(?=_START_[A-Z]+_|\Z)", re.S)
+_NEWLINE = re.compile(r"_NEWLINE_|\n")
+_MARKUP = tuple("*#;:|{!=")  # of lists, tables and headings
+_LONG = 200  # characters; no heading is so long, and Thai ends no sentence
+
+
+def read_tfds(source: str, text_field: str) -> Iterator[Document]:
+    """The documents of `tfds:NAME[/CONFIG][:SPLIT]`; the split is "train"."""
+    match = _SOURCE.fullmatch(source)
+    if match is None:
+        raise InputError(
+            f"{source!r} names no data set; expected "
+            "tfds:NAME[/CONFIG][:SPLIT], for instance "
+            "tfds:wikipedia/20230601.en:train."
+        )
+    return _documents(match["name"], match["split"] or "train", text_field)
+
+
+def _documents(name: str, split: str, text_field: str):
+    tfds = _import(name)
+    try:
+        records = tfds.load(name, split=split, shuffle_files=False)
+    except ValueError as error:  # no such data set, configuration or split
+        told = str(error).strip().splitlines()[0][:300]
+        raise InputError(f"tfds:{name} cannot be read ({told}).") from None
+    for number, record in enumerate(tfds.as_numpy(records)):
+        if text_field not in record:
+            raise InputError(
+                f"tfds:{name} has no field {text_field!r}, but "
+                f"{', '.join(sorted(record))}; name one with text_field."
+            )
+        text = record[text_field].decode("utf-8")
+        parts = map(str.strip, _passages(text, name, text_field))
+        paragraphs = [part for part in parts if part]
+        if paragraphs:
+            yield Document(f"{name}:{split}#{number}", name, paragraphs)
+
+
+def _passages(text: str, name: str, text_field: str) -> list[str]:
+    """The lines of a text; of Wikipedia, as in the paper (section 3.1), the
+    text passages without headings, lists and tables."""
+    data_set = name.partition("/")[0]
+    if data_set == "wiki40b":
+        found = _PARAGRAPH.findall(text)
+        return [line for part in found for line in _NEWLINE.split(part)]
+    lines = text.split("\n")
+    if data_set == "wikipedia" and text_field == "text":
+        lines = list(filter(_is_passage, lines))
+    return lines
+
+
+def _is_passage(line: str) -> bool:
+    """Whether a line of an article is sentences: it ends one, holds two, or
+    is longer than any heading or item of a list.
+
+    A line that begins with a blank was an item: its asterisk is gone. It may
+    have been a passage behind a picture, so that two sentences are kept.
+    """
+    text = line.strip()
+    if text.startswith(_MARKUP):
+        return False
+    ends = ends_sentence(text) and not line[:1].isspace()
+    return ends or len(text) > _LONG or len(split_sentences(text)) > 1
+
+
+def _import(name: str):
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise InputError(
+            f"tfds:{name} needs tensorflow-datasets, which is not installed: "
+            "pip install 'bert-keras[tfds]'."
+        ) from error
+    return tensorflow_datasets

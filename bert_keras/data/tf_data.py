@@ -1,0 +1,91 @@
+"""Workarounds for data sets of TensorFlow that must end, or be let go of."""
+
+import atexit
+import functools
+import threading
+import time
+
+import tensorflow as tf
+
+# Data sets that TensorFlow lets go of at once.
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same batches without the thread that tunes `tf.data` as it runs.
+
+    That thread sleeps twice as long each time, and TensorFlow 2.21 now and
+    then waits for it at the end of a pass: 1.1 s in a loop of 1.4 s. Give
+    numbers instead of `tf.data.AUTOTUNE`, which nothing raises here.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+# Python functions in a data set's graph that let the process end. A data set
+# that is alive when the interpreter ends goes on calling its Python functions
+# from TensorFlow's threads. A call that begins too late waits for an
+# interpreter that is gone, and the interpreter waits for the data set: the
+# process hangs. So, before the interpreter ends, further calls fail, and those
+# under way are waited for. A data set stops to call once its buffers are full.
+
+_QUIET = 0.3  # seconds without a call after which none is expected
+_LONGEST = 10  # seconds that the end of the process waits at most
+
+
+class _Calls:
+    """The calls that are under way."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._running = 0
+        self._last = 0.0
+        self._ending = False
+
+    def call(self, function, *arguments):
+        with self._lock:
+            self._last = time.monotonic()
+            if self._ending:
+                raise StopIteration
+            self._running += 1
+        try:
+            return function(*arguments)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def end(self):
+        """Returns when no call is under way and none is to be expected."""
+        start = self._last = time.monotonic()
+        self._ending = True
+        while time.monotonic() < start + _LONGEST:
+            with self._lock:
+                quiet = time.monotonic() - self._last
+                if not self._running and quiet > _QUIET:
+                    return
+            time.sleep(_QUIET / 30)
+
+
+_calls = _Calls()
+
+
+@functools.cache
+def _end_in_time():
+    atexit.register(_calls.end)
+
+
+def python_call(function, arguments, types):
+    """`tf.numpy_function`, but the process can end while it is called.
+
+    Args:
+        function: takes NumPy arrays, returns a list of them.
+        arguments: list of tensors.
+        types: dtypes of what is returned.
+    """
+
+    _end_in_time()
+
+    def call(*values):
+        return _calls.call(function, *values)
+
+    return tf.numpy_function(call, arguments, types)

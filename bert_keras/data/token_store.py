@@ -1,0 +1,417 @@
+"""The token store: a corpus as flat arrays of ids on disk, written and read."""
+
+import contextlib
+import hashlib
+import mmap
+import os
+import uuid
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.data.manifests import (
+    check_entries,
+    check_fields,
+    read_sealed,
+    write_sealed,
+)
+from bert_keras.data.sampling import Pieces, vocabulary_hash
+from bert_keras.errors import InputError
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+
+# Token stores of other machines: a copy here, which can be mapped.
+
+_MANIFEST = "store.json"
+
+
+def fetched(folder: str, manifest: dict) -> str:
+    """The local folder of a store: itself, or a copy of a remote one.
+
+    A store is fetched once a machine, to a folder of `files.cache_folder()`
+    that is named by the hash of its manifest, and each file is compared with
+    the manifest. A store that is built anew gets another folder.
+
+    Raises:
+        InputError: a file is missing, or is not the one that the manifest
+            names.
+    """
+    if not files.is_remote(folder):
+        return folder
+    place = _place(manifest)
+    if not files.is_file(os.path.join(place, _MANIFEST)):
+        partial = f"{place}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
+        try:
+            _fetch(folder, manifest, partial)
+            # Of several processes that fetch it, the first one's copy stays.
+            with contextlib.suppress(OSError):
+                os.rename(partial, place)
+        finally:
+            files.remove(partial)
+    return place
+
+
+def _place(manifest: dict) -> str:
+    name = files.json_hash(manifest)[:32]
+    return os.path.join(files.cache_folder(), "stores", name)
+
+
+def _fetch(folder: str, manifest: dict, partial: str):
+    files.make_folder(partial)
+    for name, entry in manifest["files"].items():
+        path, local = os.path.join(folder, name), os.path.join(partial, name)
+        try:
+            files.download(path, local)
+        except FileNotFoundError:
+            raise InputError(
+                f"{path} is missing, but its manifest names it. Build the "
+                "store again."
+            ) from None
+        size = os.path.getsize(local)
+        if size != entry["bytes"] or files.sha256(local) != entry["sha256"]:
+            raise InputError(
+                f"{path} is damaged: its {size} bytes are not those that its "
+                "manifest names. Build the store again."
+            )
+    files.write_json(manifest, os.path.join(partial, _MANIFEST))
+
+
+# The token store: a corpus as flat arrays of ids on disk. `tokens.bin` holds
+# the ids of all sentences one behind the other (uint16 where the vocabulary
+# allows, else int32), `sentences.bin` where each sentence begins in it,
+# `documents.bin` where each document begins in `sentences.bin`, `blocks.bin`
+# where each block of about 65,536 tokens begins in `documents.bin` (all int64,
+# with the end behind the last). `store.json`, the manifest, is written last.
+# The arrays are mapped, not read: a store of any size needs the memory of what
+# is looked at. A remote store is fetched first, see `fetching.py`.
+
+MANIFEST = "store.json"
+VOCABULARY = "vocab.txt"
+_LARGE = 2**26  # bytes; a smaller file may stay in memory
+ARRAYS = ("tokens", "sentences", "documents", "blocks")
+_WIDTHS = {"<u2": 2, "<i4": 4}  # bytes of a token
+_PART = 2**22  # numbers that are checked at a time
+
+
+class TokenStore:
+    """Opens a store for reading.
+
+    Args:
+        folder: where `build_stores` wrote it; may be remote.
+
+    Raises:
+        InputError: no store there, an unfinished one, or one whose files
+            have not the sizes that its manifest states.
+    """
+
+    def __init__(self, folder: str):
+        self.source = folder
+        self.manifest = read_manifest(folder)
+        self.folder = folder = fetched(folder, self.manifest)
+        for name, entry in self.manifest["files"].items():
+            _check_size(os.path.join(folder, name), entry["bytes"])
+        self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
+        check_vocabulary_hash(self.manifest, self.vocabulary, folder)
+        self.pieces = Pieces(self.vocabulary)
+        self._mapped = []
+        self.tokens = self._map("tokens", self.manifest["dtype"])
+        self.sentences = self._map("sentences", "<i8")
+        self.documents = self._map("documents", "<i8")
+        self.blocks = self._map("blocks", "<i8")
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.documents) - 1
+
+    @property
+    def tokenizer(self) -> dict:
+        """The arguments, beside the vocabulary, of the tokenizer of the ids.
+
+        Older stores say the case alone.
+        """
+        case = self.manifest["lowercase"]
+        usual = {"strip_accents": case, "max_word_length": 200}
+        usual |= {"keep_special_tokens": False}
+        said = {k: self.manifest.get(k, v) for k, v in usual.items()}
+        return {"lowercase": case, **said}
+
+    def _map(self, name: str, dtype: str) -> np.ndarray:
+        with open(os.path.join(self.folder, f"{name}.bin"), "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._mapped.append(mapped)
+        return np.frombuffer(mapped, dtype)
+
+    def release(self):
+        """Gives memory that mapped pages take back to the system.
+
+        Random places of a large store would otherwise, one after the other,
+        count as this process's memory.
+        """
+        for mapped in self._mapped:
+            if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def is_store(folder: str) -> bool:
+    """Whether a finished store lies in the folder."""
+    return files.is_file(os.path.join(folder, MANIFEST))
+
+
+def check_store(folder: str, vocabulary: list[str] | None = None) -> dict:
+    """Compares every byte of a store with its manifest; returns that.
+
+    Raises:
+        InputError: names the file that is missing, cut or changed, or says
+            that the store was made with another vocabulary.
+    """
+    manifest = read_manifest(folder)
+    folder = fetched(folder, manifest)
+    for name, entry in manifest["files"].items():
+        path = os.path.join(folder, name)
+        _check_size(path, entry["bytes"])
+        if files.sha256(path) != entry["sha256"]:
+            raise InputError(
+                f"{path} is damaged: its bytes are not those that its "
+                "manifest names. Build the store again."
+            )
+    _check_arrays(TokenStore(folder))
+    if vocabulary is not None:
+        check_vocabulary_hash(manifest, vocabulary, folder)
+    return manifest
+
+
+def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
+    """Refuses data that were made with another vocabulary."""
+    if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
+        raise InputError(
+            f"{folder} was made with another vocabulary "
+            f"({manifest['vocabulary_size']} pieces, the model's has "
+            f"{len(vocabulary)}). Give the model that vocabulary or build "
+            "the data again."
+        )
+
+
+def read_manifest(folder: str) -> dict:
+    """The manifest of a finished store.
+
+    Raises:
+        InputError: no manifest, or not one of a store.
+    """
+    path = os.path.join(folder, MANIFEST)
+    return read_sealed(path, "token store", _check_manifest)
+
+
+def _check_manifest(manifest: dict):
+    """Raises where the manifest says of a store what no store can be."""
+    kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
+    kinds |= {"dtype": str, "lowercase": bool, "vocabulary_hash": str}
+    check_fields(manifest, kinds | {"files": dict})
+    later = {"strip_accents": bool, "max_word_length": int}
+    later |= {"keep_special_tokens": bool}
+    check_fields(manifest, {k: v for k, v in later.items() if k in manifest})
+    entries = manifest["files"]
+    check_entries(entries)
+    if entries.keys() != {VOCABULARY, *(f"{name}.bin" for name in ARRAYS)}:
+        raise ValueError("'files' must be the arrays and the vocabulary")
+    width = _WIDTHS.get(manifest["dtype"])
+    if width is None:
+        raise ValueError(
+            f"'dtype' must be {' or '.join(_WIDTHS)}, and is "
+            f"{manifest['dtype']!r}"
+        )
+    for name in ARRAYS:
+        count, size = manifest[name], entries[f"{name}.bin"]["bytes"]
+        size_due = count * width if name == "tokens" else 8 * (count + 1)
+        if not count or size != size_due:
+            raise ValueError(
+                f"{name!r} is {count}, and {name}.bin has {size} bytes"
+            )
+
+
+def _check_arrays(store: "TokenStore"):
+    """Refuses arrays that point outside each other, or tokens without piece.
+
+    A manifest whose hashes hold may have been written for them.
+    """
+    pairs = (
+        ("sentences", store.sentences, len(store.tokens)),
+        ("documents", store.documents, len(store.sentences) - 1),
+        ("blocks", store.blocks, len(store.documents) - 1),
+    )
+    fault = None
+    for name, array, end in pairs:
+        if array[0] != 0 or array[-1] != end or not _ascends(array):
+            fault = f"{name}.bin does not go up from 0 to {end}"
+    highest = max(int(part.max()) for part in _parts(store.tokens))
+    lowest = min(int(part.min()) for part in _parts(store.tokens))
+    if not 0 <= lowest <= highest < len(store.vocabulary):
+        fault = f"tokens.bin has ids from {lowest} to {highest}, and "
+        fault += f"{VOCABULARY} has {len(store.vocabulary)} pieces"
+    if fault:
+        raise InputError(
+            f"The store {store.source} is damaged: {fault}. Build it again."
+        )
+
+
+def _parts(array: np.ndarray, extra: int = 0):
+    for start in range(0, len(array), _PART):
+        yield array[start : start + _PART + extra]
+
+
+def _ascends(array: np.ndarray) -> bool:
+    parts = _parts(array, extra=1)
+    return all(bool((part[1:] > part[:-1]).all()) for part in parts)
+
+
+def _check_size(path: str, size: int):
+    try:
+        found = files.check_file(path, inside=os.path.dirname(path))
+    except OSError:
+        found = None
+    if found != size:
+        state = "is missing" if found is None else f"has {found} bytes"
+        raise InputError(
+            f"{path} {state}; its manifest says {size} bytes. Build the "
+            "store again."
+        )
+
+
+# Writes a token store; see `store.py` for what its files hold.
+
+_BLOCK = 65_536  # tokens
+
+
+class StoreWriter:
+    """Appends tokenised documents to the files of a store.
+
+    Args:
+        folder: where to write; made where it is missing.
+        tokenizer: the `WordPieceTokenizer` that made the ids.
+        side: "train" or "held_out", what the documents are for.
+    """
+
+    def __init__(self, folder: str, tokenizer, side: str = "train"):
+        self.folder, self._side = folder, side
+        self._tokenizer = tokenizer
+        small = tokenizer.vocabulary_size <= 2**16
+        self._types = dict.fromkeys(ARRAYS, "<i8")
+        self._types["tokens"] = "<u2" if small else "<i4"
+        self._corpus = hashlib.sha256()
+        self._block = -1  # the number of the last document's block
+        self.totals = dict.fromkeys(ARRAYS, 0)
+
+    def __enter__(self):
+        files.make_folder(self.folder)
+        self._files = {
+            name: open(self._path(name), "ab")  # noqa: SIM115
+            for name in ARRAYS
+        }
+        return self
+
+    def __exit__(self, *_):
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def corpus_hash(self) -> str:
+        """SHA-256 of the contents' hashes so far."""
+        return self._corpus.hexdigest()
+
+    def hash(self, hashes: bytes):
+        """Takes note of the hashes of documents' contents, joined."""
+        self._corpus.update(hashes)
+
+    def state(self) -> dict:
+        """Where to go on from, once the disk holds what was written."""
+        self._flush()
+        return {"totals": dict(self.totals), "block": int(self._block)}
+
+    def restore(self, state: dict | None):
+        """Goes on from a state, None for the start; drops what is behind it.
+
+        Raises:
+            InputError: a file is shorter than it was then.
+        """
+        if state:
+            self.totals = dict(state["totals"])
+            self._block = state["block"]
+        files.remove_partials(self.folder)
+        files.remove(os.path.join(self.folder, MANIFEST))
+        for name, file in self._files.items():
+            size = self.totals[name] * np.dtype(self._types[name]).itemsize
+            if os.path.getsize(self._path(name)) < size:
+                raise InputError(
+                    f"{self._path(name)} was cut since it was written. "
+                    f"Delete {self.folder} and build again."
+                )
+            file.truncate(size)
+
+    def add(self, ids, lengths, per_document):
+        """Appends documents.
+
+        Args:
+            ids: of all sentences, one behind the other.
+            lengths: ids of each sentence.
+            per_document: sentences of each document.
+        """
+        starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
+        firsts = np.cumsum(per_document) - per_document
+        block = starts[firsts] // _BLOCK  # where each document begins
+        opens = np.flatnonzero(np.diff(block, prepend=self._block))
+        self._block = block[-1] if len(block) else self._block
+        first_document = self.totals["documents"]
+        self._write("documents", self.totals["sentences"] + firsts)
+        self._write("sentences", starts)
+        self._write("tokens", ids)
+        self._write("blocks", first_document + opens)
+
+    def finish(self) -> TokenStore:
+        """Writes the ends and the manifest; opens the store."""
+        totals = dict(self.totals)
+        self._write("sentences", [totals["tokens"]])
+        self._write("documents", [totals["sentences"]])
+        self._write("blocks", [totals["documents"]])
+        self.totals = totals
+        self._flush()
+        vocabulary = os.path.join(self.folder, VOCABULARY)
+        write_vocabulary(self._tokenizer.vocabulary, vocabulary)
+        path = os.path.join(self.folder, MANIFEST)
+        write_sealed(path, self._manifest())
+        return TokenStore(self.folder)
+
+    def _manifest(self) -> dict:
+        names = [f"{name}.bin" for name in ARRAYS] + [VOCABULARY]
+        paths = {name: os.path.join(self.folder, name) for name in names}
+        return {
+            "format": "bert_keras token store",
+            "version": 1,
+            "side": self._side,
+            **self.totals,
+            "dtype": self._types["tokens"],
+            "vocabulary_size": self._tokenizer.vocabulary_size,
+            "vocabulary_hash": vocabulary_hash(self._tokenizer.vocabulary),
+            "lowercase": self._tokenizer.lowercase,
+            "strip_accents": self._tokenizer.strip_accents,
+            "max_word_length": self._tokenizer.max_word_length,
+            "keep_special_tokens": self._tokenizer.keep_special_tokens,
+            "corpus_hash": self.corpus_hash,
+            "files": {
+                name: {
+                    "bytes": os.path.getsize(path),
+                    "sha256": files.sha256(path),
+                }
+                for name, path in paths.items()
+            },
+        }
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, f"{name}.bin")
+
+    def _write(self, name: str, values):
+        values = np.asarray(values)
+        self._files[name].write(values.astype(self._types[name]).tobytes())
+        self.totals[name] += len(values)
+
+    def _flush(self):
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())

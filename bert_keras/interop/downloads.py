@@ -1,0 +1,370 @@
+"""Weights by name: what the original released, and folders on the Hub."""
+
+import difflib
+import hashlib
+import logging
+import os
+import re
+import shutil
+import urllib.error
+import urllib.request
+import zipfile
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.interop.google import DAMAGED
+from bert_keras.interop.huggingface import (
+    INNER,
+    KERAS,
+    SAFETENSORS,
+    has_weights,
+    places,
+)
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.torch_pickle import is_pickle
+
+# The weights that the original released, by name, fetched once.
+
+logger = logging.getLogger(__name__)
+
+READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
+SMALL = [
+    f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}"
+    for layers in (2, 4, 6, 8, 10, 12)
+    for hidden in (128, 256, 512, 768)
+]
+# Name -> the day in its address. The small ones came out together, with the
+# base model once more; its first release is the one that papers used.
+RELEASED = {
+    **dict.fromkeys(SMALL, "2020_02_20"),
+    "uncased_L-12_H-768_A-12": "2018_10_18",
+    "uncased_L-24_H-1024_A-16": "2018_10_18",
+    "cased_L-12_H-768_A-12": "2018_10_18",
+    "cased_L-24_H-1024_A-16": "2018_10_18",
+    "multilingual_L-12_H-768_A-12": "2018_11_03",
+    "chinese_L-12_H-768_A-12": "2018_11_03",
+    "multi_cased_L-12_H-768_A-12": "2018_11_23",
+    "wwm_uncased_L-24_H-1024_A-16": "2019_05_30",
+    "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
+}
+# SHA-256 of the files in a zip, in the order of HASHED. NVIDIA published them
+# (DeepLearningExamples, GooglePretrainedWeightDownloader.py); of the small and
+# the whole-word models no one has: none is made up here.
+HASHED = (
+    "bert_config.json",
+    "vocab.txt",
+    "bert_model.ckpt.index",
+    "bert_model.ckpt.data-00000-of-00001",
+)
+SHA256 = {
+    "uncased_L-12_H-768_A-12": (
+        "7b4e5f53efbd058c67cda0aacfafb340113ea1b5797d9ce6ee411704ba21fcbc",
+        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+        "04c1323086e2f1c5b7c0759d8d3e484afbb0ab45f51793daab9f647113a0117b",
+        "58580dc5e0bf0ae0d2efd51d0e8272b2f808857f0a43a88aaf7549da6d7a8a84",
+    ),
+    "uncased_L-24_H-1024_A-16": (
+        "bfa42236d269e2aeb3a6d30412a33d15dbe8ea597e2b01dc9518c63cc6efafcb",
+        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+        "68b52f2205ffc64dc627d1120cf399c1ef1cbc35ea5021d1afc889ffe2ce2093",
+        "bc6b3363e3be458c99ecf64b7f472d2b7c67534fd8f564c0556a678f90f4eea1",
+    ),
+    "cased_L-12_H-768_A-12": (
+        "f11dfb757bea16339a33e1bf327b0aade6e57fd9c29dc6b84f7ddb20682f48bc",
+        "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
+        "517d6ef5c41fc2ca1f595276d6fccf5521810d57f5a74e32616151557790f7b1",
+        "734d5a1b68bf98d4e9cb6b6692725d00842a1937af73902e51776905d8f760ea",
+    ),
+    "cased_L-24_H-1024_A-16": (
+        "7adb2125c8225da495656c982fd1c5f64ba8f20ad020838571a3f8a954c2df57",
+        "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
+        "ef42a53f577fbe07381f4161b13c7cab4f4fc3b167cec6a9ae382c53d18049cf",
+        "6ff33640f40d472f7a16af0c17b1179ca9dcc0373155fb05335b6a4dd1657ef0",
+    ),
+    "multilingual_L-12_H-768_A-12": (
+        "49063bb061390211d2fdd108cada1ed86faa5f90b80c8f6fdddf406afa4c4624",
+        "87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f",
+        "87c372c1a3b1dc7effaaa9103c80a81b3cbab04c7933ced224eec3b8ad2cc8e7",
+        "3cd83912ebeb0efe2abf35c9f1d5a515d8e80295e61c49b75c8853f756658429",
+    ),
+    "chinese_L-12_H-768_A-12": (
+        "7aaad0335058e2640bcb2c2e9a932b1cd9da200c46ea7b8957d54431f201c015",
+        "45bbac6b341c319adc98a532532882e91a9cefc0329aa57bac9ae761c27b291c",
+        "46315546e05ce62327b3e2cd1bed22836adcb2ff29735ec87721396edb21b82e",
+        "756699356b78ad0ef1ca9ba6528297bcb3dd1aef5feadd31f4775d7c7fc989ba",
+    ),
+    "multi_cased_L-12_H-768_A-12": (
+        "e76c3964bc14a8bb37a5530cdc802699d2f4a6fddfab0611e153aa2528f234f0",
+        "fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c",
+        "7d8509c2a62b4e300feb55f8e5f1eef41638f4998dd4d887736f42d4f6a34b37",
+        "55b8a2df41f69c60c5180e50a7c31b7cdf6238909390c4ddf05fbc0d37aa1ac5",
+    ),
+}
+# keras-hub's names for the same weights.
+ALIASES = {
+    "bert_tiny_en_uncased": "uncased_L-2_H-128_A-2",
+    "bert_small_en_uncased": "uncased_L-4_H-512_A-8",
+    "bert_medium_en_uncased": "uncased_L-8_H-512_A-8",
+    "bert_base_en_uncased": "uncased_L-12_H-768_A-12",
+    "bert_base_en": "cased_L-12_H-768_A-12",
+    "bert_base_zh": "chinese_L-12_H-768_A-12",
+    "bert_base_multi": "multi_cased_L-12_H-768_A-12",
+    "bert_large_en_uncased": "uncased_L-24_H-1024_A-16",
+    "bert_large_en": "cased_L-24_H-1024_A-16",
+}
+
+
+def released_name(preset):
+    """The original's name for a preset, or None where it has none."""
+    name = ALIASES.get(preset, preset)
+    return name if name in RELEASED else None
+
+
+# The names of the same and of close relatives on the Hugging Face Hub.
+ON_THE_HUB = [
+    f"hf://google-bert/bert-{name}"
+    for name in (
+        "base-uncased",
+        "base-cased",
+        "base-chinese",
+        "base-multilingual-uncased",
+        "base-multilingual-cased",
+        "large-uncased",
+        "large-cased",
+        "large-uncased-whole-word-masking",
+        "large-cased-whole-word-masking",
+    )
+]
+
+
+def nearest(preset):
+    """A sentence that names the known presets closest to an unknown one.
+
+    Upper case, blanks, and the owner on the Hub make no difference.
+    """
+    names = [*ON_THE_HUB, *ALIASES, *RELEASED]
+    known = {_bare(name): name for name in reversed(names)}
+    wanted = _bare(preset)
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.8)
+    found = [name for name in known if name == wanted] or [
+        *dict.fromkeys(
+            [n for n in known if wanted and n.startswith(f"{wanted}-")][-3:]
+            + close
+        )
+    ]
+    if not found:
+        return ""
+    return f" Did you mean {' or '.join(known[n] for n in found[:3])}?"
+
+
+def _bare(name):
+    return re.sub(r"[\s_]", "-", name.rpartition("/")[2].lower())
+
+
+def fetch_released(name):
+    """Path of the released zip; downloaded where it is not there yet.
+
+    It is kept below `KERAS_HOME`, which is ~/.keras where it is not set, and
+    its hash beside it: a zip that has changed since is refused. What is in it
+    must have the published hashes, where there are some.
+    """
+    home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
+    path = os.path.join(home, "models", "bert_keras", f"{name}.zip")
+    if not os.path.exists(path):
+        _download(name, path)
+    _check_pinned(name, path)
+    return path
+
+
+def _check_pinned(name, path):
+    """Refuses a zip whose hash is not the one noted when it came."""
+    found, pin = files.sha256(path), f"{path}.sha256"
+    if os.path.exists(pin):
+        with open(pin, encoding="utf-8", errors="replace") as file:
+            expected = file.read(100).strip()
+        if found != expected:
+            raise WeightsError(
+                path,
+                "the file has changed since it was fetched",
+                f"Remove it and {os.path.basename(pin)} to fetch it again",
+                expected=f"the SHA-256 {expected}",
+                found=found,
+            )
+        return
+    _check_published(name, path)
+    with files.written_beside(pin) as partial, open(partial, "w") as file:
+        file.write(f"{found}\n")
+
+
+def _check_published(name, path):
+    """Refuses a zip that does not hold the very files that were released."""
+    if name not in SHA256:
+        logger.warning(
+            "No hash of %s is published: what came was checked by its length "
+            "alone. Its own hash is noted beside it.",
+            name,
+        )
+        return
+    found = _hashes(path)
+    for file, expected in zip(HASHED, SHA256[name], strict=True):
+        if found.get(file) != expected:
+            raise WeightsError(
+                path,
+                f"{file} in it is not the one that was released",
+                "Remove the zip to fetch it again, from another network",
+                expected=f"the SHA-256 {expected}",
+                found=found.get(file, "none"),
+            )
+
+
+def _hashes(path):
+    """SHA-256 of each file in a zip, by its name without folders."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                # Others can swell without bound while they are read.
+                if member.compress_type in READABLE:
+                    with archive.open(member) as file:
+                        digest = hashlib.file_digest(file, "sha256")
+                    name = member.filename.rpartition("/")[2]
+                    found[name] = digest.hexdigest()
+    except DAMAGED as error:
+        raise WeightsError(
+            path,
+            f"the zip is damaged ({error})",
+            "Remove it to fetch it again",
+        ) from None
+    return found
+
+
+def _download(name, path):
+    url = URL.format(date=RELEASED[name], name=name)
+    logger.info("Fetching %s to %s", url, path)
+    try:
+        with (
+            urllib.request.urlopen(url, timeout=60) as source,
+            files.written_beside(path) as partial,
+            open(partial, "wb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1024 * 1024)
+            _check_length(source.headers, target.tell())
+    except (urllib.error.URLError, OSError) as error:
+        raise InputError(
+            f"{url} cannot be fetched ({error}). Fetch it by hand and give "
+            "its path."
+        ) from None
+
+
+def _check_length(headers, found):
+    expected = headers.get("Content-Length")
+    if expected is not None and int(expected) != found:
+        raise OSError(f"{found} bytes came instead of {expected}")
+
+
+# Folders on the Hugging Face Hub, through `huggingface_hub`.
+
+PREFIX = "hf://"
+# Settings, tokenizer and safetensors; nothing that could be run or unpickled.
+# Where a folder has no safetensors, tf_model.h5 is asked for after these.
+MODEL = (
+    "config.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "model.safetensors",
+    "model-*.safetensors",
+    "model.safetensors.index.json",
+    "sentence_bert_config.json",
+)
+WANTED = (
+    *MODEL,
+    *(f"{INNER}/{name}" for name in MODEL),
+    "modules.json",
+    "*_Pooling/config.json",
+    "README.md",  # states the licence
+    "LICENSE*",
+)
+
+
+def hub_name(preset):
+    """`org/name` of a preset that names a folder on the Hub, or None."""
+    name = preset.removeprefix(PREFIX)
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ".." not in name:
+        return name
+    if preset.startswith(PREFIX):
+        raise InputError(
+            f"{preset} is no name on the Hub. Expected {PREFIX}org/name."
+            f"{nearest(preset)}"
+        )
+    return None
+
+
+def fetch_from_hub(name, revision=None):
+    """Local folder of `org/name`, and its source with the commit.
+
+    Tokens, cache and offline mode are as `huggingface_hub` has them.
+    """
+    try:
+        import huggingface_hub
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{name} is no folder here; to fetch it from the Hugging Face "
+            "Hub, install huggingface-hub: pip install bert_keras[hub]."
+        ) from None
+    folder = _asked(
+        huggingface_hub.snapshot_download,
+        name,
+        revision=revision,
+        allow_patterns=list(WANTED),
+    )
+    commit = os.path.basename(folder)  # the cache calls the folder by it
+    if not _has_weights(folder, SAFETENSORS):
+        _asked(
+            huggingface_hub.snapshot_download,
+            name,
+            revision=commit,
+            allow_patterns=[
+                os.path.join(place, KERAS) for place in places(folder)
+            ],
+        )
+    if not _has_weights(folder):
+        _refuse_pickle(
+            name,
+            _asked(huggingface_hub.list_repo_files, name, revision=commit),
+        )
+    return folder, f"{PREFIX}{name}@{commit}"
+
+
+def _has_weights(folder, *kinds):
+    inside = (os.path.join(folder, place) for place in places(folder))
+    return any(has_weights(place, *kinds) for place in inside)
+
+
+def _asked(function, name, **arguments):
+    """What the Hub answers, or why it does not in one sentence."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return function(name, **arguments)
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"{name} is no folder here, and cannot be fetched from the "
+            f"Hugging Face Hub ({reason}).{nearest(name)} Check the name, or "
+            "fetch the folder by hand and give its path."
+        ) from None
+
+
+def _refuse_pickle(name, listed):
+    """Tells the way out where the Hub has nothing but a pickle."""
+    pickles = [file for file in listed if is_pickle(os.path.basename(file))]
+    if pickles:
+        raise InputError(
+            f"{name} has its weights as a pickle alone ({pickles[0]}), which "
+            "can run any code when it is read. Fetch the folder by hand and "
+            "convert it once, apart, with python -m "
+            "official_tasks.tools.convert_checkpoint --allow_torch."
+        )

@@ -1,0 +1,467 @@
+"""What every reader of a format returns: a description, names, lazy tensors."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.errors import InputError, cut_middle
+
+# The licence of weights: what their folder says of it, and its text.
+
+STATED = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
+LICENSE = "LICENSE"  # under which it is written
+FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
+MOST = 200_000  # bytes of a file that are read
+
+
+@dataclasses.dataclass(frozen=True)
+class License:
+    """A licence's name, such as "apache-2.0", and its text; either or both."""
+
+    name: str | None = None
+    text: str | None = None
+
+
+def license_of(folder):
+    """The `License` that a folder of weights states, or None.
+
+    Its name is in the front matter of README.md, as Hugging Face's model
+    cards state it: `license: apache-2.0` between two lines of `---`. Its text
+    is in one of `FILES`.
+    """
+    name = _stated(_read(folder, "README.md"))
+    text = next(filter(None, (_read(folder, file) for file in FILES)), None)
+    return License(name, text) if name or text else None
+
+
+def write_license(license, folder):
+    """Writes the text of a `License`, if there is one, into the folder."""
+    if license is not None and license.text:
+        path = os.path.join(folder, LICENSE)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(license.text)
+
+
+def _stated(readme):
+    if not readme or not readme.startswith("---"):
+        return None
+    found = STATED.search(readme.partition("---")[2].partition("\n---")[0])
+    return found[1] if found else None
+
+
+def _read(folder, name):
+    try:
+        path = os.path.join(folder, name)
+        with files.open_file(path, inside=folder) as file:
+            return file.read(MOST).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+# What every reader of a format returns: a description and lazy tensors. A
+# reader looks at headers only. It gives each tensor the library's name
+# (`names.py`) and the library's shape, and says which arguments the encoder and
+# the head take. Reading a tensor's numbers comes last, one by one.
+
+LONGEST = 400  # characters of each part of a message
+
+
+class WeightsError(InputError):
+    """A weights file that cannot be used; nothing of it was loaded.
+
+    The message names the file, the tensor or setting where there is one,
+    what was expected, what was found, and the way out. `file`, `tensor`,
+    `expected` and `found` hold the same, for programs.
+    """
+
+    def __init__(
+        self, file, problem, way_out, *, tensor=None, expected=None, found=None
+    ):
+        problem, tensor, expected, found = (
+            part if part is None else cut_middle(str(part), LONGEST)
+            for part in (problem, tensor, expected, found)
+        )
+        self.file, self.tensor = str(file), tensor
+        self.expected, self.found = expected, found
+        where = f"{file}, {tensor}" if tensor else f"{file}"
+        parts = [f"{where}: {problem}"]
+        if expected is not None:
+            parts.append(f"Expected {expected}, found {found}")
+        elif found is not None:
+            parts.append(f"Found {found}")
+        super().__init__(". ".join([*parts, way_out]) + ".")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """One tensor of a file, not yet read.
+
+    `shape` is the library's shape; `read()` returns the numbers in it, and
+    `rows(first, last)`, where the format allows it, some rows of them.
+    `check()`, if there is one, comes before `rows` and before the model is
+    built: it reads all and raises where a checksum does not hold.
+    """
+
+    file: str
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+    rows: Callable[[int, int], np.ndarray] | None = None
+    check: Callable[[], None] | None = None
+
+    def numbers(self, first=None, last=None):
+        """The numbers, or some rows; NaN and infinity are refused.
+
+        They come as float32 at least.
+        """
+        array = self.read() if first is None else self.rows(first, last)
+        if array.dtype.itemsize < 4:
+            array = array.astype("float32")
+        # min and max pass a NaN on and allocate nothing.
+        ends = (array.min(), array.max()) if array.size else ()
+        if not all(map(np.isfinite, ends)):
+            raise WeightsError(
+                self.file,
+                "the numbers are damaged",
+                "Fetch the file again, or take an earlier checkpoint",
+                tensor=self.name,
+                expected="finite numbers",
+                found="NaN or infinity",
+            )
+        return array
+
+    def transposed(self):
+        return dataclasses.replace(
+            self,
+            shape=self.shape[::-1],
+            read=lambda: np.ascontiguousarray(self.read().T),
+            rows=None,
+            check=None,
+        )
+
+    def reordered(self, order):
+        """The same numbers, the last axis in another order."""
+        return dataclasses.replace(
+            self, read=lambda: self.read()[..., order], rows=None, check=None
+        )
+
+    def reshaped(self, shape):
+        """The same numbers in another shape of as many elements."""
+        return dataclasses.replace(
+            self,
+            shape=tuple(shape),
+            read=lambda: self.read().reshape(shape),
+            rows=None,
+            check=None,
+        )
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """One folder of weights, described.
+
+    Args:
+        source: the folder or file, as the user named it.
+        format: the format's name, for messages.
+        encoder: the arguments of `BertEncoder`.
+        head: the name of the model class that the weights belong to.
+        head_arguments: its arguments beside the encoder.
+        tensors: dict of the library's weight name -> `Tensor`.
+        skipped: names of tensors in the files that no model has.
+        read_text: returns the `TextSide`; None where there is no vocabulary.
+        embedding: how sentence embeddings are pooled, or None.
+        origin: the name and commit on the Hub that it began as, or None.
+        license: the `License` of the weights, where the folder states one.
+        initializer_range: the deviation of new weights that it states.
+        untrained: names of weights that were saved as they began, at random.
+        of_class: where the files fit the heads of several classes and name
+            none: dict of class name -> function that returns the
+            `Checkpoint` of it. `head` is then the encoder's.
+        keep: what must live as long as the tensors are read.
+    """
+
+    source: str
+    format: str
+    encoder: dict
+    head: str
+    head_arguments: dict
+    tensors: dict
+    skipped: list
+    read_text: Callable | None = None
+    embedding: dict | None = None
+    origin: str | None = None
+    license: License | None = None
+    initializer_range: float | None = None
+    untrained: list = dataclasses.field(default_factory=list)
+    of_class: dict = dataclasses.field(default_factory=dict)
+    keep: object = None
+
+
+# What other implementations compute, and whether a model of ours is that.
+
+ORIGINAL = {"activation": "gelu_tanh", "norm_epsilon": 1e-12}
+# Its masked-word head takes Keras's defaults, whatever its backbone has.
+KERAS_HUB_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
+# A head that computes as its encoder does.
+SAME_HEAD = {"mlm_activation": None, "mlm_norm_epsilon": None}
+# Format -> setting -> the only value that its home knows.
+COMPUTES = {
+    "bert_keras": {},
+    "huggingface": SAME_HEAD,
+    "google": ORIGINAL | SAME_HEAD,
+    "keras_hub": ORIGINAL | KERAS_HUB_HEAD,
+}
+
+
+def check_computable(model, format, whose):
+    """Refuses settings under which the other code computes otherwise.
+
+    Args:
+        model: `BertEncoder` or a task model.
+        format: a key of `COMPUTES`.
+        whose: name of the other implementation.
+    """
+    encoder = getattr(model, "encoder", model)
+    if encoder.attention != "bidirectional":
+        raise InputError(
+            f"The model's attention is {encoder.attention!r}, but {whose} "
+            "computes 'bidirectional': the outputs would be others. Save "
+            "another format."
+        )
+    for name, value in COMPUTES[format].items():
+        found = getattr(model if name in SAME_HEAD else encoder, name, value)
+        if found == value or _same_in_effect(name, found, value, encoder):
+            continue
+        raise InputError(
+            f"The model's {name} is {found!r}, but {whose} computes "
+            f"{value!r}: the outputs would differ. Load the model with "
+            f"{name}={value!r} (--accept_difference of convert_checkpoint) "
+            "to accept that, or save another format."
+        )
+
+
+def _same_in_effect(name, found, value, encoder):
+    """Whether None, the encoder's own, is what is wanted, or the reverse."""
+    if name not in SAME_HEAD:
+        return False
+    own = getattr(encoder, name.removeprefix("mlm_"))
+    return (found or own) == (value or own)
+
+
+def settings_of_start(model):
+    """How the model's home draws new weights, where it said so itself."""
+    known = getattr(model, "encoder", model).initializer_range
+    return {} if known is None else {"initializer_range": known}
+
+
+# Tables of names: the library's on the left, another format's on the right. In
+# a table, {} stands for the number of the layer. A table is written for whole
+# layers: `dense` gives kernel and bias, `norm` gamma and beta.
+
+DENSE = ("kernel", "bias")
+NORM = ("gamma", "beta")
+
+
+def expanded(table, ours, theirs=None):
+    """Each entry with both endings: `expanded(table, DENSE)`.
+
+    Args:
+        table: dict of the library's prefix -> the other format's prefix.
+        ours: the library's endings.
+        theirs: the other format's, in the same order; ours where None.
+    """
+    return {
+        f"{left}/{mine}": f"{right}{yours}"
+        for left, right in table.items()
+        for mine, yours in zip(
+            ours, theirs or [f"/{end}" for end in ours], strict=True
+        )
+    }
+
+
+def mapped(name, table):
+    """What the table has for the name, the layer's number carried over."""
+    found = table.get(name)
+    if found is not None:
+        return found
+    for number in re.finditer(r"\d+", name):
+        pattern = name[: number.start()] + "{}" + name[number.end() :]
+        if pattern in table:
+            return table[pattern].format(number[0])
+    return None
+
+
+def turned(table):
+    """The same table from the other format to the library."""
+    return {theirs: ours for ours, theirs in table.items()}
+
+
+# A file's tensors under the library's names.
+
+
+def renamed(tensors, table, source, theirs=lambda name: name):
+    """Returns the tensors by library name, and the names that have none.
+
+    Args:
+        tensors: dict of the file's names -> `Tensor`.
+        table: the library's names -> the format's.
+        source: the folder, for messages.
+        theirs: the format's name for a name in the file; None skips it.
+    """
+    table = turned(table)
+    found, skipped = {}, []
+    for name, tensor in tensors.items():
+        plain = theirs(name)
+        ours = plain and mapped(plain, table)
+        if not ours:
+            skipped.append(name)
+            continue
+        if ours in found:
+            raise WeightsError(
+                source,
+                f"{name} and {found[ours].name} are the same weight",
+                "Remove one of them from the file",
+            )
+        found[ours] = tensor
+    return found, skipped
+
+
+# The library's names and shapes of BERT's weights, without a model. They are
+# the paths that the models' docstrings list. Every converter maps its format's
+# names to these; a kernel is (inputs, outputs). Shapes follow from the settings
+# alone, so that a file is checked before anything is allocated.
+
+WORDS = "encoder/embeddings/token/embeddings"
+POSITIONS = "encoder/embeddings/position/embeddings"
+SEGMENTS = "encoder/embeddings/segment/embeddings"
+# The layer of each class that is nothing but one projection, and how many
+# numbers it puts out for how many labels.
+HEADS = {
+    "BertClassifier": "classifier",
+    "BertTagger": "tagger",
+    "BertSpanPredictor": "span",
+    "BertChooser": "chooser",
+}
+OUTPUTS = {
+    "BertClassifier": len,
+    "BertTagger": len,
+    "BertSpanPredictor": lambda labels: 2,
+    "BertChooser": lambda labels: 1,
+}
+
+
+def encoder_shapes(encoder):
+    """Dict of name -> shape of every weight of the encoder.
+
+    Args:
+        encoder: dict of the sizes that `BertEncoder` takes.
+    """
+    hidden = encoder["hidden_dim"]
+    shapes = {
+        WORDS: (encoder["vocabulary_size"], hidden),
+        POSITIONS: (encoder["max_sequence_length"], hidden),
+        SEGMENTS: (encoder["num_segments"], hidden),
+        **_norm("encoder/embeddings/norm", hidden),
+    }
+    for index in range(encoder["num_layers"]):
+        prefix = f"encoder/layer_{index}"
+        shapes |= _layer(prefix, hidden, encoder["intermediate_dim"])
+    return shapes | _dense("encoder/pooler", hidden, hidden)
+
+
+def _layer(prefix, hidden, intermediate):
+    shapes = {}
+    for part in ("query", "key", "value", "output"):
+        shapes |= _dense(f"{prefix}/attention/{part}", hidden, hidden)
+    return {
+        **shapes,
+        **_norm(f"{prefix}/attention_norm", hidden),
+        **_dense(f"{prefix}/intermediate", hidden, intermediate),
+        **_dense(f"{prefix}/output", intermediate, hidden),
+        **_norm(f"{prefix}/output_norm", hidden),
+    }
+
+
+def head_shapes(head, arguments, encoder):
+    """Dict of name -> shape of the head's weights, by model class.
+
+    Args:
+        head: the name of a model class; one that is not ours has no entry.
+        arguments: what its constructor takes beyond the encoder.
+        encoder: dict of the sizes that `BertEncoder` takes.
+    """
+    hidden = encoder["hidden_dim"]
+    units = arguments.get("bilstm_dim")
+    lstm = _bilstm(hidden, units) if units else {}
+    if head in ("BertPretrainer", "BertCausalModel"):
+        return {
+            **_dense("mlm/dense", hidden, hidden),
+            **_norm("mlm/norm", hidden),
+            "mlm/bias": (encoder["vocabulary_size"],),
+            **_dense("nsp", hidden, 2),
+        }
+    if head in OUTPUTS:
+        outputs = OUTPUTS[head](arguments.get("labels") or "1")
+        inputs = 2 * units if units else hidden
+        return _dense(HEADS[head], inputs, outputs) | lstm
+    return {}
+
+
+def _bilstm(hidden, units):
+    """Four gates side by side, for each direction."""
+    shapes = {}
+    for direction in ("forward", "backward"):
+        prefix = f"bilstm/both/{direction}_lstm/lstm_cell"
+        shapes[f"{prefix}/kernel"] = (hidden, 4 * units)
+        shapes[f"{prefix}/recurrent_kernel"] = (units, 4 * units)
+        shapes[f"{prefix}/bias"] = (4 * units,)
+    return shapes
+
+
+def _norm(prefix, size):
+    return {f"{prefix}/gamma": (size,), f"{prefix}/beta": (size,)}
+
+
+def _dense(prefix, inputs, outputs):
+    return {f"{prefix}/kernel": (inputs, outputs), f"{prefix}/bias": (outputs,)}
+
+
+# Attention weights of formats that give each head an axis of its own.
+
+_PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
+
+
+def joined(name, tensor):
+    """The tensor as the library has it: the heads side by side.
+
+    Args:
+        name: the library's name of the weight.
+        tensor: a `Tensor`, of any weight.
+    """
+    match = _PATTERN.search(name)
+    shape = tensor.shape
+    if not match:
+        return tensor
+    if match[2] == "bias" and len(shape) == 2:  # (N, H)
+        return tensor.reshaped((shape[0] * shape[1],))
+    if match[2] == "kernel" and len(shape) == 3:
+        if match[1] == "output":  # (N, H, D)
+            return tensor.reshaped((shape[0] * shape[1], shape[2]))
+        return tensor.reshaped((shape[0], shape[1] * shape[2]))  # (D, N, H)
+    return tensor
+
+
+def parted(name, shape, heads):
+    """The shape of the library's weight where each head has an axis."""
+    match = _PATTERN.search(name)
+    if not match or (match[1], match[2]) == ("output", "bias"):
+        return tuple(shape)
+    if match[2] == "bias":
+        return (heads, shape[0] // heads)
+    if match[1] == "output":
+        return (heads, shape[0] // heads, shape[1])
+    return (shape[0], heads, shape[1] // heads)

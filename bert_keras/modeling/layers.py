@@ -1,0 +1,462 @@
+"""The layers that an encoder is made of, but for attention: dense, norm, GELU,
+dropout and embeddings.
+"""
+
+import contextlib
+import contextvars
+
+import keras
+from keras import ops
+from keras.src.utils.module_utils import tensorflow
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.lora import KeepsLora
+
+# How new weights begin, and how to leave that out before loading.
+
+_SKIP = contextvars.ContextVar("skip_initialization", default=False)
+
+
+def weights_initializer():
+    """The original's: normal, deviation 0.02, cut at two deviations."""
+    if _SKIP.get():
+        return keras.initializers.Zeros()
+    return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+@contextlib.contextmanager
+def skip_initialization():
+    """Models built inside begin at zero: their weights are loaded next."""
+    token = _SKIP.set(True)
+    try:
+        yield
+    finally:
+        _SKIP.reset(token)
+
+
+# The two forms of GELU that BERT models were trained with.
+
+# tanh(x (A + B x x)) stands for the error function in the tanh form.
+_A = 0.7978845608028654  # sqrt(2 / pi)
+_B = 0.044715 * _A
+
+
+@ops.custom_gradient
+def gelu_tanh(x):
+    """GELU by the tanh approximation: the original's code since 2019.
+
+    Its gradient is written out: it keeps `x` alone, not five tensors as wide
+    as the widest of the model, and takes a quarter less time on a CPU.
+    """
+
+    def gradient(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        square = x * x
+        t = ops.tanh(x * (_A + _B * square))
+        slope = 1.0 + x * (1.0 - t) * (_A + 3.0 * _B * square)
+        return upstream * ((0.5 + 0.5 * t) * slope)
+
+    return x * (0.5 + 0.5 * ops.tanh(x * (_A + _B * (x * x)))), gradient
+
+
+def gelu_exact(x):
+    """GELU by the error function: the original at its release, transformers.
+
+    Written with `erf` because Keras's own form exports to an ONNX file that
+    no runtime reads.
+    """
+    return 0.5 * x * (1.0 + ops.erf(x * 0.7071067811865476))
+
+
+ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+
+
+def check_activation(name):
+    """Refuses the name of a form of GELU that is not here."""
+    if name not in ACTIVATIONS:
+        raise InputError(
+            f"activation is {name!r}. Expected one of {', '.join(ACTIVATIONS)}."
+        )
+
+
+# The dense layer that the whole model is made of.
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Projection(KeepsLora, keras.layers.Dense):
+    """Keras's `Dense`, begun as the original begins it, on a matrix inside.
+
+    All leading axes are folded into one for the product: TensorFlow then adds
+    the bias within the product, which it does not do for three axes.
+    """
+
+    def __init__(self, units, **kwargs):
+        kwargs.setdefault("kernel_initializer", weights_initializer())
+        super().__init__(units, **kwargs)
+
+    def call(self, inputs, training=None):
+        if len(inputs.shape) == 2:
+            return super().call(inputs, training=training)
+        *lead, width = ops.shape(inputs)
+        x = super().call(ops.reshape(inputs, (-1, width)), training=training)
+        return ops.reshape(x, (*lead, self.units))
+
+
+# Layer normalisation as BERT has it.
+
+# The original's; far below float32's own rounding, kept for equal numbers.
+NORM_EPSILON = 1e-12
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras's layer normalisation over the last axis, in float32 inside.
+
+    Computes in float32 under any half-precision policy and returns the
+    policy's compute dtype. Its gradient is written out, which is a third
+    faster on a CPU and keeps fewer tensors.
+    """
+
+    def call(self, inputs):
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        tensors = inputs, self.gamma, self.beta
+        tensors = [ops.cast(tensor, dtype) for tensor in tensors]
+        return ops.cast(normalize(*tensors, self.epsilon), self.compute_dtype)
+
+
+def normalize(x, gamma, beta, epsilon):
+    """`x` less its mean, over its deviation, times `gamma`, plus `beta`."""
+
+    @ops.custom_gradient
+    def normal(x, gamma, beta):
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        inverse = ops.rsqrt(variance + epsilon)
+        unit = centred * inverse
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            return _gradient(upstream, unit, inverse, gamma)
+
+        return unit * gamma + beta, gradient
+
+    return normal(x, gamma, beta)
+
+
+def _gradient(upstream, unit, inverse, gamma):
+    tokens = tuple(range(len(unit.shape) - 1))  # every axis but the last
+    by_gamma = ops.sum(upstream * unit, axis=tokens)
+    by_beta = ops.sum(upstream, axis=tokens)
+    slope = upstream * gamma
+    mean = ops.mean(slope, axis=-1, keepdims=True)
+    along = ops.mean(slope * unit, axis=-1, keepdims=True)
+    return (slope - mean - unit * along) * inverse, by_gamma, by_beta
+
+
+# Dropout whose seed is drawn once a layer and handed on as a tensor. A seed
+# that is a tensor can be given again: a layer that is computed a second time
+# for its gradient (rematerialisation) drops the same units.
+
+# A unit's fate takes 16 random bits, and its rate is met to 1 in 131072.
+# Keras's own dropout spends 32 bits, and in bfloat16 compares seven of them,
+# so that it drops 13/128 where 1/10 was asked for.
+_LEVELS = 65536
+
+
+class DrawnSeed(keras.random.SeedGenerator):
+    """A seed already drawn, in the place where Keras takes a generator."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def next(self, ordered=True):
+        return self.value
+
+
+def dropout(x, rate, seed, site=0):
+    """Drops units of `x` at `rate`, by the mask of `seed` at this `site`.
+
+    The units kept are scaled by 1 / (1 - rate). `site` tells apart the places
+    of one layer that share one drawn seed; nothing is dropped without a seed.
+    """
+    if seed is None or not rate:
+        return x
+    dropped = round(rate * _LEVELS)
+    place = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
+    bits = _random_int16(ops.shape(x), DrawnSeed(seed + place))
+    keep = ops.greater_equal(bits, dropped - _LEVELS // 2)
+    scale = ops.convert_to_tensor(_LEVELS / (_LEVELS - dropped), x.dtype)
+    return x * ops.where(keep, scale, ops.zeros((), x.dtype))
+
+
+def _random_int16(shape, seed):
+    """Every 16-bit number equally often, two from each random word."""
+    *lead, last = shape
+    words = keras.random.randint(
+        (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
+    )
+    bits = ops.view(words, "int16")  # (..., last / 2 rounded up, 2)
+    bits = ops.reshape(bits, (*lead, (last + 1) // 2 * 2))
+    if isinstance(last, int) and last % 2 == 0:
+        return bits
+    return bits[..., :last]
+
+
+def _of_this_replica(seed):
+    """The seed, with the replica's number far above the sites of a layer.
+
+    It is not added to the count of the calls, which Keras takes modulo
+    2**31 - 2: there, a replica would repeat what another one drew before.
+    Under `tf.distribute` all replicas hold one state. On JAX a mask is drawn
+    for the whole batch, wherever its rows lie.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return seed
+    context = tensorflow.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return seed
+    replica = ops.cast(context.replica_id_in_sync_group, seed.dtype)
+    return seed + ops.stack([replica * 2**20, ops.zeros_like(replica)])
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class SeededLayer(keras.layers.Layer):
+    """A layer that draws one dropout seed a call while it trains."""
+
+    def build_seed(self, *rates):
+        """Makes the generator, if any rate needs one.
+
+        Called in `build`, where its path is the layer's and not a number that
+        counts the models of the process.
+
+        Raises:
+            InputError: a rate below 0, or not below 1.
+        """
+        for rate in rates:
+            if not 0 <= rate < 1:
+                raise InputError(
+                    f"A dropout rate is {rate}; expected a share from 0 to "
+                    "less than 1."
+                )
+        if any(rates):
+            self.seed_generator = keras.random.SeedGenerator(name="dropout")
+
+    def draw_seed(self, training):
+        """int (2,), or None where nothing is dropped.
+
+        A function of the layer's seed, of the number of the call and of the
+        replica; the state that it is drawn from is the same on all replicas.
+        """
+        if training and hasattr(self, "seed_generator"):
+            return _of_this_replica(self.seed_generator.next())
+        return None
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Dropout(SeededLayer):
+    """Drops units at `rate` while training, scaling the rest by 1/(1 - rate).
+
+    Args:
+        rate: share of the units to drop, from 0 to less than 1.
+
+    Call arguments:
+        inputs: float, any shape.
+        training: bool.
+    """
+
+    def __init__(self, rate, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.supports_masking = True
+
+    def build(self, input_shape=None):
+        self.build_seed(self.rate)
+
+    def call(self, inputs, training=False):
+        return dropout(inputs, self.rate, self.draw_seed(training))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate}
+
+
+# Picking single tokens out of rows.
+
+
+def first_tokens(sequence, example_ids=None, examples_per_row=None):
+    """The vector of each row's first token, (B, D).
+
+    Of packed rows, of each example's: (B, E, D).
+    """
+    if examples_per_row is None:
+        return sequence[:, 0]
+    if example_ids is None:
+        raise InputError(
+            f"examples_per_row is {examples_per_row}, but the inputs have no "
+            "example_ids. Give those that packing made."
+        )
+    numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
+    own = ops.cast(example_ids, "int32")[:, None, :] == numbers  # (B, E, T)
+    first = ops.argmax(ops.cast(own, "int32"), axis=-1)  # (B, E)
+    return gather_positions(sequence, first)
+
+
+def gather_positions(sequence, positions):
+    """Vectors of `sequence` (B, T, D) at `positions` (B, M): (B, M, D)."""
+    batch, length, width = ops.shape(sequence)
+    rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
+    flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))
+    picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
+    return ops.reshape(picked, (batch, ops.shape(positions)[1], width))
+
+
+# Token, position and segment embeddings.
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Table(KeepsLora, keras.layers.Embedding):
+    """Keras's `Embedding`, whose table gets its gradient as one tensor.
+
+    TensorFlow's own gradient would be a list of rows, to which the gradient
+    of the tied output layer is added row by row, and which replicas would
+    exchange as such a list.
+    """
+
+    def __init__(self, input_dim, output_dim, **kwargs):
+        kwargs.setdefault("embeddings_initializer", weights_initializer())
+        super().__init__(input_dim, output_dim, **kwargs)
+
+    def call(self, inputs):
+        # Reshaped into its own shape: a tensor, where the custom gradient
+        # does not take a variable.
+        table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
+        if self.input_dim <= 4:
+            # For so few rows a product is faster than a gather, both ways.
+            one_hot = ops.one_hot(inputs, self.input_dim, dtype=table.dtype)
+            return ops.matmul(one_hot, table)
+        return _rows(table, inputs)
+
+
+def _rows(table, ids):
+    height, width = table.shape
+    # Else Keras would count a negative id from the table's end.
+    ids = ops.where(ids < 0, ids - height, ids)
+
+    @ops.custom_gradient
+    def rows(table):
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            upstream = ops.reshape(upstream, (-1, width))
+            return ops.segment_sum(upstream, ops.reshape(ids, (-1,)), height)
+
+        return ops.take(table, ids, axis=0), gradient
+
+    return rows(table)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertEmbeddings(SeededLayer):
+    """The sum of token, position and segment vectors, normalised.
+
+    Sum, then layer normalisation in float32, then dropout. Padding gets a
+    vector like any token; attention leaves it out. Equals `embedding_lookup`
+    with `embedding_postprocessor` of the original.
+
+    Args:
+        vocabulary_size: number of word pieces.
+        hidden_dim: width of a vector.
+        max_sequence_length: number of positions that have a vector.
+        num_segments: number of segments that have a vector.
+        dropout: share of the output dropped in training.
+        norm_epsilon: added to a variance before its root.
+
+    Call arguments:
+        token_ids: int32 (B, T).
+        segment_ids: int32 (B, T); all 0 where None.
+        position_ids: int32 (B, T); 0, 1, 2, ... where None.
+        training: bool.
+
+    Returns:
+        float (B, T, D).
+
+    Raises:
+        InputError: T is above `max_sequence_length`.
+
+    Example:
+    >>> BertEmbeddings(100, 8)(np.array([[2, 45, 3]])).shape
+    (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        max_sequence_length=512,
+        num_segments=2,
+        dropout=0.1,
+        norm_epsilon=NORM_EPSILON,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.dropout = dropout
+        self.norm_epsilon = norm_epsilon
+        self.token = self._table(vocabulary_size, "token")
+        self.position = self._table(max_sequence_length, "position")
+        self.segment = self._table(num_segments, "segment")
+        self.norm = LayerNorm(
+            epsilon=norm_epsilon, name="norm", dtype=self.variable_dtype
+        )
+
+    def _table(self, rows, name):
+        # The sum and its normalisation stay in the variables' precision.
+        return Table(
+            rows, self.hidden_dim, name=name, dtype=self.variable_dtype
+        )
+
+    def build(self, token_ids_shape=None):
+        for table in (self.token, self.position, self.segment):
+            table.build()
+        self.norm.build((None, None, self.hidden_dim))
+        self.build_seed(self.dropout)
+
+    def call(
+        self, token_ids, segment_ids=None, position_ids=None, training=False
+    ):
+        if position_ids is None:
+            position_ids = self._positions(token_ids)
+        if segment_ids is None:
+            segment_ids = ops.zeros((1,), "int32")
+        x = self.token(token_ids)  # (B, T, D)
+        x = x + self.segment(segment_ids) + self.position(position_ids)
+        x = dropout(self.norm(x), self.dropout, self.draw_seed(training))
+        return ops.cast(x, self.compute_dtype)
+
+    def _positions(self, token_ids):
+        length = ops.shape(token_ids)[1]
+        if isinstance(length, int) and length > self.max_sequence_length:
+            raise InputError(
+                f"The rows are {length} tokens long, but the model has "
+                f"{self.max_sequence_length} positions. Shorten the rows "
+                "(`sequence_length` of the preprocessor)."
+            )
+        return ops.arange(length, dtype="int32")
+
+    def compute_output_shape(self, token_ids_shape, *args, **kwargs):
+        return (*token_ids_shape, self.hidden_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "num_segments": self.num_segments,
+            "dropout": self.dropout,
+            "norm_epsilon": self.norm_epsilon,
+        }

@@ -1,0 +1,376 @@
+"""The folder of one run: its one writer, its settings, its finished stages."""
+
+import contextlib
+import io
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+
+from bert_keras import files
+from bert_keras.errors import InputError
+
+# One writer to a folder: a lease that dies with its holder.
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+RENEWED_EVERY = 30.0  # seconds
+VOID_AFTER = 180.0  # seconds: six renewals missed
+SETTLED_AFTER = 0.5  # seconds; for two that come to a remote folder at once
+
+
+class Lease:
+    """Holds a file that says who writes; refuses while another holds it.
+
+    A thread renews it. It is void three minutes after the last renewal, and
+    at once where its holder was a process of this host that has ended. A
+    remote file system has no locks: there, of two that come within half a
+    second, the one that wrote last holds it.
+
+    Args:
+        path: the lease's file, which may be remote; its folder is there.
+
+    Raises:
+        InputError: another holds it; names the host and the process.
+    """
+
+    def __init__(self, path):
+        self.path = files.absolute(path)
+        self._token = uuid.uuid4().hex
+        self._ended = threading.Event()
+        with self._opened() as file:
+            holder = _read(file)
+            if holder and _alive(holder):
+                self._refuse(holder)
+            self._write(file)
+        if files.is_remote(self.path):
+            self._settle()
+        threading.Thread(target=self._renew, daemon=True).start()
+
+    def check(self):
+        """Raises where another process has taken the lease over."""
+        with self._opened() as file:
+            holder = _read(file) or {}
+        if holder.get("token") != self._token:
+            raise InputError(
+                f"{os.path.dirname(self.path)} was taken over by process "
+                f"{holder.get('pid')} on host {holder.get('host')}, since this "
+                f"process did not answer for {VOID_AFTER:.0f} seconds. This "
+                "one stops here."
+            )
+
+    def release(self):
+        """Frees the folder for the next."""
+        self._ended.set()
+        with self._opened() as file:
+            if self._holds(file):
+                _empty(file)
+
+    def remove(self):
+        """Frees the folder and takes the lease's file away."""
+        self._ended.set()
+        with self._opened() as file:
+            if self._holds(file):
+                files.remove(self.path)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+    def _refuse(self, holder):
+        raise InputError(
+            f"{os.path.dirname(self.path)} is in use by process "
+            f"{holder['pid']} on host {holder['host']}. Wait until it "
+            "ends, stop it, or name another folder."
+        )
+
+    def _settle(self):
+        time.sleep(SETTLED_AFTER)
+        with self._opened() as file:
+            if not self._holds(file):
+                self._refuse(_read(file) or {"pid": "?", "host": "?"})
+
+    def _holds(self, file):
+        return (_read(file) or {}).get("token") == self._token
+
+    def _renew(self):
+        while not self._ended.wait(RENEWED_EVERY):
+            # A renewal that fails is tried again; six may fail.
+            with contextlib.suppress(OSError), self._opened() as file:
+                if not self._holds(file):
+                    return
+                self._write(file)
+
+    @contextlib.contextmanager
+    def _opened(self):
+        """The file, on this machine for one process at a time."""
+        if files.is_remote(self.path):
+            with _replaced(self.path) as file:
+                yield file
+            return
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        with open(descriptor, "r+", encoding="utf-8") as file:
+            # Some network file systems have no locks: there the token alone
+            # tells who came last.
+            with contextlib.suppress(OSError, AttributeError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+            file.flush()
+
+    def _write(self, file):
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process_started": _process_started(os.getpid()),
+            "renewed": time.time(),
+            "token": self._token,
+        }
+        # Written over and then cut: a full disk leaves what was there.
+        file.seek(0)
+        file.write(json.dumps(holder))
+        file.truncate()
+
+
+@contextlib.contextmanager
+def _replaced(path):
+    """A remote file's text, written back whole where it was changed."""
+    try:
+        with files.open_file(path, "r") as file:
+            text = file.read()
+    except FileNotFoundError:
+        text = ""
+    file = io.StringIO(text)
+    yield file
+    if file.getvalue() != text:
+        with (
+            files.written_beside(path) as partial,
+            open(partial, "w", encoding="utf-8") as local,
+        ):
+            local.write(file.getvalue())
+
+
+def _empty(file):
+    file.seek(0)
+    file.truncate()
+
+
+def _read(file):
+    file.seek(0)
+    try:
+        holder = files.parse_json(file.read())
+        return holder if {"host", "pid", "renewed"} <= holder.keys() else None
+    except (ValueError, AttributeError):
+        return None  # empty: released; or cut by a kill: its holder is dead
+
+
+def _alive(holder):
+    if holder["host"] == socket.gethostname():
+        return _process_lives(holder["pid"], holder["process_started"])
+    return time.time() - holder["renewed"] < VOID_AFTER
+
+
+def _process_lives(pid, started):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is there, under another user
+    found = _process_started(pid)
+    # What cannot be read of somebody else's process says nothing about it.
+    return found is None or found == started
+
+
+def _process_started(pid):
+    """Start of the process in ticks since boot; None where unknown.
+
+    It tells a process from a later one that was given the same number. Of
+    one that has ended and that nobody has waited for it is -1.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+            return -1 if state in "ZX" else int(fields[18])
+    except OSError:
+        return None
+
+
+# The folder of one run: its settings, its one writer, its finished stages.
+
+SETTINGS = "run.json"
+LEASE = ".lease"
+STAGES = "stages"
+
+
+class RunFolder:
+    """A folder that one run owns, and that the same run goes on with.
+
+    A new or empty folder is taken; one of an earlier run with the same
+    settings is gone on with; anything else is refused. While it is open no
+    other process gets it.
+
+    Args:
+        path: the folder, made where it is missing; it may be remote.
+        settings: JSON dict of all that decides what the run computes.
+        writes: false in the other workers of a run: they read what is there
+            and own nothing.
+
+    Raises:
+        InputError: not writable, foreign, of other settings, or in use.
+
+    Example:
+
+    >>> with RunFolder("runs/mine", {"seed": 1}) as run:
+    ...     figures = run.done("corpus")
+    ...     if figures is None:
+    ...         with run.output("corpus.txt") as path:
+    ...             figures = write_corpus(path)
+    ...         run.finish("corpus", figures, outputs=["corpus.txt"])
+    """
+
+    def __init__(self, path, settings, writes=True):
+        self.path = files.absolute(path)
+        self._is_new = False
+        self._lease = None
+        if not writes:
+            return
+        settings = json.loads(json.dumps(settings))
+        files.make_folder(self.path)
+        self._refuse_foreign()
+        self._lease = Lease(self.file(LEASE))
+        try:
+            self._take(settings)
+        except BaseException:
+            self._lease.release()
+            raise
+
+    def file(self, *names):
+        """Path of a file in the run's folder."""
+        return os.path.join(self.path, *names)
+
+    @contextlib.contextmanager
+    def output(self, name):
+        """Yields a path beside; what is written there becomes `name`."""
+        with files.written_beside(self.file(name)) as path:
+            yield path
+
+    def done(self, stage):
+        """The figures of a finished stage whose outputs stand, or None."""
+        try:
+            record = files.read_json(self.file(STAGES, f"{stage}.json"))
+        except FileNotFoundError:
+            return None
+        if all(files.exists(self.file(o)) for o in record["outputs"]):
+            return record["figures"]
+        return None
+
+    def finish(self, stage, figures, outputs=()):
+        """Records that a stage is done, with its figures and its outputs."""
+        if self._lease is None:
+            return
+        record = {"figures": figures, "outputs": list(outputs)}
+        with self.output(os.path.join(STAGES, f"{stage}.json")) as path:
+            files.write_json(record, path)
+
+    def check(self):
+        """Raises where another process has taken the folder over."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def close(self):
+        if self._lease is not None:
+            self._lease.release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        mistaken = kind is not None and issubclass(kind, InputError)
+        if mistaken and self._is_new:
+            self._remove_empty()
+        names = set(files.list_folder(self.path))
+        if mistaken and self._is_new and names <= {SETTINGS, LEASE}:
+            self._leave_nothing()
+        else:
+            self.close()
+
+    def _remove_empty(self):
+        """The folders that runs inside this one were in before they failed."""
+        if files.is_remote(self.path):
+            return
+        for name in os.listdir(self.path):
+            with contextlib.suppress(OSError):
+                os.rmdir(self.file(name))
+
+    def _leave_nothing(self):
+        """So that after a mistake the folder takes other settings."""
+        files.remove(self.file(SETTINGS))
+        self._lease.remove()
+        if not files.is_remote(self.path):
+            with contextlib.suppress(OSError):
+                os.rmdir(self.path)
+
+    def _refuse_foreign(self):
+        try:
+            names = set(files.list_folder(self.path))
+        except OSError as error:
+            raise InputError(
+                f"The folder {self.path} cannot be read ({error.strerror}). "
+                "Name another one."
+            ) from None
+        strangers = sorted(
+            n for n in names - {LEASE} if not files.is_partial(n)
+        )
+        if strangers and SETTINGS not in names:
+            raise InputError(
+                f"The folder {self.path} holds something that no run made "
+                f"({', '.join(strangers[:3])}). Name a new or empty folder, "
+                "or one of an earlier run."
+            )
+
+    def _take(self, settings):
+        files.remove_partials(self.path)
+        path = self.file(SETTINGS)
+        if files.is_file(path):
+            check_same_settings(_read_settings(path), settings, self.path)
+            return
+        with self.output(SETTINGS) as partial:
+            files.write_json({"settings": settings}, partial)
+        self._is_new = True
+
+
+def check_same_settings(old, new, folder):
+    """Refuses other settings than those that `folder` was begun with."""
+    new = json.loads(json.dumps(new))
+    if old == new:
+        return
+    changes = "; ".join(
+        f"{name} was {_shown(old, name)} and is now {_shown(new, name)}"
+        for name in sorted(old.keys() | new.keys())
+        if _shown(old, name) != _shown(new, name)
+    )
+    raise InputError(
+        f"{folder} was begun with other settings: {changes}. Give the same "
+        "settings to go on with it, or name another folder."
+    )
+
+
+def _shown(settings, name):
+    return json.dumps(settings[name]) if name in settings else "not set"
+
+
+def _read_settings(path):
+    try:
+        return files.read_json(path)["settings"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{path} is not the settings file of a run. Name a new or empty "
+            "folder, or one of an earlier run."
+        ) from None

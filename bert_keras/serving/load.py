@@ -1,0 +1,232 @@
+"""Calls a SavedModel from Python: lists of strings in, plain values out."""
+
+import os
+from collections.abc import Iterable
+from numbers import Integral
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras import files
+from bert_keras.data.manifests import check_fields
+from bert_keras.errors import InputError, cut_middle
+from bert_keras.text.wordpiece import encodable
+
+CARD = "signature_card.json"
+
+
+def load_saved_model(folder):
+    """A SavedModel of `export_saved_model`, one method a signature.
+
+    Returns:
+        A `ServedModel`.
+
+    Raises:
+        InputError: no such folder, or not a SavedModel of this package.
+
+    Example:
+
+    >>> served = load_saved_model("served")
+    >>> served.classify(["An hour well spent."])["label"]
+    ['positive']
+    """
+    folder = files.absolute(folder)
+    card = read_card(folder)
+    if "tensorflow_text" in card["needs"]:
+        import tensorflow_text  # noqa: F401  (registers its operations)
+    return ServedModel(tf.saved_model.load(folder), card)
+
+
+class ServedModel:
+    """A loaded SavedModel; each signature is a method of its name.
+
+    A method takes one list of strings an input, in order or by name, and
+    returns a dict: strings decoded, rows of unequal length as lists, all
+    else as NumPy arrays.
+
+    Attributes:
+        card: the signature card: inputs, outputs, an example, versions.
+        signatures: names of the methods.
+        loaded: what `tf.saved_model.load` gave.
+    """
+
+    def __init__(self, loaded, card):
+        self.loaded = loaded
+        self.card = card
+        self.signatures = sorted(card["signatures"])
+
+    def __getattr__(self, name):
+        card = self.__dict__.get("card", {"signatures": {}})
+        if name not in card["signatures"]:
+            raise AttributeError(
+                f"The model answers {', '.join(card['signatures'])}; got "
+                f"{name!r}."
+            )
+        entry = card["signatures"][name]
+        function = self.loaded.signatures[name]
+
+        def call(*texts, **named):
+            tensors = _tensors(name, entry, texts, named)
+            try:
+                outputs = function(**tensors)
+            except tf.errors.InvalidArgumentError as error:
+                raise InputError(
+                    f"{name} cannot answer these rows: "
+                    f"{error.message.split('unavailable>')[-1].strip()}"
+                ) from None
+            return _plain(outputs, entry["padded"])
+
+        call.__name__ = name
+        return call
+
+    def __dir__(self):
+        return [*super().__dir__(), *self.signatures]
+
+
+def _tensors(name, entry, texts, named):
+    order = entry["input_order"]
+    given = dict(zip(order, texts, strict=False)) | named
+    if len(texts) + len(named) != len(order) or set(given) != set(order):
+        raise InputError(
+            f"{name} takes {' and '.join(order)}, one list each; got "
+            f"{len(texts)} by place and {sorted(named)} by name."
+        )
+    given = {
+        key: _rows(name, key, _listed(value), entry["inputs"][key])
+        for key, value in given.items()
+    }
+    lengths = {key: len(value) for key, value in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{name} takes lists of one length; got {lengths}.")
+    return {
+        key: as_tensor(rows, entry["inputs"][key])
+        for key, rows in given.items()
+    }
+
+
+def _listed(value):
+    """Arrays, tensors and columns as plain lists, at any depth."""
+    if hasattr(value, "numpy"):
+        value = value.numpy()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [_listed(item) for item in value]
+    return encodable(value)
+
+
+def _rows(name, key, rows, kind):
+    """The rows of an input, each as the card's kind has it."""
+    if not isinstance(rows, list):
+        what = "one string" if isinstance(rows, str | bytes) else repr(rows)
+        raise InputError(
+            f"{name} takes a list as {key}; got {what}. Put it in a list."
+        )
+    dtype, _, shape = kind.partition(" ")
+    axes = sum(map(str.isalpha, shape))
+    for place, row in enumerate(rows):
+        if not _fits(row, dtype, axes - 1):
+            one = "strings" if dtype == "string" else "numbers of 0 and more"
+            raise InputError(
+                f"{name} takes {one} {shape} as {key}; row {place} is "
+                f"{str(row)[:60]!r} ({type(row).__name__}). Correct it, or "
+                "leave the row out."
+            )
+    return rows
+
+
+def _fits(value, dtype, axes):
+    if axes:
+        return isinstance(value, list) and all(
+            _fits(item, dtype, axes - 1) for item in value
+        )
+    if dtype == "string":
+        return isinstance(value, str | bytes)
+    return isinstance(value, Integral) and 0 <= value < 1 << 31
+
+
+def as_tensor(rows, kind="string (B,)"):
+    """A list of strings, or of lists of strings or integers, as a tensor.
+
+    Rows of unequal length are filled up with "" or 0. Lists of lists of
+    integers are three axes. No rows are of `kind`, as the card shows it.
+    """
+    if not rows:
+        dtype, _, axes = kind.partition(" ")
+        return tf.zeros([0] * sum(map(str.isalpha, axes)), dtype)
+    if isinstance(rows[0], str | bytes):
+        return tf.constant(rows, tf.string)
+    rows = [list(row) for row in rows]
+    if rows[0] and not isinstance(rows[0][0], str | bytes | Integral):
+        return tf.ragged.constant(rows, tf.int32, ragged_rank=2).to_tensor()
+    ragged = tf.ragged.constant(rows, ragged_rank=1)
+    dtype = tf.string if ragged.dtype == tf.string else tf.int32
+    return tf.cast(ragged, dtype).to_tensor()
+
+
+def _plain(outputs, padded):
+    """Tensors as Python takes them: decoded, and cut to their counts."""
+    values = {key: _decoded(value.numpy()) for key, value in outputs.items()}
+    for key in padded:
+        rows = zip(values[key], values["count"], strict=True)
+        values[key] = [row[:count].tolist() for row, count in rows]
+    return {
+        key: value.tolist() if _is_text(value) else value
+        for key, value in values.items()
+    }
+
+
+def _is_text(value):
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _decoded(array):
+    if array.dtype != object:
+        return array
+    decode = np.frompyfunc(lambda b: b.decode("utf-8", "replace"), 1, 1)
+    return decode(array) if array.size else array
+
+
+def _check_card(card):
+    """Raises where a field that a call needs is not what it must be."""
+    kinds = {"needs": list, "signatures": dict, "default": str}
+    check_fields(card, kinds)
+    for entry in card["signatures"].values():
+        check_fields(
+            entry, {"inputs": dict, "input_order": list, "padded": list}
+        )
+        if sorted(entry["input_order"]) != sorted(entry["inputs"]):
+            raise ValueError("'input_order' must name the inputs")
+        check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+    card["signatures"][card["default"]]  # is there
+
+
+def read_card(folder):
+    """The signature card of an export.
+
+    Raises:
+        InputError: the folder is no export, or its card is damaged.
+    """
+    folder = os.fspath(folder)
+    names = set(files.list_folder(folder) if files.is_folder(folder) else ())
+    if CARD in names and "saved_model.pb" in names:
+        path = os.path.join(folder, CARD)
+        try:
+            card = files.read_json(path)
+            _check_card(card)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{path} is no signature card, or it is damaged "
+                f"({cut_middle(str(error), 300)}). Export the model again."
+            ) from None
+        return card
+    if {"config.json", "model.safetensors"} <= names:
+        raise InputError(
+            f"{folder} holds weights, not a SavedModel. Make one of it with "
+            f"tools/export.py --model={folder}; or load the weights with "
+            f"`from_preset`, such as BertClassifier.from_preset({folder!r})."
+        )
+    raise InputError(
+        f"{folder} is not a folder that export_saved_model made: it lacks "
+        f"{CARD} or saved_model.pb. Export the model, or name another folder."
+    )

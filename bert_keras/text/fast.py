@@ -1,0 +1,210 @@
+"""The fast road: rows of plain text through tensorflow-text's operations.
+
+Plain is a row for which these operations are known to give the law's ids:
+it is valid UTF-8 and has only characters that they treat as the law does,
+whatever stands beside them. Most text is, and one look of a regular
+expression tells.
+"""
+
+import base64
+import functools
+import zlib
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_text.core.pybinds import (
+    pywrap_fast_bert_normalizer_model_builder as normalizer_builder,
+)
+from tensorflow_text.core.pybinds import (
+    pywrap_fast_wordpiece_tokenizer_model_builder as pieces_builder,
+)
+
+from bert_keras.errors import InputError
+from bert_keras.text import plain_characters
+from bert_keras.text import unicode_tables as unicode
+from bert_keras.text.tables import results_of
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
+
+# Bytes of the longest that one character may become: three of four each.
+LONGEST_CHARACTER = 12
+
+
+class FastText:
+    """Ids of strings: of plain ones fast, of the others by the exact road.
+
+    Args:
+        exact: the `ExactText` with the same settings.
+        vocabulary, lowercase, strip_accents, max_word_length,
+        keep_special_tokens: as of `WordPiece`.
+    """
+
+    def __init__(
+        self,
+        exact,
+        vocabulary,
+        lowercase,
+        strip_accents,
+        max_word_length,
+        keep_special_tokens,
+    ):
+        self._exact = exact
+        self._pieces = _pieces_model(vocabulary, max_word_length)
+        self._characters = _characters_model(lowercase)
+        self._long_word = _long_word(max_word_length)
+        self._unknown = vocabulary.index(UNKNOWN)
+        self._keep_special_tokens = keep_special_tokens
+        self._pattern = _pattern(lowercase, strip_accents)
+
+    def ids(self, strings):
+        """Flat ids and row splits of strings `(B,)`."""
+        plain = self.is_plain(strings)
+        (rows,) = _unless_all(
+            plain, lambda: [tf.where(plain, strings, "")], strings
+        )
+        tokenizer = tf_text.FastBertTokenizer(
+            token_out_type=tf.int32,
+            fast_wordpiece_model_buffer=tf.constant(self._pieces),
+            fast_bert_normalizer_model_buffer=tf.constant(self._characters),
+        )
+        ids = tokenizer.tokenize(rows)
+        certain = plain & ~self._in_doubt(rows, ids)
+        return _unless_all(
+            certain,
+            lambda: self._with_exact(strings, ids, certain),
+            ids.values,
+            ids.row_splits,
+        )
+
+    def is_plain(self, strings):
+        """Which of the strings are plain, `bool (B,)`."""
+        plain = tf.strings.regex_full_match(strings, self._pattern)
+        if self._keep_special_tokens:
+            names = "|".join(token[1:-1] for token in SPECIAL_TOKENS)
+            special = rf"(?s).*\[(?:{names})\].*"
+            plain &= ~tf.strings.regex_full_match(strings, special)
+        return plain
+
+    def _in_doubt(self, strings, ids):
+        """Which rows may have an "[UNK]" that the law has not, `bool (B,)`.
+
+        tensorflow-text gives up on words by their bytes, the law by their
+        characters: a row with an "[UNK]" and a word that may have more bytes
+        than the law allows characters is in doubt.
+        """
+        is_unknown = ids.values == self._unknown
+
+        def look():
+            rows = tf.searchsorted(
+                ids.row_splits[1:], tf.where(is_unknown)[:, 0], side="right"
+            )
+            rows, _ = tf.unique(rows)
+            is_long = tf.strings.regex_full_match(
+                tf.gather(strings, rows), self._long_word
+            )
+            return [
+                tf.tensor_scatter_nd_update(
+                    tf.zeros_like(strings, tf.bool), rows[:, None], is_long
+                )
+            ]
+
+        (in_doubt,) = _unless_all(
+            ~is_unknown, look, tf.zeros_like(strings, tf.bool)
+        )
+        return in_doubt
+
+    def _with_exact(self, strings, ids, certain):
+        """The ids with those of the rows that are not certain in place."""
+        rare = tf.boolean_mask(strings, ~certain)
+        exact = tf.RaggedTensor.from_row_splits(
+            *self._exact.ids(rare), validate=False
+        )
+        number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
+        rows = tf.range(tf.size(strings))
+        place = tf.where(certain, rows, tf.size(strings) + number)
+        merged = tf.gather(tf.concat([ids, exact], axis=0), place)
+        return [merged.values, merged.row_splits]
+
+
+@functools.cache
+def _characters_model(lowercase):
+    """What tensorflow-text compiles its normaliser to, `uint8 (N,)`."""
+    model = normalizer_builder.build_fast_bert_normalizer_model(lowercase)
+    return np.frombuffer(model, np.uint8)
+
+
+def _pieces_model(vocabulary, max_word_length):
+    """What tensorflow-text compiles a vocabulary to, `uint8 (N,)`.
+
+    Asked for directly, because its class turns the bytes to a list first,
+    which takes a second.
+    """
+    try:
+        model = pieces_builder.build_fast_wordpiece_model(
+            vocabulary,
+            max_word_length,  # in bytes
+            "##",
+            UNKNOWN,
+            False,  # no_pretokenization
+            False,  # support_detokenization
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"tensorflow-text cannot use the vocabulary: {error} Mend it, or "
+            "make the tokenizer with portable=True."
+        ) from None
+    return np.frombuffer(model, np.uint8)
+
+
+def _long_word(max_bytes):
+    """A regular expression for text with a word of perhaps more bytes.
+
+    It counts characters between white space and punctuation of ASCII, each
+    taken for the 12 bytes that the longest decomposition has, and so finds
+    every such word and some others. RE2 counts to 1,000.
+    """
+    least = min(max_bytes // LONGEST_CHARACTER + 1, 1000)
+    inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
+    return rf"(?s).*{inside}{{{least}}}.*"
+
+
+def plain_codes(lowercase, strip_accents):
+    """Code points that may be in plain text, as a set."""
+    agree = _unpacked(
+        plain_characters.UNCASED if lowercase else plain_characters.CASED
+    )
+    if lowercase == strip_accents:
+        return agree
+    # tensorflow-text has one switch for both: plain is what the accents'
+    # part of it does not touch.
+    with_it, without = results_of(lowercase, True), results_of(lowercase, False)
+    kinds = unicode.kinds()
+    return {
+        code
+        for code in agree
+        if kinds[code] != unicode.MARK
+        and with_it.get(code, (code,)) == without.get(code, (code,))
+    }
+
+
+def _unpacked(text):
+    raw = zlib.decompress(base64.b85decode(text))
+    ends = np.cumsum(np.frombuffer(raw, "<u4")).reshape(-1, 2)
+    return {code for start, end in ends for code in range(start, end)}
+
+
+@functools.cache
+def _pattern(lowercase, strip_accents):
+    """A regular expression for any number of plain characters."""
+    inside = np.zeros(unicode.CODE_POINTS + 1, bool)
+    inside[list(plain_codes(lowercase, strip_accents))] = True
+    edges = np.flatnonzero(np.diff(inside, prepend=False)).reshape(-1, 2)
+    ranges = "".join(
+        rf"\x{{{start:x}}}-\x{{{end - 1:x}}}" for start, end in edges
+    )
+    return f"[{ranges}]*"
+
+
+def _unless_all(mask, function, *values):
+    """The values where all of the mask is true, else `function()`."""
+    return tf.cond(tf.reduce_all(mask), lambda: list(values), function)

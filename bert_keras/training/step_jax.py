@@ -1,0 +1,120 @@
+"""A training step of the global batch on JAX, on any number of devices.
+
+Under `keras.distribution.DataParallel` every sum over the batch is over all
+devices: nothing here knows how many there are.
+"""
+
+import jax
+import keras
+from jax import numpy as jnp
+from keras import tree
+
+from bert_keras.errors import InputError
+from bert_keras.training import step
+
+
+def train_step(model, accumulate, state, data):
+    """One optimizer step; returns the logs and the new state."""
+    trainable, non_trainable, optimizer_variables, metrics = state
+    batch = keras.utils.unpack_x_y_sample_weight(data)
+    whole = step.sizes(model, batch)
+
+    def loss(trainable, non_trainable, metrics, part):
+        values = trainable, non_trainable, metrics, optimizer_variables
+        with _stateless(model, *values) as scope:
+            each = _losses(model, part, whole, training=True)
+            scaled = model.optimizer.scale_loss(each[0])
+        return scaled, (each, *_updated(model, scope))
+
+    slopes = jax.value_and_grad(loss, has_aux=True)
+
+    def add(sums, part):
+        values, gradients, *variables = sums
+        (_, (each, *variables)), new = slopes(trainable, *variables, part)
+        gradients = [a + b for a, b in zip(gradients, new, strict=True)]
+        return (values + each, gradients, *variables), None
+
+    zeros = [jnp.zeros_like(weight) for weight in trainable]
+    sums = (jnp.zeros_like(whole), zeros, non_trainable, metrics)
+    if accumulate == 1:
+        sums, _ = add(sums, batch)
+    else:
+        sums, _ = jax.lax.scan(add, sums, _parts(batch, accumulate))
+    values, gradients, non_trainable, metrics = sums
+    trainable, optimizer_variables = model.optimizer.stateless_apply(
+        optimizer_variables, gradients, trainable
+    )
+    logs, metrics = _track(model, metrics, values, whole)
+    return logs, (trainable, non_trainable, optimizer_variables, metrics)
+
+
+def test_step(model, state, data):
+    """The losses of the global batch in evaluation; logs and new state."""
+    trainable, non_trainable, metrics = state
+    batch = keras.utils.unpack_x_y_sample_weight(data)
+    whole = step.sizes(model, batch)
+    with _stateless(model, *state) as scope:
+        values = _losses(model, batch, whole, training=False)
+    non_trainable, metrics = _updated(model, scope)
+    logs, metrics = _track(model, metrics, values, whole)
+    return logs, (trainable, non_trainable, metrics)
+
+
+def _losses(model, part, whole, training):
+    """Losses of a part, which it adds to the metrics too."""
+    x, y, weights = part
+    outputs = model(x, training=training)
+    model.compute_metrics(x, y, outputs, weights)
+    return step.losses(model, part, outputs, whole)
+
+
+def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
+    """A scope in which the model's variables have these values."""
+    mapping = [
+        *zip(model.trainable_variables, trainable, strict=True),
+        *zip(model.non_trainable_variables, non_trainable, strict=True),
+        *zip(model.metrics_variables, metrics, strict=True),
+        *zip(model.optimizer.variables, optimizer, strict=False),
+    ]
+    return keras.StatelessScope(mapping, collect_losses=True)
+
+
+def _updated(model, scope):
+    return tuple(
+        [scope.get_current_value(variable) for variable in variables]
+        for variables in (
+            model.non_trainable_variables,
+            model.metrics_variables,
+        )
+    )
+
+
+def _track(model, metrics, values, whole):
+    mapping = list(zip(model.metrics_variables, metrics, strict=True))
+    with keras.StatelessScope(mapping) as scope:
+        step.track(model, values, whole)
+        logs = model.get_metrics_result()
+    metrics = [scope.get_current_value(v) for v in model.metrics_variables]
+    return logs, metrics
+
+
+def _parts(batch, accumulate):
+    """The batch with the parts in front, (parts, rows of one, ...).
+
+    Every part has rows of every device: they lie there one after another.
+    """
+    number = step.rows(batch)
+    if number % accumulate:
+        raise InputError(
+            f"A batch of {number} rows cannot be cut into {accumulate} equal "
+            "parts. Take a batch size that `accumulate` divides, and leave "
+            "out a last batch that is smaller."
+        )
+
+    def cut(values):
+        if values is None:
+            return None
+        apart = jnp.reshape(values, (-1, accumulate, *values.shape[1:]))
+        return jnp.moveaxis(apart, 1, 0)
+
+    return tree.map_structure(cut, batch)

@@ -1,0 +1,1 @@
+"""The whole job on real text in a few minutes."""

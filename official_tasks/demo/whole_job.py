@@ -1,0 +1,189 @@
+"""The whole job in stages: corpus, vocabulary, examples, pre-training,
+fine-tuning, export, proof. Each stage calls what the scripts call, and is
+skipped when the run folder already holds its result."""
+
+import importlib.util
+import os
+import platform
+import shlex
+import sys
+import time
+from typing import Any
+
+from rich.markup import escape
+
+import bert_keras
+from bert_keras import files
+from bert_keras.data.sources import corpus_hash
+from bert_keras.errors import InputError
+from bert_keras.run_folder import RunFolder
+from bert_keras.training.strategy import choose_dtype
+from official_tasks import progress
+from official_tasks.demo.stages import STAGES, Demo, Settings
+from official_tasks.report import demo_report, page
+
+# The largest that fits six minutes on two CPU cores, in float32 with AVX2,
+# and passes every bar.
+FULL = Settings(
+    vocabulary_size=8000,
+    sequence_length=32,
+    max_predictions=5,
+    num_layers=2,
+    hidden_dim=256,
+    batch_size=64,
+    steps=1000,
+    learning_rate=1e-3,
+    labels=1000,
+    dev_rows=2000,
+    epochs=5.0,
+    rates=(3e-4, 6e-4, 1.2e-3),
+    seeds=3,
+)
+# For continuous integration: every stage, little learning.
+QUICK = FULL._replace(
+    vocabulary_size=3000,
+    num_layers=1,
+    hidden_dim=128,
+    steps=60,
+    dev_rows=600,
+    epochs=1.0,
+    rates=(6e-4,),
+    seeds=1,
+)
+
+
+def run(output, corpus, seed, settings) -> dict:
+    """Runs every stage in the folder `output`; returns the report.
+
+    Args:
+        output: run folder; finished stages of an earlier run stand.
+        corpus: source for `read_documents`.
+        seed: of everything that is drawn.
+        settings: `Settings`.
+    """
+    dtype = choose_dtype()
+    decided = {"corpus": corpus, "seed": seed, **settings._asdict()}
+    with RunFolder(output, {**decided, "dtype": dtype}) as folder:
+        demo = Demo(folder, corpus, seed, settings, dtype)
+        draws = page.can_draw("report.html")
+        _check_corpus(demo)
+        results: dict[str, Any] = {}
+        for number, (name, stage) in enumerate(STAGES.items(), 1):
+            told = " ".join(stage.__doc__.split())
+            title = f"[bold]{number}. {name}[/bold]  {told}"
+            progress.console.print(title, markup=True)
+            figures = folder.done(name)
+            if figures is None:
+                began = time.monotonic()
+                figures = stage(demo, results)
+                figures["seconds"] = round(time.monotonic() - began, 1)
+                folder.finish(name, figures)
+            results[name] = figures
+            told = (
+                f"{escape(figures['line'])}  [dim]{figures['seconds']} s[/dim]"
+            )
+            progress.console.print(f"   {told}", markup=True)
+        figures = _report(demo, results)
+        with folder.output("report.json") as path:
+            files.write_json(figures, path)
+        if draws:
+            with (
+                page.may_fail("report.html"),
+                folder.output("report.html") as path,
+                open(path, "w", encoding="utf-8") as file,
+            ):
+                file.write(demo_report.render(figures))
+        return figures
+
+
+def _check_corpus(demo):
+    """Refuses to go on with another corpus than the stages stand on."""
+    figures = demo.folder.done("Corpus")
+    if figures is None:
+        return
+    if corpus_hash(demo.documents()) != figures["corpus_hash"]:
+        raise InputError(
+            f"{demo.folder.path} was begun with another corpus: "
+            f"{demo.corpus} changed since. Name another folder for that of "
+            "now."
+        )
+
+
+def _report(demo, results):
+    corpus, examples = results["Corpus"], results["Examples"]
+    pretraining, tuned = results["Pre-training"], results["Fine-tuning"]
+    pretrained, scratch = tuned["pretrained"], tuned["scratch"]
+    return {
+        "mlm_accuracy": pretraining["mlm_accuracy"],
+        "mlm_unigram_baseline": pretraining["mlm_unigram_baseline"],
+        "nsp_accuracy": pretraining["nsp_accuracy"],
+        "nsp_majority_baseline": pretraining["nsp_majority_baseline"],
+        "classify_accuracy_pretrained": pretrained["accuracy"],
+        "classify_deviation_pretrained": pretrained["deviation"],
+        "classify_rate_pretrained": pretrained["rate"],
+        "classify_accuracy_scratch": scratch["accuracy"],
+        "classify_deviation_scratch": scratch["deviation"],
+        "classify_rate_scratch": scratch["rate"],
+        "classify_seeds": demo.settings.seeds,
+        "classify_majority_baseline": pretrained["majority_baseline"],
+        "classify_labels": tuned["train_rows"],
+        "classify_held_out": tuned["dev_rows"],
+        "export_max_difference": results["Proof"]["export_max_difference"],
+        "documents": corpus["documents"],
+        "sentences": examples["sentences"],
+        "tokens": examples["tokens"],
+        "parameters": pretraining["parameters"],
+        "seconds": {name: results[name]["seconds"] for name in results},
+        "seed": demo.seed,
+        "dtype": demo.dtype,
+        "corpus": demo.corpus,
+        "corpus_hash": corpus["corpus_hash"],
+        "versions": _versions(),
+        "curves": {
+            "pretraining": pretraining["curve"],
+            "finetuning": {
+                "pre-trained": pretrained["curve"],
+                "from scratch": scratch["curve"],
+            },
+        },
+        "confusion": {
+            "labels": tuned["classes"],
+            "counts": pretrained["confusion"],
+        },
+        "guesses": results["Proof"]["guesses"],
+        "answers": results["Proof"]["answers"],
+        "command": _command(demo),
+    }
+
+
+def _versions():
+    names = ["keras", "tensorflow", "tensorflow_text", "numpy"]
+    # tensorflow may be of tensorflow-cpu, and tensorflow_text is not a must.
+    modules = map(
+        importlib.import_module, filter(importlib.util.find_spec, names)
+    )
+    return {
+        "bert_keras": bert_keras.__version__,
+        "python": platform.python_version(),
+        **{module.__name__: module.__version__ for module in modules},
+    }
+
+
+def _command(demo):
+    """By this very Python, which no shell may have activated."""
+    python = os.path.relpath(sys.executable)
+    if python.startswith(os.pardir):
+        python = sys.executable
+    init = os.path.relpath(demo.folder.file("pretrain/model"))
+    tune = "--task=custom --train=yours.csv --text=text --label=label"
+    export = "--model=runs/yours/model --output=runs/yours/served"
+    return "\n".join(
+        shlex.join([python, "-m", f"official_tasks.{name}", *words])
+        for name, words in (
+            (
+                "finetune",
+                [*tune.split(), f"--init={init}", "--output=runs/yours"],
+            ),
+            ("tools.export", export.split()),
+        )
+    )

@@ -1,0 +1,1 @@
+"""How any task is trained, scored and asked; it names no task."""

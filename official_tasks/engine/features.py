@@ -1,0 +1,243 @@
+"""Features of texts from a frozen encoder, and their files."""
+
+import contextlib
+import itertools
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.files import written_beside
+from official_tasks.tasks.base import Encoded
+from official_tasks.tasks.encoding import windowed_rows
+from official_tasks.tasks.feature_tagger import Recipe
+from official_tasks.tasks.tagging import word_pieces
+
+# Features of texts from a frozen encoder: one vector a token, or a word.
+
+CHUNK = 256  # texts in memory at a time
+PER = ("token", "word_first", "word_mean")
+
+
+class TextFeatures(NamedTuple):
+    """The features of one text.
+
+    Attributes:
+        vectors: `(N, F)`, one a token, or one a word.
+        token_ids: int32, of the text's tokens, without special ones.
+        words: int32, of each token the number of its word in the text.
+    """
+
+    vectors: np.ndarray
+    token_ids: np.ndarray
+    words: np.ndarray
+
+
+class Extractor:
+    """Runs an encoder over texts of any number and length.
+
+    A text that is longer than a row is read in windows that overlap by half;
+    a token has the vector of the window where it has most context. A word
+    without pieces is read as `[UNK]`.
+
+    Args:
+        encoder: a `BertEncoder`.
+        preprocess: its `BertPreprocessor`; rows have its `sequence_length`.
+        recipe: `Recipe`, which layers are read.
+        per: "token"; "word_first", a word's first token; or "word_mean", the
+            mean of its tokens.
+        dtype: "float32" or "float16", of the vectors.
+        batch_size: rows that go through the encoder at once.
+
+    Raises:
+        InputError: the encoder has not all layers, an unknown `per`.
+    """
+
+    def __init__(
+        self,
+        encoder,
+        preprocess,
+        recipe: Recipe,
+        per="token",
+        dtype="float32",
+        batch_size=32,
+    ):
+        from official_tasks.engine.models import Predictor
+
+        if per not in PER:
+            raise InputError(
+                f"per is {per!r}: expected one of {', '.join(PER)}"
+            )
+        self.width = recipe.width(encoder.num_layers, encoder.hidden_dim)
+        self.preprocess, self.per = preprocess, per
+        self.dtype, self.batch_size = np.dtype(dtype), batch_size
+
+        def vectors(inputs, training):
+            encoded = encoder(inputs, training=training, hidden_states=True)
+            return recipe.vectors(encoded["hidden_states"])
+
+        pad_id = preprocess.packer.pad_id
+        self._predict = Predictor(vectors, per_token=True, pad_id=pad_id)
+
+    def count(self, texts) -> tuple[int, int]:
+        """How many vectors, and how many tokens, all texts have together."""
+        vectors = tokens = 0
+        for chunk in _chunks(texts):
+            ids, *_ = word_pieces(chunk, self.preprocess.tokenizer)
+            tokens += len(ids.values)
+            vectors += sum(map(len, chunk))
+        return (tokens if self.per == "token" else vectors), tokens
+
+    def __call__(self, texts):
+        """Yields `TextFeatures` of each text, a list of its words."""
+        for chunk in _chunks(texts):
+            yield from self._chunk(chunk)
+
+    def _chunk(self, texts):
+        ids, word, is_first = word_pieces(texts, self.preprocess.tokenizer)
+        vectors = self._vectors(ids)
+        first = np.flatnonzero(is_first)
+        if self.per == "word_first":
+            vectors = vectors[first]
+        elif self.per == "word_mean":
+            counts = np.diff(first, append=len(word))
+            vectors = np.add.reduceat(vectors, first) / counts[:, None]
+        vectors = vectors.astype(self.dtype)
+        words_before = np.cumsum([0, *map(len, texts)])
+        tokens_before = ids.row_splits.numpy()
+        by_token = self.per == "token"
+        before = tokens_before if by_token else words_before
+        for number in range(len(texts)):
+            own = slice(tokens_before[number], tokens_before[number + 1])
+            yield TextFeatures(
+                vectors[before[number] : before[number + 1]],
+                ids.values[own].numpy().astype(np.int32),
+                (word[own] - words_before[number]).astype(np.int32),
+            )
+
+    def _vectors(self, ids):
+        """float32 `(tokens, F)`: each from where it has most context."""
+        room = self.preprocess.packer.room(1)
+        rows = windowed_rows(self.preprocess, ids, max(room // 2, 1))
+        encoded = Encoded(rows.inputs)
+        vectors = np.empty((len(ids.values), self.width), np.float32)
+        outputs = self._predict(encoded, self.batch_size)
+        counts, places = rows.counts.to_list(), rows.places.to_list()
+        for output, own, place in zip(outputs, counts, places, strict=True):
+            own = np.asarray(own, bool)
+            vectors[np.asarray(place, int)[own]] = output[1:-1][own]
+        return vectors
+
+
+def _chunks(texts):
+    texts = iter(texts)
+    while chunk := list(itertools.islice(texts, CHUNK)):
+        yield chunk
+
+
+# Features of texts on disk: one npz, or TFRecords, written as they come.
+
+KINDS = (".npz", ".tfrecord")
+
+
+def write_features(path, features, shape, dtype, num_texts, tokens):
+    """Writes the features of texts to `path`; whole, or not at all.
+
+    An npz has the arrays
+        features: (vectors, F), those of all texts one after the other;
+        row_splits: int64 (texts + 1), where each text's vectors begin;
+        token_ids, words: int32 (tokens,), of each token its id, and the
+            number of its word in its text;
+        token_splits: int64 (texts + 1), where each text's tokens begin.
+    A TFRecord file has an Example a text, with `features` (the bytes of its
+    vectors), `shape`, `dtype`, `token_ids` and `words`.
+
+    Args:
+        path: ends in .npz or .tfrecord.
+        features: iterable of `TextFeatures`.
+        shape: (vectors, F), all texts together.
+        dtype: of the vectors.
+        num_texts, tokens: how many there are, all together.
+
+    Raises:
+        InputError: another ending; texts that changed while they were read.
+    """
+    writer = _writer_of(path)
+    with written_beside(path) as partial:
+        writer(partial, features, shape, np.dtype(dtype), num_texts, tokens)
+
+
+def _writer_of(path):
+    for kind, writer in zip(KINDS, (_write_npz, _write_records), strict=True):
+        if str(path).endswith(kind):
+            return writer
+    raise InputError(
+        f"{path}: expected a name that ends in {' or '.join(KINDS)}"
+    )
+
+
+def _write_npz(path, features, shape, dtype, num_texts, tokens):
+    vectors, others = 0, []
+    with (
+        open(path, "wb") as raw,
+        zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive,
+    ):
+        with _array(archive, "features", shape, dtype) as file:
+            for text in features:
+                vectors += len(text.vectors)
+                file.write(np.ascontiguousarray(text.vectors).data)
+                others.append((len(text.vectors), text.token_ids, text.words))
+        if (vectors, len(others)) != (shape[0], num_texts):
+            raise InputError(
+                f"The texts changed while they were read: {shape[0]} vectors "
+                f"of {num_texts} texts at first, then {vectors} of "
+                f"{len(others)}"
+            )
+        counts, ids, words = zip(*others, strict=True)
+        columns = {
+            "row_splits": np.cumsum([0, *counts], dtype=np.int64),
+            "token_ids": np.concatenate(ids),
+            "words": np.concatenate(words),
+            "token_splits": np.cumsum([0, *map(len, ids)], dtype=np.int64),
+        }
+        for name, values in columns.items():
+            with _array(archive, name, values.shape, values.dtype) as file:
+                file.write(values.tobytes())
+
+
+@contextlib.contextmanager
+def _array(archive, name, shape, dtype):
+    """Yields a file for the bytes of an array of an npz."""
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        header = {
+            "shape": tuple(map(int, shape)),
+            "fortran_order": False,
+            "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+        }
+        np.lib.format.write_array_header_2_0(file, header)
+        yield file
+
+
+def _write_records(path, features, shape, dtype, num_texts, tokens):
+    import tensorflow as tf
+
+    def whole(numbers):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=numbers))
+
+    def text(value):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    with tf.io.TFRecordWriter(path) as file:
+        for one in features:
+            columns = {
+                "features": text(np.ascontiguousarray(one.vectors).tobytes()),
+                "shape": whole(one.vectors.shape),
+                "dtype": text(dtype.name.encode()),
+                "token_ids": whole(one.token_ids),
+                "words": whole(one.words),
+            }
+            example = tf.train.Example(
+                features=tf.train.Features(feature=columns)
+            )
+            file.write(example.SerializeToString())

@@ -1,0 +1,184 @@
+"""Fills the paper's table of features and fine-tuning, on any entity task.
+
+    python -m official_tasks.paper.feature_table --task=wnut17 \
+        --data_dir=wnut17 --init=hf://google-bert/bert-base-cased \
+        --output=runs/features
+
+In: a task of named entities and its data; weights to start from. For each of
+the paper's six recipes the encoder is frozen and two LSTMs learn on the
+features of its layers; in the last row it is fine-tuned. Out, in --output: a
+folder of its own for each row, as official_tasks.finetune writes it;
+results.json; table.png, which draws them. The same command goes on with what
+was broken off; --rows=last,fine_tuning fills these rows only.
+
+Takes seven times as long as one fine-tuning, or more: LSTMs are slow.
+"""
+
+from absl import flags
+
+from official_tasks import script
+from official_tasks.tasks import registry
+from official_tasks.tasks.feature_tagger import RECIPES
+
+FINE_TUNING = "fine_tuning"
+ROWS = (*RECIPES, FINE_TUNING)
+
+
+def define_flags():
+    registry.define_task_flags()
+    flags.adopt_module_key_flags(registry)
+    flags.DEFINE_string("init", None, "Weights to start from.")
+    flags.DEFINE_string("output", None, "Folder of the table.")
+    flags.DEFINE_list("rows", list(ROWS), "Which rows to fill.")
+    flags.DEFINE_float("epochs", None, "Of fine-tuning.")
+    flags.DEFINE_float("feature_epochs", None, "Of the LSTMs.")
+    flags.DEFINE_float("learning_rate", None, "Of fine-tuning.")
+    flags.DEFINE_float("feature_learning_rate", None, "Of the LSTMs.")
+    flags.DEFINE_integer("batch_size", None, "Rows a step.", lower_bound=1)
+    flags.DEFINE_integer("sequence_length", None, "Pieces of a row at most.")
+    flags.DEFINE_integer("seeds", 1, "Runs of each row.", lower_bound=1)
+    script.applies_only(
+        "to rows of features, and --rows has none",
+        lambda v: set(v.rows) & set(RECIPES),
+        *("feature_epochs", "feature_learning_rate", "lstm_dim"),
+    )
+    script.applies_only(
+        f"to {FINE_TUNING!r}, which is not in --rows",
+        lambda v: FINE_TUNING in v.rows,
+        *("epochs", "learning_rate"),
+    )
+    flags.mark_flags_as_required(["task", "init", "output"])
+
+
+def fill(
+    make_task, init, output, rows=ROWS, seeds=1, on_features=None, **tuned
+):
+    """Runs each row and gathers the scores.
+
+    Args:
+        make_task: function of a recipe, or None for fine-tuning; returns
+            `(task, settings)`.
+        on_features, tuned: arguments of `several.run`, for the rows on
+            features and for fine-tuning.
+
+    Returns:
+        dict of row -> {"f1", "deviation", "token_f1"} on dev; the mean over
+        the seeds where there are several.
+    """
+    import os
+
+    from official_tasks.engine import grid
+
+    table = {}
+    for row in rows:
+        task, settings = make_task(None if row == FINE_TUNING else row)
+        arguments = tuned if row == FINE_TUNING else on_features or {}
+        results = grid.run(
+            task,
+            init,
+            os.path.join(output, row),
+            seeds=seeds,
+            settings=settings,
+            **arguments,
+        )
+        table[row] = {
+            "f1": results.get("mean", results["f1"]),
+            "deviation": results.get("deviation"),
+            "token_f1": _token_f1(results),
+        }
+    return table
+
+
+def _token_f1(results):
+    """Of the runs that "mean" is over, where there are several."""
+    if "runs" not in results:
+        return results["token_f1"]
+    sound = [
+        figures["token_f1"]
+        for name, figures in results["runs"].items()
+        if name not in results["failed"]
+    ]
+    return sum(sound) / len(sound) if sound else None
+
+
+def draw(table, title, path):
+    """Draws the F1 of each row as a bar, with its number beside it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from official_tasks.report.page import save
+
+    names = [name.replace("_", " ") for name in table]
+    values = [100 * (row["f1"] or 0) for row in table.values()]
+    spread = [100 * (row["deviation"] or 0) for row in table.values()]
+    figure, axes = pyplot.subplots(
+        figsize=(7, 0.5 * len(names) + 1), layout="constrained"
+    )
+    colors = ["tab:orange" if n == "fine tuning" else "tab:blue" for n in names]
+    bars = axes.barh(names, values, xerr=spread, color=colors, height=0.6)
+    axes.bar_label(bars, fmt="%.1f", padding=4)
+    axes.invert_yaxis()
+    axes.set_xlabel("F1 of entities on dev, percent")
+    axes.set_xlim(0, max(values, default=0) * 1.15 or 1)
+    axes.set_title(title, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    save(figure, path, dpi=150)
+    pyplot.close(figure)
+
+
+def main(values):
+    import os
+
+    from bert_keras.errors import InputError
+    from bert_keras.files import make_folder, write_json
+    from official_tasks import progress
+    from official_tasks.engine import grid
+    from official_tasks.report import page
+    from official_tasks.tasks.tagging import NerTask
+
+    cls, fixed = registry.find_task(values.task)
+    unknown = sorted(set(values.rows) - set(ROWS))
+    if not issubclass(cls, NerTask) or values["recipe"].present or unknown:
+        raise InputError(
+            "The table is of a task of named entities without --recipe, and "
+            f"its rows are {', '.join(ROWS)}"
+        )
+    _, options = registry.task_from_flags(values)
+
+    def make_task(recipe):
+        own = options if recipe is None else {**options, "recipe": recipe}
+        return cls(**fixed, **own), own
+
+    shared = {
+        "batch_size": values.batch_size,
+        "sequence_length": values.sequence_length,
+    }
+    make_folder(values.output)
+    table = fill(
+        make_task,
+        values.init,
+        values.output,
+        values.rows,
+        values.seeds,
+        {
+            "epochs": values.feature_epochs,
+            "learning_rate": values.feature_learning_rate,
+            **shared,
+        },
+        epochs=values.epochs,
+        learning_rate=values.learning_rate,
+        **shared,
+    )
+    write_json(table, os.path.join(values.output, "results.json"))
+    progress.console.print(grid.table_of(values.task, table))
+    if not page.can_draw("table.png"):
+        return
+    title = f"{values.task}: features, and fine-tuning"
+    with page.may_fail("table.png"):
+        draw(table, title, os.path.join(values.output, "table.png"))
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)

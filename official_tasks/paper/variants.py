@@ -1,0 +1,115 @@
+"""A task as a variant of a table sees it: fewer rows, another head."""
+
+import copy
+
+import numpy as np
+
+from bert_keras.data.sentences import split_sentences
+from bert_keras.errors import InputError
+from official_tasks.tasks.squad import answer_span
+
+
+def vary(task, rows=None, bilstm_dim=None, second=None, sentence=False):
+    """A copy of a task that answers like it, but for what is asked.
+
+    On an encoder that sees left to right, a classifier reads the last token.
+
+    Args:
+        task: a `Task`.
+        rows: split -> most examples, drawn at random, the same each time.
+        bilstm_dim: width of a BiLSTM between encoder and head.
+        second: model folder of a right-to-left encoder, whose vectors stand
+            beside those of the first one.
+        sentence: whether questions see the sentence of their answer alone.
+    """
+    varied, plain, most = copy.copy(task), type(task), rows or {}
+
+    def read(split):
+        drawn = _some(plain.read(varied, split), most.get(split))
+        return list(map(in_its_sentence, drawn)) if sentence else drawn
+
+    varied.read = read
+    varied.build = lambda encoder: _rebuilt(
+        plain.build(varied, encoder), encoder, bilstm_dim, second
+    )
+    return varied
+
+
+def _some(examples, most):
+    if most is None or len(examples) <= most:
+        return examples
+    drawn = np.random.default_rng(0).permutation(len(examples))[:most]
+    return [examples[place] for place in sorted(drawn)]
+
+
+def in_its_sentence(question):
+    """A `Question` whose context is the sentence that holds its answer.
+
+    All of them, where the first answer reaches over several; the whole
+    context, where the answer's place in it is not known.
+    """
+    span = answer_span(question)
+    if isinstance(span, str):
+        return question
+    context, held, end = question.context, [], 0
+    for sentence in split_sentences(context):
+        start = context.index(sentence, end)
+        end = start + len(sentence)
+        if start < span[1] and span[0] < end:
+            held += [start, end]
+    return question._replace(
+        context=context[held[0] : held[-1]], start=span[0] - held[0]
+    )
+
+
+def _rebuilt(model, encoder, bilstm_dim, second):
+    """The model with what the variant puts between encoder and head."""
+    import bert_keras
+    from official_tasks.paper.paired import DirectionalClassifier
+
+    if bilstm_dim:
+        arguments = {**model.arguments(), "bilstm_dim": bilstm_dim}
+        return type(model)(encoder, **arguments)
+    if second:
+        return _paired(model, encoder, second)
+    classifies = type(model) is bert_keras.BertClassifier
+    if classifies and encoder.attention == "left_to_right":
+        return DirectionalClassifier(encoder, **_kept(model))
+    return model
+
+
+def _paired(model, encoder, second):
+    import bert_keras
+    from bert_keras.modeling.weights import copy_weights
+    from official_tasks.paper import paired
+
+    heads = {
+        bert_keras.BertClassifier: paired.DirectionalClassifier,
+        bert_keras.BertTagger: paired.PairedTagger,
+        bert_keras.BertSpanPredictor: paired.PairedSpanPredictor,
+    }
+    if type(model) not in heads:
+        raise InputError(
+            f"There is no {type(model).__name__} on two encoders. Expected a "
+            "task that classifies, tags or finds spans."
+        )
+    arguments = _kept(model)
+    if type(model) is bert_keras.BertClassifier:
+        arguments["paired"] = True
+    made = heads[type(model)](encoder, **arguments)
+    other = bert_keras.BertEncoder.from_preset(
+        second, dtype=encoder.dtype_policy
+    )
+    if other.attention != "right_to_left":
+        raise InputError(
+            f"The second encoder, {second}, sees {other.attention}. Expected "
+            "one that was trained right to left."
+        )
+    copy_weights(other, made.second)
+    return made
+
+
+def _kept(model):
+    """Of a head's arguments those that the directional ones take too."""
+    names = ("labels", "problem", "dropout")
+    return {k: v for k, v in model.arguments().items() if k in names}

@@ -1,0 +1,1 @@
+"""Pre-training: settings, data, objectives, one run."""

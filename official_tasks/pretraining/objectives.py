@@ -1,0 +1,211 @@
+"""What pre-training may learn: masked pieces, next sentence, one direction."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import bert_keras
+from bert_keras.modeling.causal import causal_targets
+from bert_keras.modeling.pretrainer import (
+    pretraining_losses,
+    pretraining_metrics,
+)
+
+# Figures of guessed pieces, at a fraction of the cost of Keras's own. A step of
+# a small model spends much of its time on logits over all pieces: Keras's
+# accuracy looks for negative zeros in them first, and its cross-entropy
+# computes a gradient too.
+
+
+class PieceAccuracy(keras.metrics.Mean):
+    """Share of places where the true piece has the highest logit; of equal
+    ones the first counts, as in Keras's `SparseCategoricalAccuracy`."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        hit = tf.equal(
+            tf.argmax(y_pred, -1, tf.int32), tf.cast(y_true, "int32")
+        )
+        return super().update_state(tf.cast(hit, self.dtype), sample_weight)
+
+
+class Perplexity(keras.metrics.Mean):
+    """e to the mean cross-entropy: among how many pieces it still wavers."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = tf.cast(y_true, "int32")
+        true = tf.gather(y_pred, y_true, axis=-1, batch_dims=len(y_true.shape))
+        entropy = tf.reduce_logsumexp(y_pred, -1) - true
+        return super().update_state(entropy, sample_weight)
+
+    def result(self):
+        return keras.ops.exp(super().result())
+
+
+# What pre-training may learn: masked pieces, next sentence, one direction. An
+# objective says which model it trains, what of a batch it learns from, by which
+# losses and figures, and how a guess of its model is shown.
+
+GUESSES = 5  # shown of each masked place
+PLACES = 3  # masked places shown of a text
+
+
+class MaskedPieces:
+    """Masked pieces and, by default, next sentence: `BertPretrainer`.
+
+    Without next sentence its head and the pooler keep their weights, as no
+    output of theirs is learned from.
+    """
+
+    model_class = property(lambda self: bert_keras.BertPretrainer)
+    encoder_arguments = {}
+    headline = "mlm"
+
+    def __init__(self, next_sentence=True):
+        self.next_sentence = next_sentence
+
+    def build(self, encoder, examples_per_row=None):
+        """The model over an encoder, for rows of this many examples."""
+        return bert_keras.BertPretrainer(encoder, examples_per_row)
+
+    def prepare(self, model):
+        """Freezes what this objective does not learn."""
+        if not self.next_sentence:
+            model.nsp.trainable = False
+            model.encoder.pooler.trainable = False
+
+    def losses(self):
+        losses = pretraining_losses()
+        return losses if self.next_sentence else {**losses, "nsp": None}
+
+    def metrics(self):
+        metrics = pretraining_metrics()
+        metrics["mlm"] = [PieceAccuracy("accuracy"), Perplexity("perplexity")]
+        return metrics if self.next_sentence else {**metrics, "nsp": []}
+
+    def element(self, x, y, w):
+        """What of a batch of the pipeline goes to the model."""
+        return x, y, w
+
+    def guesses(self, model, batch, vocabulary):
+        """Texts of a batch with what the model guesses at their masks.
+
+        Returns:
+            list of dict: "text" with [MASK] in it, and "masks", each with
+            the "truth" and "guesses", pairs of piece and probability.
+        """
+        x, y, w = batch
+        logits = model(x, training=False)["mlm"].numpy()  # (B, M, V)
+        mask = vocabulary.index("[MASK]")
+        rows = []
+        for row, ids in enumerate(x["token_ids"].numpy()):
+            real = np.flatnonzero(w["mlm"].numpy()[row])
+            places = x["mask_positions"].numpy()[row]
+            shown = [m for m in real if ids[places[m]] == mask][:PLACES]
+            truths = y["mlm"].numpy()[row]
+            rows.append(
+                {
+                    "text": _text(ids, vocabulary),
+                    "masks": [
+                        _guess(logits[row, m], truths[m], vocabulary)
+                        for m in shown
+                    ],
+                }
+            )
+        return [row for row in rows if row["masks"]]
+
+
+class OneDirection:
+    """The next piece, or the one before, at every place: `BertCausalModel`.
+
+    Nothing is masked (the paper, section 5.1).
+    """
+
+    model_class = property(lambda self: bert_keras.BertCausalModel)
+    headline = "lm"
+
+    def __init__(self, attention):
+        self.attention = attention
+        self.encoder_arguments = {"attention": attention}
+
+    def build(self, encoder, examples_per_row=None):
+        """The model over an encoder; packed rows are no other to it."""
+        return bert_keras.BertCausalModel(encoder)
+
+    def prepare(self, model):
+        """All weights learn."""
+
+    def losses(self):
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+
+    def metrics(self):
+        return [
+            PieceAccuracy("lm_accuracy"),
+            Perplexity("lm_perplexity"),
+        ]
+
+    def element(self, x, y, w):
+        """The batch as it was before it was masked, and its neighbours."""
+        x = {k: v for k, v in x.items() if k != "mask_positions"} | {
+            "token_ids": _unmasked(x, y["mlm"], w["mlm"])
+        }
+        ids, weights = causal_targets(x, self.attention)
+        # Rows that only fill the last batch up have no real prediction.
+        whole = tf.reduce_max(w["mlm"], axis=1, keepdims=True)
+        return x, ids, weights * whole
+
+    def guesses(self, model, batch, vocabulary):
+        """As of `MaskedPieces`; the text ends, or begins, at the guess."""
+        x, y, w = batch
+        logits = model(x, training=False).numpy()  # (B, T, V)
+        rows = []
+        for row, ids in enumerate(x["token_ids"].numpy()):
+            real = np.flatnonzero(w.numpy()[row])
+            if not len(real):
+                continue
+            place = int(real[len(real) // 2])
+            if self.attention == "left_to_right":
+                text = f"{_text(ids[: place + 1], vocabulary)} [MASK]"
+            else:
+                text = f"[MASK] {_text(ids[place:], vocabulary)}"
+            truth = y.numpy()[row, place]
+            mask = _guess(logits[row, place], truth, vocabulary)
+            rows.append({"text": text, "masks": [mask]})
+        return rows
+
+
+OBJECTIVES = {
+    "mlm+nsp": MaskedPieces(),
+    "mlm": MaskedPieces(next_sentence=False),
+    "left_to_right": OneDirection("left_to_right"),
+    "right_to_left": OneDirection("right_to_left"),
+}
+
+
+def _unmasked(x, ids, weights):
+    """The token ids with the true one at each place to predict."""
+    # A place that fills the row up (weight 0) adds nothing to its token.
+    change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
+    change *= tf.cast(weights > 0, ids.dtype)
+    rows = tf.repeat(tf.range(tf.shape(ids)[0]), tf.shape(ids)[1])
+    where = tf.stack([rows, tf.reshape(x["mask_positions"], [-1])], axis=1)
+    return tf.tensor_scatter_nd_add(
+        x["token_ids"], where, tf.reshape(change, [-1])
+    )
+
+
+def _text(ids, vocabulary):
+    pieces = [vocabulary[token_id] for token_id in ids]
+    pieces = [piece for piece in pieces if piece not in ("[PAD]", "[CLS]")]
+    return " ".join(pieces).replace(" ##", "")
+
+
+def _guess(logits, truth, vocabulary):
+    shifted = np.exp(logits - logits.max())
+    probabilities = shifted / shifted.sum()
+    best = np.argsort(-probabilities)[:GUESSES]
+    return {
+        "truth": vocabulary[truth],
+        "guesses": [[vocabulary[i], float(probabilities[i])] for i in best],
+    }

@@ -1,0 +1,262 @@
+"""Pre-training by one call: a run folder from data and settings."""
+
+import time
+
+import keras
+
+from bert_keras.data.tf_data import python_call
+from bert_keras.files import write_json
+from official_tasks.engine.training import train, training_state
+from official_tasks.pretraining.model import compiled_model, with_rows_of
+from official_tasks.pretraining.objectives import OBJECTIVES
+from official_tasks.pretraining.settings import (
+    Execution,
+    Settings,
+    phases,
+    tokens_until,
+)
+from official_tasks.pretraining.source import PretrainingSource
+from official_tasks.report import page, pretraining_report
+
+# How long training waits for its input, measured where the two meet.
+
+
+class InputWatch(keras.callbacks.Callback):
+    """Logs "input_waits": the share of the time in which steps waited.
+
+    A step waits from when it begins until its batch has been taken from the
+    data; a batch that TensorFlow took ahead of its step made nobody wait. The
+    first step of a `fit` is left out, since it traces the graph. Of steps that
+    are executed together, the first one stands for all.
+    """
+
+    def watched(self, dataset):
+        """The same batches, for the next `fit`; noted as they are taken."""
+        self._steps = self._taken = 0
+        self._asked = None
+        return dataset.map(self._noted)
+
+    def _noted(self, *batch):
+        python_call(self._take, [], [])
+        return batch
+
+    def _take(self):
+        if self._taken == self._asked:
+            self._wait = time.monotonic() - self._began
+        self._taken += 1
+        return []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first = self._steps
+        self._ended = None
+        self._seconds = self._waited = 0.0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._wait, self._began = 0.0, time.monotonic()
+        self._asked = self._first + batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        together = self._first + batch + 1 - self._steps
+        if self._steps:
+            seconds = now - (self._ended or self._began)
+            self._seconds += seconds
+            self._waited += min(together * self._wait, seconds)
+        self._steps += together
+        self._ended = now
+
+    def on_epoch_end(self, epoch, logs):
+        logs["input_waits"] = self._waited / max(self._seconds, 1e-9)
+
+
+# One pre-training run in its folder: data, model, phases, results.
+
+SHOWN = 4  # held-out texts whose guesses are shown
+
+
+def pretrain(data, folder, settings, execution, strategy, first_files):
+    """Trains from the start, or on; returns the results.
+
+    Args:
+        data: folder of pre-training data.
+        folder: an open `RunFolder`.
+        settings: `Settings`.
+        execution: `Execution`.
+        strategy: of `make_strategy`.
+        first_files: of `checked_files`; noted once nothing is refused.
+    """
+    objective = OBJECTIVES[settings.objectives]
+    source = PretrainingSource(data, settings, objective)
+    source.check()
+    keras.utils.set_random_seed(settings.seed)
+    with strategy.scope():
+        model = compiled_model(settings, objective, source, execution)
+    folder.finish("files", first_files)
+    facts = _stage(folder, "data", lambda: source.facts(phases(settings)[0]))
+    run = Run(folder, settings, source, model, strategy)
+    before = None
+    if settings.init:
+        # At the length of the last figures, which stand beside them.
+        last = run.phases[-1].last
+        before = _stage(folder, "before", lambda: run.evaluate(last))
+    curve = run.train(execution)
+    baselines = source.baselines(phases(settings)[-1])
+    results = {
+        **_last_figures(curve),
+        f"{objective.headline}_unigram_baseline": baselines["unigram"],
+        "nsp_majority_baseline": baselines["nsp_majority"],
+        "before": before,
+        "parameters": model.count_params(),
+        "data": facts,
+        "curve": curve,
+        "guesses": run.guesses(),
+    }
+    if strategy.is_chief:
+        run.write(results)
+    return results
+
+
+def _stage(folder, name, measure):
+    """Figures that are measured once for the whole run."""
+    figures = folder.done(name)
+    if figures is None:
+        figures = measure()
+        folder.finish(name, figures)
+    return figures
+
+
+def _last_figures(curve):
+    """The held-out figures of the last evaluation, by their plain names."""
+    names = [name for name in curve[-1] if name.startswith("val_")]
+    return {name.removeprefix("val_"): curve[-1][name] for name in names}
+
+
+class Run:
+    """What the training of one run needs at hand."""
+
+    def __init__(self, folder, settings, source, model, strategy):
+        self.folder, self.settings, self.source = folder, settings, source
+        self.model, self.strategy = model, strategy
+        self.phases = phases(settings)
+        self.state = None
+        self.watch = InputWatch()
+
+    def phase_of(self, step):
+        """The phase whose batch step number `step`, from 1, sees."""
+        return next(phase for phase in self.phases if step <= phase.last)
+
+    def train(self, execution):
+        """All phases in one schedule; returns the curve."""
+        settings = self.settings
+        self.state = training_state(
+            self.folder,
+            self.strategy,
+            execution.save_every,
+            keep=execution.keep,
+            keep_every=execution.keep_every,
+            settings=settings._asdict(),
+        )
+        return train(
+            self.folder,
+            self.model,
+            self.batches,
+            self.state,
+            steps=settings.steps,
+            steps_per_epoch=settings.steps_per_evaluation,
+            validation=self.evaluate,
+            title="Pre-training",
+            tokens_until=lambda step: tokens_until(step, settings),
+            guesses=self.guesses,
+            bounds=[phase.last for phase in self.phases],
+            callbacks=[self.watch],
+        )
+
+    def batches(self, first_step):
+        """Training batches from a step on, to the end of its phase."""
+        phase = self.phase_of(first_step + 1)
+        batches = self.watch.watched(self.source.batches(phase, first_step))
+        return self.strategy.batches(batches)
+
+    def evaluate(self, step):
+        """Held-out figures of now, at the length of the phase of `step`."""
+        held_out = self.source.held_out(self.phase_of(step))
+        return self.model.evaluate(
+            self.strategy.batches(held_out),
+            callbacks=[self.state] if self.state else [],
+            verbose=0,
+            return_dict=True,
+        )
+
+    def guesses(self):
+        """What the model guesses in some held-out texts."""
+        phase = self.phase_of(self.state.step)
+        batch = next(iter(self.source.held_out(phase).unbatch().batch(SHOWN)))
+        objective = self.source.objective
+        return objective.guesses(self.model, batch, self.source.vocabulary)
+
+    def write(self, results):
+        """The model, the figures and the page that shows them."""
+        with self.folder.output("model") as path:
+            single = with_rows_of(self.model, None)
+            single.save_preset(path, self.source.preprocessor())
+        with self.folder.output("results.json") as path:
+            write_json(results, path)
+        if not page.can_draw("report.html"):
+            return
+        with (
+            page.may_fail("report.html"),
+            self.folder.output("report.html") as path,
+            open(path, "w", encoding="utf-8") as file,
+        ):
+            file.write(pretraining_report.render(results, self.settings))
+
+
+# Pre-training by one call: a run folder from data and settings.
+
+
+def run(data, output, **arguments) -> dict:
+    """Pre-trains on `data` and writes the run folder `output`.
+
+    Args:
+        data: folder of `create_pretraining_data`.
+        output: folder of the run; the same call goes on with it. Data or
+            weights to start from that changed since it began are refused.
+        **arguments: the fields of `Settings` and of `Execution`.
+
+    Returns:
+        Figures on the held-out documents: "mlm_accuracy", "mlm_perplexity",
+        "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
+        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (always
+        guessing the commonest piece, the commoner answer), "parameters", and
+        "curve", what was logged at each evaluation.
+    """
+    from bert_keras.errors import require_tensorflow
+    from bert_keras.run_folder import RunFolder
+    from bert_keras.training.strategy import choose_dtype, make_strategy
+    from official_tasks.engine.models import checked_files, weights_of
+    from official_tasks.pretraining.source import manifests
+
+    require_tensorflow("Pre-training")
+    settings, execution = split(arguments)
+    weights = weights_of(settings.init) if settings.init else []
+    strategy = make_strategy(execution.distribution, execution.tpu)
+    settings = settings._replace(
+        dtype=choose_dtype(settings.dtype, strategy.name)
+    )
+    decided = {"data": str(data), **settings._asdict()}
+    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
+        first = checked_files([*manifests(data, settings), *weights], folder)
+        results = folder.done("pretrain")
+        if results is None:
+            results = pretrain(
+                data, folder, settings, execution, strategy, first
+            )
+            folder.finish("pretrain", results, outputs=["model"])
+        return results
+
+
+def split(arguments):
+    """`Settings` and `Execution` of their fields together."""
+    settings = {k: v for k, v in arguments.items() if k in Settings._fields}
+    rest = {k: v for k, v in arguments.items() if k not in settings}
+    return Settings(**settings), Execution(**rest)

@@ -1,0 +1,1 @@
+"""The tasks: files in, rows of ids, scores and official files out."""

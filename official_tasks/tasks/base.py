@@ -1,0 +1,325 @@
+"""The verbs that every task answers, and where its splits are."""
+
+import contextlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_keras.errors import InputError
+
+# The few verbs that every task answers; the engine asks for nothing else.
+
+RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
+
+
+class Example(NamedTuple):
+    """A text or a pair of texts, and its label.
+
+    `label` is an index into the task's `labels`, a number for regression, or
+    None where unknown. A task may have examples of its own instead.
+    """
+
+    text: str
+    text_pair: str | None
+    label: Any
+
+
+class Encoded(NamedTuple):
+    """Examples as rows of numbers, R of them; tokenised once.
+
+    A row is what the model sees at once: a text, a window of a long one, or
+    the folded choices of a question.
+
+    Attributes:
+        inputs: dict of what the model reads, each with R rows. What has a
+            token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
+            `(R, K, None)` for choices; batches pad it to their longest row.
+        targets: what the loss compares with: array `(R, ...)`, ragged where
+            it has a token axis, or a dict of them by the names of the
+            model's outputs; None where the labels are unknown.
+        weights: of the targets and shaped like them; all 1 where None. Each
+            batch scales them to a mean of 1 over its slots, so that the
+            loss's plain mean is sum(weight x loss) / sum(weight).
+        example: int `(R,)`, which example each row is of; None: row i is of
+            example i.
+        cut: int `(R,)`, the example's tokens that no row has room for, of
+            choices those of the longest; None: nothing is cut.
+        notes: dict, whatever the task's `decode` wants to know of the rows.
+    """
+
+    inputs: dict
+    targets: Any = None
+    weights: Any = None
+    example: Any = None
+    cut: Any = None
+    notes: dict = {}
+
+
+class Defaults(NamedTuple):
+    """How a task is fine-tuned unless a flag says otherwise."""
+
+    batch_size: int = 32
+    epochs: float = 3.0
+    learning_rate: float = 5e-5
+    sequence_length: int = 128
+
+
+class Option(NamedTuple):
+    """A keyword argument of a task's constructor, and a flag of its name.
+
+    The default's type is the flag's; None is a string that may be left out.
+    """
+
+    default: Any
+    help: str
+
+
+class Task:
+    """A task to fine-tune, score and predict; subclass it, answer the verbs.
+
+    Attributes:
+        name: how the task is called in messages and files.
+        labels: list of str, the names of the classes; None for others.
+        metric: the key of `score` by which runs are compared; the higher the
+            better.
+        defaults: `Defaults`.
+        options: name -> `Option`, what the constructor takes; each must be a
+            plain value, because it tells one run from another.
+        per_token: whether the model's outputs have a token axis, `(R, T,
+            ...)`, which is then cut to each row's own length.
+        loss_weights: of the model's outputs, as `compile` takes them.
+        standardises: whether the model, a `BertClassifier` with one number a
+            row, learns targets of mean 0 and standard deviation 1. What it
+            is saved with maps them back.
+        advice: list of str, what in the data deserves a look.
+        to_score: what messages on a file without labels end with.
+    """
+
+    name: str
+    labels: list[str] | None = None
+    metric: str
+    defaults = Defaults()
+    options: dict[str, Option] = {}
+    per_token = False
+    loss_weights: Any = None
+    standardises = False
+    advice: list[str] = []
+    to_score = ""
+
+    def read(self, split: str) -> list:
+        """The examples of a split: "train", "dev" or "test".
+
+        Raises:
+            InputError: there is no such split, or its file is not usable.
+        """
+        raise NotImplementedError
+
+    def encode(self, examples: list, preprocess) -> Encoded:
+        """The examples' rows, by a `BertPreprocessor`.
+
+        Its `tokenizer`, its `packer` and its `sequence_length` are the run's.
+        Targets are left out where an example's label is unknown.
+        """
+        raise NotImplementedError
+
+    def data_files(self) -> list:
+        """Paths of what `read` reads to train and to score: a run goes on
+        only while they hold what it began with. None by default."""
+        return []
+
+    def take_arguments(self, arguments: dict) -> None:
+        """Takes what a model that was fine-tuned on the task tells of it,
+        where no training file does; called before `read`.
+
+        By default it takes the labels.
+
+        Args:
+            arguments: of the model, as its folder has them.
+        """
+        if self.labels is None:
+            labels = arguments.get("labels")
+            self.labels = None if labels is None else list(labels)
+
+    def build(self, encoder):
+        """A `TaskModel` over `encoder`, not compiled."""
+        raise NotImplementedError
+
+    def loss(self):
+        """The Keras loss, or a dict by output, of `build`'s model."""
+        raise NotImplementedError
+
+    def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
+        """The predictions, one an example: by default the outputs as such.
+
+        Args:
+            outputs: of the model, or the mean over several models: array
+                `(R, ...)`; with `per_token` a list of R arrays `(T, ...)`; a
+                dict of such by name where the model has several outputs.
+        """
+        return outputs
+
+    def score(self, examples: list, predictions) -> dict:
+        """All the official metrics of predictions as `decode` gives them.
+
+        Numbers at the top level are the metrics that are shown; what else is
+        told (a table per class, a confusion matrix) lies in dicts and lists.
+        """
+        raise NotImplementedError
+
+    def mistakes(self, examples: list, predictions) -> list[dict]:
+        """What was got wrong, the most confidently wrong first.
+
+        For the report: each a dict of what to show, text and numbers by
+        their headings; all with the same keys. None by default.
+        """
+        return []
+
+    def write(self, examples: list, predictions, folder) -> None:
+        """Writes the predictions to the official files, in `folder`."""
+        raise NotImplementedError
+
+    def read_predictions(self, path, examples: list) -> Any:
+        """Predictions from somebody's official file, as `decode` gives."""
+        from bert_keras.errors import InputError
+
+        raise InputError(
+            f"The task {self.name} scores no files of predictions. Give "
+            "--model instead."
+        )
+
+
+# Where the examples of a split are: files that were named, a folder, TFDS.
+
+SPLITS = ("train", "dev", "test")
+TFDS = "tfds:"
+_TFDS_SPLITS = {
+    "train": ("train",),
+    "dev": ("validation", "dev"),
+    "test": ("test",),
+}
+FILE_OPTIONS = {
+    "data_dir": Option(
+        None, "Folder of the official files, or tfds:NAME[/CONFIG]."
+    ),
+    "train": Option(None, "File to learn from; several with commas between."),
+    "dev": Option(None, "File to score on."),
+    "test": Option(None, "File to predict."),
+}
+
+
+class Splits:
+    """The files of a task's splits.
+
+    Args:
+        task: the task's name, for messages.
+        names: split -> the names, one of which its file has in `data_dir`.
+        data_dir: folder of these files, or `tfds:NAME[/CONFIG]`.
+        files: split -> path, or paths with commas between, that stand in
+            place of those in `data_dir`; None where none was given.
+    """
+
+    def __init__(self, task, names, data_dir=None, files=None):
+        self.task = task
+        self.names = names
+        self.data_dir = data_dir
+        self.files = {k: v for k, v in (files or {}).items() if v}
+
+    def tfds(self, split):
+        """The TFDS data set to read this split from, or None for files."""
+        source = self.data_dir or ""
+        if split in self.files or not source.startswith(TFDS):
+            return None
+        return source.removeprefix(TFDS)
+
+    def paths(self, split) -> list[Path]:
+        """The files of the split; at least one, each of which exists."""
+        if split in self.files:
+            return [_existing(path) for path in self.files[split].split(",")]
+        names = self.names.get(split, ())
+        if self.data_dir is None:
+            either = f" or --data_dir with {names[0]}" if names else ""
+            raise InputError(
+                f"The task {self.task} has no {split} file: give "
+                f"--{split}=FILE{either}"
+            )
+        folder = Path(self.data_dir)
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder (from --data_dir)")
+        for name in names:
+            if (folder / name).is_file():
+                return [folder / name]
+        expected = f"expected {' or '.join(names)}, or " if names else ""
+        raise InputError(
+            f"{folder} has no {split} file of the task {self.task}: "
+            f"{expected}give --{split}=FILE"
+        )
+
+    def found(self, *splits) -> list[Path]:
+        """The files that these splits have; none of those from TFDS."""
+        files = []
+        for split in splits:
+            # Reading tells what is missing, where it is needed.
+            with contextlib.suppress(InputError):
+                files += [] if self.tfds(split) else self.paths(split)
+        return files
+
+
+def _existing(path):
+    path = Path(path.strip())
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    return path
+
+
+def tfds_info(name: str):
+    """What TFDS tells of a data set `NAME[/CONFIG]`: its fields, its splits.
+
+    Raises:
+        InputError: TFDS is not installed, or has no such data set.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise InputError(
+            f"tfds:{name} needs tensorflow-datasets, which is not installed: "
+            "pip install 'bert_keras[tfds]'."
+        ) from error
+    try:
+        return tfds.builder(name).info
+    except (ValueError, tfds.core.DatasetNotFoundError) as error:
+        raise InputError(
+            f"tfds:{name}: TFDS has no such data set: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+def tfds_rows(name: str, split: str):
+    """Yields the rows of a TFDS data set as dicts of NumPy and str values.
+
+    Args:
+        name: `NAME[/CONFIG]`.
+        split: "train", "dev" (as TFDS mostly calls it, "validation"),
+            "test", or any other name that TFDS has.
+    """
+    there = tfds_info(name).splits
+    names = _TFDS_SPLITS.get(split, (split,))
+    found = [own for own in names if own in there]
+    if there and not found:
+        raise InputError(
+            f"tfds:{name} has no {split} split, but {', '.join(there)}"
+        )
+    import tensorflow_datasets as tfds
+
+    own = (found or names)[0]
+    rows = tfds.load(name, split=own, shuffle_files=False)
+    for row in tfds.as_numpy(rows):
+        yield {key: _decoded(value) for key, value in row.items()}
+
+
+def _decoded(value):
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _decoded(part) for key, part in value.items()}
+    if getattr(value, "dtype", None) is not None and value.dtype.kind == "O":
+        return [_decoded(part) for part in value]
+    return value

@@ -1,0 +1,229 @@
+"""The paper's feature-based way: recipes of layers, and a tagger on them."""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.classifier import check_labels
+from bert_keras.modeling.heads import BiLSTM, LogitsHead
+from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
+
+# Which layers make a token's features: the paper's six ways, and others.
+
+ALL = "all"
+HOW = ("concat", "weighted_sum")
+LSTM_DIM = 768  # of those that read the features, each way: section 5.3
+
+
+class Recipe(NamedTuple):
+    """Layers and how their vectors become one.
+
+    Attributes:
+        layers: numbers of the hidden states, 0 the embeddings, 1 the first
+            layer, -1 the last; or "all" layers (not the embeddings).
+        how: "concat" or "weighted_sum".
+    """
+
+    layers: tuple[int, ...] | str
+    how: str
+
+    def places(self, num_layers: int) -> list[int]:
+        """The hidden states that are read, of an encoder of so many layers.
+
+        Raises:
+            InputError: it has not all of them.
+        """
+        if self.layers == ALL:
+            return list(range(1, num_layers + 1))
+        for layer in self.layers:
+            if not -num_layers <= layer <= num_layers:
+                raise InputError(
+                    f"The recipe reads layer {layer}, but the encoder has "
+                    f"{num_layers} layers: choose a recipe of fewer layers"
+                )
+        return [
+            layer if layer >= 0 else num_layers + 1 + layer
+            for layer in self.layers
+        ]
+
+    def width(self, num_layers: int, hidden_dim: int) -> int:
+        """Numbers of a token's features."""
+        count = len(self.places(num_layers)) if self.how == "concat" else 1
+        return count * hidden_dim
+
+    def vectors(self, states):
+        """Features `(B, T, F)` of hidden states `(B, T, D)`.
+
+        The weights of a sum are all 1, as in the exported model's features;
+        a tagger that is trained on them learns its own: see `LayerMix`.
+        """
+        from keras import ops
+
+        own = [states[place] for place in self.places(len(states) - 1)]
+        if self.how == "concat":
+            return ops.concatenate(own, axis=-1)
+        return sum(own[1:], own[0])
+
+
+# The rows of the paper's table 7.
+RECIPES = {
+    "embeddings": Recipe((0,), "concat"),
+    "second_to_last": Recipe((-2,), "concat"),
+    "last": Recipe((-1,), "concat"),
+    "weighted_sum_last_four": Recipe((-4, -3, -2, -1), "weighted_sum"),
+    "concat_last_four": Recipe((-4, -3, -2, -1), "concat"),
+    "weighted_sum_all": Recipe(ALL, "weighted_sum"),
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by name, or by `concat:` or `weighted_sum:` and its layers.
+
+    >>> find_recipe("concat:-1,0").layers
+    (-1, 0)
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    how, _, layers = name.rpartition(":")
+    try:
+        numbers = tuple(int(layer) for layer in layers.split(","))
+    except ValueError:
+        numbers = ()
+    if how not in HOW or not numbers:
+        raise InputError(
+            f"There is no recipe {name!r}: expected one of "
+            f"{', '.join(RECIPES)}, or such as concat:-1,-2 or "
+            "weighted_sum:0,6,12 with the numbers of layers"
+        )
+    return Recipe(numbers, how)
+
+
+# The paper's tagger on features: two BiLSTMs over a frozen encoder.
+
+LSTM_LAYERS = 2  # the paper, section 5.3
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class LayerMix(keras.layers.Layer):
+    """One vector a token from hidden states, by a recipe.
+
+    Of a weighted sum the weights are learned: a softmax over the layers,
+    equal at first, times a scale, 1 at first.
+
+    Weights, by path: of a weighted sum, mix (L,) and scale (); else none.
+
+    Args:
+        recipe: see `find_recipe`.
+        num_layers: of the encoder.
+
+    Call arguments:
+        states: list of float (B, T, D), as `BertEncoder` gives them.
+
+    Returns:
+        float (B, T, D), or of a concatenation (B, T, D times the layers).
+    """
+
+    def __init__(self, recipe, num_layers, **kwargs):
+        super().__init__(**kwargs)
+        self.recipe, self.num_layers = recipe, num_layers
+        self.places = find_recipe(recipe).places(num_layers)
+        self.is_sum = find_recipe(recipe).how == "weighted_sum"
+
+    def build(self, states_shape):
+        if self.is_sum:
+            self.mix = self.add_weight((len(self.places),), "zeros", name="mix")
+            self.scale = self.add_weight((), "ones", name="scale")
+
+    def call(self, states):
+        own = [states[place] for place in self.places]
+        if not self.is_sum:
+            return ops.concatenate(own, axis=-1)
+        shares = ops.unstack(self.scale * ops.softmax(self.mix), axis=0)
+        return sum(
+            ops.cast(share, state.dtype) * state
+            for share, state in zip(shares, own, strict=True)
+        )
+
+    def compute_output_spec(self, states):
+        *shape, dim = states[0].shape
+        width = dim if self.is_sum else dim * len(self.places)
+        return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "recipe": self.recipe,
+            "num_layers": self.num_layers,
+        }
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class FeatureTagger(TaskModel):
+    """One label a token; the encoder below does not learn.
+
+    The encoder runs without dropout and is frozen, also for others that hold
+    it. On its features stand two bidirectional LSTMs, then dropout and a
+    dense layer (the paper, section 5.3).
+
+    Weights, by path: the encoder's; features/{mix,scale} of a weighted sum;
+    those of `BiLSTM` behind bilstm_{0,1}/; tagger/{kernel,bias}.
+
+    Args:
+        encoder: a `BertEncoder`.
+        labels: names of the classes, in the order of the logits.
+        recipe: which layers are read; see `find_recipe`.
+        lstm_dim: width of each LSTM, one way.
+        dropout: share of the last vectors dropped in training; the encoder's
+            where None.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
+            int32 (B, T); or the token ids alone.
+
+    Returns:
+        float32 (B, T, C), logits.
+
+    Raises:
+        InputError: labels missing or repeated, a layer the encoder has not.
+    """
+
+    pools = False
+
+    def __init__(
+        self,
+        encoder,
+        labels=None,
+        recipe="concat_last_four",
+        lstm_dim=LSTM_DIM,
+        dropout=None,
+        name="feature_tagger",
+    ):
+        check_labels(labels)
+        self.labels = list(labels)
+        self.recipe, self.lstm_dim = recipe, lstm_dim
+        self.dropout = encoder.dropout if dropout is None else dropout
+        encoder.trainable = False
+        policy = encoder.dtype_policy
+        inputs = symbolic_inputs()
+        states = encoder(inputs, training=False, hidden_states=True)
+        mix = LayerMix(
+            recipe, encoder.num_layers, name="features", dtype=policy
+        )
+        vectors = mix(states["hidden_states"])
+        for number in range(LSTM_LAYERS):
+            bilstm = BiLSTM(lstm_dim, name=f"bilstm_{number}", dtype=policy)
+            vectors = bilstm(vectors, inputs["padding_mask"])
+        self.tagger = LogitsHead(
+            len(labels), self.dropout, name="tagger", dtype=policy
+        )
+        super().__init__(inputs, self.tagger(vectors), encoder, name)
+
+    def arguments(self):
+        return {
+            "labels": self.labels,
+            "recipe": self.recipe,
+            "lstm_dim": self.lstm_dim,
+            "dropout": self.dropout,
+        }

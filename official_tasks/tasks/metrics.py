@@ -1,0 +1,381 @@
+"""Scores of predictions, in NumPy; each equals its reference implementation."""
+
+import re
+import string
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+# Scores of predictions; each equals its reference implementation. Where scikit-
+# learn or SciPy would answer "not a number" (constant predictions), the answer
+# here is 0: nothing was learned.
+
+
+def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
+    """int64 `(C, C)`: rows are the true class, columns the predicted one."""
+    cells = np.asarray(labels) * num_classes + np.asarray(predictions)
+    counts = np.bincount(cells, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
+    """Precision, recall, F1 and support of each class, each `(C,)`.
+
+    A class that is never true or never predicted scores 0, as in
+    scikit-learn with `zero_division=0`.
+    """
+    true, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
+    return _of_counts(np.diag(confusion), true, predicted)
+
+
+def per_label(labels, predictions) -> dict[str, np.ndarray]:
+    """As `per_class`, where a text may have any number of labels.
+
+    Args:
+        labels: bool `(R, C)`, which labels each text has.
+        predictions: bool `(R, C)`, which it was given.
+    """
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    hits = (labels & predictions).sum(axis=0)
+    return _of_counts(hits, labels.sum(axis=0), predictions.sum(axis=0))
+
+
+def _of_counts(hits, true, predicted):
+    hits = hits.astype(np.float64)
+    return {
+        "precision": hits / np.maximum(predicted, 1),
+        "recall": hits / np.maximum(true, 1),
+        "f1": 2 * hits / np.maximum(true + predicted, 1),
+        "support": true,
+    }
+
+
+def accuracy(confusion: np.ndarray) -> float:
+    return float(np.trace(confusion) / max(confusion.sum(), 1))
+
+
+def macro_f1(confusion: np.ndarray) -> float:
+    """The mean F1 of the classes that occur as truth or as prediction."""
+    occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
+    return float(per_class(confusion)["f1"][occurs].mean())
+
+
+def f1(confusion: np.ndarray) -> float:
+    """F1 of class 1 of two, as GLUE scores MRPC and QQP."""
+    return float(per_class(confusion)["f1"][1])
+
+
+def matthews(confusion: np.ndarray) -> float:
+    """Matthews' correlation of truth and prediction, over all classes."""
+    counts = confusion.astype(np.float64)
+    true, predicted = counts.sum(axis=1), counts.sum(axis=0)
+    total = counts.sum()
+    covariance = np.trace(counts) * total - true @ predicted
+    spread = (total**2 - true @ true) * (total**2 - predicted @ predicted)
+    return float(covariance / np.sqrt(spread)) if spread else 0.0
+
+
+def majority_baseline(labels) -> float:
+    """The accuracy of always guessing the commonest of `labels`."""
+    return float(np.bincount(np.asarray(labels)).max() / len(labels))
+
+
+def micro_f1_baseline(labels) -> float:
+    """The micro F1 of always guessing the best set of labels.
+
+    Of all sets of k labels that of the k commonest is best.
+
+    Args:
+        labels: bool `(R, C)`, which labels each text has.
+    """
+    labels = np.asarray(labels)
+    hits = np.cumsum(np.sort(labels.sum(axis=0))[::-1])
+    guessed = len(labels) * np.arange(1, labels.shape[1] + 1)
+    return float((2 * hits / (labels.sum() + guessed)).max())
+
+
+def pearson(first, second) -> float:
+    """The correlation of two lists of numbers; nan if one of them is nan."""
+    return _correlation("pearsonr", first, second)
+
+
+def spearman(first, second) -> float:
+    """The correlation of the ranks; equals share their mean rank."""
+    return _correlation("spearmanr", first, second)
+
+
+def _correlation(name, first, second):
+    from scipy import stats  # half a second, of which --help needs nothing
+
+    first, second = (np.asarray(x, np.float64) for x in (first, second))
+    if np.isnan(first).any() or np.isnan(second).any():
+        return float("nan")
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(getattr(stats, name)(first, second).statistic)
+
+
+def probabilities(logits) -> np.ndarray:
+    """The softmax of logits `(R, C)`."""
+    logits = np.asarray(logits, np.float64)
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+# Precision, recall and F1 of entities, by conlleval's conventions. Sentence by
+# sentence: no entity goes on into the next one. Scores are shares of 1, where
+# conlleval prints percent. The Perl script knows the labels B-, I-, E- and O
+# alone: S-, L- and U-, of BIOES and BILOU, mean here what these schemes say,
+# and it scores them otherwise.
+
+OUTSIDE = "O"
+PREFIXES = "BIESLU"
+BEGIN, END = "BSU", "ELSU"  # those that begin, that end an entity
+
+
+class Entity(NamedTuple):
+    """Words `start` to `end` (the one after its last) of a sentence."""
+
+    type: str
+    start: int
+    end: int
+
+
+def parts(label: str) -> tuple[str, str]:
+    """Prefix and type of a label; a bare type counts as I-."""
+    if label[1:2] == "-" and label[0] in PREFIXES:
+        return label[0], label[2:]
+    return ("O", "") if label == OUTSIDE else ("I", label)
+
+
+def entities(labels) -> list[Entity]:
+    """The entities of a sentence, whatever scheme its labels follow.
+
+    Ill-formed labels mean what conlleval takes them for: I- after O or after
+    another type begins an entity.
+    """
+    found: list[Entity] = []
+    before, kind = "O", ""
+    for place, label in enumerate(labels):
+        prefix, own = parts(label)
+        if prefix != "O":
+            if before == "O" or own != kind or prefix in BEGIN or before in END:
+                found.append(Entity(own, place, place + 1))
+            else:
+                found[-1] = found[-1]._replace(end=place + 1)
+        before, kind = prefix, own
+    return found
+
+
+def entity_scores(truth, predicted) -> dict:
+    """What conlleval prints, and the F1 of tokens.
+
+    Args:
+        truth, predicted: the labels of each sentence, a list of lists.
+
+    Returns:
+        dict of "f1", "precision", "recall" (over all entities), "accuracy"
+        (of all labels, O too), "token_f1", "token_precision",
+        "token_recall" (of labels that are not O, each token by itself, B-
+        and I- told apart: what is often quoted in its place, and higher),
+        "entities", and "classes", a dict of precision, recall, f1 and support
+        by type.
+    """
+    true, guessed, right = Counter(), Counter(), Counter()
+    for labels, own in zip(truth, predicted, strict=True):
+        there, here = entities(labels), entities(own)
+        true.update(entity.type for entity in there)
+        guessed.update(entity.type for entity in here)
+        right.update(entity.type for entity in {*there} & {*here})
+    whole = _rates(right.total(), guessed.total(), true.total())
+    types = {
+        kind: {
+            **_rates(right[kind], guessed[kind], true[kind]),
+            "support": true[kind],
+        }
+        for kind in sorted(true.keys() | guessed.keys())
+    }
+    return {
+        **whole,
+        **_token_scores(truth, predicted),
+        "entities": true.total(),
+        "classes": types,
+    }
+
+
+def _token_scores(truth, predicted):
+    pairs = Counter(
+        pair
+        for labels, own in zip(truth, predicted, strict=True)
+        for pair in zip(labels, own, strict=True)
+    )
+    same = sum(n for (one, two), n in pairs.items() if one == two)
+    right = same - pairs[OUTSIDE, OUTSIDE]
+    guessed = sum(n for (_, two), n in pairs.items() if two != OUTSIDE)
+    true = sum(n for (one, _), n in pairs.items() if one != OUTSIDE)
+    rates = _rates(right, guessed, true)
+    return {
+        "accuracy": same / max(pairs.total(), 1),
+        **{f"token_{name}": rate for name, rate in rates.items()},
+    }
+
+
+def _rates(right, guessed, true):
+    """Precision, recall and their harmonic mean; 0 where there is nothing."""
+    return {
+        "f1": 2 * right / max(guessed + true, 1),
+        "precision": right / max(guessed, 1),
+        "recall": right / max(true, 1),
+    }
+
+
+# SQuAD's exact match and F1, as the official scripts count them. Equals
+# evaluate-v1.1.py and evaluate-v2.0.py; scores are shares of 1, where the
+# scripts print percent.
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
+
+
+def normalized(answer: str) -> str:
+    """Lower case; no ASCII punctuation, articles or repeated white space."""
+    text = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
+    """F1 of the words that two answers share.
+
+    Where one of them has no words, SQuAD 2.0 (`empty_matches`) counts two
+    empty ones as equal; 1.1 gives 0.
+    """
+    predicted, true = normalized(prediction).split(), normalized(answer).split()
+    if not predicted or not true:
+        return float(empty_matches and predicted == true)
+    shared = (Counter(predicted) & Counter(true)).total()
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(true)
+    return 2 * precision * recall / (precision + recall)
+
+
+def answer_scores(
+    prediction: str, answers, empty_matches: bool
+) -> tuple[float, float]:
+    """Exact match and F1 with the nearest of the true answers.
+
+    In SQuAD 2.0 (`empty_matches`) answers without words do not count, and
+    where none is left the empty answer is the true one.
+    """
+    if empty_matches:
+        answers = [text for text in answers if normalized(text)] or [""]
+    wanted = normalized(prediction)
+    return (
+        float(any(normalized(text) == wanted for text in answers)),
+        max(token_f1(prediction, text, empty_matches) for text in answers),
+    )
+
+
+def scores_v1(answers: dict, predictions: dict) -> dict:
+    """SQuAD 1.1: the means over all questions; unanswered ones score 0.
+
+    Args:
+        answers: question's id -> its true answers.
+        predictions: id -> the predicted answer.
+    """
+    found = [
+        answer_scores(predictions[key], true, empty_matches=False)
+        for key, true in answers.items()
+        if key in predictions
+    ]
+    total = len(answers)
+    return {
+        "exact_match": sum(pair[0] for pair in found) / total,
+        "f1": sum(pair[1] for pair in found) / total,
+        "total": total,
+        "missing": total - len(found),
+    }
+
+
+def scores_v2(
+    answers: dict, predictions: dict, odds=None, threshold: float = 0.0
+) -> dict:
+    """SQuAD 2.0, over all questions and over those with and without answer.
+
+    As in the official script, questions without a prediction do not count;
+    "missing" says how many.
+
+    Args:
+        answers: question's id -> its true answers, none if unanswerable.
+        predictions: id -> the predicted answer, "" for none.
+        odds: id -> how much better no answer is than the prediction; where
+            given, questions above `threshold` count as not answered, and the
+            thresholds that are best for exact match and F1 are added.
+        threshold: see `odds`.
+
+    Returns:
+        dict of "exact_match", "f1", "total", "missing", the first three also
+        behind "answerable_" and "unanswerable_" (where there are such), and
+        with `odds` "best_exact_match", "best_f1" and their "_threshold".
+    """
+    raw = {
+        key: answer_scores(predictions[key], true, empty_matches=True)
+        for key, true in answers.items()
+        if key in predictions
+    }
+    kept = raw
+    if odds is not None:
+        kept = {
+            key: (2 * (float(not answers[key]),))
+            if odds[key] > threshold
+            else pair
+            for key, pair in raw.items()
+        }
+    result = _means(kept.values())
+    result["missing"] = len(answers) - len(raw)
+    for name, has_answer in (("answerable", True), ("unanswerable", False)):
+        part = [
+            v for key, v in kept.items() if bool(answers[key]) == has_answer
+        ]
+        if part:
+            result |= {f"{name}_{k}": v for k, v in _means(part).items()}
+    if odds is not None:
+        for place, name in enumerate(("exact_match", "f1")):
+            best, at = best_threshold(
+                answers,
+                predictions,
+                {key: pair[place] for key, pair in raw.items()},
+                odds,
+            )
+            result |= {f"best_{name}": best, f"best_{name}_threshold": at}
+    return result
+
+
+def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
+    """The best mean score that a threshold on `odds` reaches, and it.
+
+    Begins with nothing answered, then answers the surest question first.
+    """
+    best = current = float(sum(not true for true in answers.values()))
+    threshold = 0.0
+    for key in sorted(odds, key=odds.__getitem__):
+        if key not in scores:
+            continue
+        if answers[key]:
+            current += scores[key]
+        elif predictions[key]:
+            current -= 1
+        if current > best:
+            best, threshold = current, odds[key]
+    return best / max(len(scores), 1), float(threshold)
+
+
+def _means(pairs) -> dict:
+    pairs = list(pairs)
+    total = max(len(pairs), 1)
+    return {
+        "exact_match": sum(pair[0] for pair in pairs) / total,
+        "f1": sum(pair[1] for pair in pairs) / total,
+        "total": len(pairs),
+    }

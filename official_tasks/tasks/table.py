@@ -1,0 +1,256 @@
+"""Rows of the user's own CSV, TSV and JSONL files, plain or gzip."""
+
+import codecs
+import contextlib
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_keras.errors import InputError
+from bert_keras.text.wordpiece import encodable
+
+LONGEST = 2**31 - 1  # characters of a cell; the module's own limit is 2**17
+KINDS = (".csv", ".tsv", ".jsonl")
+# What stands between columns where it is no comma, and what it is called.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "upright lines"}
+
+
+class Dialect(NamedTuple):
+    """How the user's own file is written, by --separator and --encoding."""
+
+    separator: str | None = None
+    encoding: str = "utf-8-sig"
+
+
+def dialect(separator=None, encoding=None) -> Dialect:
+    """The dialect that flags name, where they were given.
+
+    Raises:
+        InputError: a separator of several characters, an unknown encoding.
+    """
+    separator = "\t" if separator in ("\\t", "tab") else separator
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise InputError(
+            f"--separator={separator}: expected one character, such as "
+            "--separator=';'"
+        )
+    try:
+        found = codecs.lookup(encoding or "utf-8").name
+        "".encode(found)  # not a text encoding, such as hex
+    except LookupError:
+        raise InputError(
+            f"--encoding={encoding}: there is no such encoding; expected "
+            "utf-8, utf-16, cp1252 (Windows, Western Europe) or another of "
+            "Python's"
+        ) from None
+    return Dialect(separator, "utf-8-sig" if found == "utf-8" else found)
+
+
+def read_rows(
+    path,
+    columns: list[str],
+    lists=(),
+    optional=(),
+    own: Dialect | None = None,
+    notes: list[str] | None = None,
+) -> Iterator[tuple[int, list]]:
+    """Yields `(line number, the values of columns)` of each row, str.
+
+    CSV follows RFC 4180 (quotes, commas and line breaks inside quotes); TSV
+    is split at tabs and nowhere else; JSONL holds one object a line, in which
+    null is an empty cell.
+
+    Args:
+        lists: columns that JSONL may have as lists, which come as lists of
+            such values.
+        optional: columns that may be missing; their values are None then.
+        own: of the user's own file; messages name its flags then.
+        notes: list to which is added what deserves a look.
+
+    Raises:
+        InputError: no such file, another kind of file, a column that is not
+            there, a row of the wrong width, a list or an object in place of
+            text, bytes that are not UTF-8, a separator for another kind.
+    """
+    path = Path(path)
+    kind = Path(path.name.removesuffix(".gz")).suffix
+    if kind not in KINDS:
+        raise InputError(
+            f"{path}: expected a file that ends in {', '.join(KINDS)} (or "
+            f"that and .gz), got {path.name!r}"
+        )
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    opened = gzip.open if path.suffix == ".gz" else open
+    encoding = (own or Dialect()).encoding
+    with opened(path, "rt", encoding=encoding, newline="") as lines:
+        for line, row in rows_of(
+            path, lines, columns, kind, lists, optional, own, notes
+        ):
+            place = f"{path}, line {line}"
+            yield (
+                line,
+                [
+                    cells(place, column, value)
+                    if isinstance(value, list)
+                    else value
+                    for column, value in zip(columns, row, strict=True)
+                ],
+            )
+
+
+def rows_of(
+    path, lines, columns, kind, lists=(), optional=(), own=None, notes=None
+):
+    """As `read_rows`, from open text that is called `path`, such as a pipe.
+
+    Lists come as they are.
+    """
+    if own and own.separator and kind != ".csv":
+        raise InputError(
+            f"{path}: --separator={own.separator} is for files that end in "
+            f".csv, got {kind}: rename the file, or leave --separator out"
+        )
+    with told_plainly(path, own):
+        if kind == ".jsonl":
+            yield from _json_rows(path, lines, columns, lists, optional)
+        else:
+            yield from _delimited_rows(
+                path, lines, columns, kind, optional, own, notes
+            )
+
+
+@contextlib.contextmanager
+def told_plainly(path, own=None):
+    """What cannot be read of a file, as an `InputError`.
+
+    Args:
+        own: `Dialect` of the user's own file, which has flags.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        encoding = own.encoding.removesuffix("-sig") if own else "utf-8"
+        raise InputError(
+            f"{path}: expected {encoding.upper()} text, got the byte "
+            f"{byte:#04x}: {_other_encoding(error) if own else ''}convert the "
+            "file to UTF-8"
+        ) from error
+    except UnicodeError as error:  # UTF-16 without a byte order mark
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    except csv.Error as error:
+        raise InputError(
+            f"{path}: cannot be read: {error}: a quote opens that is not "
+            "closed, or text follows a closing one. Double each quote inside "
+            "quotes, or name a file without quoting .tsv"
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+
+
+def _other_encoding(error):
+    """What to try, by the byte that is no text."""
+    utf_16 = error.start == 0 and error.object[0] in (0xFE, 0xFF)
+    if utf_16:
+        return "it looks like UTF-16: give --encoding=utf-16, or "
+    return (
+        "it may be Latin-1, as Windows writes it: give --encoding=cp1252, or "
+    )
+
+
+def _delimited_rows(path, lines, columns, kind, optional, own, notes):
+    csv.field_size_limit(LONGEST)
+    if kind == ".tsv":
+        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        separator = (own and own.separator) or ","
+        rows = csv.reader(lines, strict=True, delimiter=separator)
+    header = next(rows, None)
+    if header is None:
+        raise InputError(f"{path}: expected a line of column names, got none")
+    for column in columns:
+        if column not in header and column not in optional:
+            raise InputError(
+                f"{path}: no column {column!r}: its columns are "
+                f"{', '.join(map(repr, header))}{_hint(header, kind, own)}"
+            )
+        if notes is not None and header.count(column) > 1:
+            notes.append(
+                f"{path}: {header.count(column)} columns are called "
+                f"{column!r}; the first of them is read"
+            )
+    place = {name: header.index(name) for name in columns if name in header}
+    for row in rows:
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise InputError(
+                f"{path}, line {rows.line_num}: expected {len(header)} "
+                f"columns, got {len(row)}"
+            )
+        yield (
+            rows.line_num,
+            [row[place[name]] if name in place else None for name in columns],
+        )
+
+
+def _hint(header, kind, own):
+    """What to do where the file seems to be written otherwise."""
+    others = {",": "commas"} if kind == ".tsv" else SEPARATORS
+    found = [other for other in others if other in header[0]]
+    if len(header) > 1 or not found:
+        return ""
+    advice = [f"name it .{name}" for name in ("csv", "tsv") if kind[1:] != name]
+    if found[0] in ";|":
+        advice = []
+    if own and kind == ".csv":
+        shown = "tab" if found[0] == "\t" else f"'{found[0]}'"
+        advice.append(f"give --separator={shown}")
+    told = f". It has {others[found[0]]} between its columns"
+    return f"{told}: {', or '.join(advice)}" if advice else told
+
+
+def _json_rows(path, lines, columns, lists, optional):
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = dict.fromkeys(optional) | json.loads(line)
+            values = [row[column] for column in columns]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(
+                f"{path}, line {number}: expected a JSON object with "
+                f"{', '.join(map(repr, columns))}, got {line.strip()[:60]!r}"
+            ) from error
+        place = f"{path}, line {number}"
+        yield (
+            number,
+            [
+                value
+                if isinstance(value, list) and column in lists
+                else cell(place, column, value)
+                for column, value in zip(columns, values, strict=True)
+            ],
+        )
+
+
+def cells(place, column, values):
+    """A list of JSON as texts."""
+    return [cell(place, column, value) for value in values]
+
+
+def cell(place, column, value):
+    """A value of JSON as text; null is empty, and what has parts is refused."""
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        raise InputError(
+            f"{place}: expected text in {column!r}, got "
+            f"{json.dumps(value)[:60]}"
+        )
+    return encodable(value) if isinstance(value, str) else json.dumps(value)

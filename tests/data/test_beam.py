@@ -1,0 +1,245 @@
+"""The build as Apache Beam pipelines, on Beam's own runner of one machine."""
+
+import json
+import os
+from contextlib import nullcontext
+
+import pytest
+from data_samples import contents, corpus, in_small_parts, toy_tokenizer
+from run_script import ROOT, run_script
+
+from bert_keras.data import beam
+from bert_keras.data.beam import ShardTask, create_pretraining_data_with_beam
+from bert_keras.data.corpus import read_documents
+from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.sampling import Laws
+from bert_keras.errors import InputError
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.vocabulary import write_vocabulary
+
+LAWS = Laws(16, 3)
+DIRECT = ["--runner=DirectRunner"]
+SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A folder of text files, and one of JSON lines."""
+    folder = tmp_path_factory.mktemp("text")
+    documents = corpus(50)
+    for number, document in enumerate(documents[:30]):
+        path = folder / f"{number:02d}.txt"
+        path.write_text("\n".join(document.paragraphs), encoding="utf-8")
+    (folder / "empty.txt").write_text("\n")
+    with open(folder / "more.jsonl", "w", encoding="utf-8") as file:
+        for document in documents[30:]:
+            file.write(json.dumps({"text": "\n".join(document.paragraphs)}))
+            file.write("\n")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def local(text, tokenizer, tmp_path, monkeypatch):
+    """The folder and the manifests of a local build."""
+    in_small_parts(monkeypatch)
+    manifests = create_pretraining_data(
+        read_documents(text), tokenizer, str(tmp_path / "local"), LAWS,
+        **SETTINGS,
+    )  # fmt: skip
+    assert len(manifests["train"]["shards"]) > 4
+    return tmp_path / "local", manifests
+
+
+@pytest.fixture(params=["Beam", "a loop"])
+def run(request, monkeypatch):
+    """Beam itself, where it is installed; and the same tasks in a loop."""
+    if request.param == "Beam":
+        pytest.importorskip(
+            "apache_beam", reason="needs pip install 'bert_keras[beam]'"
+        )
+        return
+    monkeypatch.setattr(beam, "_runner", lambda flags: in_a_loop)
+
+
+def in_a_loop(task, items):
+    for item in reversed(items):
+        task(item)
+
+
+def stop_at(limit, made, monkeypatch):
+    """Ends the process, as it were, after so many items are in `made`."""
+
+    def run(task, items):
+        for item in items:
+            if len(made) == limit:
+                raise KeyboardInterrupt
+            made.append(task(item))
+
+    monkeypatch.setattr(beam, "_runner", lambda _: run)
+
+
+def create(text, tokenizer, folder, **settings):
+    return create_pretraining_data_with_beam(
+        text, tokenizer, str(folder), LAWS, beam_flags=DIRECT,
+        **{**SETTINGS, **settings},
+    )  # fmt: skip
+
+
+def test_a_build_by_beam_has_the_bytes_of_a_local_one(
+    run, local, text, tokenizer, tmp_path
+):
+    folder, manifests = local
+    assert create(text, tokenizer, tmp_path / "beam") == manifests
+    assert contents(tmp_path / "beam") == contents(folder)
+
+
+def test_a_build_by_beam_goes_on_with_what_is_missing(
+    local, text, tokenizer, tmp_path, monkeypatch
+):
+    folder, manifests = local
+    made = []
+    for limit in (10, 34):
+        stop_at(limit, made, monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            create(text, tokenizer, tmp_path / "beam")
+    stop_at(None, made, monkeypatch)
+    assert create(text, tokenizer, tmp_path / "beam") == manifests
+    assert contents(tmp_path / "beam") == contents(folder)
+    assert len(made) == len(set(made))  # nothing was made twice
+
+
+def test_what_a_killed_worker_left_is_removed(
+    local, text, tokenizer, tmp_path, monkeypatch
+):
+    folder, _ = local
+    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    left = tmp_path / "beam" / "train" / ".a.tfrecord.partial-0123456789ab"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    create(text, tokenizer, tmp_path / "beam")
+    assert contents(tmp_path / "beam") == contents(folder)
+
+
+def test_shards_of_other_laws_are_made_anew(
+    local, text, tokenizer, tmp_path, monkeypatch
+):
+    folder, manifests = local
+    # Amid the shards of train; the first tokenises the files too.
+    for limit, others in ((36, {"seed": 6}), (4, {"copies": 3})):
+        stop_at(limit, [], monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            create(text, tokenizer, tmp_path / "beam", **others)
+        assert any((tmp_path / "beam" / "train").glob("*.tfrecord"))
+        monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    assert create(text, tokenizer, tmp_path / "beam") == manifests
+    assert contents(tmp_path / "beam") == contents(folder)
+
+
+def test_finished_data_of_other_settings_is_refused_and_stays(
+    text, tokenizer, tmp_path, monkeypatch
+):
+    in_small_parts(monkeypatch)
+    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    folder = tmp_path / "beam"
+    manifests = create(text, tokenizer, folder)
+    before = contents(folder)
+    cased = WordPieceTokenizer(tokenizer.vocabulary, lowercase=False)
+    for change, named in (
+        ({"copies": 1}, "copies was 2, now 1"),
+        ({"seed": 6}, "seed was 5, now 6"),
+        ({"held_out_share": 0.2}, "documents was"),
+        ({"sentences": "lines"}, "sentences was"),
+        ({"text": f"{text}/*.txt"}, "corpus_hash was"),
+        ({"text": f"{text}/00.txt", "held_out_share": 0}, "at least two"),
+        ({"tokenizer": cased}, "lowercase was True, now False"),
+    ):
+        given = {"text": text, "tokenizer": tokenizer, **change}
+        with pytest.raises(InputError, match=named):
+            create(folder=folder, **given)
+        assert contents(folder) == before
+    # Nor does a build on one machine, of which no journal is there.
+    for change, named in (
+        ({"held_out_share": 0.2}, "documents was"),
+        ({"seed": 6}, "seed was 5, now 6"),
+        ({}, None),
+    ):
+        documents = read_documents(text)
+        settings = {"folder": str(folder), **SETTINGS, **change}
+        with pytest.raises(InputError, match=named) if named else nullcontext():
+            create_pretraining_data(documents, tokenizer, laws=LAWS, **settings)
+        assert contents(folder) == before
+    assert create(text, tokenizer, folder) == manifests
+    assert contents(folder) == before
+
+
+def test_a_damaged_store_is_built_again(
+    local, text, tokenizer, tmp_path, monkeypatch
+):
+    folder, manifests = local
+    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    create(text, tokenizer, tmp_path / "beam")
+    for name in ("train/tokens.bin", "held_out/store.json"):
+        path = tmp_path / "beam" / "tokens" / name
+        path.write_bytes(
+            path.read_bytes().replace(b"\x00", b"\x01")[:-1] + b"x"
+        )
+        assert create(text, tokenizer, tmp_path / "beam") == manifests
+        assert contents(tmp_path / "beam") == contents(folder)
+
+
+def test_too_few_documents_and_no_beam_are_named(
+    text, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(__import__("sys").modules, "apache_beam", None)
+    with pytest.raises(InputError, match=r"bert_keras\[beam\]"):
+        create(text, tokenizer, tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    one = os.path.join(text, "00.txt")
+    with pytest.raises(InputError, match="at least two documents"):
+        create(one, tokenizer, tmp_path / "out", held_out_share=0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_task_is_a_value(tmp_path):
+    task = ShardTask("a", "b", LAWS, 1, 2)
+    assert task == ShardTask("a", "b", Laws(16, 3), 1, 2)
+    assert hash(task) == hash(ShardTask("a", "b", Laws(16, 3), 1, 2))
+
+
+def test_the_tool_runs_by_beam(text, tokenizer, tmp_path):
+    pytest.importorskip("apache_beam", reason="bert_keras[beam] is missing")
+    write_vocabulary(tokenizer.vocabulary, str(tmp_path / "vocab.txt"))
+    command = [
+        ROOT / "tools" / "create_pretraining_data.py",
+        f"--input={text}",
+        "--vocabulary=vocab.txt",
+        "--sequence_length=16",
+        "--max_predictions=3",
+        "--workers=1",
+    ]
+    for more in (["--output=local"], ["--output=beam", f"--beam={DIRECT[0]}"]):
+        done = run_script(*command, *more, folder=tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "train: " in done.stdout
+    assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+
+
+def test_workers_are_refused_beside_beam(text, tokenizer, tmp_path):
+    write_vocabulary(tokenizer.vocabulary, str(tmp_path / "vocab.txt"))
+    done = run_script(
+        ROOT / "tools" / "create_pretraining_data.py",
+        f"--input={text}",
+        "--vocabulary=vocab.txt",
+        "--output=beam",
+        "--beam=",
+        f"--workers={os.cpu_count() + 1}",
+        folder=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "--workers only applies without --beam" in done.stderr

@@ -1,0 +1,356 @@
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from data_samples import contents, corpus, in_small_parts, toy_tokenizer
+
+from bert_keras.data import workers
+from bert_keras.data.building import build_stores, parts_of
+from bert_keras.data.corpus import Document, corpus_hash, held_out
+from bert_keras.data.manifests import Journal
+from bert_keras.data.pretraining_data import (
+    WriteShard,
+    create_pretraining_data,
+    write_records,
+)
+from bert_keras.data.sampling import Laws
+from bert_keras.data.token_store import TokenStore, check_store
+from bert_keras.errors import InputError
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    in_small_parts(monkeypatch)
+
+
+def test_a_store_holds_the_ids_of_each_sentence(tokenizer, tmp_path):
+    documents = [
+        Document("a", "", ["Word1 word2. Word3?", "word4 word5."]),
+        Document("b", "", [" "]),
+        Document("c", "", ["word6.", "", "word7. word8."], True),
+    ]
+    store = build_stores(documents, tokenizer, str(tmp_path))["train"]
+    texts = [
+        [store.vocabulary[i] for i in store.tokens[start:stop]]
+        for start, stop in zip(
+            store.sentences[:-1], store.sentences[1:], strict=True
+        )
+    ]
+    assert texts == [
+        ["word1", "word2", "."],
+        ["word3", "?"],
+        ["word4", "word5", "."],
+        ["word6", "."],
+        ["word7", ".", "word8", "."],
+    ]
+    assert store.documents.tolist() == [0, 3, 5]
+    assert store.tokens.dtype == np.uint16
+    said = {"strip_accents": True, "max_word_length": 200}
+    said |= {"keep_special_tokens": False}
+    assert said.items() <= store.manifest.items()
+    for name in said:  # as in stores of before
+        del store.manifest[name]
+    assert store.tokenizer == {"lowercase": True, **said}
+    assert store.manifest["documents"] == store.num_documents == 2
+    assert store.manifest["sentences"] == 5
+    assert store.manifest["corpus_hash"] == corpus_hash(documents)
+    check_store(str(tmp_path / "train"), tokenizer.vocabulary)
+
+
+def test_sentences_are_split_taken_as_lines_or_by_a_function(
+    tokenizer, tmp_path
+):
+    documents = corpus(4)
+    counts = {}
+    for sentences in ("split", "lines", str.split):
+        store = build_stores(
+            documents, tokenizer, str(tmp_path / str(sentences)),
+            sentences=sentences,
+        )["train"]  # fmt: skip
+        counts[sentences] = store.manifest["sentences"]
+    paragraphs = [text for d in documents for text in d.paragraphs]
+    assert counts["lines"] == len(paragraphs)
+    assert counts["split"] == sum(text.count(".") for text in paragraphs)
+    assert counts[str.split] == sum(len(text.split()) for text in paragraphs)
+    with pytest.raises(InputError, match="sentences must be 'split', 'lines'"):
+        build_stores(documents, tokenizer, str(tmp_path), sentences="words")
+
+
+def test_held_out_documents_are_in_the_other_store(tokenizer, tmp_path):
+    documents = corpus()
+    stores = build_stores(documents, tokenizer, str(tmp_path), 0.3)
+    held = [held_out(document, 0.3) for document in documents]
+    assert stores["held_out"].num_documents == sum(held) > 5
+    assert stores["train"].num_documents == 60 - sum(held)
+
+
+def test_the_bytes_are_the_same_for_any_number_of_workers(
+    tokenizer, tmp_path, small_parts, monkeypatch
+):
+    monkeypatch.setattr(workers, "WORTH", 2)
+    for number in (1, 2):
+        folder = str(tmp_path / str(number))
+        build_stores(corpus(), tokenizer, folder, 0.2, workers=number)
+    one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
+    assert len(one) == 12 and one == two
+
+
+def test_a_shard_is_the_same_from_any_process_in_any_order(
+    tokenizer, tmp_path, small_parts
+):
+    store = build_stores(corpus(), tokenizer, str(tmp_path))["train"]
+    folder = str(tmp_path / "one")
+    manifest = write_records(store, folder, Laws(16, 3), 7, copies=2)
+    assert len(manifest["shards"]) > 5
+    other = str(tmp_path / "two")
+    os.mkdir(other)
+    write = WriteShard(store, other, Laws(16, 3), 7, 2)
+    entries = [
+        pickle.loads(pickle.dumps(write))(number)
+        for number in reversed(range(len(write.names)))
+    ]
+    assert entries[::-1] == manifest["shards"]
+
+
+def test_workers_give_results_in_order_and_take_items_as_needed(monkeypatch):
+    monkeypatch.setattr(workers, "WORTH", 4)
+    taken = []
+
+    def items():
+        for number in range(40):
+            taken.append(number)
+            yield -number
+
+    found = []
+    for result in workers.in_order(abs, items(), 2):
+        found.append(result)
+        assert len(taken) <= len(found) + 4
+    assert found == list(range(40))
+    with pytest.raises(TypeError):  # what fails there fails here
+        list(workers.in_order(abs, ["x"] * 9, 2))
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "call"), [("tokens", 3), ("train", 2), ("held_out", 2)]
+)
+def test_a_build_that_was_broken_off_goes_on(
+    tokenizer, tmp_path, small_parts, stage, call
+):
+    def create(folder, progress=None):
+        return create_pretraining_data(
+            corpus(), tokenizer, str(folder), Laws(16, 3), copies=2,
+            held_out_share=0.2, progress=progress,
+        )  # fmt: skip
+
+    whole = create(tmp_path / "whole")
+    calls = []
+
+    def stop(name, *done):
+        calls.append(name)
+        if name == stage and calls.count(name) == call:
+            raise Killed
+
+    with pytest.raises(Killed):
+        create(tmp_path / "broken", stop)
+    again = []
+    assert create(tmp_path / "broken", lambda *n: again.append(n)) == whole
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+    if stage != "tokens":  # what was done was not done again
+        first = next(done for name, done, _ in again if name == stage)
+        assert first == 1
+
+
+def test_what_was_written_behind_the_journal_is_dropped(
+    tokenizer, tmp_path, small_parts
+):
+    whole = build_stores(corpus(), tokenizer, str(tmp_path / "whole"))
+    folder = tmp_path / "broken"
+    build_stores(corpus(), tokenizer, str(folder))
+    os.remove(folder / "train" / "store.json")
+    lines = (folder / "progress.jsonl").read_text().splitlines()
+    kept = "\n".join(lines[:4]) + '\n{"parts": 4, "sto'  # torn by the kill
+    (folder / "progress.jsonl").write_text(kept)
+    again = build_stores(corpus(), tokenizer, str(folder))
+    assert contents(folder) == contents(tmp_path / "whole")
+    assert again["train"].manifest == whole["train"].manifest
+
+
+def test_a_cut_file_under_a_journal_is_named(tokenizer, tmp_path, small_parts):
+    build_stores(corpus(), tokenizer, str(tmp_path))
+    with open(tmp_path / "train" / "tokens.bin", "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(InputError, match="tokens.bin has 100 bytes"):
+        TokenStore(str(tmp_path / "train"))
+    with pytest.raises(InputError, match="tokens.bin was cut"):
+        build_stores(corpus(), tokenizer, str(tmp_path))
+
+
+def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
+    tokenizer, tmp_path
+):
+    folder = str(tmp_path)
+    build_stores(corpus(), tokenizer, folder)
+    before = contents(folder)
+    with pytest.raises(InputError, match="begun with other documents"):
+        build_stores(corpus(seed=1), tokenizer, folder)
+    with pytest.raises(InputError, match="begun with other documents"):
+        build_stores(corpus()[:-1], tokenizer, folder)
+    with pytest.raises(InputError, match="held_out_share was 0.0, now 0.5"):
+        build_stores(corpus(), tokenizer, folder, 0.5)
+    other = WordPieceTokenizer(tokenizer.vocabulary, lowercase=False)
+    with pytest.raises(InputError, match="lowercase was True, now False"):
+        build_stores(corpus(), other, folder)
+    assert contents(folder) == before
+    again = build_stores(corpus(), tokenizer, folder)
+    assert contents(folder) == before
+    assert again["train"].num_documents == 60
+
+
+@pytest.mark.parametrize(
+    ("documents", "share", "named"),
+    [
+        (corpus(1), 0, "at least two documents with text; got 1"),
+        ([Document("a", "", [" "])] * 5, 0, "with text; got 0"),
+        (corpus(3), 1e-9, "leaves 0 documents for evaluation"),
+        (corpus(3), 1.0, "at least 0 and below 1; got 1.0"),
+        (corpus(3), -0.1, "at least 0 and below 1; got -0.1"),
+    ],
+)
+def test_too_few_documents_are_refused_until_there_are_enough(
+    tokenizer, tmp_path, documents, share, named
+):
+    with pytest.raises(InputError, match=named):
+        build_stores(documents, tokenizer, str(tmp_path), share)
+    assert build_stores(corpus(), tokenizer, str(tmp_path), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "named"),
+    [
+        ("tokens.bin", lambda b: b[:-2], "tokens.bin has .* bytes"),
+        ("sentences.bin", lambda b: b[:8] + b"x" + b[9:], "is damaged"),
+        ("vocab.txt", lambda b: b[:-3] + b"xyz", "is damaged"),
+        ("documents.bin", None, "documents.bin is missing"),
+        ("store.json", None, "No finished token store in"),
+    ],
+)
+def test_a_damaged_store_is_named(tokenizer, tmp_path, name, damage, named):
+    build_stores(corpus(9), tokenizer, str(tmp_path))
+    path = tmp_path / "train" / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage:
+        path.write_bytes(damage(content))
+    with pytest.raises(InputError, match=named):
+        check_store(str(tmp_path / "train"))
+
+
+def test_a_store_of_another_vocabulary_is_named(tokenizer, tmp_path):
+    build_stores(corpus(9), tokenizer, str(tmp_path))
+    with pytest.raises(InputError, match="made with another vocabulary"):
+        check_store(str(tmp_path / "train"), tokenizer.vocabulary[:-1])
+
+
+def test_a_journal_keeps_what_was_added(tmp_path):
+    path = str(tmp_path / "j.jsonl")
+    Journal(path, {"a": 1})
+    journal = Journal(path, {"a": 2})  # nothing was done with the first
+    journal.add({"done": 1})
+    with open(path, "ab") as file:
+        file.write(b'{"done"')
+    journal = Journal(path, {"a": 2})
+    assert journal.entries == [{"done": 1}]
+    journal.add({"done": 2})
+    assert Journal(path, {"a": 2}).entries == [{"done": 1}, {"done": 2}]
+    with pytest.raises(InputError, match="a was 2, now 3; b was None, now 0"):
+        Journal(path, {"a": 3, "b": 0})
+    with open(path, "a") as file:
+        file.write("no json\n")
+    with pytest.raises(InputError, match="j.jsonl is damaged"):
+        Journal(path, {"a": 2})
+
+
+WRITER = """
+import sys
+from data_samples import corpus, toy_tokenizer
+from bert_keras.data.pretraining_data import create_pretraining_data
+
+def wait(*_):
+    print("writing", flush=True)
+    sys.stdin.read()
+
+create_pretraining_data(
+    corpus(), toy_tokenizer(), sys.argv[1], progress=wait
+)
+"""
+
+
+def test_a_second_writer_is_refused_within_a_second(tokenizer, tmp_path):
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert writer.stdout.readline() == b"writing\n"
+        began = time.monotonic()
+        named = f"process {writer.pid} on host {socket.gethostname()}"
+        with pytest.raises(InputError, match=named):
+            create_pretraining_data(corpus(), tokenizer, str(tmp_path))
+        assert time.monotonic() - began < 1
+    finally:
+        writer.kill()
+        writer.communicate()
+    # A dead process holds nothing: the next goes on where it stopped.
+    create_pretraining_data(corpus(), tokenizer, str(tmp_path))
+
+
+def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_keras.data.pretraining_data._CHECKED_EVERY", -1)
+
+    def taken_over(*_):
+        lease = tmp_path / ".lease"
+        holder = json.loads(lease.read_text()) | {"token": "x", "pid": 1}
+        lease.write_text(json.dumps(holder))
+
+    with pytest.raises(InputError, match="was taken over by process 1 on"):
+        create_pretraining_data(
+            corpus(), tokenizer, str(tmp_path), Laws(16, 3), progress=taken_over
+        )
+
+
+def test_stores_alone_are_enough_to_draw_examples(tokenizer, tmp_path):
+    manifests = create_pretraining_data(
+        corpus(), tokenizer, str(tmp_path), held_out_share=0.2, records=False
+    )
+    assert set(os.listdir(tmp_path)) == {"tokens", ".lease"}
+    store = TokenStore(str(tmp_path / "tokens" / "train"))
+    assert manifests["train"] == store.manifest
+    assert set(manifests) == {"train", "held_out"}
+
+
+def test_many_short_documents_take_time_in_their_number():
+    def seconds(count):
+        documents = [Document(str(i), "", [str(i)]) for i in range(count)]
+        begun = time.process_time()
+        (part,) = parts_of(documents, 0.0, ["train"])
+        assert len(part.hashes["train"]) == 32 * count
+        return time.process_time() - begun
+
+    assert seconds(40_000) < 20 * seconds(5_000)  # eight times as many

@@ -1,0 +1,298 @@
+import ast
+import gc
+import gzip
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bert_keras.data import documentation as documentation_source
+from bert_keras.data.corpus import (
+    Document,
+    corpus_hash,
+    held_out,
+    installed_documentation,
+    read_documents,
+)
+from bert_keras.data.documentation import prose
+from bert_keras.errors import InputError
+
+
+def read(source, **arguments):
+    return list(read_documents(str(source), **arguments))
+
+
+def test_a_folder_gives_one_document_a_file_sorted_with_its_folder(tmp_path):
+    for name in ("b.txt", "sub/deep/c.txt", "sub/a.txt", "ignored.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"This is {name}.\nA second paragraph.\n")
+    found = read(tmp_path)
+    assert [d.name for d in found] == ["b.txt", "sub/a.txt", "sub/deep/c.txt"]
+    assert [d.group for d in found] == ["", "sub", "sub/deep"]
+    assert found[0].paragraphs == ["This is b.txt.", "A second paragraph."]
+    assert not found[0].sentences_given
+    assert read(tmp_path / "**" / "a.txt")[0].name == "sub/a.txt"
+    assert read(tmp_path / "b.txt")[0] == found[0]
+
+
+def test_wrapped_lines_are_joined_to_paragraphs(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("It was a dark\nand stormy night.\n\nThe rain\nfell.\n")
+    (found,) = read(path)
+    assert found.paragraphs == [
+        "It was a dark and stormy night.",
+        "The rain fell.",
+    ]
+
+
+ORIGINAL = (
+    "One here.\nTwo here.\n\nThree there.\nFour there.\n\n\nFive?\nSix!\n"
+)
+
+
+def test_halves_of_surrogate_pairs_in_json_stop_no_corpus(tmp_path):
+    path = tmp_path / "web.jsonl"
+    path.write_text('{"text": "Half \\ud83d of it."}\n{"text": "Whole."}\n')
+    first, second = read(path)
+    assert first.paragraphs == ["Half  of it."]
+    assert corpus_hash([first, second])
+
+
+def test_the_original_format_is_told_from_the_text(tmp_path):
+    path = tmp_path / "wiki.txt"
+    path.write_text(ORIGINAL)
+    found = read(path)
+    assert [d.paragraphs for d in found] == [
+        ["One here.", "Two here."],
+        ["Three there.", "Four there."],
+        ["Five?", "Six!"],
+    ]
+    assert all(d.sentences_given for d in found)
+    assert len({d.name for d in found}) == 3
+    (whole,) = read(path, layout="document")
+    assert not whole.sentences_given
+
+
+def test_lines_that_hold_more_than_a_sentence_are_paragraphs(tmp_path):
+    path = tmp_path / "notes.txt"
+    line = "A first sentence. And another one.\n"
+    path.write_text((line * 3 + "\n") * 3)
+    assert len(read(path)) == 1
+    assert len(read(path, layout="sentences")) == 3
+
+
+def test_compressed_files_read_like_others(tmp_path):
+    (tmp_path / "a.txt").write_text(ORIGINAL)
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
+        file.write(ORIGINAL)
+    found = read(tmp_path)
+    assert [d.paragraphs for d in found[:3]] == [
+        d.paragraphs for d in found[3:]
+    ]
+
+
+def test_json_lines_hold_a_document_each(tmp_path):
+    path = tmp_path / "docs.jsonl"
+    rows = [{"text": "One.\nTwo."}, {"text": ""}, {"text": "Three."}]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert [d.paragraphs for d in read(path)] == [["One.", "Two."], ["Three."]]
+    path.write_text(json.dumps({"body": "Here."}))
+    assert read(path, text_field="body")[0].paragraphs == ["Here."]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfHello there.\n")
+    for layout in ("document", "sentences"):
+        assert read(path, layout=layout)[0].paragraphs == ["Hello there."]
+
+
+@pytest.mark.parametrize("layout", ["document", "sentences"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_bytes_that_are_not_utf_8_are_named_with_their_place(
+    tmp_path, layout, mark
+):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(mark + b"Good line.\nCaf\xe9 noir.\n")
+    offset = len(mark) + 14
+    with pytest.raises(InputError, match=f"latin.txt is not .*0xe9.*{offset}"):
+        read(path, layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "named"),
+    [
+        ({}, "none.txt", "No text found at .*none.txt"),
+        ({}, "", "No text found at"),
+        ({"a.png": b"x"}, "", "No text found at"),
+        ({"a.txt": b"\n \n"}, "", "holds no text"),
+        ({"a.jsonl": b"{}\n"}, "", "line 1: expected .* under 'text'"),
+        ({"a.jsonl": b'{"text": "x"}\n{\n'}, "", "line 2 is not JSON"),
+        ({"a.jsonl": b"[1]\n"}, "", "line 1: expected an object"),
+        ({"a.txt.gz": b"plain"}, "", "not a whole gzip file"),
+        (
+            {"a.txt.gz": gzip.compress(b"x" * 99, mtime=0)[:20]},
+            "",
+            "not a whole gzip",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, files, source, named):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=named):
+        read(tmp_path / source)
+
+
+def test_an_unknown_layout_is_refused(tmp_path):
+    with pytest.raises(InputError, match="Unknown layout 'lines'"):
+        read(tmp_path, layout="lines")
+
+
+def fake_datasets(asked):
+    def load(name, split, shuffle_files):
+        asked.append((name, split, shuffle_files))
+        text = "_START_ARTICLE_\nA title\n_START_PARAGRAPH_\nOne._NEWLINE_Two."
+        return [{"text": text.encode(), "title": b"t"}, {"text": b" "}]
+
+    return SimpleNamespace(load=load, as_numpy=lambda records: records)
+
+
+def test_tensorflow_datasets_are_named_by_name_config_and_split(monkeypatch):
+    asked = []
+    monkeypatch.setitem(
+        sys.modules, "tensorflow_datasets", fake_datasets(asked)
+    )
+    (found,) = read("tfds:wiki40b/de:train[:1%]")
+    assert asked == [("wiki40b/de", "train[:1%]", False)]
+    assert found.paragraphs == ["A title", "One.", "Two."]
+    assert found.group == "wiki40b/de"
+    read("tfds:wiki40b/de")
+    assert asked[-1] == ("wiki40b/de", "train", False)
+    with pytest.raises(InputError, match="no field 'body', but text, title"):
+        read("tfds:wiki40b/de", text_field="body")
+    with pytest.raises(InputError, match="names no data set"):
+        read("tfds:")
+
+
+def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InputError, match=r"bert-keras\[tfds\]"):
+        read("tfds:wiki40b/en")
+
+
+def test_held_out_documents_go_by_content_alone():
+    documents = [Document(str(i), "", [f"text {i}"]) for i in range(4_000)]
+    held = [held_out(document, 0.05) for document in documents]
+    assert 150 < sum(held) < 250  # 200, standard deviation 14
+    again = [Document("other", "g", d.paragraphs) for d in documents]
+    assert held == [held_out(document, 0.05) for document in again]
+    assert not any(held_out(document, 0) for document in documents)
+    more = [held_out(document, 0.2) for document in documents]
+    assert all(m for h, m in zip(held, more, strict=True) if h)
+
+
+def test_the_corpus_hash_tells_text_and_order():
+    one, two = Document("a", "", ["one"]), Document("b", "", ["two", "x"])
+    assert corpus_hash([one, two]) == corpus_hash(
+        [Document("c", "d", ["one"]), two]
+    )
+    hashes = {corpus_hash(d) for d in ([], [one], [one, two], [two, one])}
+    assert len(hashes) == 4
+
+
+DOCSTRING = """Computes the mean of all values, one by one.
+
+    The values may be of `any` kind :class:`~a.b.Number`, see
+    [the guide](https://example.com/guide) or `this page <x.html>`_.
+
+    Usage:
+
+    >>> mean([1, 2])
+    1.5
+
+    ```python
+    import numpy as np
+    print("some code that is long enough to look like a sentence")
+    ```
+
+    Results so far::
+
+        a block of code that is also made of quite plain words
+
+    ==========  =====
+    Method      Time
+    ==========  =====
+
+    Args:
+        values: The numbers that are to be averaged,
+            all of them.
+        axis (int): Optional. The axis along which to go.
+
+    Parameters
+    ----------
+    out : ndarray
+        Where to put the result of it all.
+
+    * A list item with some words in it
+    * x
+    """
+
+
+def test_docstrings_become_plain_prose():
+    assert prose(DOCSTRING) == [
+        "Computes the mean of all values, one by one.",
+        "The values may be of any kind Number, see the guide or this page.",
+        "The numbers that are to be averaged, all of them.",
+        "The axis along which to go.",
+        "Where to put the result of it all.",
+        "A list item with some words in it",
+    ]
+
+
+@pytest.fixture(scope="module")
+def documentation():
+    # TensorFlow's, half of all, takes most of the time.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "bert_keras.data.documentation.LIBRARIES",
+            ("keras", "numpy", "google.protobuf", "no_such_library"),
+        )
+        return list(installed_documentation())
+
+
+def test_the_installed_documentation_is_a_corpus(documentation):
+    characters = sum(len(s) for d in documentation for s in d.paragraphs)
+    assert characters > 2_500_000
+    groups = {document.group for document in documentation}
+    assert groups == {"python", "keras", "numpy", "google.protobuf"}
+    names = [document.name for document in documentation]
+    assert len(set(names)) == len(names) > 1_000
+    assert "pydoc_data.topics.assert" in names
+    assert not any(".tests." in name for name in names)
+
+
+def test_the_documentation_is_parsed_without_looking_for_cycles(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "module.py"
+    path.write_text('"""Text."""')
+    monkeypatch.setattr(ast, "parse", lambda text: gc.isenabled())
+    assert documentation_source._parse(path) is False
+    assert gc.isenabled()
+
+
+def test_no_sentence_of_the_documentation_comes_twice(documentation):
+    sentences = [s for d in documentation for s in d.paragraphs]
+    assert len(set(sentences)) == len(sentences)
+    assert all(document.sentences_given for document in documentation)
+
+
+def test_the_documentation_reads_like_english(documentation):
+    text = " ".join(s for d in documentation for s in d.paragraphs)
+    words = text.lower().split()
+    share = sum(word in {"the", "of", "a", "to", "is", "in"} for word in words)
+    assert share > 0.15 * len(words)  # about 0.2 in English prose
+    assert ">>>" not in text and "```" not in text

@@ -1,0 +1,215 @@
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from damages import cut, cut_at_an_entry, double, empty, flip, remove, swap
+from data_samples import numbers, write_store
+
+from bert_keras.data import record_files
+from bert_keras.data.pretraining_data import write_records
+from bert_keras.data.record_files import (
+    FEATURES,
+    RecordedExamples,
+    lengths_of,
+    parser,
+    serialize,
+)
+from bert_keras.data.sampling import Laws
+from bert_keras.errors import InputError
+
+LAWS = Laws(64, max_predictions=9)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return write_store(tmp_path_factory.mktemp("store"), numbers())
+
+
+def sample(count=50, length=16, most=4, largest=2**31 - 1):
+    rng = np.random.default_rng(0)
+    sizes = (1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, largest)
+    ids = rng.choice(sizes, (count, length)) * (rng.random((count, 1)) < 0.9)
+    return {
+        "token_ids": ids.astype(np.int32),
+        "padding_mask": rng.integers(0, 2, (count, length), np.int32),
+        "segment_ids": rng.integers(0, 2, (count, length), np.int32),
+        "mask_positions": rng.integers(0, 512, (count, most), np.int32),
+        "mask_ids": rng.integers(0, 30_000, (count, most), np.int32),
+        "mask_weights": rng.random((count, most), np.float32),
+        "next_sentence_labels": rng.integers(0, 2, count, np.int32),
+    }
+
+
+def as_the_original_writes(rows, index):
+    """One row as google-research/bert builds it, message by message."""
+    feature = {}
+    for name, original in FEATURES.items():
+        values = np.atleast_1d(rows[name][index]).tolist()
+        if name == "mask_weights":
+            floats = tf.train.FloatList(value=values)
+            feature[original] = tf.train.Feature(float_list=floats)
+        else:
+            integers = tf.train.Int64List(value=values)
+            feature[original] = tf.train.Feature(int64_list=integers)
+    return tf.train.Example(features=tf.train.Features(feature=feature))
+
+
+def test_the_wire_format_is_that_of_example_messages():
+    rows = sample()
+    for index, record in enumerate(serialize(rows)):
+        ours = tf.train.Example.FromString(record)
+        assert ours == as_the_original_writes(rows, index)
+
+
+def test_the_original_can_read_ours():
+    rows = sample()
+    # What run_pretraining.py of the original asks for.
+    wanted = {
+        "input_ids": tf.io.FixedLenFeature([16], tf.int64),
+        "input_mask": tf.io.FixedLenFeature([16], tf.int64),
+        "segment_ids": tf.io.FixedLenFeature([16], tf.int64),
+        "masked_lm_positions": tf.io.FixedLenFeature([4], tf.int64),
+        "masked_lm_ids": tf.io.FixedLenFeature([4], tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature([4], tf.float32),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+    }
+    found = tf.io.parse_example(serialize(rows), wanted)
+    for name, original in FEATURES.items():
+        theirs = found[original].numpy().reshape(rows[name].shape)
+        assert (theirs == rows[name]).all()
+
+
+def test_ours_can_read_the_original():
+    rows = sample()
+    records = [
+        as_the_original_writes(rows, index).SerializeToString()
+        for index in range(50)
+    ]
+    found = parser(Laws(16, 4))(records)
+    for name, values in rows.items():
+        assert found[name].dtype == values.dtype
+        assert (found[name].numpy() == values).all()
+
+
+def test_lengths_are_told_from_the_first_record(tmp_path):
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(serialize(sample(1))[0])
+    assert lengths_of(path) == (16, 4)
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(tf.train.Example().SerializeToString())
+    with pytest.raises(InputError, match="its records lack input_ids"):
+        lengths_of(path)
+    open(path, "wb").close()
+    with pytest.raises(InputError, match="is empty; expected TFRecords"):
+        lengths_of(path)
+
+
+@pytest.fixture
+def written(store, tmp_path, monkeypatch):
+    """A folder of several shards, and its manifest."""
+    monkeypatch.setattr("bert_keras.data.examples.CAPACITY", 500)
+    folder = str(tmp_path / "records")
+    return folder, write_records(store, folder, LAWS, 1, copies=3)
+
+
+def test_the_manifest_counts_and_names_every_shard(written, store):
+    folder, manifest = written
+    assert manifest == record_files.read_manifest(folder)
+    assert len(manifest["shards"]) == 3
+    counted = [
+        len(list(tf.data.TFRecordDataset(f"{folder}/{shard['name']}")))
+        for shard in manifest["shards"]
+    ]
+    assert counted == [shard["examples"] for shard in manifest["shards"]]
+    assert manifest["examples"] == sum(counted) > 3 * 500
+    assert manifest["laws"]["sequence_length"] == 64
+    assert manifest["tokens"] == len(store.tokens)
+    assert record_files.check_shards(folder, store.vocabulary) == manifest
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (cut, "has .* bytes instead of"),
+        (cut_at_an_entry, "has .* bytes instead of"),
+        (empty, "is empty"),
+        (flip, "is damaged: its bytes have changed"),
+        (remove, "is missing"),
+        (double, "holds the bytes of examples-00001"),
+        (swap, "holds the bytes of examples-00001"),
+    ],
+)
+def test_a_damaged_shard_is_named_and_made_again(written, store, damage, named):
+    folder, manifest = written
+    paths = sorted(Path(folder).glob("*.tfrecord"))
+    whole = [path.read_bytes() for path in paths]
+    damage(*paths[:2])
+    with pytest.raises(InputError, match=f"{paths[0].name} {named}"):
+        record_files.check_shards(folder)
+    made = []
+    again = write_records(
+        store, folder, LAWS, 1, copies=3, progress=lambda *n: made.append(n)
+    )
+    assert again == manifest
+    assert [path.read_bytes() for path in paths] == whole
+    assert made[0] == ((1 if damage is swap else 2), 3)
+
+
+def test_records_of_another_vocabulary_are_named(written):
+    with pytest.raises(InputError, match="made with another vocabulary"):
+        record_files.check_shards(written[0], ["[PAD]", "[MASK]"])
+
+
+def test_a_shard_that_nobody_wrote_is_named(written):
+    folder, _ = written
+    open(f"{folder}/examples-00009-of-00003.tfrecord", "wb").close()
+    with pytest.raises(InputError, match="00009.* is not in the manifest"):
+        record_files.check_shards(folder)
+
+
+def test_an_unfinished_folder_is_named(written):
+    folder, _ = written
+    os.remove(f"{folder}/manifest.json")
+    with pytest.raises(InputError, match="No finished records in"):
+        record_files.check_shards(folder)
+    with open(f"{folder}/manifest.json", "w") as file:
+        file.write('{"shards": ')
+    with pytest.raises(InputError, match="manifest.json is damaged"):
+        record_files.check_shards(folder)
+    with open(f"{folder}/manifest.json", "w") as file:
+        json.dump({}, file)
+    with pytest.raises(InputError, match="is no manifest of pre-training"):
+        record_files.check_shards(folder)
+
+
+def test_other_settings_in_the_same_folder_are_refused(written, store):
+    with pytest.raises(InputError, match="other settings: seed was 1, now 2"):
+        write_records(store, written[0], LAWS, 2, copies=3)
+    with pytest.raises(InputError, match="laws was .*'max_predictions': 9"):
+        write_records(store, written[0], Laws(64, 8), 1, copies=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("token_ids", -1), ("mask_ids", -1), ("mask_positions", 16)],
+)
+def test_records_of_impossible_numbers_are_refused(name, value, tmp_path):
+    rows = sample(4)
+    rows["mask_positions"] %= 16
+    path = str(tmp_path / "a.tfrecord")
+    for wrong in (False, True):
+        if wrong:
+            rows[name][2, 1] = value
+        with tf.io.TFRecordWriter(path) as writer:
+            for index in range(4):
+                record = as_the_original_writes(rows, index)
+                writer.write(record.SerializeToString())
+        examples = RecordedExamples(path, seed=0)
+        if not wrong:
+            assert len(examples.join([examples.load(0, 0)], 0)["mask_ids"]) == 4
+    with pytest.raises(InputError, match=f"records have {name} from"):
+        examples.join([examples.load(0, 0)], 0)

@@ -1,0 +1,223 @@
+"""Data sets of a file system that has no rename, from text to batches."""
+
+import os
+import uuid
+
+import pytest
+import tensorflow as tf
+from data_samples import contents, corpus, in_small_parts, toy_tokenizer
+from remote_folder import Killed, object_store
+
+from bert_keras import files, run_folder
+from bert_keras.data.batches import check_source, pretraining_dataset
+from bert_keras.data.corpus import read_documents
+from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.sampling import Laws
+from bert_keras.errors import InputError
+from bert_keras.text.vocabulary import read_vocabulary
+
+LAWS = Laws(16, 3)
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    """A home of the test's own, for what is fetched."""
+    in_small_parts(monkeypatch)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(run_folder, "SETTLED_AFTER", 0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def remote():
+    return f"ram://{uuid.uuid4().hex}/data"
+
+
+def create(folder, tokenizer, **arguments):
+    arguments = {"held_out_share": 0.2, **arguments}
+    return create_pretraining_data(
+        corpus(), tokenizer, str(folder), LAWS, **arguments
+    )
+
+
+def remote_contents(folder):
+    return {
+        os.path.relpath(path, folder): files.open_file(path).read()
+        for path in files.walk(folder)
+        if not path.endswith(".lease")
+    }
+
+
+def batches(folder, count=3):
+    found = []
+    for side in ("tokens/train", "train"):
+        data = pretraining_dataset(f"{folder}/{side}", 8, 1, laws=LAWS)
+        for batch in data.take(count):
+            found += [
+                value.numpy().tolist() for value in tf.nest.flatten(batch)
+            ]
+    return found
+
+
+def test_a_remote_build_has_the_bytes_of_a_local_one(
+    monkeypatch,
+    tokenizer,
+    remote,
+    tmp_path,
+):
+    manifests = create(tmp_path / "local", tokenizer)
+    with object_store(monkeypatch):
+        assert create(remote, tokenizer) == manifests
+        assert remote_contents(remote) == contents(tmp_path / "local")
+        for side in ("tokens/train", "held_out"):
+            check_source(f"{remote}/{side}", tokenizer.vocabulary)
+        assert batches(remote) == batches(tmp_path / "local")
+    # The work folders are gone; the store that was read stays, fetched.
+    home = files.cache_folder()
+    assert os.listdir(os.path.join(home, "building")) == []
+    assert len(os.listdir(os.path.join(home, "stores"))) == 1
+
+
+@pytest.mark.parametrize("fail_at", [1, 4, 9, 16, 24])
+def test_a_remote_build_that_was_killed_goes_on(
+    monkeypatch,
+    tokenizer,
+    remote,
+    tmp_path,
+    fail_at,
+):
+    whole = create(tmp_path / "local", tokenizer)
+    with object_store(monkeypatch, fail_at), pytest.raises(Killed):
+        create(remote, tokenizer)
+    for side in ("tokens/train", "tokens/held_out", "train", "held_out"):
+        folder = f"{remote}/{side}"
+        if {"store.json", "manifest.json"} & set(files.list_folder(folder)):
+            check_source(folder)  # finished, or not there
+        else:
+            with pytest.raises(InputError, match="No finished"):
+                check_source(folder)
+    files.remove(f"{remote}/.lease")  # of a process that is dead
+    with object_store(monkeypatch):
+        assert create(remote, tokenizer) == whole
+        assert remote_contents(remote) == contents(tmp_path / "local")
+
+
+def test_finished_remote_data_of_other_settings_is_refused_and_stays(
+    monkeypatch,
+    tokenizer,
+    remote,
+):
+    with object_store(monkeypatch):
+        manifests = create(remote, tokenizer, copies=2)
+        before = remote_contents(remote)
+        for change, named in (
+            ({"copies": 1}, "copies was 2, now 1"),
+            ({"seed": 1}, "seed was 0, now 1"),
+            ({"held_out_share": 0.3}, "documents was"),
+            ({"sentences": "lines"}, "sentences was"),
+        ):
+            with pytest.raises(InputError, match=named):
+                create(remote, tokenizer, **{"copies": 2, **change})
+            assert remote_contents(remote) == before
+            # As on another machine, which has not what is begun here.
+            files.remove(os.path.join(files.cache_folder(), "building"))
+        assert create(remote, tokenizer, copies=2) == manifests
+        assert remote_contents(remote) == before
+
+
+def test_a_remote_build_that_is_begun_anew_leaves_no_other_shards(
+    monkeypatch,
+    tokenizer,
+    remote,
+    tmp_path,
+):
+    with object_store(monkeypatch, 24), pytest.raises(Killed):
+        create(remote, tokenizer, copies=2)
+    assert files.find(f"{remote}/train/*.tfrecord")
+    files.remove(f"{remote}/.lease")
+    files.remove(os.path.join(files.cache_folder(), "building"))
+    whole = create(tmp_path / "local", tokenizer)
+    with object_store(monkeypatch):
+        assert create(remote, tokenizer) == whole
+        assert remote_contents(remote) == contents(tmp_path / "local")
+
+
+def damage(path, change):
+    content = files.open_file(path).read()
+    files.remove(path)
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(change(content))
+
+
+@pytest.mark.parametrize("kind", ["tokens/train", "train"])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda b: b[:-2], r"bytes"),
+        (lambda b: b"", r"bytes|is empty"),
+        (lambda b: b[:40] + bytes([b[40] ^ 1]) + b[41:], "is damaged"),
+        (None, "is missing"),
+    ],
+)
+def test_damage_to_a_remote_data_set_is_named(
+    monkeypatch,
+    tokenizer,
+    remote,
+    kind,
+    change,
+    named,
+):
+    create(remote, tokenizer)
+    (path, *_) = (
+        path
+        for path in files.walk(f"{remote}/{kind}")
+        if path.endswith((".tfrecord", "tokens.bin"))
+    )
+    if change is None:
+        files.remove(path)
+    else:
+        damage(path, change)
+    with pytest.raises(InputError, match=f"{path}.*({named})"):
+        check_source(f"{remote}/{kind}")
+
+
+def test_a_store_that_was_built_anew_is_fetched_anew(
+    monkeypatch,
+    tokenizer,
+    remote,
+):
+    with object_store(monkeypatch):
+        create(remote, tokenizer)
+        first = batches(remote)
+        files.remove(remote)
+        create(remote, tokenizer, held_out_share=0.4)
+        assert batches(remote) != first
+    assert len(os.listdir(os.path.join(files.cache_folder(), "stores"))) == 2
+
+
+def test_text_and_vocabulary_may_be_remote(remote, tmp_path):
+    for name in ("b.txt", "sub/a.txt", ".hidden/c.txt", "d.png"):
+        (tmp_path / "text" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "text" / name).write_text(f"This is {name}.\nMore.\n")
+    for path in files.walk(str(tmp_path / "text")):
+        name = os.path.relpath(path, tmp_path / "text")
+        files.upload(path, f"{remote}/{name}")
+    local = list(read_documents(str(tmp_path / "text")))
+    assert [d.name for d in local] == ["b.txt", "sub/a.txt"]
+    assert list(read_documents(remote)) == local
+    assert list(read_documents(f"{remote}/*.txt")) == local[:1]
+    assert list(read_documents(f"{remote}/b.txt")) == local[:1]
+    with pytest.raises(InputError, match="No text found at"):
+        list(read_documents(f"{remote}/none.txt"))
+    with pytest.raises(InputError, match="no file system for nosuch://"):
+        list(read_documents("nosuch://bucket/none.txt"))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    files.upload(str(tmp_path / "vocab.txt"), f"{remote}/vocab.txt")
+    assert read_vocabulary(f"{remote}/vocab.txt") == pieces
+    with pytest.raises(InputError, match="cannot be read"):
+        read_vocabulary(f"{remote}/none.txt")

@@ -1,0 +1,134 @@
+"""The model on JAX, with TensorFlow's import blocked."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bert_keras.errors import InputError
+
+WITHOUT_TENSORFLOW = """
+import importlib.abc, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+FORWARD = """
+import keras, numpy as np
+import bert_keras
+from model_samples import numpy_weights, pretraining_batch, random_encoder
+from numpy_bert import encode
+from bert_keras.modeling.pretrainer import BertPretrainer
+
+x, y, w = pretraining_batch()
+encoder = random_encoder(attention="left_to_right")
+model = BertPretrainer(encoder)
+assert model(x)["mlm"].shape == (3, 4, 30)
+inputs = {k: v for k, v in x.items() if k != "mask_positions"}
+second = encode(numpy_weights(encoder), encoder.get_config(), inputs)
+ours = encoder(inputs)
+np.testing.assert_allclose(
+    ours["pooled_output"], second["pooled_output"], atol=1e-5
+)
+for name in bert_keras.__all__:
+    if name.startswith("Bert") and "Preprocessor" not in name:
+        getattr(bert_keras, name)
+try:
+    bert_keras.export_saved_model
+except ImportError as error:
+    assert "needs tensorflow" in str(error)
+else:
+    raise AssertionError("export without TensorFlow")
+assert not any(name.startswith("tensorflow") for name in sys.modules)
+"""
+
+TRAINING = """
+import jax
+from bert_keras.modeling.pretrainer import pretraining_losses
+from bert_keras.modeling.encoder import TransformerLayer
+from bert_keras.training.optimizers import adamw
+
+keras.utils.set_random_seed(1)
+model = BertPretrainer(random_encoder(num_layers=1, dropout=0.2))
+model.compile(adamw(1e-2, 40), pretraining_losses())
+tiled = [
+    {k: np.concatenate([v] * 20) for k, v in part.items()} for part in (x, y, w)
+]
+history = model.fit(
+    tiled[0], tiled[1], sample_weight=tiled[2], batch_size=3, epochs=2,
+    verbose=0,
+).history["loss"]
+assert history[1] < 0.8 * history[0], history
+half = model.with_dtype("mixed_bfloat16")
+assert half.output["mlm"].dtype == "float32"
+
+def slopes(rematerialize):
+    keras.utils.set_random_seed(1)
+    layer = TransformerLayer(2, 8, 12, 0.3, 0.3, rematerialize=rematerialize)
+    layer.build((None, None, 8))
+    states = [v.value for v in layer.non_trainable_variables]
+    vectors = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+
+    def loss(weights):
+        y, _ = layer.stateless_call(weights, states, vectors, training=True)
+        return (y ** 3).sum()
+
+    weights = [v.value for v in layer.trainable_variables]
+    return jax.jit(jax.grad(loss))(weights)
+
+for left, right in zip(slopes(False), slopes(True), strict=True):
+    np.testing.assert_allclose(left, right, atol=1e-5)
+
+# The fused kernel, which a CPU does without.
+from bert_keras.modeling import attention
+attention._has_kernel = lambda bias: True
+np.testing.assert_allclose(
+    encoder(inputs)["pooled_output"], second["pooled_output"], atol=1e-5
+)
+"""
+
+
+def run(script):
+    environment = {
+        "KERAS_BACKEND": "jax",
+        # Compiling is most of the time here.
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_model_runs_and_trains_on_jax_without_tensorflow():
+    pytest.importorskip("jax", reason="jax is not installed")
+    run(WITHOUT_TENSORFLOW + FORWARD + TRAINING)
+
+
+def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):
+    from bert_keras.serving.export import export_saved_model
+    from official_tasks import pretrain
+    from official_tasks.engine import finetuning, models
+
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    output = tmp_path / "run"
+    few = {"epochs": 1, "batch_size": 1, "learning_rate": 1}
+    for begin in (
+        lambda: export_saved_model(None, None, output),
+        lambda: pretrain.run("data", output),
+        lambda: models.load_model(None, "model"),
+        lambda: models.load_trained(None, "model"),
+        lambda: finetuning.run(None, "m", output, sequence_length=8, **few),
+    ):
+        with pytest.raises(InputError, match="runs on jax.*=tensorflow"):
+            begin()
+    assert not output.exists()

@@ -1,0 +1,131 @@
+"""Trains a tiny pre-trainer on some devices; for test_devices.py.
+
+    python train_on_devices.py DEVICES OUTPUT [CASE ...]
+
+DEVICES is a number of replicas in this process, or WORKER/REPLICAS with the
+number of replicas of each worker, where TF_CONFIG names the workers. CASE is
+OPTIMIZER-PARTS and may end with -xla (each replica compiled) or -five (five
+steps an execution). The dtype is KERAS_FLOATX. Weights, losses and figures go
+to OUTPUT.npz.
+"""
+
+import os
+import sys
+
+import keras
+import numpy as np
+from model_samples import SMALL, fill, pretraining_batch
+
+from bert_keras import adamw
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import (
+    BertPretrainer,
+    pretraining_losses,
+    pretraining_metrics,
+)
+from bert_keras.training.optimizers import lamb
+from bert_keras.training.strategy import make_strategy
+
+ROWS, STEPS = 8, 20
+OPTIMIZERS = {"adamw": adamw, "lamb": lamb}
+SIZE = {**SMALL, "hidden_dim": 16, "dropout": 0.0, "attention_dropout": 0.0}
+
+
+def global_batches():
+    """x, y and w of all steps; the first replicas have the fewest weights."""
+    steps = []
+    for step in range(STEPS):
+        x, y, w = pretraining_batch(step, ROWS)
+        w["mlm"][: ROWS // 2, 1:] = 0
+        w["nsp"][ROWS // 2 :] = 0.25 + step % 2
+        steps.append((x, y, w))
+    return tuple(
+        {
+            name: np.concatenate([step[part][name] for step in steps])
+            for name in steps[0][part]
+        }
+        for part in range(3)
+    )
+
+
+def use_cpus(number, worker):
+    """Splits the CPU; it has to come first."""
+    if keras.backend.backend() == "jax":
+        return  # by XLA_FLAGS
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * number,
+    )
+    if worker:
+        # On CPU it takes one device a worker whatever there is.
+        from tensorflow.python.distribute import collective_all_reduce_strategy
+
+        def all_of_them(self, cluster_resolver, worker_device):
+            devices = (f"{worker_device}/device:CPU:{i}" for i in range(number))
+            return tuple(devices), "CPU"
+
+        extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+        extended._initialize_local_devices = all_of_them
+
+
+def batches(strategy, arrays):
+    """Arguments of `fit`."""
+    if keras.backend.backend() == "jax":
+        x, y, w = arrays
+        return {"x": x, "y": y, "sample_weight": w, "batch_size": ROWS}
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(ROWS)
+    return {"x": strategy.batches(dataset)}
+
+
+def train(strategy, optimizer, parts, options):
+    if keras.backend.backend() == "tensorflow":
+        from bert_keras.training import step_tensorflow
+
+        step_tensorflow._compile_here = lambda: "xla" in options
+    model = fill(BertPretrainer(BertEncoder(**SIZE)))
+    model.compile(
+        OPTIMIZERS[optimizer](
+            1e-4, STEPS, clip_norm=0.1, accumulate=int(parts)
+        ),
+        pretraining_losses(),
+        weighted_metrics=pretraining_metrics(),
+        steps_per_execution=5 if "five" in options else 1,
+    )
+    data = batches(strategy, global_batches())
+    history = model.fit(**data, shuffle=False, verbose=0).history
+    figures = {name: values[0] for name, values in history.items()}
+    if optimizer == "adamw":
+        held_out = model.evaluate(**data, verbose=0, return_dict=True)
+        figures |= {f"val_{name}": value for name, value in held_out.items()}
+    figures["norm"] = model.optimizer.gradient_norm
+    weights = {weight.path: weight for weight in model.trainable_weights}
+    convert = keras.ops.convert_to_numpy
+    return {name: convert(x) for name, x in (weights | figures).items()}
+
+
+def main(devices, output, *cases):
+    worker, _, number = devices.rpartition("/")
+    number = int(number)
+    use_cpus(number, worker)
+    several = worker or number > 1
+    kind = "multi_worker" if worker else "mirrored" if several else "off"
+    strategy = make_strategy(kind)
+    expected = 2 * number if worker else number
+    assert strategy.num_replicas == expected, strategy.num_replicas
+    results = {}
+    with strategy.scope():
+        for case in cases:
+            optimizer, parts, *options = case.split("-")
+            figures = train(strategy, optimizer, parts, options)
+            results |= {f"{case}:{name}": x for name, x in figures.items()}
+    np.savez(f"{output}.npz", **results)
+
+
+if __name__ == "__main__":
+    if os.environ.get("KERAS_FLOATX"):
+        keras.config.set_floatx(os.environ["KERAS_FLOATX"])
+    main(*sys.argv[1:])

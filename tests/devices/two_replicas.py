@@ -1,0 +1,304 @@
+"""Checks that take two replicas in one process; for test_devices.py.
+
+python two_replicas.py FOLDER
+"""
+
+import itertools
+import os
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+from model_samples import SMALL, fill, pretraining_batch
+
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder, TransformerLayer
+from bert_keras.modeling.layers import Dropout
+from bert_keras.modeling.pretrainer import (
+    BertPretrainer,
+    pretraining_losses,
+    pretraining_metrics,
+)
+from bert_keras.training.optimizers import AdamW
+from bert_keras.training.state import TrainingState
+from bert_keras.training.strategy import make_strategy
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+OFF, TWO = make_strategy("off"), make_strategy("mirrored")
+assert (OFF.num_replicas, TWO.num_replicas) == (1, 2)
+STILL = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+def pretrainer(strategy, accumulate=1, frozen=False, averaging=(), **size):
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        encoder = BertEncoder(**{**SMALL, "num_layers": 1, **size})
+        model = fill(BertPretrainer(encoder))
+        model.encoder.embeddings.trainable = not frozen
+        model.compile(
+            AdamW(1e-4, accumulate=accumulate, **dict(averaging)),
+            pretraining_losses(),
+            weighted_metrics=pretraining_metrics(),
+        )
+    return model
+
+
+def fit(strategy, model, steps, first=0, callbacks=(), change=None):
+    parts = [pretraining_batch(step, 4) for step in range(first, steps)]
+    if change is not None:
+        change(*parts[0])
+    dataset = tf.data.Dataset.from_generator(
+        lambda: iter(parts),
+        output_signature=tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), parts[0]
+        ),
+    )
+    # The steps are told: a call that finds no data may draw dropout seeds
+    # before it fails.
+    model.fit(
+        strategy.batches(dataset),
+        steps_per_epoch=len(parts),
+        verbose=0,
+        shuffle=False,
+        callbacks=list(callbacks),
+    )
+    return model
+
+
+def values(model):
+    variables = [*model.variables, *model.optimizer.variables]
+    return {f"{i}/{v.path}": v.numpy() for i, v in enumerate(variables)}
+
+
+def assert_equal(left, right, atol=0.0):
+    for name, value in values(left).items():
+        second = values(right)[name]
+        np.testing.assert_allclose(value, second, atol=atol, err_msg=name)
+
+
+def on_replicas(function):
+    """What each replica returns, as a list of arrays."""
+    results = tf.function(lambda: TWO.distributed.run(function))()
+    return [
+        x.numpy() for x in TWO.distributed.experimental_local_results(results)
+    ]
+
+
+def replicas_drop_different_units(folder):
+    def masks(strategy):
+        keras.utils.set_random_seed(7)
+        with strategy.scope():
+            layer = Dropout(0.5)
+            layer.build()
+        ones = tf.ones((8, 64))
+        draw = lambda: layer(ones, training=True)  # noqa: E731
+        both = (lambda: on_replicas(draw)) if strategy is TWO else draw
+        return np.array([both() for _ in range(8)])
+
+    drawn = masks(TWO)  # (call, replica, 8, 64)
+    for one, other in itertools.combinations(drawn.reshape(16, 8, 64), 2):
+        assert 0.4 < np.mean(one != other) < 0.6
+    # The same again, and the first replica's are those of a single device.
+    np.testing.assert_array_equal(masks(TWO), drawn)
+    np.testing.assert_array_equal(masks(OFF), drawn[:, 0])
+
+
+def recomputed_layers_drop_the_same_units(folder):
+    vectors = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+
+    def slopes(rematerialize):
+        keras.utils.set_random_seed(1)
+        with TWO.scope():
+            layer = TransformerLayer(
+                2, 8, 12, 0.3, 0.3, rematerialize=rematerialize
+            )
+            layer.build((None, None, 8))
+
+        def slope():
+            with tf.GradientTape() as tape:
+                y = tf.reduce_sum(layer(vectors, training=True) ** 3)
+            return tape.gradient(y, layer.output_norm.gamma.value)
+
+        return on_replicas(slope)
+
+    plain, again = slopes(False), slopes(True)
+    np.testing.assert_allclose(plain, again, atol=1e-4)
+    assert abs(plain[0] - plain[1]).max() > 0.01
+
+
+def a_resumed_run_ends_with_the_same_bits(folder):
+    def state(name):
+        return TrainingState(f"{folder}/{name}", every=2)
+
+    whole = pretrainer(TWO, accumulate=2)
+    fit(TWO, whole, 5, callbacks=[state("whole")])
+    cut = pretrainer(TWO, accumulate=2)
+    fit(TWO, cut, 3, callbacks=[state("cut")])
+    again, going_on = pretrainer(TWO, accumulate=2), state("cut")
+    assert going_on.restore(again) == 3
+    assert_equal(again, cut)
+    fit(TWO, again, 5, first=3, callbacks=[going_on])
+    assert_equal(again, whole)
+
+
+def a_run_goes_on_with_another_number_of_replicas(folder):
+    whole = fit(TWO, pretrainer(TWO, **STILL), 4)
+    fit(
+        TWO,
+        pretrainer(TWO, **STILL),
+        2,
+        callbacks=[TrainingState(f"{folder}/moved")],
+    )
+    moved, state = pretrainer(OFF, **STILL), TrainingState(f"{folder}/moved")
+    assert state.restore(moved) == 2
+    fit(OFF, moved, 4, first=2, callbacks=[state])
+    assert_equal(moved, whole, atol=2e-6)
+
+
+def a_row_that_is_not_finite_skips_the_step_on_all_replicas(folder):
+    def breaks(x, y, weights):
+        weights["nsp"][-1] = np.nan  # a row of the second replica
+
+    broken = fit(TWO, pretrainer(TWO, **STILL), 1, change=breaks)
+    for left, right in zip(
+        broken.weights, pretrainer(OFF, **STILL).weights, strict=True
+    ):
+        np.testing.assert_array_equal(left.numpy(), right.numpy())
+    assert int(broken.optimizer.skipped_steps.numpy()) == 1
+    for weight in broken.trainable_weights[:3]:
+        copies = TWO.distributed.experimental_local_results(weight.value)
+        np.testing.assert_array_equal(*(copy.numpy() for copy in copies))
+
+
+def averaged_and_frozen_weights_are_those_of_one_device(folder):
+    def averaged(strategy):
+        averaging = {"use_ema": True, "ema_momentum": 0.5}
+        model = pretrainer(strategy, frozen=True, averaging=averaging, **STILL)
+        start = model.encoder.embeddings.token.weights[0].numpy()
+        fit(strategy, model, 3)
+        end = model.encoder.embeddings.token.weights[0].numpy()
+        np.testing.assert_array_equal(start, end)
+        return model
+
+    assert_equal(averaged(TWO), averaged(OFF), atol=2e-6)
+
+
+def a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same(folder):
+    random = np.random.default_rng(0)
+    x = {"token_ids": random.integers(1, 30, (7, 6))}
+    y = random.integers(0, 3, 7)
+    weights = random.uniform(size=7).astype("float32")
+    results = []
+    for strategy in (OFF, TWO):
+        with strategy.scope():
+            encoder = BertEncoder(**{**SMALL, "num_layers": 1, **STILL})
+            model = fill(BertClassifier(encoder, labels=["a", "b", "c"]))
+            model.compile(
+                AdamW(1e-4),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            )
+        dataset = tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(4)
+        logs = model.fit(dataset, verbose=0, shuffle=False, epochs=3).history
+        results.append((model, logs["loss"]))
+    assert_equal(results[0][0], results[1][0], atol=2e-6)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
+
+
+def a_batch_that_leaves_a_replica_without_rows_is_the_same(folder):
+    random = np.random.default_rng(0)
+    x = {"token_ids": random.integers(1, 30, (5, 6))}
+    rows = tf.data.Dataset.from_tensor_slices((x, random.integers(0, 3, 5)))
+    results = []
+    for strategy, parts in ((OFF, 1), (TWO, 1), (TWO, 2)):
+        with strategy.scope():
+            encoder = BertEncoder(**{**SMALL, "num_layers": 1, **STILL})
+            model = fill(BertClassifier(encoder, labels=["a", "b", "c"]))
+            model.compile(
+                AdamW(1e-4, accumulate=parts),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            )
+        predicted = model.predict(x, batch_size=2, verbose=0)
+        loss = model.evaluate(rows.batch(4), verbose=0)
+        model.fit(rows.batch(4), verbose=0, shuffle=False)
+        results.append((model, predicted, loss))
+    for model, predicted, loss in results[1:]:
+        np.testing.assert_allclose(predicted, results[0][1], atol=1e-6)
+        np.testing.assert_allclose(loss, results[0][2], rtol=1e-5)
+        assert_equal(model, results[0][0], atol=2e-6)
+
+
+def a_sum_is_that_of_one_device(folder):
+    x = {"token_ids": np.random.default_rng(0).integers(1, 30, (4, 6))}
+    results = []
+    for strategy in (OFF, TWO):
+        with strategy.scope():
+            encoder = BertEncoder(**{**SMALL, "num_layers": 1, **STILL})
+            model = fill(BertClassifier(encoder, problem="regression"))
+            model.compile(
+                AdamW(1e-4), keras.losses.MeanSquaredError(reduction="sum")
+            )
+        dataset = tf.data.Dataset.from_tensor_slices((x, np.ones((4, 1))))
+        logs = model.fit(dataset.batch(4), verbose=0, shuffle=False).history
+        results.append((model, logs["loss"]))
+    assert_equal(results[0][0], results[1][0], atol=2e-6)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
+
+
+def an_overflow_on_either_replica_lowers_the_scale_on_both(folder):
+    def marks(row):
+        def mark(x, y, weights):
+            x["segment_ids"][:] = 4 * (np.arange(4)[:, None] == row)
+
+        return mark
+
+    size = {"dtype": "mixed_float16", "num_segments": 5, **STILL}
+    for row in (0, 3):  # of the first replica, of the second
+        model = pretrainer(TWO, **size)
+        segments = model.encoder.embeddings.segment.weights[0]
+        segments.assign(
+            segments * np.where(np.arange(5) == 4, np.inf, 1)[:, None]
+        )
+        before = model.get_weights()
+        fit(TWO, model, 1, change=marks(row))
+        scale = model.optimizer.dynamic_scale.value
+        copies = TWO.distributed.experimental_local_results(scale)
+        assert [float(copy) for copy in copies] == [2.0**14] * 2, row
+        for weight, other in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(weight, other)
+
+
+def half_precision_trains(folder):
+    long = os.environ.get("BERT_KERAS_LONG")
+    for dtype in ("mixed_bfloat16", "mixed_float16")[: 2 if long else 1]:
+        model = pretrainer(TWO, dtype=dtype, **STILL)
+        before = model.get_weights()
+        fit(TWO, model, 3)
+        after = model.get_weights()
+        assert all(np.isfinite(weight).all() for weight in after)
+        assert any((a != b).any() for a, b in zip(after, before, strict=True))
+
+
+CHECKS = [
+    replicas_drop_different_units,
+    recomputed_layers_drop_the_same_units,
+    a_resumed_run_ends_with_the_same_bits,
+    a_run_goes_on_with_another_number_of_replicas,
+    a_row_that_is_not_finite_skips_the_step_on_all_replicas,
+    averaged_and_frozen_weights_are_those_of_one_device,
+    a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same,
+    a_batch_that_leaves_a_replica_without_rows_is_the_same,
+    a_sum_is_that_of_one_device,
+    an_overflow_on_either_replica_lowers_the_scale_on_both,
+    half_precision_trains,
+]
+
+if __name__ == "__main__":
+    wanted = sys.argv[2:] or [check.__name__ for check in CHECKS]
+    for check in CHECKS:
+        if check.__name__ in wanted:
+            check(sys.argv[1])
+            print(check.__name__, flush=True)

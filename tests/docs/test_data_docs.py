@@ -1,0 +1,93 @@
+"""Every command of docs/data.md runs, on toy text."""
+
+import json
+import os
+import re
+
+import pytest
+from damages import DAMAGES
+from data_samples import contents, corpus, toy_tokenizer
+from page_commands import commands, flags_of
+from run_script import ROOT, run_script
+
+from bert_keras.data.batches import check_source
+from bert_keras.text.vocabulary import write_vocabulary
+
+TEXT = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+COMMANDS = commands("docs/data.md")
+
+
+def output_of(command):
+    (output,) = (w for w in command if w.startswith("--output="))
+    return output.removeprefix("--output=")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "books").mkdir()
+    for number, document in enumerate(corpus(40)):
+        path = folder / "books" / f"{number}.txt"
+        path.write_text("\n".join(document.paragraphs), encoding="utf-8")
+    (folder / "runs").mkdir()
+    write_vocabulary(toy_tokenizer().vocabulary, folder / "runs" / "vocab.txt")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=output_of)
+def test_a_command_runs(folder, command):
+    if any(word.startswith("--beam") for word in command):
+        pytest.importorskip(
+            "apache_beam", reason="needs pip install 'bert_keras[beam]'"
+        )
+    more = ["--held_out_share=0.2"]
+    if not any(word.startswith("--beam") for word in command):
+        more.append("--workers=1")
+    if "benchmark" in command[0]:
+        more = ["--seconds=0.01"]
+    if "memory" in command[0]:
+        if "BERT_KERAS_LONG" not in os.environ:
+            pytest.skip("BERT_KERAS_LONG is not set")
+        more = ["--copies=2", "--workers=1"]
+    done = run_script(ROOT / command[0], *command[1:], *more, folder=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    output = folder / output_of(command)
+    if output.suffix == ".json":
+        figures = json.loads(output.read_text())
+        if "memory" in command[0]:
+            assert 50 < figures["MB to make, beyond importing"] < 1000
+            return
+        assert figures["sequences/s of 128, drawn anew"] > 100
+        assert "times the original's script" in done.stdout
+        return
+    check_source(str(output / "tokens" / "train"))
+    written = {path.split("/")[0] for path in contents(output)}
+    if "--norecords" in command:
+        assert written == {"tokens"}
+        return
+    assert written == {"tokens", "train", "held_out"}
+    laws = check_records(output)["laws"]
+    assert laws["packed"] == ("--packed" in command)
+
+
+def check_records(output):
+    check_source(str(output / "train"))
+    return json.loads((output / "train" / "manifest.json").read_text())
+
+
+def test_the_page_lists_every_damage_that_is_tested():
+    for damage in DAMAGES:
+        kind = damage.__doc__.rstrip(".")
+        assert f"| {kind[0].lower()}{kind[1:]} |" in TEXT
+
+
+def test_the_flags_that_the_page_names_are_those_of_its_scripts():
+    known = set()
+    for script in (
+        "tools/create_pretraining_data.py",
+        "tools/benchmark/data.py",
+        "tools/benchmark/data_memory.py",
+        "official_tasks/pretrain.py",
+    ):
+        known |= flags_of(ROOT / script)
+    assert set(re.findall(r"`--(\w+)", TEXT)) <= known

@@ -1,0 +1,115 @@
+"""The commands of docs/migrating.md, on small folders made here."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from run_script import ROOT, run_script
+from test_google import CONFIG, object_checkpoint, released
+from weight_names import CLASSIFIER
+
+import bert_keras
+from bert_keras.interop.huggingface import save_huggingface
+
+PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line.strip() for line in PAGE.splitlines() if line.startswith("    python")
+]
+TEXTS = ["good bad", "badly", ""]
+
+
+def old(folder):
+    released(folder, CLASSIFIER)
+
+
+def hugging(folder):
+    model = tiny.model("BertClassifier", activation="gelu_exact")
+    save_huggingface(folder, model, tiny.preprocessor())
+
+
+def garden(folder):
+    folder.mkdir()
+    object_checkpoint(folder, "encoder")
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    (folder / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+
+
+def run(command, folder):
+    python, script, *flags = shlex.split(command)
+    return run_script(ROOT / script, *flags, folder=folder)
+
+
+def exports(source):
+    (command,) = [c for c in COMMANDS if f"--model={source} " in c]
+    return command
+
+
+def test_the_page_names_these_commands():
+    scripts = [command.split()[1] for command in COMMANDS]
+    assert scripts.count("tools/export.py") == 3
+    assert scripts.count("tools/compare.py") == 1
+    assert len(scripts) == 4
+
+
+def test_a_model_of_transformers_is_served_and_compared(tmp_path):
+    hugging(tmp_path / "hugging")
+    done = run(exports("hugging"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "answers classify, ids, tokenize" in done.stdout
+    model = bert_keras.BertClassifier.from_preset(tmp_path / "hugging")
+    logits = np.array(model(tiny.preprocessor()(TEXTS)))
+    records = [
+        {
+            "inputs": {"text": text},
+            "answer": {"label": model.labels[row.argmax()]},
+        }
+        for text, row in zip(TEXTS, logits, strict=True)
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "recorded.jsonl").write_text(lines)
+    (compare,) = [c for c in COMMANDS if "compare" in c]
+    done = run(compare, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "'equal': 1.0" in done.stdout
+    example = next(x for x in PAGE.splitlines() if x.startswith('    {"inputs'))
+    assert set(json.loads(example)) == {"inputs", "answer"}
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+@pytest.mark.parametrize(
+    ("make", "answers", "names"),
+    [
+        (
+            old,
+            "classify, ids, tokenize",
+            {"input_ids", "input_mask", "segment_ids"},
+        ),
+        (
+            garden,
+            "embed, ids, tokenize",
+            {"input_word_ids", "input_mask", "input_type_ids"},
+        ),
+    ],
+)
+def test_models_of_google_are_served(tmp_path, make, answers, names):
+    name = make.__name__
+    make(tmp_path / name)
+    done = run(exports(name), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"answers {answers}" in done.stdout
+    served = bert_keras.load_saved_model(tmp_path / f"served_{name}")
+    assert set(served.card["signatures"]["ids"]["inputs"]) == names
+
+
+def test_every_name_that_the_page_calls_ours_is_there():
+    for name in ("BertEncoder", "BertTagger", "BertChooser", "BertPretrainer"):
+        assert f"`{name}`" in PAGE
+        assert hasattr(bert_keras, name)
+    for link in ("weights.md", "serving.md"):
+        assert (Path(ROOT) / "docs" / link).exists()

@@ -1,0 +1,76 @@
+"""The commands of docs/serving.md run."""
+
+import http.client
+import os
+import re
+import shlex
+
+import pytest
+from run_script import ROOT, run_script
+from served_samples import encoder, preprocessor, spread
+
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.serving.rest import Limits
+from official_tasks.tools.benchmark.load_test import server
+
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    ((?:python|saved_model_cli) .*)$", PAGE, re.M)
+
+
+def command(part):
+    """The only command that holds the part, split as a shell would."""
+    (found,) = [c for c in COMMANDS if part in c]
+    return shlex.split(found)
+
+
+def script_of(words):
+    if words[1] == "-m":
+        return ROOT / (words[2].replace(".", "/") + ".py")
+    return ROOT / words[1]
+
+
+def serves(words, folder):
+    """Starts the page's server, asks it, and ends it."""
+    with server(folder / "runs" / "served", *words[3:]) as (port, _):
+        for host, status in (("model.example.com", 200), ("example.com", 421)):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("GET", "/health", headers={"Host": host})
+            assert connection.getresponse().status == status
+            connection.close()
+
+
+def test_the_limits_are_those_of_the_code():
+    for limit in (Limits.text, Limits.rows, Limits.tokens, Limits.values):
+        assert f"| {limit:,} |" in PAGE
+    connections = pytest.importorskip(
+        "bert_keras.serving.server", reason="needs the extra `serve`"
+    )
+    assert f"| {connections.HEAD_AT_MOST:,} |" in PAGE
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+def test_the_commands_run(tmp_path):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    model.save_preset(tmp_path / "runs" / "yours" / "model", preprocessor())
+    (tmp_path / "texts.txt").write_text("an hour well spent\nbad film\n")
+    (tmp_path / "dev.csv").write_text("text,label\nan hour,good\nbad,bad\n")
+
+    def run(words, *more):
+        done = run_script(*words, *more, folder=tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return " ".join(done.stdout.split())  # the bar breaks lines
+
+    def ran(part, *more):
+        words = command(part)
+        rest = words[1:] if words[1] == "-m" else [script_of(words), *words[2:]]
+        return run(rest, *more)
+
+    assert "answers classify" in ran("--output=runs/served", "--portable")
+    ran("official_tasks.predict")
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
+    assert "same answer" in ran("--dtype=bfloat16")
+    serves(command("--allowed_hosts"), tmp_path)
+    cli = ["-m", "tensorflow.python.tools.saved_model_cli"]
+    assert "probabilities" in run([*cli, *command("saved_model_cli")[1:]])

@@ -1,0 +1,81 @@
+"""The commands of docs/tasks.md, own_data.md and features.md, on toy data."""
+
+import os
+
+import pytest
+from glue_samples import write_glue
+from page_commands import commands, script_of
+from run_script import run_script
+from task_samples import save_toy_model, sentences, write_csv, write_reviews
+
+PAGES = ("tasks", "own_data", "features")
+COMMANDS = [words for page in PAGES for words in commands(f"docs/{page}.md")]
+# What makes a command small, by a word of it.
+SMALLER = {
+    "--task=mrpc": [],
+    "--task=glue": ["--nogrid", "--epochs=1"],
+    "tools/benchmark/length_buckets.py": ["--steps=2"],
+    "tools/benchmark/results_table.py": [
+        "--tasks=wnli",
+        "--seeds=1",
+        "--peer_python=",
+    ],
+    "--task=custom": [],
+    "tools/extract_features.py": ["--recipe=last"],
+    "--task=conll2003": ["--lstm_dim=4"],
+    "--task=wikiann": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
+    "--task=wnut17": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs")
+    save_toy_model(folder / "toy", num_layers=4)  # as some recipes read
+    write_glue(folder / "glue")
+    (folder / "DATA").mkdir()
+    (folder / "DATA" / "glue").symlink_to(folder / "glue")
+    for name, seed in (("reviews", 0), ("other", 1)):
+        write_reviews(folder / f"{name}.csv", 60, seed)
+        text = (folder / f"{name}.csv").read_text()
+        (folder / f"{name}.csv").write_text("review,stars" + text[10:])
+    rows = [(text,) for text, _ in sentences(9)]
+    write_csv(folder / "new.csv", rows, header=("review",))
+    (folder / "texts.txt").write_text("a good film\nthe cat sat\n")
+    columns = "cat B-PER\nsat O\n\nthe O\ndog B-ORG\nran O\n\n" * 4
+    names = {
+        "conll2003": ("train.txt", "valid.txt"),
+        "wnut17": ("wnut17train.conll", "emerging.dev.conll"),
+        ".": ("train", "dev"),
+    }
+    for place, files in names.items():
+        (folder / place).mkdir(exist_ok=True)
+        for name in files:
+            (folder / place / name).write_text(columns)
+    return folder
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"),
+    reason="runs every command: BERT_KERAS_LONG=1",
+)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_runs(folder, command):
+    toy = f"--init={folder / 'toy'}"
+    small = [toy if word.startswith("--init=") else word for word in command]
+    if small[0].endswith("extract_features.py"):
+        small = [w for w in small if not w.startswith("--model=")]
+        small.append(f"--model={folder / 'toy'}")
+    (more,) = (more for word, more in SMALLER.items() if word in command)
+    if script_of(command)[-1] in ("official_tasks.evaluate", PREDICT):
+        more = []
+    done = run_script(
+        *script_of(command),
+        *small[len(script_of(command)) :],
+        *more,
+        folder=folder,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+PREDICT = "official_tasks.predict"

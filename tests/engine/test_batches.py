@@ -1,0 +1,174 @@
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_samples import fill, random_encoder
+
+from bert_keras import BertTagger, InputError, adamw
+from official_tasks.engine.batches import prediction_batches, training_batches
+from official_tasks.tasks.base import Encoded
+from official_tasks.tasks.encoding import fold_choices
+from official_tasks.tools.benchmark import length_buckets
+
+LENGTHS = np.random.default_rng(0).integers(3, 30, 100)
+
+
+def encoded(targets=None, weights=None):
+    """Rows of the lengths above; every token tells its row's number."""
+    ids = tf.RaggedTensor.from_row_lengths(
+        np.repeat(np.arange(100) + 1, LENGTHS).astype("int32"), LENGTHS
+    )
+    inputs = {"token_ids": ids, "padding_mask": tf.ones_like(ids)}
+    targets = np.arange(100) if targets is None else targets
+    return Encoded(inputs, targets, weights)
+
+
+def batches(first_step=0, steps=60, seed=1, **arguments):
+    data = training_batches(encoded(), 5, seed, steps, first_step, **arguments)
+    return [
+        ({name: np.array(v) for name, v in x.items()}, np.array(y), np.array(w))
+        for x, y, w in data
+    ]
+
+
+def test_every_pass_holds_every_row_once():
+    rows = np.concatenate([y for _, y, _ in batches()])
+    assert len(rows) == 300
+    counts = np.bincount(rows, minlength=100)
+    assert (counts == 3).all()
+
+
+def test_a_run_that_is_cut_off_sees_the_rows_that_a_pass_has_left():
+    rows = np.concatenate([y for _, y, _ in batches(steps=47)])
+    counts = np.bincount(rows, minlength=100)
+    assert counts.min() >= 2 and counts.sum() == 235
+
+
+@pytest.mark.parametrize("first_step", [1, 31, 32, 59])
+def test_the_batch_of_a_step_is_a_function_of_seed_and_step(first_step):
+    whole = batches()
+    for one, other in zip(batches(first_step), whole[first_step:], strict=True):
+        np.testing.assert_array_equal(
+            one[0]["token_ids"], other[0]["token_ids"]
+        )
+        np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_another_seed_is_another_order():
+    first, second = batches(seed=1), batches(seed=2)
+    assert any((a[1] != b[1]).any() for a, b in zip(first, second, strict=True))
+
+
+def test_rows_are_whole_and_padded_to_little_more_than_their_own_length():
+    slots = 0
+    for x, y, _ in batches():
+        lengths = x["padding_mask"].sum(axis=1)
+        np.testing.assert_array_equal(lengths, LENGTHS[y])
+        for ids, row, length in zip(x["token_ids"], y, lengths, strict=True):
+            assert (ids[:length] == row + 1).all() and (ids[length:] == 0).all()
+        slots += x["token_ids"].size
+    assert slots < 1.35 * 3 * LENGTHS.sum()
+    shuffled = sum(x["token_ids"].size for x, _, _ in batches(length=32))
+    assert slots < 0.75 * shuffled
+
+
+def test_batches_come_in_no_order_of_length():
+    found = []
+    for seed in range(8):
+        lengths = [LENGTHS[y].mean() for _, y, _ in batches(seed=seed)]
+        found.append(np.corrcoef(lengths, np.arange(60))[0, 1])
+    # By chance the mean of 8 has a standard deviation of 0.046.
+    assert abs(np.mean(found)) < 0.15
+
+
+def test_every_batch_has_the_same_shape_where_a_length_is_given():
+    shapes = {x["token_ids"].shape for x, _, _ in batches(length=40)}
+    assert shapes == {(5, 40)}
+
+
+def test_weights_have_a_mean_of_one_over_the_slots_and_none_on_padding():
+    targets = encoded().inputs["token_ids"]
+    weights = tf.cast(targets % 2, tf.float32) + 0.5
+    data = training_batches(encoded(targets, weights), 5, 0, 20)
+    for x, y, w in data:
+        assert float(tf.reduce_mean(w)) == pytest.approx(1, abs=1e-5)
+        expected = (np.array(y) % 2 + 0.5) * np.array(x["padding_mask"])
+        np.testing.assert_allclose(w, expected / expected.mean(), rtol=1e-5)
+
+
+def test_targets_by_name_keep_their_names():
+    targets = {"start": np.arange(100), "end": np.arange(100) + 1}
+    for _, y, w in training_batches(encoded(targets), 5, 0, 4):
+        np.testing.assert_array_equal(y["end"], y["start"] + 1)
+        assert w["start"].numpy().tolist() == [1.0] * 5
+
+
+def test_choices_are_padded_together():
+    ids = encoded().inputs["token_ids"]
+    folded = Encoded(fold_choices({"token_ids": ids}, 4), np.arange(25))
+    for x, y, _ in training_batches(folded, 5, 0, 5):
+        assert x["token_ids"].shape[:2] == (5, 4)
+        first = np.array(x["token_ids"])[:, :, 0]
+        expected = 4 * np.array(y)[:, None] + np.arange(4) + 1
+        np.testing.assert_array_equal(first, expected)
+
+
+def test_predictions_see_the_rows_in_the_order_that_was_asked_for():
+    order = np.argsort(LENGTHS)
+    data = prediction_batches(encoded().inputs, order, 8, pad_id=7)
+    seen = []
+    for x in data:
+        ids = np.array(x["token_ids"])
+        seen += (ids[:, 0] - 1).tolist()
+        assert (ids[np.array(x["padding_mask"]) == 0] == 7).all()
+    assert seen == order.tolist()
+
+
+def test_batches_of_like_length_are_learned_from_in_parts():
+    def weights_after(accumulate):
+        labels = tf.ones_like(encoded().inputs["token_ids"])
+        data = training_batches(encoded(labels), 4, seed=1, steps=4)
+        encoder = random_encoder(
+            max_sequence_length=32, dropout=0.0, attention_dropout=0.0
+        )
+        model = fill(BertTagger(encoder, labels=["a", "b"], dropout=0.0))
+        model.compile(
+            adamw(1e-3, 4, accumulate=accumulate),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        model.fit(data.map(lambda x, y, w: (whole(x), y, w)), verbose=0)
+        return model.get_weights()
+
+    def whole(x):
+        ids = x["token_ids"] % 30
+        return {**x, "token_ids": ids, "segment_ids": tf.zeros_like(ids)}
+
+    for one, other in zip(weights_after(1), weights_after(2), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_lengths_are_rounded_up_only_beside_other_devices(monkeypatch):
+    def lengths(*kinds):
+        devices = [tf.config.LogicalDevice(kind, kind) for kind in kinds]
+        monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+        return np.array([x["token_ids"].shape[1] for x, _, _ in batches()])
+
+    longest = [LENGTHS[y].max() for _, y, _ in batches()]
+    exact, rounded = lengths("CPU"), lengths("CPU", "GPU")
+    np.testing.assert_array_equal(exact, longest)
+    multiples = np.ceil(exact / 8) * 8
+    np.testing.assert_array_equal(rounded, np.minimum(multiples, LENGTHS.max()))
+
+
+def test_no_pass_over_batches_waits_for_a_thread_that_tunes():
+    data = training_batches(encoded(), 5, 0, 20)
+    predicted = prediction_batches(encoded().inputs, np.arange(9), 4)
+    for one in (data, predicted, data.map(lambda x, y, w: (x, y))):
+        assert one.options().autotune.enabled is False
+
+
+def test_runs_for_the_accuracy_need_a_folder():
+    with pytest.raises(InputError, match="--rows=8 .* --output is missing"):
+        length_buckets.main(SimpleNamespace(rows=8, output=None))

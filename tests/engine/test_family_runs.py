@@ -1,0 +1,132 @@
+"""Pairs, spans and choices through the engine: learn, keep, score, read."""
+
+import csv
+import json
+
+import pytest
+from task_samples import save_toy_model
+
+from bert_keras import (
+    BertClassifier,
+    BertPreprocessor,
+    InputError,
+    export_saved_model,
+    load_saved_model,
+)
+from official_tasks.engine import finetuning
+from official_tasks.engine.leaderboard import predict_task
+from official_tasks.evaluate import evaluate
+from official_tasks.tasks.custom import CustomTask
+from official_tasks.tasks.custom_families import CustomChoices, CustomSpans
+
+RUN = {"epochs": 2, "batch_size": 4, "sequence_length": 16}
+
+
+def write(path, header, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    return str(save_toy_model(tmp_path_factory.mktemp("init") / "model"))
+
+
+def test_spans_are_learned_kept_and_scored_from_their_files(init, tmp_path):
+    long = "one two three four " * 5  # more than a row holds
+    rows = [
+        ("was it good", f"the cat sat {long}a dog ran", answer)
+        for answer in ("cat", "dog ran", "", "the cat sat") * 3
+    ]
+    data = write(tmp_path / "t.csv", ("question", "context", "answer"), rows)
+    task = CustomSpans(train=data, dev=data, stride=4)
+    results = finetuning.run(task, init, tmp_path / "run", **RUN)
+    assert results["rows"] > len(rows)  # windows
+    assert {"exact_match", "f1", "best_f1", "unanswerable_f1"} <= set(results)
+    assert results["majority_baseline"] == 1 / 4
+    again = CustomSpans(dev=data, stride=4)
+    loaded = evaluate(again, [str(tmp_path / "run")])
+    for key in ("exact_match", "f1", "best_f1_threshold"):
+        assert loaded[key] == pytest.approx(results[key], abs=1e-5)
+    predictions = tmp_path / "run" / "predictions"
+    assert len(json.loads((predictions / "null_odds.json").read_text())) == 12
+    read = evaluate(again, predictions=predictions / "predictions.json")
+    assert read["f1"] == pytest.approx(results["f1"])
+
+
+def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
+    init, tmp_path
+):
+    columns = ("question", "context")
+    row = ("was it good", "the cat sat")
+    answers = [(*row, answer) for answer in ("cat", "") * 2]
+    data = write(tmp_path / "t.csv", (*columns, "answer"), answers)
+    test = write(tmp_path / "test.csv", columns, [row] * 4)
+    task = CustomSpans(train=data, dev=data)
+    finetuning.run(task, init, tmp_path / "run", **RUN)
+    # The difference that it takes for no answer is below any that there is.
+    asked = CustomSpans(test=test, null_threshold=-1e9)
+    predict_task(asked, [str(tmp_path / "run")], tmp_path / "out")
+    texts = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert set(texts.values()) == {""}
+    assert (tmp_path / "out" / "null_odds.json").exists()
+    config = tmp_path / "run" / "model" / "config.json"
+    stored = json.loads(config.read_text())
+    assert stored["arguments"].pop("may_be_none") is True
+    config.write_text(json.dumps(stored))  # as of before it was told
+    predict_task(CustomSpans(test=test), [str(tmp_path / "run")], tmp_path)
+    stored["arguments"]["may_be_none"] = "yes"
+    config.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="may_be_none"):
+        predict_task(CustomSpans(test=test), [str(tmp_path / "run")], tmp_path)
+
+
+def test_a_model_of_pairs_is_served_as_one_unless_told_otherwise(
+    init, tmp_path
+):
+    rows = [("the cat sat", "a dog ran", str(i % 2)) for i in range(8)]
+    data = write(tmp_path / "t.csv", ("text", "other", "label"), rows)
+    task = CustomTask(train=data, dev=data, text_pair="other")
+    finetuning.run(task, init, tmp_path / "run", **RUN)
+    folder = tmp_path / "run" / "model"
+
+    def inputs(name, **options):
+        model = BertClassifier.from_preset(folder)
+        preprocess = BertPreprocessor.from_preset(folder)
+        path = tmp_path / name
+        export_saved_model(model, preprocess, path, **options)
+        card = load_saved_model(path).card
+        return card["signatures"]["classify"]["input_order"]
+
+    assert inputs("served") == ["text", "text_pair"]
+    assert inputs("alone", pair=False) == ["text"]
+    config = folder / "config.json"
+    stored = json.loads(config.read_text())
+    assert stored["arguments"].pop("pair") is True
+    config.write_text(json.dumps(stored))  # as of before it was told
+    assert inputs("before") == ["text"]
+    assert inputs("told", pair=True) == ["text", "text_pair"]
+    stored["arguments"]["pair"] = "yes"
+    config.write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="pair"):
+        inputs("damaged")
+
+
+def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
+    rows = [
+        ("the film was", "very good", "awful", "a dog ran", str(i % 3))
+        for i in range(12)
+    ]
+    data = write(tmp_path / "t.csv", ("prompt", "a", "b", "c", "label"), rows)
+    columns = {"choices": "a,b,c"}
+    task = CustomChoices(train=data, dev=data, **columns)
+    results = finetuning.run(task, init, tmp_path / "run", **RUN)
+    assert results["accuracy"] == pytest.approx(1 / 3)  # all rows are alike
+    assert (results["rows"], results["dev_rows"]) == (12, 12)
+    again = CustomChoices(dev=data, **columns)
+    loaded = evaluate(again, [str(tmp_path / "run")])
+    assert loaded["accuracy"] == results["accuracy"]
+    predictions = tmp_path / "run" / "predictions" / "predictions.csv"
+    read = evaluate(again, predictions=predictions)
+    assert read["accuracy"] == results["accuracy"]

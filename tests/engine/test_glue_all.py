@@ -1,0 +1,241 @@
+"""All of GLUE at once: the average, the files, the zip; TFDS."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from glue_samples import write_glue
+from run_script import run_script
+from task_samples import save_toy_model
+
+from bert_keras import BertPreprocessor, InputError
+from official_tasks.engine import grid, leaderboard
+from official_tasks.engine.models import load_model
+from official_tasks.tasks import glue
+from official_tasks.tasks.glue import GlueTask
+
+DATA = "BERT_KERAS_DATA"
+# The paper's table 1, BERT BASE, on the test sets; the average is 79.6.
+PAPER = {
+    "mnli": {"accuracy": 0.846, "mismatched_accuracy": 0.834},
+    "qqp": {"f1": 0.712},
+    "qnli": {"accuracy": 0.905},
+    "sst2": {"accuracy": 0.935},
+    "cola": {"matthews": 0.521},
+    "stsb": {"spearman": 0.858},
+    "mrpc": {"f1": 0.889},
+    "rte": {"accuracy": 0.664},
+    "wnli": {"accuracy": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_glue(tmp_path_factory.mktemp("glue"))
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    return save_toy_model(tmp_path_factory.mktemp("init") / "model")
+
+
+def tasks_of(data):
+    rows = {row.name: row for row in glue.ROWS}
+    return lambda name: (GlueTask(rows[name], data_dir=str(data)), {})
+
+
+def test_the_average_is_the_papers():
+    assert round(100 * leaderboard.average(PAPER), 1) == 79.6
+    assert list(leaderboard.columns(PAPER))[5:7] == ["MNLI", "MNLI-mm"]
+
+
+def test_all_is_trained_and_the_zip_is_the_leaderboards(
+    data, init, tmp_path, monkeypatch
+):
+    trained = []
+
+    def untrained(task, init, output, settings, **rest):
+        """In the place of an hour's training: the toy model as it is."""
+        assert rest == {"epochs": 7.0, "seeds": 2}
+        keras.utils.set_random_seed(0)
+        model = load_model(task, init)
+        preprocess = BertPreprocessor.from_preset(init)
+        model.save_preset(os.path.join(output, "model"), preprocess)
+        trained.append(task.name)
+        return PAPER[task.name]
+
+    monkeypatch.setattr(grid, "run", untrained)
+    results = leaderboard.run_glue(
+        tasks_of(data), init, tmp_path / "run", epochs=7.0, seeds=2
+    )
+    assert trained == [row.name for row in glue.ROWS if row is not glue.AX]
+    assert round(100 * results["average"], 1) == 79.6
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert written == results
+    with zipfile.ZipFile(tmp_path / "run" / "glue.zip") as archive:
+        names = [name for row in glue.ROWS for name in row.submission]
+        assert archive.namelist() == names
+        for name in names:
+            lines = archive.read(name).decode().split("\n")
+            assert lines[0] == "index\tprediction"
+            assert len(lines) == 10 and lines[-1] == ""
+    ax = (tmp_path / "run" / "submission" / "AX.tsv").read_text().split()
+    assert set(ax[3::2]) <= set(glue.NLI)
+
+
+def test_a_missing_file_is_told_before_anything_is_trained(
+    data, init, tmp_path
+):
+    other = write_glue(tmp_path / "glue")
+    (other / "WNLI" / "test.tsv").unlink()
+    with pytest.raises(InputError, match="no test file of the task wnli"):
+        leaderboard.run_glue(tasks_of(other), init, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match="has no CoLA.tsv"):
+        leaderboard.write_zip(tmp_path)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"),
+    reason="trains nine tasks: BERT_KERAS_LONG=1",
+)
+def test_all_nine_tasks_train(data, init, tmp_path):
+    results = leaderboard.run_glue(
+        tasks_of(data), init, tmp_path, epochs=1.0, sequence_length=32
+    )
+    assert len(results["scores"]) == 9
+    assert (tmp_path / "glue.zip").is_file()
+
+
+@pytest.mark.parametrize("distribution", ["off", "mirrored"])
+def test_tasks_train_one_after_another_on_devices(
+    data, init, tmp_path, monkeypatch, distribution
+):
+    few = (glue.RTE, glue.WNLI)  # the rest goes as these
+    monkeypatch.setattr(leaderboard, "ROWS", few)
+    results = leaderboard.run_glue(
+        tasks_of(data),
+        init,
+        tmp_path,
+        epochs=0.1,
+        sequence_length=32,
+        distribution=distribution,
+    )
+    assert results["scores"].keys() == {"rte", "wnli"}
+
+
+def first_rows(source, folder, most):
+    """GLUE's toy files, and the first rows of the official ones there are."""
+    write_glue(folder)
+    for path in sorted(Path(source).glob("*/*.tsv")):
+        lines = path.read_bytes().split(b"\n")[: most + 1]
+        beside = folder / path.parent.name / path.name
+        beside.write_bytes(b"\n".join(lines) + b"\n")
+    qnli = folder / "QNLI"
+    (qnli / "train.tsv").write_bytes((qnli / "dev.tsv").read_bytes())
+    return folder
+
+
+@pytest.mark.skipif(
+    not (os.environ.get("BERT_KERAS_LONG") and os.environ.get(DATA)),
+    reason=f"trains nine tasks on real rows: BERT_KERAS_LONG=1, {DATA}",
+)
+def test_one_command_trains_all_on_the_official_files(tmp_path):
+    shared = Path(os.environ[DATA])
+    data = first_rows(shared / "data" / "glue", tmp_path / "glue", 64)
+    done = run_script(
+        "-m",
+        "official_tasks.finetune",
+        "--task=glue",
+        f"--data_dir={data}",
+        f"--init={shared / 'weights' / 'all-MiniLM-L6-v2'}",
+        "--output=run",
+        "--epochs=1",
+        "--learning_rate=1e-4",
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "average" in done.stdout
+    with zipfile.ZipFile(tmp_path / "run" / "glue.zip") as archive:
+        texts = {n: archive.read(n).decode() for n in archive.namelist()}
+    assert len(texts) == 11
+    assert len(texts["AX.tsv"].splitlines()) == 65
+    assert texts["RTE.tsv"].startswith("index\tprediction\n0\t")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert 0 < results["average"] < 1
+
+
+@pytest.fixture(scope="module")
+def tfds_glue(data, tmp_path_factory):
+    """GLUE's toy rows as data sets in TFDS's own format."""
+    tfds = pytest.importorskip(
+        "tensorflow_datasets", reason="tensorflow-datasets is not installed"
+    )
+    folder = tmp_path_factory.mktemp("tfds")
+    for row in (
+        glue.MRPC,
+        glue.STS_B,
+        glue.MNLI,
+        glue.SST_2,
+    ):
+        _write_tfds(tfds, row, data, folder)
+    return str(folder)
+
+
+def _write_tfds(tfds, row, data, folder):
+    texts = row.tfds_texts or (row.text, row.text_pair)
+    label = np.float32
+    if row.labels:
+        label = tfds.features.ClassLabel(names=row.labels)
+    features = {
+        **{name: tfds.features.Text() for name in texts if name},
+        "label": label,
+        "idx": np.int32,
+    }
+    task = GlueTask(row, data_dir=str(data))
+    datasets = {}
+    for split in ("train", "dev", "test"):
+        for part, name in enumerate(row.parts.get(split, (split,))):
+            rows = [e for e in task.read(split) if e.part == part]
+            datasets[name.replace("dev", "validation")] = [
+                (int(e.index), _tfds_row(e, texts)) for e in rows
+            ]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="glue",
+        version="2.0.0",
+        config=row.tfds,
+        features=tfds.features.FeaturesDict(features),
+        split_datasets=datasets,
+        data_dir=folder,
+        disable_shuffling=True,
+    )
+
+
+def _tfds_row(example, texts):
+    both = zip(texts, (example.text, example.text_pair), strict=True)
+    return {
+        **{name: text for name, text in both if name},
+        "label": -1 if example.label is None else example.label,
+        "idx": int(example.index),
+    }
+
+
+@pytest.mark.parametrize("name", ["mrpc", "stsb", "mnli", "sst2"])
+def test_tfds_gives_the_same_rows_as_the_files(
+    data, tfds_glue, name, monkeypatch
+):
+    from tensorflow_datasets.core import constants
+
+    # What the environment variable TFDS_DATA_DIR says at the first import.
+    monkeypatch.setattr(constants, "DATA_DIR", tfds_glue)
+    monkeypatch.setenv("TFDS_DATA_DIR", tfds_glue)
+    row = next(row for row in glue.ROWS if row.name == name)
+    for split in ("train", "dev", "test"):
+        expected = GlueTask(row, data_dir=str(data)).read(split)
+        got = GlueTask(row, data_dir="tfds:glue").read(split)
+        assert [e[:3] for e in got] == [e[:3] for e in expected]
+        assert [e.part for e in got] == [e.part for e in expected]

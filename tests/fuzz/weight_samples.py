@@ -1,0 +1,203 @@
+"""A toy folder in every readable format, for the fuzzing of the readers."""
+
+import json
+import os
+import shutil
+import zipfile
+
+import numpy as np
+
+from bert_keras.interop.google import save_google
+from bert_keras.interop.huggingface import names, save_huggingface
+from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.model_garden import NAMES, PARTS, TABLES
+from bert_keras.interop.native import save_own
+from bert_keras.interop.tensor_files import write_h5
+from bert_keras.interop.tensors import mapped, parted
+from bert_keras.interop.text_settings import write_pieces
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.weights import published_weights
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "##ly", "!"]
+
+
+def write_samples(folder):
+    """Writes one of each; returns dict of format -> path."""
+    from bert_keras.text.preprocessor import BertPreprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    model = BertClassifier(
+        BertEncoder(len(PIECES), 1, 2, 4, 6, 8), labels=["no", "yes"]
+    )
+    text = BertPreprocessor(WordPieceTokenizer(PIECES), 8)
+    return {
+        name: write(os.path.join(folder, name), model, text)
+        for name, write in WRITERS.items()
+    }
+
+
+def write_data_samples(folder):
+    """Writes pre-training data of each kind; returns dict of kind -> path."""
+    from bert_keras.data.building import build_stores
+    from bert_keras.data.pretraining_data import write_records
+    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sources import Document
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    lines = ["good ! goodly goodly good !", "! goodly"] * 4
+    stores = build_stores(
+        [Document(f"{n}", "", lines[n:]) for n in range(6)],
+        WordPieceTokenizer(PIECES),
+        os.path.join(folder, "token"),
+        held_out_share=0,
+        sentences="lines",
+    )
+    store, paths = stores["train"], {"store": stores["train"].folder}
+    for name, packed in (("records", False), ("packed", True)):
+        paths[name] = os.path.join(folder, name)
+        write_records(store, paths[name], Laws(16, 4, packed=packed), 0)
+    return paths
+
+
+def _plain(save):
+    def write(path, model, text):
+        save(path, model, text)
+        return path
+
+    return write
+
+
+def _sharded(path, model, text):
+    """The weights in two files with an index."""
+    from safetensors.numpy import load_file, save_file
+
+    save_huggingface(path, model, text)
+    whole = os.path.join(path, "model.safetensors")
+    tensors = load_file(whole)
+    os.remove(whole)
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    index = {name: files[i % 2] for i, name in enumerate(sorted(tensors))}
+    for file in files:
+        part = {n: tensors[n] for n, own in index.items() if own == file}
+        save_file(part, os.path.join(path, file))
+    _write_json(path, "model.safetensors.index.json", {"weight_map": index})
+    return path
+
+
+def _tf_h5(path, model, text):
+    """The same folder with transformers' Keras file."""
+    save_huggingface(path, model, text)
+    os.remove(os.path.join(path, "model.safetensors"))
+    table, found = names("BertClassifier"), {}
+    for name, weight in published_weights(model).items():
+        theirs = mapped(name, table).replace(".", "/")
+        theirs = theirs.replace("layer/0", "layer_._0")
+        end = name.rpartition("/")[2]
+        if end != "embeddings":
+            theirs = f"{theirs.rpartition('/')[0]}/{end}"
+        top = "bert/bert" if name.startswith("encoder/") else "classifier"
+        found[f"{top}/{theirs}:0"] = weight.shape, weight.numpy
+    write_h5(os.path.join(path, "tf_model.h5"), found)
+    return path
+
+
+def _zip(path, model, text):
+    save_google(path, model, text)
+    with zipfile.ZipFile(f"{path}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(os.listdir(path)):
+            archive.write(os.path.join(path, name), f"uncased/{name}")
+    shutil.rmtree(path)
+    return f"{path}.zip"
+
+
+def _saved_model(path, model, text):
+    """The encoder as TF Hub has it: numbered variables that have names."""
+    import tensorflow as tf
+
+    module, encoder = tf.Module(), model.encoder
+    module.numbered = [
+        tf.Variable(
+            np.reshape(w.numpy(), parted(name, w.shape, encoder.num_heads)),
+            name=mapped(name, NAMES),
+        )
+        for name, w in published_weights(encoder).items()
+    ]
+    pieces = f"{path}.txt"
+    with open(pieces, "w") as file:
+        file.write("\n".join(PIECES) + "\n")
+    module.vocab_file = tf.saved_model.Asset(pieces)
+    module.do_lower_case = tf.Variable(True, trainable=False)
+    tf.saved_model.save(module, path)
+    os.remove(pieces)
+    return path
+
+
+def _object_checkpoint(path, model, text):
+    """The encoder as Model Garden leaves it: keys are places of objects."""
+    import tensorflow as tf
+
+    encoder, root = model.encoder, tf.train.Checkpoint()
+    for name, weight in published_weights(encoder).items():
+        key = _object_key(mapped(name, NAMES), encoder.num_layers)
+        *objects, last = key.split("/")
+        owner = root
+        for part in objects:
+            if not hasattr(owner, part):
+                setattr(owner, part, tf.train.Checkpoint())
+            owner = getattr(owner, part)
+        shape = parted(name, weight.shape, encoder.num_heads)
+        numbers = np.reshape(weight.numpy(), shape)
+        setattr(owner, last, tf.Variable(numbers))
+    os.mkdir(path)
+    checkpoint = tf.train.Checkpoint(encoder=root)
+    checkpoint.write(os.path.join(path, "bert_model.ckpt"))
+    write_pieces(text, os.path.join(path, "vocab.txt"))
+    return path
+
+
+def _object_key(name, layers):
+    """The key that `plain_names` brings to this name."""
+    numbers = {table: number for number, table in enumerate(TABLES)}
+    numbers |= {"embeddings/layer_norm": 3, "pooler_transform": layers + 4}
+    owner, _, last = name.rpartition("/")
+    if owner in numbers:
+        return f"layer_with_weights-{numbers[owner]}/{last}"
+    _, layer, part = owner.split("/", 2)
+    number = 4 + int(layer.removeprefix("layer_"))
+    theirs = {ours: theirs for theirs, ours in PARTS.items()}[part]
+    return f"layer_with_weights-{number}/{theirs}/{last}"
+
+
+def _sentences(path, model, text):
+    save_huggingface(path, model.encoder, text)
+    os.mkdir(os.path.join(path, "1_Pooling"))
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": place}
+        for kind, place in kinds.items()
+    ]
+    _write_json(path, "modules.json", modules)
+    _write_json(path, "sentence_bert_config.json", {"max_seq_length": 8})
+    pooling = {"pooling_mode_mean_tokens": True}
+    _write_json(path, "1_Pooling/config.json", pooling)
+    return path
+
+
+def _write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(value, file)
+
+
+WRITERS = {
+    "bert_keras": _plain(save_own),
+    "huggingface": _plain(save_huggingface),
+    "huggingface_sharded": _sharded,
+    "huggingface_h5": _tf_h5,
+    "google": _plain(save_google),
+    "google_zip": _zip,
+    "keras_hub": _plain(save_keras_hub),
+    "saved_model": _saved_model,
+    "model_garden": _object_checkpoint,
+    "sentence_transformers": _sentences,
+}

@@ -1,0 +1,489 @@
+"""Hugging Face folders as transformers writes them, old and new."""
+
+import json
+import os
+import re
+
+import h5py
+import numpy as np
+import numpy_bert
+import pytest
+import tiny
+import weight_names
+from model_samples import assert_holds
+from safetensors.numpy import save_file
+from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
+
+from bert_keras.errors import InputError
+from bert_keras.interop.convert import CLASSES, convert, remark
+from bert_keras.interop.huggingface import save_huggingface
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+)
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.weights import published_weights
+
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "hidden_size": 6,
+    "intermediate_size": 10,
+    "max_position_embeddings": 16,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+}
+KINDS = {
+    "BertModel": ("BertEncoder", ""),
+    "BertForPreTraining": ("BertPretrainer", PRETRAINER),
+    "BertForSequenceClassification": ("BertClassifier", CLASSIFIER),
+    "BertForQuestionAnswering": ("BertSpanPredictor", SPAN),
+}
+
+
+def folder_of(folder, kind="BertModel", rename=lambda name: name, **config):
+    """A folder as transformers writes it; returns the numbers in it."""
+    os.makedirs(folder, exist_ok=True)
+    tables = ENCODER, KINDS[kind][1]
+    numbers = weight_names.weights(*tables)
+    tensors = {}
+    for name, theirs in weight_names.names(HUGGINGFACE, *tables).items():
+        array = numbers[name]
+        if name.endswith("/kernel"):
+            array = array.T
+        if name.startswith("encoder/") and kind != "BertModel":
+            theirs = f"bert.{theirs}"
+        tensors[rename(theirs)] = np.ascontiguousarray(array)
+    save_file(tensors, os.path.join(folder, "model.safetensors"))
+    if kind == "BertForSequenceClassification":
+        config.setdefault("id2label", {"0": "no", "1": "so", "2": "yes"})
+    write_json(
+        folder, "config.json", {**CONFIG, "architectures": [kind], **config}
+    )
+    return numbers
+
+
+def write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(value, file)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_tensor_comes_to_its_place(tmp_path, kind):
+    numbers = folder_of(tmp_path, kind)
+    model = load_model(CLASSES[KINDS[kind][0]], tmp_path)
+    assert_holds(model, numbers)
+    assert model.load_report.skipped == model.load_report.initialised == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stated", [None, []])
+def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
+    """The folders of 2019 have no `architectures`."""
+    problem = {"problem_type": "single_label_classification"}
+    numbers = folder_of(tmp_path, kind, architectures=stated, **problem)
+    row = convert(tmp_path, tmp_path / "own")
+    assert row.task == KINDS[kind][0]
+    assert (row.skipped, row.at_random) == ([], [])
+    assert_holds(load_model(CLASSES[row.task], tmp_path / "own"), numbers)
+
+
+def classifier_folder(folder, outputs, labels=None, pooler=True, **config):
+    """A head called `classifier` whose class nothing names; its numbers."""
+    numbers = folder_of(folder, "BertForSequenceClassification")
+    from safetensors.numpy import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    if not pooler:
+        tensors = {k: v for k, v in tensors.items() if "pooler" not in k}
+    for name in ("classifier.weight", "classifier.bias"):
+        tensors[name] = tensors[name][:outputs]
+    save_file(tensors, folder / "model.safetensors")
+    names = {str(i): label for i, label in enumerate(labels or [])}
+    config = {**CONFIG, **config, "id2label": names}
+    write_json(folder, "config.json", config)
+    return {
+        "kernel": numbers["classifier/kernel"][:, :outputs],
+        "bias": numbers["classifier/bias"][:outputs],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"outputs": 1, "labels": ["score"]}, "BertClassifier"),
+        ({"outputs": 1}, "BertChooser"),  # two labels are the default
+        ({"outputs": 2, "pooler": False}, "BertTagger"),
+        (
+            {"outputs": 2, "problem_type": "multi_label_classification"},
+            "BertClassifier",
+        ),
+    ],
+)
+def test_three_classes_call_their_head_classifier(
+    tmp_path, arguments, expected
+):
+    numbers = classifier_folder(tmp_path, **arguments)
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.head == expected
+    weights = published_weights(load_model(CLASSES[expected], checkpoint))
+    layer = expected.removeprefix("Bert").lower()
+    for end, array in numbers.items():
+        assert np.array_equal(weights[f"{layer}/{end}"].numpy(), array)
+
+
+def test_where_two_classes_fit_the_caller_decides(tmp_path, recwarn):
+    numbers = classifier_folder(tmp_path, 2, ["a", "b"])
+    for name, layer in (
+        ("BertClassifier", "classifier"),
+        ("BertTagger", "tagger"),
+    ):
+        model = load_model(CLASSES[name], tmp_path)
+        assert model.labels == ["a", "b"]
+        kernel = published_weights(model)[f"{layer}/kernel"].numpy()
+        assert np.array_equal(kernel, numbers["kernel"])
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+    assert not recwarn.list
+    with pytest.raises(
+        InputError,
+        match="fit BertForSequenceClassification or BertForTokenClass.*archit",
+    ):
+        convert(tmp_path, tmp_path / "own")
+
+
+def test_what_is_not_taken_along_is_named(tmp_path):
+    folder_of(tmp_path)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["classifier.weight"] = np.ones((3, 6), "float32")
+    tensors["embeddings.position_ids"] = np.ones((1, 16), "float32")
+    save_file(tensors, tmp_path / "model.safetensors")
+    row = convert(tmp_path, tmp_path / "own")  # config.json says BertModel
+    assert row.skipped == ["classifier.weight"]
+    assert remark(row) == "not taken along: classifier.weight"
+
+
+def test_settings_of_the_start_come_along(tmp_path):
+    folder_of(tmp_path / "a", initializer_range=0.05)
+    pieces = [*tiny.PIECES[1:], "[PAD]"]
+    (tmp_path / "a" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    for source, target, format in (
+        ("a", "own", "bert_keras"),
+        ("own", "b", "huggingface"),
+    ):
+        convert(tmp_path / source, tmp_path / target, format, lowercase=True)
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert config["initializer_range"] == 0.05
+    assert config["pad_token_id"] == 7
+    folder_of(tmp_path / "c")  # which says neither
+    convert(tmp_path / "c", tmp_path / "d", "huggingface")
+    config = json.loads((tmp_path / "d" / "config.json").read_text())
+    assert not {"initializer_range", "pad_token_id"} & set(config)
+
+
+def test_the_outputs_equal_the_restatement_in_numpy(tmp_path):
+    numbers = folder_of(tmp_path)
+    model = load_model(CLASSES["BertEncoder"], tmp_path)
+    config = {**weight_names.SIZES, "attention": "bidirectional"}
+    config["activation"] = "gelu_exact"
+    inputs = {
+        "token_ids": np.array([[2, 5, 6, 3], [2, 7, 3, 0]]),
+        "segment_ids": np.array([[0, 0, 1, 1], [0, 0, 0, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    }
+    expected = numpy_bert.encode(numbers, config, inputs)
+    found = model(inputs)
+    for name in ("sequence_output", "pooled_output"):
+        difference = np.abs(found[name] - expected[name])
+        assert difference.max() < 1e-5
+
+
+def test_names_from_before_2019_are_known(tmp_path):
+    def old(name):
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        return name.replace("LayerNorm.bias", "LayerNorm.beta")
+
+    numbers = folder_of(tmp_path, "BertForPreTraining", old)
+    assert_holds(load_model(CLASSES["BertPretrainer"], tmp_path), numbers)
+
+
+def test_a_prefix_that_should_not_be_there_is_no_matter(tmp_path):
+    numbers = folder_of(tmp_path, rename=lambda name: f"bert.{name}")
+    assert_holds(load_model(CLASSES["BertEncoder"], tmp_path), numbers)
+
+
+def test_half_precision_is_read_as_float32(tmp_path):
+    numbers = folder_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    header_and_data = tmp_path / "half"
+    os.rename(path, header_and_data)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(header_and_data)
+    save_file({k: v.astype("float16") for k, v in tensors.items()}, path)
+    model = load_model(CLASSES["BertEncoder"], tmp_path)
+    for name, weight in published_weights(model).items():
+        expected = numbers[name].astype("float16").astype("float32")
+        assert np.array_equal(weight.numpy(), expected)
+
+
+def test_shards_are_read_by_their_index(tmp_path):
+    numbers = folder_of(tmp_path)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(tmp_path / "model.safetensors")
+    os.remove(tmp_path / "model.safetensors")
+    index = {}
+    for number, name in enumerate(sorted(tensors)):
+        index[name] = f"model-0000{number % 2 + 1}-of-00002.safetensors"
+    for file in set(index.values()):
+        part = {n: t for n, t in tensors.items() if index[n] == file}
+        save_file(part, tmp_path / file)
+    write_json(tmp_path, "model.safetensors.index.json", {"weight_map": index})
+    assert_holds(load_model(CLASSES["BertEncoder"], tmp_path), numbers)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_tf_model_h5_is_read(tmp_path, old):
+    numbers = folder_of(tmp_path, "BertForSequenceClassification")
+    os.remove(tmp_path / "model.safetensors")
+    middle = "tf_bert_for_sequence_classification/" if old else ""
+    with h5py.File(tmp_path / "tf_model.h5", "w") as file:
+        for name, array in numbers.items():
+            file[keras_path(name, middle)] = array
+    model = load_model(CLASSES["BertClassifier"], tmp_path)
+    assert_holds(model, numbers)
+    assert model.labels == ["no", "so", "yes"]
+
+
+def keras_path(name, middle):
+    """Where transformers 4 put a weight in tf_model.h5."""
+    original = weight_names.names(weight_names.GOOGLE, ENCODER).get(name)
+    if original is None:
+        return f"classifier/{middle}{name}:0"
+    path = original.replace("layer_0", "layer_._0")
+    if path.endswith("word_embeddings"):
+        path += "/weight"
+    elif path.endswith("_embeddings"):
+        path += "/embeddings"
+    return f"bert/{middle}{path}:0"
+
+
+def test_a_pickle_is_refused_with_the_way_out(tmp_path):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match="pickle.*--allow_torch"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ({"model_type": "roberta"}, '"roberta"'),
+        ({"model_type": "distilbert"}, '"distilbert"'),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
+        ({"hidden_act": "relu"}, "relu"),
+        ({"architectures": ["BertForMaskedVision"]}, "BertForMaskedVision"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        (
+            {
+                "problem_type": "guess",
+                "id2label": {"0": "a", "1": "b", "2": "c"},
+            },
+            "guess",
+        ),
+    ],
+)
+def test_another_model_is_refused_by_name(tmp_path, setting, word):
+    folder_of(tmp_path, "BertForSequenceClassification", **setting)
+    with pytest.raises(WeightsError, match=word):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({}, "single"),
+        ({"problem_type": "multi_label_classification"}, "multi"),
+        ({"problem_type": "single_label_classification"}, "single"),
+    ],
+)
+def test_the_problem_type_comes_along(tmp_path, theirs, ours):
+    folder_of(tmp_path, "BertForSequenceClassification", **theirs)
+    model = load_model(CLASSES["BertClassifier"], tmp_path)
+    assert model.problem == ours
+
+
+def test_one_output_without_a_name_is_a_regression(tmp_path):
+    model = tiny.model("BertClassifier")
+    one = type(model)(model.encoder, problem="regression")
+    save_huggingface(tmp_path / "a", one)
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("problem_type") == "regression"
+    path.write_text(json.dumps(config))
+    again = load_model(CLASSES["BertClassifier"], tmp_path / "a")
+    assert again.problem == "regression" and again.labels is None
+    assert tiny.largest_difference(one(tiny.INPUTS), again(tiny.INPUTS)) == 0
+
+
+def test_the_form_of_gelu_is_named_and_can_be_chosen(tmp_path):
+    folder_of(tmp_path)
+    encoder = CLASSES["BertEncoder"]
+    assert load_model(encoder, tmp_path).activation == "gelu_exact"
+    chosen = load_model(encoder, tmp_path, activation="gelu_tanh")
+    assert chosen.activation == "gelu_tanh"
+    folder_of(tmp_path, hidden_act="gelu_new")
+    assert load_model(encoder, tmp_path).activation == "gelu_tanh"
+
+
+def test_the_tokenizer_of_a_folder_with_vocab_txt(tmp_path):
+    folder_of(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    write_json(
+        tmp_path,
+        "tokenizer_config.json",
+        {"do_lower_case": False, "model_max_length": 12},
+    )
+    text = load_preprocessor(tmp_path)
+    assert text.tokenizer.vocabulary == tiny.PIECES
+    assert text.tokenizer.lowercase is False
+    assert text.tokenizer.max_word_length == 100
+    assert text.sequence_length == 12
+
+
+def fast_tokenizer(**normalizer):
+    return {
+        "normalizer": {"type": "BertNormalizer", **normalizer},
+        "model": {
+            "type": "WordPiece",
+            "max_input_chars_per_word": 7,
+            "vocab": {p: i for i, p in enumerate(tiny.PIECES)},
+        },
+    }
+
+
+def test_the_tokenizer_of_a_folder_without_vocab_txt(tmp_path):
+    folder_of(tmp_path)
+    fast = fast_tokenizer(lowercase=True, strip_accents=False)
+    write_json(tmp_path, "tokenizer.json", fast)
+    tokenizer = load_preprocessor(tmp_path, sequence_length=8).tokenizer
+    assert tokenizer.vocabulary == tiny.PIECES
+    assert tokenizer.lowercase is True
+    assert tokenizer.strip_accents is False
+    assert tokenizer.max_word_length == 7
+
+
+@pytest.mark.parametrize(
+    ("part", "setting", "named"),
+    [
+        ("normalizer", {"type": "NFC"}, "normalizer"),
+        ("normalizer", None, "normalizer"),
+        ("normalizer", {"clean_text": False}, "clean_text"),
+        ("normalizer", {"handle_chinese_chars": False}, "handle_chinese_chars"),
+        ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
+        ("model", {"type": "BPE"}, "model"),
+        (
+            "model",
+            {"continuing_subword_prefix": "@@"},
+            "continuing_subword_prefix",
+        ),
+    ],
+)
+def test_a_tokenizer_json_of_other_ids_is_refused(
+    tmp_path, part, setting, named
+):
+    folder_of(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    fast = {**fast_tokenizer(), part: setting}
+    write_json(tmp_path, "tokenizer.json", fast)
+    with pytest.raises(WeightsError, match=rf'setting "{named}" .* Expected'):
+        load_preprocessor(tmp_path, sequence_length=8)
+
+
+def test_files_that_contradict_each_other_ask_for_lowercase(tmp_path):
+    folder_of(tmp_path)
+    write_json(tmp_path, "tokenizer.json", fast_tokenizer(lowercase=True))
+    write_json(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
+    with pytest.raises(WeightsError, match="Pass lowercase=True or =False"):
+        load_preprocessor(tmp_path, sequence_length=8)
+    text = load_preprocessor(tmp_path, sequence_length=8, lowercase=True)
+    assert text.tokenizer.lowercase is True
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokenizer_class": "BertJapaneseTokenizer"},
+        {"word_tokenizer_type": "mecab"},
+        {"subword_tokenizer_type": "character"},
+        {"tokenize_chinese_chars": False},
+        {"auto_map": {"AutoTokenizer": ["x.Y", None]}},
+    ],
+)
+def test_another_tokenizer_is_refused_but_the_weights_load(tmp_path, settings):
+    folder_of(tmp_path)
+    write_json(tmp_path, "tokenizer_config.json", settings)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+    with pytest.raises(WeightsError, match=next(iter(settings))):
+        load_preprocessor(tmp_path, sequence_length=8)
+
+
+def test_the_class_of_the_tokenizer_may_stand_in_the_other_settings(tmp_path):
+    folder_of(tmp_path, tokenizer_class="BertJapaneseTokenizer")
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    write_json(
+        tmp_path, "tokenizer_config.json", {"word_tokenizer_type": "basic"}
+    )
+    with pytest.raises(WeightsError, match=r"/config.json: .*tokenizer_class"):
+        load_preprocessor(tmp_path, sequence_length=8)
+    # The tokenizer's own settings go first, as in transformers.
+    plain = {"tokenizer_class": "BertTokenizer"}
+    write_json(tmp_path, "tokenizer_config.json", plain)
+    assert load_preprocessor(tmp_path, sequence_length=8)
+
+
+@pytest.mark.parametrize(
+    ("file", "of"),
+    [
+        ("added_tokens.json", lambda t: {t: 8}),
+        ("tokenizer.json", lambda t: {"added_tokens": [{"content": t}]}),
+        (
+            "tokenizer_config.json",
+            lambda t: {"added_tokens_decoder": {"8": {"content": t}}},
+        ),
+    ],
+)
+def test_added_tokens_are_named_in_the_vocabulary_or_beside(tmp_path, file, of):
+    folder_of(tmp_path)
+    pieces = [*tiny.PIECES[:-1], "[e1]"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    write_json(tmp_path, file, of("[MASK]"))  # special, as in every folder
+    assert load_preprocessor(tmp_path, sequence_length=8)
+    for added in ("<e1>", "[e1]"):
+        write_json(tmp_path, file, of(added))
+        found = re.escape(f"found {added}.")
+        with pytest.raises(WeightsError, match=f"{file}: .* {found}"):
+            load_preprocessor(tmp_path, sequence_length=8)
+
+
+def test_a_folder_without_a_vocabulary_says_so(tmp_path):
+    folder_of(tmp_path)
+    with pytest.raises(WeightsError, match="no vocabulary"):
+        load_preprocessor(tmp_path)
+
+
+def test_left_to_right_is_a_decoder(tmp_path):
+    model = tiny.model("BertCausalModel", attention="left_to_right")
+    save_huggingface(tmp_path / "a", model)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["is_decoder"] is True
+    assert config["architectures"] == ["BertLMHeadModel"]
+    again = load_model(CLASSES["BertCausalModel"], tmp_path / "a")
+    assert again.encoder.attention == "left_to_right"

@@ -1,0 +1,151 @@
+"""keras-hub's preset folders, with the paths of old and new files."""
+
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+import weight_names
+from weight_names import ENCODER, KERAS_HUB
+
+from bert_keras.interop.convert import CLASSES, model_class
+from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+)
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.weights import published_weights
+
+
+def backbone(package="keras_hub", **changes):
+    return {
+        "module": f"{package}.src.models.bert.bert_backbone",
+        "class_name": "BertBackbone",
+        "config": {**weight_names.SIZES, "dropout": 0.2, "dtype": "x"},
+        "registered_name": f"{package}>BertBackbone",
+        **changes,
+    }
+
+
+def preset(folder, old=False):
+    """A folder as keras-hub writes it; returns the numbers in it."""
+    numbers = weight_names.weights(ENCODER)
+    with h5py.File(folder / "model.weights.h5", "w") as file:
+        for ours, theirs in weight_names.names(KERAS_HUB, ENCODER).items():
+            path = f"layers/{theirs}"
+            if old:
+                path = old_path(theirs)
+            file[path] = weight_names.with_heads_apart(ours, numbers[ours])
+    package = "keras_nlp" if old else "keras_hub"
+    (folder / "config.json").write_text(json.dumps(backbone(package)))
+    return numbers
+
+
+def old_path(path):
+    """What keras-nlp 0.5 and Keras 2.13 called it."""
+    path = path.replace("_layer_norm/", "_layernorm/")
+    for part in ("query", "key", "value", "output"):
+        path = path.replace(f"/{part}_dense/", f"/_{part}_dense/")
+    return f"_layer_checkpoint_dependencies/{path}"
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_each_dataset_comes_to_its_place(tmp_path, old):
+    numbers = preset(tmp_path, old)
+    model = load_model(CLASSES["BertEncoder"], tmp_path)
+    found = published_weights(model)
+    for name, expected in numbers.items():
+        assert np.array_equal(found[name].numpy(), expected), name
+    assert model.load_report.skipped == model.load_report.initialised == []
+    assert (model.dropout, model.activation) == (0.2, "gelu_tanh")
+
+
+def test_the_eleventh_layer_is_not_the_second(tmp_path):
+    model = tiny.model("BertEncoder", num_layers=11)
+    save_keras_hub(tmp_path / "a", model)
+    with h5py.File(tmp_path / "a" / "model.weights.h5") as file:
+        kernel = file[
+            "layers/transformer_encoder_10/_feedforward_output_dense/vars/0"
+        ][:]
+    layer = model.transformer_layers[10]
+    assert np.array_equal(kernel, layer.output_projection.kernel.numpy())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"class_name": "RobertaBackbone"},
+        {"module": "evil.bert"},
+        {"class_name": "Lambda", "module": "keras.layers"},
+    ],
+)
+def test_another_class_is_refused_and_never_imported(tmp_path, changes):
+    preset(tmp_path)
+    config = json.dumps(backbone(**changes))
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(WeightsError, match="not keras-hub's BERT"):
+        open_checkpoint(tmp_path)
+
+
+def text_embedder(folder, **config):
+    """A folder of keras-hub's sentence embedder, as its 0.32 writes one.
+
+    The task adds no weights, so that there is no task.weights.h5.
+    """
+    numbers = preset(folder)
+    task = {
+        "module": "keras_hub.src.models.bert.bert_text_embedder",
+        "class_name": "BertTextEmbedder",
+        "config": {
+            "backbone": backbone(),
+            "preprocessor": None,
+            "pooling_mode": "mean",
+            "normalize": True,
+            **config,
+        },
+        "registered_name": "keras_hub>BertTextEmbedder",
+    }
+    (folder / "task.json").write_text(json.dumps(task))
+    return numbers
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_text_embedder_is_an_encoder_that_pools_as_it_says(tmp_path, pooling):
+    text_embedder(tmp_path, pooling_mode=pooling, normalize=False)
+    checkpoint = open_checkpoint(tmp_path)
+    model = load_model(model_class(checkpoint), checkpoint)
+    assert type(model).__name__ == "BertEncoder"
+    assert dict(model.sentence_embedding) == {
+        "pooling": pooling,
+        "normalize": False,
+    }
+    assert model.load_report.skipped == model.load_report.initialised == []
+
+
+def test_a_pooling_that_is_not_known_is_refused(tmp_path):
+    text_embedder(tmp_path, pooling_mode="attention")
+    with pytest.raises(WeightsError, match="pooling_mode.*attention"):
+        open_checkpoint(tmp_path)
+
+
+def test_the_text_side_comes_along(tmp_path):
+    preset(tmp_path)
+    os.makedirs(tmp_path / "assets" / "tokenizer")
+    vocabulary = tmp_path / "assets" / "tokenizer" / "vocabulary.txt"
+    vocabulary.write_text("\n".join(tiny.PIECES) + "\n")
+    tokenizer = {
+        "module": "keras_hub.src.models.bert.bert_tokenizer",
+        "class_name": "BertTokenizer",
+        "config": {"lowercase": True, "strip_accents": False},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    preprocessor = {"config": {"sequence_length": 14}}
+    (tmp_path / "preprocessor.json").write_text(json.dumps(preprocessor))
+    text = load_preprocessor(tmp_path)
+    assert text.sequence_length == 14
+    assert text.tokenizer.lowercase is True
+    assert text.tokenizer.strip_accents is False

@@ -1,0 +1,75 @@
+"""The licence goes with the weights, from their home to the export."""
+
+import pytest
+from served_samples import encoder, preprocessor, spread
+
+from bert_keras import files
+from bert_keras.interop.convert import convert
+from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.tensors import License, license_of
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.load import CARD
+
+TEXT = "Do as you like, but say who made it.\n"
+STATED = "---\nlanguage: en\nlicense: apache-2.0\n---\n# BERT\n"
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder of pre-trained weights as it may lie on the Hub."""
+    BertPretrainer(encoder()).save_preset(tmp_path / "own", preprocessor())
+    convert(tmp_path / "own", tmp_path / "home", "huggingface", True)
+    (tmp_path / "home" / "README.md").write_text(STATED)
+    (tmp_path / "home" / "LICENSE.txt").write_text(TEXT)
+    return tmp_path / "home"
+
+
+def test_a_folder_states_its_licence(tmp_path):
+    assert license_of(tmp_path) is None
+    readme = tmp_path / "README.md"
+    readme.write_text(STATED)
+    assert license_of(tmp_path) == License("apache-2.0")
+    readme.write_text("# BERT\n\nlicense: mine\n")
+    assert license_of(tmp_path) is None
+    (tmp_path / "COPYING").write_text(TEXT)
+    assert license_of(tmp_path) == License(None, TEXT)
+
+
+def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
+    model = BertClassifier.from_preset(home, labels=["bad", "good"])
+    for name in ("first", "second"):  # written, read and written again
+        copy = model.with_dtype("bfloat16")
+        copy.save_preset(tmp_path / name, preprocessor())
+        model = BertClassifier.from_preset(tmp_path / name)
+        assert model.encoder.license == License("apache-2.0", TEXT)
+    model.save_preset(tmp_path / "second", preprocessor())  # replaced whole
+    spread(model)  # as if it had been trained
+    export_saved_model(model, preprocessor(), tmp_path / "served")
+    card = files.read_json(tmp_path / "served" / CARD)
+    assert card["license_of_weights"] == "apache-2.0"
+    assert (tmp_path / "served" / "LICENSE").read_text() == TEXT
+    assert "LICENSE" in card["sha256"]
+
+
+def test_what_the_export_is_told_goes_before(home, tmp_path):
+    model = BertEncoder.from_preset(home)
+    folder = tmp_path / "served"
+    export_saved_model(model, preprocessor(), folder, license="mit")
+    assert files.read_json(folder / CARD)["license_of_weights"] == "mit"
+    assert not (folder / "LICENSE").exists()
+
+
+def test_a_copy_in_the_own_format_keeps_it(home, tmp_path):
+    convert(home, tmp_path / "copy")
+    assert open_checkpoint(tmp_path / "copy").license.name == "apache-2.0"
+    assert (tmp_path / "copy" / "LICENSE").read_text() == TEXT
+
+
+def test_new_weights_have_none(tmp_path):
+    model = BertClassifier(encoder(), labels=["bad", "good"])
+    model.save_preset(tmp_path / "new", preprocessor())
+    assert "license" not in files.read_json(tmp_path / "new" / "config.json")
+    assert BertClassifier.from_preset(tmp_path / "new").encoder.license is None

@@ -1,0 +1,337 @@
+"""Which weights a name means, and whether their text is lower-cased."""
+
+import fnmatch
+import os
+import shutil
+import sys
+import types
+import urllib.error
+import zipfile
+
+import h5py
+import pytest
+import tiny
+from test_google import released
+from test_huggingface import folder_of
+from test_sentence_transformers import sentence_folder
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.interop import downloads as releases
+from bert_keras.interop.downloads import WANTED
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+    save_preset,
+)
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.text_settings import settle_case, shown_case
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.sizes import SIZES
+
+LOWER = [f"word{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(1200)]
+LOWER = [word.replace("word", "w") for word in LOWER]
+CASED = [*LOWER, *(word.title() for word in LOWER)]
+
+
+def on_hub(folder):
+    """Names of the files that were not fetched yet: those beside."""
+    files = [file for file in folder.parent.rglob("*") if file.is_file()]
+    return [
+        str(file.relative_to(folder.parent))
+        for file in files
+        if folder not in file.parents
+    ]
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A stand-in for huggingface_hub with one folder on it."""
+    folder = tmp_path / "snapshots" / "0123abc"
+    folder_of(folder)
+    calls = []
+
+    def snapshot_download(name, revision=None, allow_patterns=None):
+        calls.append((name, revision, allow_patterns))
+        if name != "org/tiny":
+            raise OSError(f"404: {name}\nmore lines")
+        for file in on_hub(folder):
+            if any(fnmatch.fnmatch(file, wanted) for wanted in allow_patterns):
+                (folder / file).parent.mkdir(exist_ok=True)
+                (folder.parent / file).rename(folder / file)
+        return str(folder)
+
+    module = types.ModuleType("huggingface_hub")
+    module.snapshot_download = snapshot_download
+    module.list_repo_files = lambda name, revision: sorted(on_hub(folder))
+    errors = types.ModuleType("huggingface_hub.errors")
+    errors.HfHubHTTPError = errors.HFValidationError = OSError
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["org/tiny", "hf://org/tiny"])
+def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
+    hub, tmp_path, name
+):
+    model = load_model(BertEncoder, name, revision="v1")
+    assert hub == [("org/tiny", "v1", list(WANTED))]
+    assert model.load_report.source == "hf://org/tiny@0123abc"
+    save_preset(tmp_path / "own", model, tiny.preprocessor())
+    encoder = load_model(BertEncoder, tmp_path / "own")  # has a path of its own
+    classifier = BertClassifier(encoder, ["no", "yes"])
+    tuned = classifier.with_dtype("bfloat16")
+    save_preset(tmp_path / "tuned", tuned, tiny.preprocessor())
+    for folder in ("own", "tuned"):
+        config = (tmp_path / folder / "config.json").read_text()
+        assert '"source": "hf://org/tiny@0123abc"' in config
+    save_preset(tmp_path / "new", tiny.encoder())
+    assert '"source"' not in (tmp_path / "new" / "config.json").read_text()
+
+
+def test_tf_model_h5_is_fetched_where_there_are_no_safetensors(hub, tmp_path):
+    folder = tmp_path / "snapshots" / "0123abc"
+    (folder / "model.safetensors").unlink()
+    with h5py.File(folder.parent / "tf_model.h5", "w"):
+        pass
+    (folder.parent / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(WeightsError):  # it is read: nothing is in it
+        load_model(BertEncoder, "org/tiny")
+    assert hub[1] == ("org/tiny", "0123abc", ["tf_model.h5"])
+    assert not (folder / "pytorch_model.bin").exists()
+
+
+def test_a_transformer_inside_is_fetched(hub, tmp_path):
+    folder = tmp_path / "snapshots" / "0123abc"
+    shutil.rmtree(folder)
+    sentence_folder(folder.parent, "0_Transformer")
+    (folder.parent / "0_Transformer" / "pytorch_model.bin").write_bytes(b"")
+    folder.mkdir()
+    encoder = load_model(BertEncoder, "org/tiny")
+    assert encoder.sentence_embedding["pooling"] == "mean"
+    assert load_preprocessor("org/tiny").sequence_length == 9
+    assert on_hub(folder) == ["0_Transformer/pytorch_model.bin"]
+
+
+def test_added_tokens_are_fetched_and_refused(hub, tmp_path):
+    folder = tmp_path / "snapshots" / "0123abc"
+    (folder.parent / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    (folder.parent / "added_tokens.json").write_text('{"<e1>": 8}')
+    with pytest.raises(WeightsError, match="<e1>"):
+        load_preprocessor("org/tiny")
+
+
+def test_of_a_pickle_alone_on_the_hub_the_way_out_is_told(hub, tmp_path):
+    folder = tmp_path / "snapshots" / "0123abc"
+    (folder / "model.safetensors").unlink()
+    (folder.parent / "pytorch_model-00001-of-00002.bin").write_bytes(b"")
+    with pytest.raises(InputError, match="a pickle alone .*--allow_torch"):
+        load_model(BertEncoder, "org/tiny")
+
+
+def test_only_what_cannot_run_is_fetched():
+    allowed = " ".join(WANTED)
+    for kind in (".py", ".bin", ".pt", ".h5", ".msgpack", "pickle"):
+        assert kind not in allowed
+
+
+def test_a_folder_goes_before_a_name(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path / "org" / "tiny")
+    assert open_checkpoint("org/tiny").source == "org/tiny"
+    assert hub == []
+
+
+def test_a_name_that_is_not_there_is_told(hub):
+    with pytest.raises(InputError, match="org/none is no folder here.*404"):
+        open_checkpoint("org/none")
+    with pytest.raises(InputError, match="Expected hf://org/name"):
+        open_checkpoint("hf://none")
+
+
+def test_without_huggingface_hub_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"pip install bert_keras\[hub\]"):
+        open_checkpoint("org/tiny")
+
+
+@pytest.mark.skipif(
+    os.environ.get("BERT_KERAS_ONLINE") != "1",
+    reason="BERT_KERAS_ONLINE is not 1",
+)
+def test_a_tiny_model_of_the_real_hub_is_read():
+    name = "hf-internal-testing/tiny-random-BertModel"
+    assert load_model(BertEncoder, name).load_report.loaded
+
+
+def test_every_released_name_has_a_size():
+    assert set(releases.RELEASED) <= set(SIZES)
+    assert set(releases.ALIASES.values()) <= set(releases.RELEASED)
+    assert len(releases.SMALL) == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("bert_base_en_uncased", "2018_10_18/uncased_L-12_H-768_A-12.zip"),
+        ("bert_tiny_en_uncased", "2020_02_20/uncased_L-2_H-128_A-2.zip"),
+        ("bert_base_zh", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
+        (
+            "wwm_cased_L-24_H-1024_A-16",
+            "2019_05_30/wwm_cased_L-24_H-1024_A-16.zip",
+        ),
+    ],
+)
+def test_a_released_name_is_fetched_once(tmp_path, monkeypatch, name, address):
+    released(tmp_path / "x")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for file in os.listdir(tmp_path / "x"):
+            archive.write(tmp_path / "x" / file, f"x/{file}")
+    asked = []
+
+    def urlopen(url, timeout):
+        asked.append(url)
+        stream = open(tmp_path / "x.zip", "rb")  # noqa: SIM115
+        stream.headers = {"Content-Length": str(os.stat(stream.name).st_size)}
+        return stream
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(releases, "SHA256", {})
+    for _ in range(2):
+        assert open_checkpoint(name).format == "google"
+    url = "https://storage.googleapis.com/bert_models/"
+    assert asked == [url + address]
+
+
+@pytest.fixture
+def kept_zip(tmp_path, monkeypatch):
+    """A zip at the place of a fetched `bert_base_en`, and its hashes."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    released(tmp_path / "x")
+    path = tmp_path / "home/models/bert_keras/cased_L-12_H-768_A-12.zip"
+    os.makedirs(path.parent)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(os.listdir(tmp_path / "x")):
+            archive.write(tmp_path / "x" / file, f"x/{file}")
+    hashes = [files.sha256(tmp_path / "x" / name) for name in releases.HASHED]
+    return path, hashes
+
+
+def test_a_zip_of_other_files_than_were_released_is_refused(
+    kept_zip, monkeypatch
+):
+    path, hashes = kept_zip
+    with pytest.raises(WeightsError, match="bert_config.json.*not the one"):
+        open_checkpoint("bert_base_en")
+    assert not os.path.exists(f"{path}.sha256")
+    table = {"cased_L-12_H-768_A-12": hashes}
+    monkeypatch.setattr(releases, "SHA256", table)
+    assert open_checkpoint("bert_base_en").format == "google"
+    table["cased_L-12_H-768_A-12"] = [*hashes[:-1], "0" * 64]
+    os.remove(f"{path}.sha256")
+    with pytest.raises(WeightsError, match="data-00000-of-00001 in it"):
+        open_checkpoint("bert_base_en")
+
+
+def test_a_zip_that_changed_since_it_came_is_refused(
+    kept_zip, monkeypatch, caplog
+):
+    path, _ = kept_zip
+    monkeypatch.setattr(releases, "SHA256", {})
+    open_checkpoint("bert_base_en")
+    assert "No hash of cased_L-12_H-768_A-12 is published" in caplog.text
+    caplog.clear()
+    open_checkpoint("bert_base_en")
+    assert not caplog.text
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("note.txt", "no harm meant")
+    with pytest.raises(WeightsError, match="changed since it was fetched"):
+        open_checkpoint("bert_base_en")
+
+
+def test_the_published_hashes_are_of_the_published_vocabularies():
+    data = os.environ.get("BERT_KERAS_DATA")
+    if not data:
+        pytest.skip("BERT_KERAS_DATA names no folder")
+    for case in ("uncased", "cased"):
+        path = f"{data}/data/vocab/bert-base-{case}-vocab.txt"
+        expected = releases.SHA256[f"{case}_L-12_H-768_A-12"][1]
+        assert files.sha256(path) == expected
+
+
+def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+    def urlopen(url, timeout):
+        (tmp_path / "part").write_bytes(b"half")
+        stream = open(tmp_path / "part", "rb")  # noqa: SIM115
+        stream.headers = {"Content-Length": "8"}
+        return stream
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    with pytest.raises(InputError, match="4 bytes came instead of 8"):
+        open_checkpoint("bert_base_en")
+    assert os.listdir(tmp_path / "home" / "models" / "bert_keras") == []
+
+
+def test_no_network_is_told(tmp_path, monkeypatch):
+    def urlopen(url, timeout):
+        raise urllib.error.URLError("no route to host")
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
+    with pytest.raises(InputError, match="no route to host.*by hand"):
+        open_checkpoint("bert_base_en")
+
+
+def test_the_vocabulary_shows_its_case():
+    assert shown_case(LOWER) is True
+    assert shown_case(CASED) is False
+    assert shown_case(tiny.PIECES) is None
+    # A few added capitals do not make a vocabulary cased.
+    assert shown_case([*LOWER, "XYZ"]) is None
+
+
+@pytest.mark.parametrize("first", ["א", "ა", "一"])  # Georgian: in titles only
+def test_pieces_without_capitals_show_no_case(first):
+    letters = [chr(ord(first) + i) for i in range(27)]
+    words = [a + b + c for a in letters for b in letters for c in letters]
+    assert len(words) > 10 * len(LOWER)
+    assert shown_case(words) is None
+    # As of Google's Chinese model, which its home does not lower-case.
+    assert settle_case("f", {"config": False}, [*words, *LOWER]) is False
+
+
+@pytest.mark.parametrize(
+    ("cases", "pieces", "lowercase", "expected"),
+    [
+        ({}, tiny.PIECES, None, True),
+        ({}, CASED, None, False),
+        ({"config": False}, CASED, None, False),
+        ({"config": False}, tiny.PIECES, None, False),
+        ({"config": False}, CASED, False, False),
+        ({"config": False, "name": True}, tiny.PIECES, True, True),
+        ({"config": False}, LOWER, True, True),
+        ({"config": False}, LOWER, False, False),
+    ],
+)
+def test_the_case_is_settled(cases, pieces, lowercase, expected):
+    assert settle_case("folder", cases, pieces, lowercase) is expected
+
+
+@pytest.mark.parametrize(
+    ("cases", "pieces", "lowercase", "told"),
+    [
+        ({"config": False}, LOWER, None, "cased by config and lower-cased by"),
+        ({"config": True}, CASED, None, "Pass lowercase=True or =False"),
+        ({"config": True}, CASED, None, "convert_checkpoint --lowercase or"),
+        ({"config": True}, tiny.PIECES, False, "pass lowercase=True"),
+        ({}, CASED, True, "its vocabulary; lowercase=True"),
+    ],
+)
+def test_a_contradiction_is_an_error(cases, pieces, lowercase, told):
+    with pytest.raises(WeightsError, match=told):
+        settle_case("folder", cases, pieces, lowercase)

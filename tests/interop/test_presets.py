@@ -1,0 +1,423 @@
+"""The own folder: what goes in comes out, and each class from another's."""
+
+import json
+import logging
+import os
+import uuid
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from remote_folder import object_store
+from tiny import INPUTS, PIECES, encoder, largest_difference, preprocessor
+from tiny import model as toy
+
+from bert_keras import files
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop.convert import WRITERS, convert
+from bert_keras.interop.native import save_own
+from bert_keras.interop.presets import load_preprocessor, save_preset
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.lora import enable_lora
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+from bert_keras.modeling.weights import published_weights, untrained_weights
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+A_Z = "abcdefghijklmnopqrstuvwxyz"
+
+
+def saved(folder, model):
+    save_preset(folder, model, preprocessor())
+    return str(folder)
+
+
+def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
+    before = encoder(activation="gelu_exact", dropout=0.25)
+    after = BertEncoder.from_preset(saved(tmp_path / "a", before))
+    assert after.get_config() == before.get_config()
+    for name in ("sequence_output", "pooled_output"):
+        assert (
+            largest_difference(before(INPUTS)[name], after(INPUTS)[name]) == 0
+        )
+
+
+def test_a_classifier_comes_back_with_its_head_and_labels(tmp_path):
+    before = BertClassifier(
+        encoder(), labels=["no", "yes"], problem="multi", pair=True
+    )
+    after = BertClassifier.from_preset(saved(tmp_path / "a", before))
+    assert (after.labels, after.problem) == (["no", "yes"], "multi")
+    assert after.pair
+    assert largest_difference(before(INPUTS), after(INPUTS)) == 0
+    assert after.load_report.skipped == after.load_report.initialised == []
+
+
+def test_the_folder_holds_three_files_and_no_optimizer_state(tmp_path):
+    model = BertClassifier(encoder(), labels=["no", "yes"])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    folder = saved(tmp_path / "a", model)
+    assert sorted(os.listdir(folder)) == [
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+    ]
+    weights = 4 * sum(np.prod(w.shape) for w in model.trainable_weights)
+    size = os.path.getsize(os.path.join(folder, "model.safetensors"))
+    assert weights < size < weights + 10_000
+
+
+def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
+    tmp_path, caplog
+):
+    before = BertPretrainer(encoder())
+    folder = saved(tmp_path / "a", before)
+    with (
+        caplog.at_level(logging.INFO, "bert_keras.interop.presets"),
+        pytest.warns(UntrainedWarning, match="of a BertPretrainer"),
+    ):
+        after = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    pooled = [m.encoder(INPUTS)["pooled_output"] for m in (before, after)]
+    assert largest_difference(*pooled) == 0
+    report = after.load_report
+    assert report.initialised == ["classifier/bias", "classifier/kernel"]
+    assert "mlm/dense/kernel" in report.skipped and len(report.skipped) == 7
+    assert len(caplog.messages) == 3
+    assert caplog.messages[2] == (
+        "Freshly initialised 2: classifier/bias, classifier/kernel"
+    )
+    kernel = np.asarray(after.classifier.kernel)
+    assert 0 < np.abs(kernel).max() <= 0.04
+
+
+def test_a_head_whose_labels_differ_begins_anew_and_says_so(tmp_path):
+    model = BertClassifier(encoder(), labels=["no", "yes"])
+    folder = saved(tmp_path / "a", model)
+    with pytest.warns(UntrainedWarning, match="no.*yes.*not.*classifier/ker"):
+        more = BertClassifier.from_preset(folder, labels=["a", "b", "c"])
+    assert more.classifier.kernel.shape == (8, 3)
+    assert "classifier/kernel" in more.load_report.initialised
+
+
+@pytest.mark.parametrize("name", ["BertClassifier", "BertTagger"])
+def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
+    before = toy(name)
+    folder = saved(tmp_path / "a", before)
+    turned = before.labels[1:] + before.labels[:1]
+    after = type(before).from_preset(folder, labels=turned)
+    assert after.load_report.initialised == []
+    expected = np.roll(before(INPUTS), -1, axis=-1)
+    assert largest_difference(expected, after(INPUTS)) == 0
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("BertClassifier", "encoder/pooler/kernel"),
+        ("BertClassifier", "classifier/bias"),
+        ("BertChooser", "encoder/pooler/bias"),
+        ("BertTagger", "tagger/kernel"),
+        ("BertSpanPredictor", "span/bias"),
+        ("BertPretrainer", "mlm/norm/gamma"),
+        ("BertPretrainer", "nsp/bias"),
+        ("BertPretrainer", "encoder/pooler/kernel"),
+        ("Scorer", "score/kernel"),
+    ],
+)
+def test_a_trained_folder_that_lacks_a_weight_is_refused(tmp_path, name, lost):
+    model = Scorer(encoder()) if name == "Scorer" else toy(name)
+    folder = str(tmp_path / "a")
+    save_own(folder, model, preprocessor(), without=[lost])
+    with pytest.raises(WeightsError, match=f"{lost}: .*not complete"):
+        type(model).from_preset(folder)
+    if "pooler" in lost:  # the encoder alone has one drawn, and says so
+        with pytest.warns(UntrainedWarning, match="pooler"):
+            BertEncoder.from_preset(folder)
+
+
+def test_a_head_without_a_pooler_needs_none(tmp_path, recwarn):
+    pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
+    save_own(tmp_path / "a", toy("BertTagger"), preprocessor(), without=pooler)
+    model = BertTagger.from_preset(tmp_path / "a")
+    assert model.load_report.initialised == sorted(pooler)
+    assert not recwarn.list
+    # What it drew is not passed on as if it had been trained.
+    model.save_preset(tmp_path / "b", preprocessor())
+    with pytest.warns(UntrainedWarning, match="pooler"):
+        BertEncoder.from_preset(tmp_path / "b")
+
+
+def test_one_of_two_tasks_may_be_missing_and_is_named(tmp_path):
+    model = toy("BertPretrainer")
+    for task, kept in (("nsp", "mlm"), ("mlm", "nsp")):
+        names = [n for n in published_weights(model) if n.startswith(task)]
+        save_own(tmp_path / task, model, preprocessor(), without=names)
+        with pytest.warns(UntrainedWarning, match=f"{task}/") as caught:
+            again = BertPretrainer.from_preset(tmp_path / task)
+        assert f"{kept}/" not in str(caught[0].message)
+        assert again.load_report.initialised == sorted(names)
+
+
+def test_a_head_saved_before_it_learnt_is_new_until_it_does(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.warns(UntrainedWarning):
+        model = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    again = saved(tmp_path / "b", model.with_dtype("mixed_bfloat16"))
+    with pytest.warns(UntrainedWarning, match="classifier/kernel"):
+        same = BertClassifier.from_preset(again)
+    assert largest_difference(model(INPUTS), same(INPUTS)) == 0
+    assert untrained_weights(same) == ["classifier/kernel"]
+    same.classifier.kernel.assign(np.ones((8, 2)))  # as if trained
+    assert untrained_weights(same) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BertClassifier.from_preset(saved(tmp_path / "c", same))
+
+
+def test_a_new_head_on_a_loaded_encoder_is_known_for_new(tmp_path):
+    loaded = BertEncoder.from_preset(saved(tmp_path / "a", encoder()))
+    assert untrained_weights(loaded) == []
+    model = BertClassifier(loaded, labels=["no", "yes"])
+    assert untrained_weights(model) == ["classifier/kernel"]
+
+
+def test_unnamed_labels_take_the_names_of_the_caller(tmp_path):
+    model = BertClassifier(encoder(), labels=["LABEL_0", "LABEL_1"])
+    folder = saved(tmp_path / "a", model)
+    named = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    assert named.labels == ["no", "yes"]
+    assert named.load_report.initialised == []
+
+
+def test_arguments_of_encoder_and_head_go_where_they_belong(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.warns(UntrainedWarning):
+        model = BertClassifier.from_preset(
+            folder, labels=["a"], dropout=0.5, attention_dropout=0.3
+        )
+    assert (model.dropout, model.encoder.dropout) == (0.5, 0.1)
+    assert model.encoder.attention_dropout == 0.3
+    half = BertEncoder.from_preset(folder, dtype="mixed_bfloat16")
+    assert half.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("name", ["num_layers", "vocabulary_size", "colour"])
+def test_an_argument_that_the_weights_decide_is_refused(tmp_path, name):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.raises(InputError, match=f"takes no {name}"):
+        BertEncoder.from_preset(folder, **{name: 3})
+
+
+def test_the_preprocessor_comes_back_with_its_settings(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    after = load_preprocessor(folder)
+    assert after.sequence_length == 12
+    assert after.tokenizer.vocabulary == PIECES
+    assert after.tokenizer.lowercase is False
+    assert after.tokenizer.max_word_length == 50
+    assert load_preprocessor(folder, sequence_length=6).sequence_length == 6
+
+
+def test_rows_longer_than_the_model_are_refused(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.raises(InputError, match="17.*16 positions"):
+        load_preprocessor(folder, sequence_length=17)
+
+
+def test_a_contradicted_case_names_the_argument(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    assert load_preprocessor(folder, lowercase=False)
+    with pytest.raises(WeightsError, match="lowercase=False"):
+        load_preprocessor(folder, lowercase=True)
+
+
+def test_a_folder_of_ours_is_settled_about_its_case(tmp_path):
+    words = [a + b + c for a in "abcdefghij" for b in "ijklmnopqr" for c in A_Z]
+    tokenizer = WordPieceTokenizer([*PIECES, *words], lowercase=False)
+    text = BertPreprocessor(tokenizer, sequence_length=8)
+    model = encoder(vocabulary_size=len(PIECES) + len(words))
+    save_preset(tmp_path / "a", model, text)
+    assert load_preprocessor(tmp_path / "a").tokenizer.lowercase is False
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with open(os.path.join(folder, "vocab.txt"), "a") as file:
+        file.write("ninth\n")
+    with pytest.raises(WeightsError, match="at most 8 pieces, found 9"):
+        load_preprocessor(folder)
+
+
+def test_saving_replaces_an_older_preset_and_nothing_else(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    saved(folder, BertPretrainer(encoder()))
+    assert BertPretrainer.from_preset(folder).load_report.initialised == []
+    (tmp_path / "a" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="thesis.tex"):
+        saved(folder, encoder())
+
+
+def test_a_remote_folder_with_other_files_is_left_alone(monkeypatch, tmp_path):
+    folder = f"ram://{uuid.uuid4().hex}/models"
+    with object_store(monkeypatch):
+        saved(folder, encoder())
+        saved(folder, BertPretrainer(encoder()))
+        (tmp_path / "thesis.tex").write_text("years of work")
+        files.upload(str(tmp_path / "thesis.tex"), f"{folder}/thesis.tex")
+        with pytest.raises(InputError, match="thesis.tex"):
+            saved(folder, encoder())
+        assert files.is_file(f"{folder}/thesis.tex")
+
+
+def test_weights_on_another_machine_are_refused_in_plain_words():
+    for folder in ("gs://bucket/run/model", "ram://nowhere"):
+        with pytest.raises(InputError, match="Copy the folder here"):
+            BertEncoder.from_preset(folder)
+
+
+@pytest.mark.parametrize("save", WRITERS.values(), ids=WRITERS)
+def test_a_preprocessor_of_another_model_is_not_written(tmp_path, save):
+    model = encoder(vocabulary_size=7)
+    with pytest.raises(InputError, match="8 pieces.*at most 7"):
+        save(tmp_path / "a", model, preprocessor())
+    with pytest.raises(InputError, match="12 tokens.*at most 11"):
+        save(tmp_path / "a", encoder(max_sequence_length=11), preprocessor())
+    assert not os.listdir(tmp_path)
+
+
+def test_a_failed_save_leaves_the_older_preset(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.raises(InputError, match="preprocessor is a str"):
+        save_preset(folder, encoder(), preprocessor="none")
+    assert BertEncoder.from_preset(folder)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    with open(path, "w") as file:
+        json.dump({**config, "format_version": 2}, file)
+    with pytest.raises(WeightsError, match="newer version"):
+        BertEncoder.from_preset(folder)
+
+
+def test_names_of_models_do_not_matter(tmp_path):
+    before = BertClassifier(
+        encoder(name="body"), labels=["no", "yes"], name="whole"
+    )
+    after = BertClassifier.from_preset(saved(tmp_path / "a", before))
+    assert largest_difference(before(INPUTS), after(INPUTS)) == 0
+
+
+def test_how_many_examples_a_row_had_is_not_stored(tmp_path):
+    packed = BertPretrainer(encoder(), examples_per_row=3)
+    folder = saved(tmp_path / "a", packed)
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    for stored in ({}, {"examples_per_row": 3}):  # the second as once written
+        config["arguments"] |= stored
+        path.write_text(json.dumps(config))
+        assert convert(folder, tmp_path / "b").difference == 0
+    again = BertPretrainer.from_preset(folder, examples_per_row=3)
+    assert again.load_report.initialised == []
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert config["arguments"]["examples_per_row"] is None
+
+
+class Scorer(TaskModel):
+    """A head that the package knows nothing of."""
+
+    def __init__(self, encoder, width=3, name="scorer"):
+        self.width = width
+        self.score = keras.layers.Dense(width, name="score")
+        inputs = symbolic_inputs()
+        scores = self.score(encode(encoder, inputs)["pooled_output"])
+        super().__init__(inputs, scores, encoder, name)
+
+    def arguments(self):
+        return {"width": self.width}
+
+
+def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path):
+    folder = saved(tmp_path / "a", encoder())
+    with pytest.warns(UntrainedWarning, match="score/kernel"):
+        model = Scorer.from_preset(folder, width=2)
+    assert model.load_report.initialised == ["score/bias", "score/kernel"]
+    model.score.kernel.assign(np.ones((8, 2)))  # as if it had been trained
+    again = Scorer.from_preset(saved(tmp_path / "b", model))
+    assert again.width == 2
+    assert largest_difference(model(INPUTS), again(INPUTS)) == 0
+    assert BertEncoder.from_preset(tmp_path / "b").load_report.skipped == [
+        "score/bias",
+        "score/kernel",
+    ]
+
+
+def test_what_is_neither_a_path_nor_a_name_is_told(tmp_path):
+    with pytest.raises(InputError, match="is no weights that are known"):
+        BertEncoder.from_preset("bert")
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(InputError, match="is no weights that are known"):
+        BertEncoder.from_preset(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="holds no weights"):
+        BertEncoder.from_preset(tmp_path)
+    with pytest.raises(InputError, match="revision is 'main'"):
+        BertEncoder.from_preset(tmp_path, revision="main")
+
+
+def test_what_lora_learnt_is_merged_into_the_folder(tmp_path):
+    before = encoder()
+    enable_lora(before, rank=2)
+    for weight in before.trainable_weights:
+        weight.assign(np.full(weight.shape, 0.1))
+    after = BertEncoder.from_preset(saved(tmp_path / "a", before))
+    difference = largest_difference(
+        before(INPUTS)["sequence_output"], after(INPUTS)["sequence_output"]
+    )
+    assert difference < 1e-6
+    assert not any("lora" in weight.path for weight in after.weights)
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("bert-base-uncased", "mean hf://google-bert/bert-base-uncased[?]"),
+        ("BERT_large_cased", "mean hf://google-bert/bert-large-cased[?]"),
+        ("hf://bert-base-cased", "mean hf://google-bert/bert-base-cased[?]"),
+        ("bert-tiny", "mean bert_tiny_en_uncased[?]"),
+        ("uncased_L-2_H-128", "mean uncased_L-2_H-128_A-2"),
+        ("nothing like it", "known. Expected"),
+        (None, "The preset is None"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_known_ones(preset, message):
+    with pytest.raises(InputError, match=message):
+        BertEncoder.from_preset(preset)
+
+
+def test_the_folder_of_a_run_gets_its_model_folder(tmp_path):
+    folder = saved(tmp_path / "run" / "model", encoder())
+    with pytest.raises(InputError, match=f"Did you mean {folder}[?]"):
+        BertEncoder.from_preset(tmp_path / "run")
+
+
+def test_classes_are_named_not_counted(tmp_path):
+    folder = saved(tmp_path / "a", BertClassifier(encoder(), ["no", "yes"]))
+    with pytest.raises(InputError, match="labels is 2. Expected the names"):
+        BertClassifier.from_preset(folder, labels=2)
+    with pytest.raises(InputError, match="names of its classes, not num_cl"):
+        BertClassifier.from_preset(folder, num_classes=2)
+    model = BertClassifier.from_preset(folder, labels=np.array(["no", "yes"]))
+    assert model.labels == ["no", "yes"] and not model.load_report.initialised
+    with pytest.raises(InputError, match="sequence_length is '128'"):
+        load_preprocessor(folder, sequence_length="128")

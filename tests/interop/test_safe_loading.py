@@ -1,0 +1,584 @@
+"""Files that lie are refused before anything is allocated or run."""
+
+import json
+import math
+import os
+import pickle
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import fuzzing
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from mutation import index_entry
+from test_google import released
+from test_huggingface import CONFIG, folder_of, write_json
+from test_keras_hub_format import preset
+from weight_samples import WRITERS, write_samples
+
+from bert_keras.errors import InputError
+from bert_keras.interop.convert import CLASSES
+from bert_keras.interop.presets import load_model, open_checkpoint, save_preset
+from bert_keras.interop.tensor_files import read_safetensors
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.torch_pickle import unpickle_folder
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.text.vocabulary import read_vocabulary
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    """No encoder may be built: a refusal comes before it."""
+
+    def built(*args, **arguments):
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr(BertEncoder, "__init__", built)
+
+
+def rewrite_header(path, change):
+    """Changes the header of a safetensors file; its length stays right."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + size])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+def test_a_pickle_in_any_clothes_is_never_read(tmp_path):
+    mark = str(tmp_path / "mark")
+    data = pickle.dumps(Trap(mark))
+    for name in ("pytorch_model.bin", "model.safetensors", "tf_model.h5"):
+        folder = tmp_path / name.replace(".", "_")
+        folder.mkdir()
+        write_json(folder, "config.json", CONFIG)
+        (folder / name).write_bytes(data)
+        with pytest.raises(WeightsError, match=name):
+            open_checkpoint(folder)
+    assert not os.path.exists(mark)
+    pickle.loads(data)  # the trap is one
+    assert os.path.exists(mark)
+
+
+QUERY = "encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda h: h[QUERY].update(shape=[6, 7]), "shape.*contradicts"),
+        (lambda h: h[QUERY].update(shape=[2**40, 2**40]), "contradicts"),
+        (lambda h: h[QUERY].update(shape=[-6, -6]), "the shape is damaged"),
+        (lambda h: h[QUERY].update(shape="6x6"), "the shape is damaged"),
+        (lambda h: h[QUERY].update(dtype="F31"), "unknown kind of number"),
+        (lambda h: h[QUERY].update(data_offsets=[0, 144]), "overlap"),
+        (
+            lambda h: h[QUERY].update(data_offsets=[10**9, 10**9 + 144]),
+            "outside the file",
+        ),
+        (lambda h: h.pop(QUERY), "leave a gap"),
+        (lambda h: h.update({QUERY: [1, 2]}), "header is damaged"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path, change, told):
+    folder_of(tmp_path)
+    rewrite_header(tmp_path / "model.safetensors", change)
+    with pytest.raises(WeightsError, match=told) as caught:
+        read_safetensors(str(tmp_path / "model.safetensors"))
+    assert caught.value.file.endswith("model.safetensors")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.5, 0.99])
+def test_a_truncated_file_is_refused(tmp_path, no_model, share):
+    folder_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(WeightsError, match=r"model\.safetensors"):
+        load_model(BertEncoder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"hidden_size": 8},
+        {"vocab_size": 10**9},
+        {"intermediate_size": 10**9},
+        {"max_position_embeddings": 10**9},
+        {"num_hidden_layers": 2},
+    ],
+)
+def test_settings_that_contradict_the_tensors_are_refused(
+    tmp_path, no_model, setting
+):
+    folder_of(tmp_path, **setting)
+    with pytest.raises(WeightsError) as caught:
+        load_model(BertEncoder, tmp_path)
+    assert caught.value.tensor and caught.value.expected and caught.value.found
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"num_hidden_layers": 10**6},
+        {"hidden_size": "six"},
+        {"hidden_size": -6},
+        {"hidden_size": True},
+        {"hidden_dropout_prob": 1},
+        {"layer_norm_eps": "small"},
+        {"architectures": "BertModel"},
+        {"id2label": {"0": "a", "7": "b"}, "architectures": []},
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused(tmp_path, setting):
+    kind = "BertForSequenceClassification"
+    folder_of(tmp_path, kind, **setting)
+    if setting.get("architectures") == []:
+        setting["architectures"] = [kind]
+        folder_of(tmp_path, kind, **setting)
+    with pytest.raises(WeightsError, match=r"config\.json: the setting"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "setting"),
+    [
+        ("encoder", {"self": 1}),
+        ("encoder", {"dtype": "foo"}),
+        ("encoder", {"name": 5}),
+        ("encoder", {"other": 1}),
+        ("arguments", {"self": 1}),
+        ("arguments", {"encoder": {}}),
+        ("arguments", {"name": "a/b"}),
+        ("arguments", {"other": 1}),
+    ],
+)
+def test_settings_that_no_folder_of_ours_has_are_refused(
+    tmp_path, part, setting
+):
+    folder_of_ours(tmp_path / "a", part, setting)
+    with pytest.raises(WeightsError, match=next(iter(setting))):
+        load_model(BertPretrainer, tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("part", "setting"),
+    [
+        ("encoder", {"norm_epsilon": None}),
+        ("arguments", {"examples_per_row": "x"}),
+    ],
+)
+def test_settings_that_say_nothing_change_nothing(tmp_path, part, setting):
+    folder_of_ours(tmp_path / "a", part, setting)
+    model = load_model(BertPretrainer, tmp_path / "a")
+    assert model.encoder.norm_epsilon == 1e-12
+    assert model.examples_per_row is None
+
+
+def folder_of_ours(folder, part, setting):
+    """A folder of this package with one more setting."""
+    save_preset(folder, tiny.model("BertPretrainer"))
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config[part] |= setting
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_tensor_with_nan_is_refused_by_name(tmp_path, number):
+    model = tiny.model("BertEncoder")
+    kernel = model.transformer_layers[1].intermediate.kernel
+    numbers = kernel.numpy()
+    numbers[3, 4] = number
+    kernel.assign(numbers)
+    save_preset(tmp_path / "a", model)
+    with pytest.raises(WeightsError, match="finite numbers") as caught:
+        load_model(BertEncoder, tmp_path / "a")
+    assert caught.value.tensor == "encoder/layer_1/intermediate/kernel"
+
+
+@pytest.mark.parametrize(
+    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", "\0", 7, None]
+)
+def test_an_index_that_points_outside_is_refused(tmp_path, file):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
+    index = {"weight_map": {QUERY: file}}
+    write_json(tmp_path, "model.safetensors.index.json", index)
+    with pytest.raises(WeightsError, match="a file in this folder"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "{",
+        "NaN",
+        '{"vocab_size": NaN}',
+        "[" * 100_000,
+        '{"a": ' + "[" * 500 + "]" * 500 + "}",
+        '{"a": "\\ud800"}',
+        '{"a": ' + "1" * 5_000 + "}",
+    ],
+)
+def test_a_config_that_is_no_json_object_is_refused(tmp_path, text):
+    folder_of(tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(WeightsError, match=r"config\.json"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"architectures": ["x" * 100_000]},
+        {"model_type": "x" * 100_000},
+        {"hidden_act": "x" * 100_000},
+        {"hidden_size": "x" * 100_000},
+        {"position_embedding_type": "x" * 100_000},
+    ],
+)
+def test_a_message_quotes_a_line_and_no_more(tmp_path, setting):
+    folder_of(tmp_path, "BertForSequenceClassification")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **setting}))
+    with pytest.raises(WeightsError) as caught:
+        open_checkpoint(tmp_path)
+    assert len(str(caught.value)) < 1_000
+
+
+def test_a_message_is_never_longer_than_a_page():
+    message = f"{'x' * 100_000} is wrong. Give another."
+    assert len(str(InputError(message))) <= 4_000
+    assert str(InputError(message)).endswith("is wrong. Give another.")
+    assert str(InputError("short")) == "short"
+
+
+def test_half_of_a_pair_is_no_name_of_a_file(tmp_path):
+    folder_of(tmp_path)
+    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "\\ud800"}}')
+    with pytest.raises(WeightsError, match="this is not JSON"):
+        open_checkpoint(tmp_path)
+
+
+def test_labels_beyond_the_head_are_refused(tmp_path, no_model):
+    labels = {str(i): f"label {i}" for i in range(5000)}
+    folder_of(tmp_path, "BertForSequenceClassification", id2label=labels)
+    with pytest.raises(WeightsError, match="classifier"):
+        load_model(BertClassifier, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["soft", "external", "storage", "packed"])
+def test_hdf5_that_leads_out_or_blows_up_is_refused(tmp_path, kind):
+    preset(tmp_path)
+    name = "layers/embedding/vars/0"
+    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
+        numbers = file[name][:]
+        del file[name]
+        if kind == "soft":
+            file[name] = h5py.SoftLink("/layers/dense/vars/0")
+        elif kind == "external":
+            file[name] = h5py.ExternalLink("other.h5", "/x")
+        elif kind == "storage":
+            outside = [("/etc/passwd", 0, numbers.nbytes)]
+            file.create_dataset(
+                name, numbers.shape, "float32", external=outside
+            )
+        else:
+            file.create_dataset(name, data=numbers, compression="gzip")
+    with pytest.raises(WeightsError) as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.tensor == name
+
+
+@pytest.fixture
+def in_time():
+    """A test that waits for a pipe or reads a device for ever is ended."""
+
+    def end(*args):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(100)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def read_all(path):
+    """Whatever a folder of weights says, with its text and its licence."""
+    checkpoint = open_checkpoint(path)
+    for tensor in checkpoint.tensors.values():
+        tensor.numbers()
+    if checkpoint.read_text is not None:
+        checkpoint.read_text()
+
+
+def test_no_file_is_read_through_a_link_or_from_a_pipe(tmp_path, in_time):
+    # What no reader opens: the functions of a SavedModel among them.
+    unread = {"saved_model.pb", "fingerprint.pb"}
+    for name, sample in write_samples(str(tmp_path / "samples")).items():
+        if os.path.isfile(sample):
+            continue
+        paths = [
+            os.path.relpath(os.path.join(place, file), sample)
+            for place, _, names in os.walk(sample)
+            for file in names
+        ]
+        for file in {*paths, "LICENSE", "README.md"} - unread:
+            for kind in ("link", "pipe", "zero"):
+                copy = tmp_path / name / kind / file.replace("/", "_")
+                shutil.copytree(sample, copy)
+                there, outside = copy / file, tmp_path / "outside"
+                outside.write_bytes(b"secret")
+                if there.exists():
+                    os.replace(there, outside)
+                if kind == "pipe":
+                    os.mkfifo(there)
+                else:
+                    target = outside if kind == "link" else "/dev/zero"
+                    there.symlink_to(target)
+                told = "pipe" if kind == "pipe" else "link out of the folder"
+                with pytest.raises(InputError, match=told):
+                    read_all(copy)
+                shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [
+        ("sentence_transformers", "1_Pooling"),
+        ("keras_hub", "assets"),
+        ("keras_hub", "assets/tokenizer"),
+        ("saved_model", "variables"),
+        ("saved_model", "assets"),
+    ],
+)
+def test_no_folder_is_entered_through_a_link(tmp_path, name, inner):
+    folder = Path(write_samples(str(tmp_path / "samples"))[name])
+    os.replace(folder / inner, tmp_path / "outside")
+    (folder / inner).symlink_to(tmp_path / "outside")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(folder)
+
+
+def test_links_inside_the_folder_and_to_it_are_followed(tmp_path):
+    folder_of(tmp_path / "a")
+    os.replace(tmp_path / "a/model.safetensors", tmp_path / "a/weights")
+    (tmp_path / "a/model.safetensors").symlink_to("weights")
+    (tmp_path / "b").symlink_to("a")
+    read_all(tmp_path / "b")
+
+
+def test_the_cache_of_the_hub_keeps_files_behind_links(tmp_path):
+    home = tmp_path / "models--me--toy"
+    snapshot = home / "snapshots" / "0123abc"
+    folder_of(snapshot)
+    (home / "blobs").mkdir()
+    for file in list(snapshot.iterdir()):
+        os.replace(file, home / "blobs" / file.name)
+        file.symlink_to(f"../../blobs/{file.name}")
+    read_all(snapshot)
+    # Neither a blob that is a link itself nor another folder is the cache.
+    os.replace(home / "blobs/config.json", tmp_path / "config.json")
+    (home / "blobs/config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(snapshot)
+    os.replace(tmp_path / "config.json", home / "blobs/config.json")
+    os.replace(home, tmp_path / "toy")
+    with pytest.raises(InputError, match="link out of the folder"):
+        read_all(tmp_path / "toy/snapshots/0123abc")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe"])
+def test_a_device_or_a_pipe_is_no_preset(tmp_path, in_time, path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a pipe, a device or a socket"):
+        open_checkpoint(tmp_path / path)
+    with pytest.raises(InputError, match="a pipe, a device or a socket"):
+        read_vocabulary(tmp_path / path)
+
+
+def test_a_vocabulary_of_lines_without_end_is_refused_at_once(tmp_path):
+    released(tmp_path)
+    begun = time.monotonic()
+    for size in (15_000_000, 17_000_000):
+        (tmp_path / "vocab.txt").write_bytes(b"\n" * size)
+        with pytest.raises(InputError, match="at most"):
+            open_checkpoint(tmp_path).read_text()
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("declared", [None, 100])
+def test_a_zip_that_grows_in_memory_is_refused(tmp_path, method, declared):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("bert_config.json", b" " * 50_000_000)
+    if declared is not None:  # what the list of members says is a lie
+        data = path.read_bytes()
+        sizes = struct.pack("<I", 50_000_000)
+        assert data.count(sizes) == 2
+        path.write_bytes(data.replace(sizes, struct.pack("<I", declared)))
+    tracemalloc.start()
+    with pytest.raises(WeightsError, match="methods 0 .stored. or 8"):
+        open_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_zip_with_members_without_end_is_refused(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("bert_config.json", b"{}")
+        entry = archive.infolist()[0]
+        archive.filelist += [entry] * 30_000
+    with pytest.raises(WeightsError, match="list of members"):
+        open_checkpoint(path)
+
+
+def test_a_pickle_beside_links_is_not_copied(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/pytorch_model.bin").write_bytes(b"")
+    for name in ("LICENSE", "vocab.txt"):
+        (tmp_path / "a" / name).symlink_to(tmp_path / "secret")
+        with pytest.raises(InputError, match="link out of the folder"):
+            unpickle_folder(tmp_path / "a", tmp_path / "b")
+        (tmp_path / "a" / name).unlink()
+
+
+def test_hdf5_groups_in_a_ring_are_refused(tmp_path):
+    preset(tmp_path)
+    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
+        file["layers/again"] = file["layers"]
+    with pytest.raises(WeightsError, match="do not end"):
+        open_checkpoint(tmp_path)
+
+
+def test_an_index_that_would_end_the_process_is_refused(tmp_path):
+    # TensorFlow's own reader aborts on some of these.
+    import random
+
+    released(tmp_path)
+    path = tmp_path / "bert_model.ckpt.index"
+    data, refused = path.read_bytes(), 0
+    for seed in range(40):
+        path.write_bytes(index_entry(data, random.Random(seed)))
+        try:
+            open_checkpoint(tmp_path)
+        except WeightsError:
+            refused += 1
+    assert refused > 20
+
+
+def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(tmp_path):
+    released(tmp_path)
+    path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 50):
+        data[at] ^= 1  # of a number's last bits: it stays finite
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
+        for tensor in open_checkpoint(tmp_path).tensors.values():
+            tensor.numbers()
+
+
+def test_the_large_table_of_a_checkpoint_is_checked_before_it_is_read(
+    tmp_path, monkeypatch, no_model
+):
+    monkeypatch.setattr("bert_keras.interop.tensor_bundle.LARGE", 100)
+    released(tmp_path)
+    path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 50):
+        data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
+        load_model(BertEncoder, tmp_path)
+
+
+def test_rows_are_set_a_few_at_a_time_with_equal_numbers(tmp_path, monkeypatch):
+    model = tiny.model("BertEncoder")
+    save_preset(tmp_path / "a", model)
+    monkeypatch.setattr("bert_keras.interop.presets.SLICE", 24)
+    again = load_model(BertEncoder, tmp_path / "a")
+    for mine, theirs in zip(model.weights, again.weights, strict=True):
+        assert np.array_equal(mine.numpy(), theirs.numpy())
+    half = load_model(BertEncoder, tmp_path / "a", dtype="bfloat16")
+    expected = tf.cast(model.embeddings.token.embeddings.value, "bfloat16")
+    found = half.embeddings.token.embeddings.value
+    assert np.array_equal(found.numpy(), expected.numpy())
+
+
+def test_some_hundred_mutants_are_refused_or_loaded():
+    tally = fuzzing.fuzz(270, seed=1)
+    assert tally.total() == 270
+    for name in {name for name, _ in tally}:
+        assert tally[name, "refused"] > 3, name
+
+
+def test_the_sound_samples_load(tmp_path):
+    for name, path in write_samples(str(tmp_path)).items():
+        checkpoint = open_checkpoint(path)
+        assert name.startswith(checkpoint.format) or name == "saved_model"
+        report = load_model(CLASSES[checkpoint.head], checkpoint).load_report
+        assert report.initialised == [], name
+    # A model of each of them is built in turn.
+    assert math.gcd(len(WRITERS), fuzzing.BUILD_EVERY) == 1
+
+
+def test_the_fuzzing_would_notice(tmp_path, monkeypatch):
+    save_preset(tmp_path / "a", tiny.model("BertEncoder"), tiny.preprocessor())
+
+    def careless(path):
+        raise KeyError(path)
+
+    monkeypatch.setattr(fuzzing, "open_checkpoint", careless)
+    with pytest.raises(fuzzing.Finding, match="mutant 7 of a, .*KeyError"):
+        fuzzing.try_mutant(str(tmp_path / "a"), 7)
+    hoard = []
+    monkeypatch.setattr(
+        fuzzing, "open_checkpoint", lambda path: hoard.append(b"x" * 10**8)
+    )
+    monkeypatch.setattr(fuzzing, "check_tensors", lambda *args: None)
+    with pytest.raises(fuzzing.Finding):
+        fuzzing.try_mutant(str(tmp_path / "a"), 7)
+
+
+def test_the_library_side_imports_without_tensorflow():
+    code = (
+        "import sys; sys.modules['tensorflow'] = None; "
+        "sys.modules['tensorflow_text'] = None; "
+        "import bert_keras.interop.presets"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    pytest.importorskip("jax")
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

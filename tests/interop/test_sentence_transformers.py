@@ -1,0 +1,111 @@
+"""sentence-transformers folders: the encoder, and how it pools."""
+
+import json
+import os
+
+import pytest
+import tiny
+from test_huggingface import folder_of, write_json
+
+from bert_keras.interop.presets import (
+    load_model,
+    load_preprocessor,
+    open_checkpoint,
+    save_preset,
+)
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.encoder import BertEncoder
+
+MODULE = "sentence_transformers.models."
+
+
+def sentence_folder(folder, inner="", kinds=("Pooling", "Normalize"), **pool):
+    """A folder as sentence-transformers writes it."""
+    folder_of(folder / inner)
+    pieces = folder / inner / "vocab.txt"
+    pieces.write_text("\n".join(tiny.PIECES) + "\n")
+    write_json(
+        folder / inner, "sentence_bert_config.json", {"max_seq_length": 9}
+    )
+    modules = [{"type": f"{MODULE}Transformer", "path": inner}]
+    for number, kind in enumerate(kinds, 1):
+        path = f"{number}_{kind}"
+        modules.append({"type": MODULE + kind, "path": path})
+        os.makedirs(folder / path, exist_ok=True)
+    write_json(folder, "modules.json", modules)
+    pool = pool or {"pooling_mode_mean_tokens": True}
+    write_json(
+        folder,
+        "1_Pooling/config.json",
+        {
+            "word_embedding_dimension": 6,
+            "pooling_mode_cls_token": False,
+            **pool,
+        },
+    )
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_pooling_normalisation_and_length_are_kept(tmp_path, inner):
+    sentence_folder(tmp_path / "a", inner)
+    encoder = load_model(BertEncoder, tmp_path / "a")
+    expected = {"pooling": "mean", "normalize": True}
+    assert encoder.sentence_embedding == expected
+    text = load_preprocessor(tmp_path / "a")
+    assert text.sequence_length == 9
+    save_preset(tmp_path / "b", encoder, text)
+    again = load_model(BertEncoder, tmp_path / "b")
+    assert again.sentence_embedding == expected
+    assert load_preprocessor(tmp_path / "b").sequence_length == 9
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "pooling"),
+    [
+        ("pooling_mode_cls_token", True, "cls"),
+        ("pooling_mode_max_tokens", True, "max"),
+        ("pooling_mode", "mean", "mean"),  # since version 5.4
+        ("pooling_mode", "cls", "cls"),
+        ("pooling_mode", "max", "max"),
+    ],
+)
+def test_the_ways_of_pooling_are_told_apart(tmp_path, mode, value, pooling):
+    sentence_folder(tmp_path, kinds=("Pooling",), **{mode: value})
+    embedding = open_checkpoint(tmp_path).embedding
+    assert embedding == {"pooling": pooling, "normalize": False}
+
+
+@pytest.mark.parametrize(
+    ("modes", "found"),
+    [
+        (
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+            "mean.*max",
+        ),
+        ({"pooling_mode_lasttoken": True}, "lasttoken"),
+        ({"pooling_mode": "weightedmean"}, "weightedmean"),
+        ({"pooling_mode": ["cls", "mean"]}, "cls.*mean"),
+    ],
+)
+def test_another_pooling_or_two_at_once_are_refused(tmp_path, modes, found):
+    sentence_folder(tmp_path, **modes)
+    with pytest.raises(
+        WeightsError, match=f'"pooling_mode" .*cls or .* found .*{found}'
+    ):
+        open_checkpoint(tmp_path)
+
+
+def test_a_dense_module_is_refused_by_name(tmp_path):
+    sentence_folder(tmp_path, kinds=("Pooling", "Dense"))
+    with pytest.raises(WeightsError, match="module Dense"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_module_outside_the_folder_is_refused(tmp_path):
+    sentence_folder(tmp_path / "a")
+    path = tmp_path / "a" / "modules.json"
+    modules = json.loads(path.read_text())
+    modules[1]["path"] = "../../1_Pooling"
+    path.write_text(json.dumps(modules))
+    with pytest.raises(WeightsError, match="a folder in this folder"):
+        open_checkpoint(tmp_path / "a")

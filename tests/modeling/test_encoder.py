@@ -1,0 +1,336 @@
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from model_samples import SMALL, numpy_weights, random_encoder, random_inputs
+from numpy_bert import encode
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.attention import DIRECTIONS
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.layers import skip_initialization
+from bert_keras.modeling.sizes import SIZES
+from bert_keras.modeling.weights import published_weights
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_exact"])
+@pytest.mark.parametrize("attention", DIRECTIONS)
+def test_outputs_equal_the_numpy_restatement(activation, attention):
+    encoder = random_encoder(activation=activation, attention=attention)
+    inputs = random_inputs()
+    ours = encoder(inputs, hidden_states=True)
+    second = encode(numpy_weights(encoder), encoder.get_config(), inputs)
+    assert list(ours) == list(second)
+    np.testing.assert_allclose(
+        ours["pooled_output"], second["pooled_output"], atol=1e-5
+    )
+    real = inputs["padding_mask"].astype(bool)  # padding means nothing
+    assert len(ours["hidden_states"]) == 3
+    for left, right in zip(
+        ours["hidden_states"], second["hidden_states"], strict=True
+    ):
+        np.testing.assert_allclose(np.array(left)[real], right[real], atol=1e-5)
+    np.testing.assert_array_equal(
+        ours["sequence_output"], ours["hidden_states"][-1]
+    )
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 2.0, float("nan")])
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_a_dropout_rate_that_is_no_share_is_refused(name, rate):
+    with pytest.raises(InputError, match=f"dropout rate is {rate}"):
+        BertEncoder(**{**SMALL, name: rate})
+
+
+def test_token_ids_alone_are_one_segment_without_padding():
+    encoder = random_encoder()
+    ids = random_inputs()["token_ids"]
+    alone = encoder(ids)
+    whole = encoder(
+        {
+            "token_ids": ids,
+            "segment_ids": np.zeros_like(ids),
+            "padding_mask": np.ones_like(ids),
+            "position_ids": np.broadcast_to(np.arange(7), ids.shape),
+        }
+    )
+    for name, value in alone.items():
+        np.testing.assert_allclose(value, whole[name], atol=1e-6)
+
+
+def test_weight_paths_are_those_of_the_docstring_whatever_was_made_before():
+    dense = ("kernel", "bias")
+    norm = ("gamma", "beta")
+    expected = [
+        *(
+            f"embeddings/{t}/embeddings"
+            for t in ("token", "position", "segment")
+        ),
+        *(f"embeddings/norm/{name}" for name in norm),
+    ]
+    for i in range(2):
+        expected += [
+            f"layer_{i}/{part}/{name}"
+            for part, names in [
+                *(
+                    (f"attention/{p}", dense)
+                    for p in ("query", "key", "value", "output")
+                ),
+                ("attention_norm", norm),
+                ("intermediate", dense),
+                ("output", dense),
+                ("output_norm", norm),
+            ]
+            for name in names
+        ]
+    expected += [f"pooler/{name}" for name in dense]
+    for _ in range(2):
+        encoder = BertEncoder(**SMALL)
+        assert [w.path for w in encoder.weights] == [
+            f"encoder/{path}" for path in expected
+        ]
+    named = BertEncoder(**SMALL, name="other")
+    assert list(published_weights(named)) == [w.path for w in encoder.weights]
+
+
+def test_padding_changes_nothing():
+    encoder = random_encoder()
+    inputs = random_inputs()
+    plain = encoder(inputs)
+    wider = {k: np.pad(v, ((0, 0), (0, 4))) for k, v in inputs.items()}
+    wider["token_ids"][:, 7:] = 5
+    padded = encoder(wider)
+    np.testing.assert_allclose(
+        plain["pooled_output"], padded["pooled_output"], atol=1e-6
+    )
+    real = inputs["padding_mask"].astype(bool)
+    np.testing.assert_allclose(
+        np.array(plain["sequence_output"])[real],
+        np.array(padded["sequence_output"])[:, :7][real],
+        atol=1e-6,
+    )
+
+
+def test_permuting_the_batch_permutes_the_output():
+    encoder = random_encoder()
+    inputs = random_inputs()
+    order = [2, 0, 1]
+    outputs = encoder(inputs)["sequence_output"]
+    permuted = encoder({k: v[order] for k, v in inputs.items()})
+    np.testing.assert_allclose(
+        np.array(outputs)[order], permuted["sequence_output"], atol=1e-6
+    )
+
+
+def packed_and_apart():
+    """Three examples as rows of their own, and in two packed rows."""
+    ids = np.random.default_rng(1).integers(0, 30, (3, 6))
+    rows = [(0, 4), (1, 6), (2, 3)]  # example, tokens
+    packed = {
+        name: np.zeros((2, 10), int)
+        for name in ("token_ids", "example_ids", "position_ids")
+    }
+    packed["token_ids"][:] = 7  # padding is anything
+    for row, number, start, (example, size) in [
+        (0, 1, 0, rows[0]),
+        (0, 2, 4, rows[1]),
+        (1, 1, 0, rows[2]),
+    ]:
+        own = slice(start, start + size)
+        packed["token_ids"][row, own] = ids[example, :size]
+        packed["example_ids"][row, own] = number
+        packed["position_ids"][row, own] = np.arange(size)
+    packed["padding_mask"] = (packed["example_ids"] > 0).astype(int)
+    apart = {
+        "token_ids": ids,
+        "padding_mask": np.array([np.arange(6) < n for _, n in rows], int),
+    }
+    return packed, apart
+
+
+@pytest.mark.parametrize("attention", DIRECTIONS)
+def test_a_packed_row_equals_its_examples_apart(attention):
+    encoder = random_encoder(attention=attention)
+    packed, apart = packed_and_apart()
+    outputs = encoder(packed, examples_per_row=2)
+    single = encoder(apart)
+    assert outputs["pooled_output"].shape == (2, 2, 8)
+    for row, number, example in [(0, 1, 0), (0, 2, 1), (1, 1, 2)]:
+        np.testing.assert_allclose(
+            outputs["pooled_output"][row, number - 1],
+            single["pooled_output"][example],
+            atol=1e-6,
+        )
+        own = packed["example_ids"][row] == number
+        np.testing.assert_allclose(
+            np.array(outputs["sequence_output"])[row][own],
+            single["sequence_output"][example][: own.sum()],
+            atol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "mixed_float16"])
+def test_a_copy_in_another_dtype_has_the_same_weights(dtype):
+    encoder = random_encoder(dtype=dtype, attention="left_to_right")
+    copy = encoder.with_dtype("float32")
+    inputs = random_inputs()
+    assert copy.attention == "left_to_right"
+    assert copy(inputs)["pooled_output"].dtype == "float32"
+    outputs = encoder(inputs)["pooled_output"]
+    assert outputs.dtype == encoder.compute_dtype
+    np.testing.assert_allclose(
+        np.array(outputs, "float32"),
+        copy(inputs)["pooled_output"],
+        atol=0.0 if dtype is None else 0.15,
+    )
+
+
+def test_the_encoder_saves_and_loads_as_a_keras_file(tmp_path):
+    encoder = random_encoder(attention="right_to_left", norm_epsilon=1e-6)
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
+    assert loaded.get_config() == encoder.get_config()
+    inputs = random_inputs()
+    np.testing.assert_array_equal(
+        encoder(inputs)["pooled_output"], loaded(inputs)["pooled_output"]
+    )
+
+
+def test_symbolic_shapes_are_the_eager_ones():
+    encoder = random_encoder()
+    symbol = keras.Input((None,), dtype="int32", name="token_ids")
+    told = encoder({"token_ids": symbol}, hidden_states=True)
+    eager = encoder(random_inputs()["token_ids"], hidden_states=True)
+    for known, actual in zip(
+        keras.tree.flatten(told), keras.tree.flatten(eager), strict=True
+    ):
+        assert known.dtype == keras.backend.standardize_dtype(actual.dtype)
+        for left, right in zip(known.shape, actual.shape, strict=True):
+            assert left in (None, right)
+
+
+def test_weights_to_be_loaded_are_not_drawn_first():
+    with skip_initialization():
+        encoder = BertEncoder(**SMALL)
+    kernel = encoder.transformer_layers[0].attention.query.kernel
+    assert not kernel.numpy().any()
+    drawn = BertEncoder(**{**SMALL, "vocabulary_size": 5000})
+    values = drawn.embeddings.token.embeddings.numpy()
+    assert np.abs(values).max() <= 0.04  # cut at two deviations
+    assert values.std() == pytest.approx(0.0176, abs=0.0005)
+
+
+PARAMETERS = {
+    "tiny": 4_385_920,
+    "mini": 11_170_560,
+    "small": 28_763_648,
+    "medium": 41_373_184,
+    "base": 109_482_240,
+    "large": 335_141_888,
+    "uncased_L-2_H-128_A-2": 4_385_920,
+    "uncased_L-12_H-768_A-12": 109_482_240,
+    "cased_L-12_H-768_A-12": 108_310_272,
+    "wwm_cased_L-24_H-1024_A-16": 333_579_264,
+    "multi_cased_L-12_H-768_A-12": 177_853_440,
+    "multilingual_L-12_H-768_A-12": 167_356_416,
+    "chinese_L-12_H-768_A-12": 102_267_648,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_published_sizes_have_the_published_number_of_parameters(name):
+    size = {"vocabulary_size": 30522, **SIZES[name]}
+
+    def count(num_layers):
+        shape = {**size, "vocabulary_size": 10, "num_layers": num_layers}
+        with skip_initialization():
+            return BertEncoder(**shape).count_params()
+
+    # Counted from one layer and two: nothing large is made for it.
+    layers = count(1) + (size["num_layers"] - 1) * (count(2) - count(1))
+    words = (size["vocabulary_size"] - 10) * size["hidden_dim"]
+    assert layers + words == PARAMETERS[name]
+
+
+def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
+    assert sum(name.startswith("uncased_L-") for name in SIZES) == 25
+    for size in SIZES.values():
+        assert size["hidden_dim"] == 64 * size["num_heads"]
+    of_the_paper = BertEncoder(30, 6, 3, 12, 24)
+    assert of_the_paper(np.ones((1, 4), int))["pooled_output"].shape == (1, 12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inputs", "message"),
+    [
+        ({"num_heads": 3}, None, "3 heads cannot share"),
+        ({"num_heads": 0}, None, "num_heads is 0"),
+        ({"num_layers": -1}, None, "num_layers is -1"),
+        ({"hidden_dim": 8.0}, None, "hidden_dim is 8.0"),
+        ({"activation": "relu"}, None, "activation is 'relu'"),
+        ({"attention": "causal"}, None, "attention is 'causal'"),
+        ({}, {"ids": np.ones((1, 2))}, r"named \['ids'\]"),
+        ({}, {"token_ids": np.ones((1, 2)), "odd": np.ones(1)}, "odd"),
+        (
+            {},
+            {"token_ids": np.ones((1, 2)), "example_ids": np.ones((1, 2))},
+            "no position_ids",
+        ),
+        ({}, np.ones((1, 17), int), "17 tokens long"),
+        ({}, np.ones(3, int), r"token_ids has the shape \(3,\)"),
+        (
+            {},
+            {"token_ids": np.ones((1, 2)), "padding_mask": np.ones(2)},
+            r"padding_mask has the shape \(2,\)",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused(arguments, inputs, message):
+    with pytest.raises(InputError, match=message):
+        BertEncoder(**{**SMALL, **arguments})(inputs)
+
+
+def test_numbers_of_any_kind_are_taken():
+    ids = np.array([[2, 5, 3]])
+    encoder = BertEncoder(**SMALL)
+    expected = encoder(ids)["sequence_output"]
+    for kind in ("int8", "int64", "float32"):
+        found = encoder({"token_ids": ids.astype(kind)})["sequence_output"]
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_examples_per_row_needs_example_ids():
+    with pytest.raises(InputError, match="no example_ids"):
+        BertEncoder(**SMALL)(np.ones((1, 2), int), examples_per_row=2)
+
+
+def test_every_argument_is_in_the_configuration():
+    names = set(inspect.signature(BertEncoder.__init__).parameters) - {"self"}
+    assert names == set(BertEncoder(**SMALL).get_config())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("token_ids", -1, 30),
+        ("token_ids", 30, 30),
+        ("segment_ids", -1, 2),
+        ("segment_ids", 2, 2),
+        ("position_ids", -1, 16),
+        ("position_ids", 16, 16),
+    ],
+)
+def test_a_number_that_has_no_vector_is_refused(name, value, limit):
+    rows = np.array([[2, value, 3]]) if name == "token_ids" else [[0, 0, value]]
+    inputs = {"token_ids": np.array([[2, 5, 3]]), name: np.array(rows)}
+    message = f"{name} has {value}. Expected numbers from 0 to {limit - 1}"
+    with pytest.raises(InputError, match=message):
+        BertEncoder(**SMALL)(inputs)
+
+
+def test_a_graph_does_not_count_a_negative_id_from_the_end():
+    tf = pytest.importorskip("tensorflow")
+    encoder = BertEncoder(**SMALL)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="= -1 is not in"):
+        encoder.predict(np.array([[2, -1, 3]]), verbose=0)

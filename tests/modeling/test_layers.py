@@ -1,0 +1,219 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from layer_check import check_layer
+from numpy_bert import gelu_exact as numpy_gelu_exact
+from numpy_bert import gelu_tanh as numpy_gelu_tanh
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.attention import SelfAttention, attention_bias
+from bert_keras.modeling.encoder import TransformerLayer
+from bert_keras.modeling.heads import BiLSTM
+from bert_keras.modeling.layers import (
+    BertEmbeddings,
+    Dropout,
+    LayerNorm,
+    Projection,
+    dropout,
+    gelu_exact,
+    gelu_tanh,
+)
+
+RANDOM = np.random.default_rng(7)
+VECTORS = RANDOM.normal(size=(2, 5, 8)).astype("float32")
+IDS = RANDOM.integers(0, 20, (2, 5)).astype("int32")
+DENSE = ("kernel", "bias")
+
+
+def paths(prefix, names=DENSE):
+    return [f"{prefix}/{name}" for name in names]
+
+
+ATTENTION = [
+    path for part in ("query", "key", "value", "output") for path in paths(part)
+]
+
+
+def test_embeddings_pass_the_layer_check(tmp_path):
+    segments = (IDS > 9).astype("int32")
+    check_layer(
+        BertEmbeddings(20, 8, 6, dropout=0.5, name="embeddings"),
+        [IDS, segments],
+        [
+            "token/embeddings",
+            "position/embeddings",
+            "segment/embeddings",
+            "norm/gamma",
+            "norm/beta",
+        ],
+        tmp_path,
+        drops=True,
+    )
+
+
+def test_attention_passes_the_layer_check(tmp_path):
+    check_layer(
+        SelfAttention(2, 8, 0.5, name="attention"),
+        [VECTORS],
+        ATTENTION,
+        tmp_path,
+    )
+
+
+def test_a_transformer_layer_passes_the_layer_check(tmp_path):
+    check_layer(
+        TransformerLayer(2, 8, 16, 0.3, 0.3, name="layer_0"),
+        [VECTORS],
+        [
+            *(f"attention/{path}" for path in ATTENTION),
+            *paths("attention_norm", ("gamma", "beta")),
+            *paths("intermediate"),
+            *paths("output"),
+            *paths("output_norm", ("gamma", "beta")),
+        ],
+        tmp_path,
+        drops=True,
+    )
+
+
+def test_the_small_layers_pass_the_layer_check(tmp_path):
+    check_layer(Dropout(0.4, name="d"), [VECTORS], [], tmp_path, drops=True)
+    check_layer(LayerNorm(name="n"), [VECTORS], ["gamma", "beta"], tmp_path)
+    check_layer(Projection(3, name="p"), [VECTORS], [*DENSE], tmp_path)
+    cells = [
+        f"both/{way}_lstm/lstm_cell/{name}"
+        for way in ("forward", "backward")
+        for name in ("kernel", "recurrent_kernel", "bias")
+    ]
+    check_layer(BiLSTM(4, name="b"), [VECTORS], cells, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ours", "second"),
+    [(gelu_tanh, numpy_gelu_tanh), (gelu_exact, numpy_gelu_exact)],
+)
+def test_gelu_and_its_gradient_equal_the_formula(ours, second):
+    tf = pytest.importorskip("tensorflow")
+    x = np.linspace(-6, 6, 241)
+    variable = tf.Variable(x)
+    with tf.GradientTape() as tape:
+        y = ours(tf.convert_to_tensor(variable))
+    np.testing.assert_allclose(y, second(x), atol=1e-12)
+    slope = (second(x + 1e-6) - second(x - 1e-6)) / 2e-6
+    np.testing.assert_allclose(tape.gradient(y, variable), slope, atol=1e-8)
+
+
+def test_layer_norm_and_its_gradient_equal_keras(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    ours = LayerNorm(epsilon=1e-3, dtype="float64")
+    theirs = keras.layers.LayerNormalization(epsilon=1e-3, dtype="float64")
+    x = tf.Variable(RANDOM.normal(2.0, 3.0, (2, 5, 8)))
+    upstream = RANDOM.normal(size=(2, 5, 8))
+    values = RANDOM.normal(size=(2, 8))
+    results = []
+    for layer in (ours, theirs):
+        layer.build((None, None, 8))
+        layer.set_weights(list(values))
+        with tf.GradientTape() as tape:
+            y = layer(tf.convert_to_tensor(x))
+        weights = [weight.value for weight in layer.weights]
+        slopes = tape.gradient(y, [x, *weights], upstream)
+        results.append([y, *slopes])
+    for left, right in zip(*results, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(1024, 1024), (1151, 917)])
+def test_dropout_holds_its_rate_and_its_mean(dtype, shape):
+    seed = ops.convert_to_tensor([3, 4], "int32")
+    x = ops.ones(shape, dtype)
+    y = np.array(ops.cast(dropout(x, 0.1, seed), "float32"))
+    count = y.size
+    dropped = (y == 0).sum()
+    assert abs(dropped - 0.1 * count) < 4 * np.sqrt(0.09 * count)
+    # Two of 256 is what bfloat16 can resolve.
+    np.testing.assert_allclose(
+        y[y > 0], 1 / 0.9, rtol=1e-4 if dtype == "float32" else 2 / 256
+    )
+
+
+def test_neighbours_places_and_seeds_are_dropped_independently():
+    one = ops.convert_to_tensor([3, 4], "int32")
+    two = ops.convert_to_tensor([3, 5], "int32")
+    x = ops.ones((300, 300))
+    masks = [
+        np.array(dropout(x, 0.5, seed, site)) > 0
+        for seed, site in [(one, 0), (one, 1), (two, 0), (two, 1)]
+    ]
+    again = np.array(dropout(x, 0.5, one, 0)) > 0
+    np.testing.assert_array_equal(masks[0], again)
+    bound = 4 * np.sqrt(0.25 / x.shape[0] ** 2)
+    for i, left in enumerate(masks):
+        for right in masks[:i]:
+            assert abs((left == right).mean() - 0.5) < bound
+        assert abs((left[:, 1:] == left[:, :-1]).mean() - 0.5) < bound
+
+
+def test_half_precision_embeddings_are_rounded_once_at_the_end():
+    whole = BertEmbeddings(20, 8)
+    half = BertEmbeddings(20, 8, dtype="mixed_bfloat16")
+    segments = (IDS > 9).astype("int32")
+    outputs = whole(IDS, segments)
+    half(IDS, segments)
+    half.set_weights(whole.get_weights())
+    np.testing.assert_array_equal(
+        half(IDS, segments), ops.cast(outputs, "bfloat16")
+    )
+
+
+def test_a_repeated_embedding_row_collects_every_gradient():
+    tf = pytest.importorskip("tensorflow")
+    layer = BertEmbeddings(6, 4, 8, dropout=0.0)
+    ids = np.array([[1, 1, 5], [1, 0, 5]], "int32")
+    layer(ids)
+    with tf.GradientTape() as tape:
+        y = layer(ids)
+    table = layer.token.embeddings.value
+    upstream = RANDOM.normal(size=y.shape).astype("float32")
+    slope = tape.gradient(y, table, upstream)
+    assert isinstance(slope, tf.Tensor)  # dense, not a list of rows
+    used = np.abs(slope.numpy()).sum(-1) > 0
+    np.testing.assert_array_equal(used, [True, True, 0, 0, 0, True])
+
+
+def test_a_row_longer_than_the_positions_is_told():
+    layer = BertEmbeddings(20, 8, max_sequence_length=4)
+    with pytest.raises(InputError, match="5 tokens long.*4 positions"):
+        layer(IDS)
+
+
+def test_joined_and_separate_projections_agree():
+    layer = SelfAttention(2, 8, 0.0)
+    layer.build((None, None, 8))
+    for weight in layer.weights:
+        weight.assign(RANDOM.normal(size=weight.shape))
+    bias = attention_bias(5, "left_to_right")
+    np.testing.assert_allclose(
+        layer(VECTORS, bias, training=True),
+        layer(VECTORS, bias, training=False),
+        atol=1e-5,
+    )
+
+
+def test_the_attention_bias_says_who_sees_whom():
+    padding = np.array([[1, 1, 0]])
+    examples = np.array([[1, 2, 2]])
+
+    def visible(*arguments, **inputs):
+        bias = attention_bias(3, *arguments, **inputs)
+        return (np.array(bias) == 0).astype(int)[0, 0].tolist()
+
+    assert attention_bias(3, "bidirectional") is None
+    assert visible("bidirectional", padding_mask=padding) == [[1, 1, 0]]
+    assert visible("left_to_right") == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert visible("right_to_left") == [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
+    assert visible(
+        "left_to_right", padding_mask=padding, example_ids=examples
+    ) == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]

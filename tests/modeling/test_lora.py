@@ -1,0 +1,140 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+from model_samples import SMALL, fill, random_inputs
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.lora import enable_lora
+from bert_keras.modeling.weights import published_weights
+from bert_keras.training.optimizers import adamw
+
+LABELS = ["no", "yes"]
+SIZE = {**SMALL, "num_layers": 1}
+
+
+def adapted(dtype="float32"):
+    model = fill(BertClassifier(BertEncoder(**SIZE, dtype=dtype), LABELS))
+    enable_lora(model.encoder, rank=2)
+    return model
+
+
+@functools.cache
+def trained(dtype="float32"):
+    """Trained once for all tests, which leave it as it is."""
+    model = adapted(dtype)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, 4, warmup=0), loss)
+    model.fit(random_inputs(), np.array([0, 1, 1]), epochs=2, verbose=0)
+    return model
+
+
+def test_lora_trains_its_matrices_and_the_head_only():
+    before = {k: v.numpy() for k, v in published_weights(adapted()).items()}
+    model = trained()
+    names = {weight.path for weight in model.trainable_weights}
+    assert names == {
+        "classifier/kernel",
+        "classifier/bias",
+        *(
+            f"encoder/layer_0/attention/{part}/lora_kernel_{side}"
+            for part in ("query", "value")
+            for side in "ab"
+        ),
+    }
+    for name, weight in published_weights(model).items():
+        changed = not np.array_equal(weight.numpy(), before[name])
+        moves = name.startswith("classifier") or name.endswith(
+            ("query/kernel", "value/kernel")
+        )
+        assert changed == moves, name
+
+
+@pytest.mark.parametrize(("rank", "name"), [(0, "query"), (4, "pooler")])
+def test_what_no_lora_has_is_refused_and_freezes_nothing(rank, name):
+    encoder = BertEncoder(**SMALL)
+    with pytest.raises(InputError, match=f"rank is {rank}, .*'{name}'"):
+        enable_lora(encoder, rank, [name])
+    assert all(weight.trainable for weight in encoder.weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_copies_and_published_weights_hold_the_merged_kernels(dtype):
+    model = trained(dtype)
+    copy = model.with_dtype("float32")
+    assert not any("lora" in weight.path for weight in copy.weights)
+    names = [weight.path for weight in copy.weights]
+    assert sorted(published_weights(model)) == sorted(names)
+    np.testing.assert_allclose(
+        model(random_inputs()),
+        copy(random_inputs()),
+        atol=1e-5 if dtype == "float32" else 0.2,
+    )
+
+
+def test_assigning_a_published_weight_replaces_what_lora_learned():
+    model = adapted()
+    projection = model.encoder.transformer_layers[0].attention.query
+    projection.lora_kernel_b.assign(np.ones((2, 8)))
+    name = "encoder/layer_0/attention/query/kernel"
+    published_weights(model)[name].assign(np.ones((8, 8)))
+    np.testing.assert_array_equal(
+        published_weights(model)[name].numpy(), np.ones((8, 8))
+    )
+    np.testing.assert_array_equal(projection.kernel, np.ones((8, 8)))
+
+
+def test_a_saved_lora_model_loads_as_it_was(tmp_path):
+    model = adapted()
+    model.encoder.embeddings.token.enable_lora(2)
+    model.encoder.pooler.enable_lora(3, lora_alpha=6)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, 4, warmup=0), loss)
+    model.fit(random_inputs(), np.array([0, 1, 1]), epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.get_config() == model.get_config()
+    assert_equal_weights(model, loaded, "trainable_weights")
+    assert_equal_weights(model, loaded, "weights")
+    assert len(loaded.trainable_weights) == 2 + 2 * 2 + 2 + 2
+    states = [m.optimizer.variables for m in (model, loaded)]
+    for left, right in zip(*states, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def assert_equal_weights(model, loaded, kind):
+    ours, theirs = (getattr(m, kind) for m in (model, loaded))
+    assert [w.path for w in ours] == [w.path for w in theirs]
+    for left, right in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_weights_go_between_models_with_lora_and_without(tmp_path):
+    model, plain = trained(), BertClassifier(BertEncoder(**SIZE), LABELS)
+    model.save_weights(tmp_path / "lora.weights.h5")
+    plain.load_weights(tmp_path / "lora.weights.h5")  # merged
+    expected = np.array(model(random_inputs()))
+    np.testing.assert_allclose(plain(random_inputs()), expected, atol=1e-5)
+    plain.save_weights(tmp_path / "plain.weights.h5")
+    other = adapted()
+    other.load_weights(tmp_path / "plain.weights.h5")
+    np.testing.assert_allclose(other(random_inputs()), expected, atol=1e-5)
+    # Keras leaves 0 in both matrices, from where neither learns.
+    query = other.encoder.transformer_layers[0].attention.query
+    assert np.abs(query.lora_kernel_a).max() > 0
+
+
+def test_kerass_own_lora_works_on_the_embeddings():
+    model = fill(BertClassifier(BertEncoder(**SIZE), LABELS))
+    before = np.array(model(random_inputs()))
+    token = model.encoder.embeddings.token
+    token.enable_lora(2)
+    np.testing.assert_allclose(model(random_inputs()), before, atol=1e-6)
+    token.lora_embeddings_b.assign(np.arange(16).reshape(2, 8))
+    after = np.array(model(random_inputs()))
+    assert np.abs(after - before).max() > 1e-3
+    copy = model.with_dtype("float32")
+    np.testing.assert_allclose(copy(random_inputs()), after, atol=1e-5)

@@ -1,0 +1,261 @@
+import keras
+import numpy as np
+import pytest
+from model_samples import (
+    SMALL,
+    fill,
+    numpy_weights,
+    pretraining_batch,
+    random_encoder,
+)
+from numpy_bert import dense, encode, mlm_logits, pretraining_loss
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import (
+    BertPretrainer,
+    pretraining_losses,
+    pretraining_metrics,
+)
+from bert_keras.training.optimizers import adamw
+
+tf = pytest.importorskip("tensorflow")
+
+
+def random_pretrainer(**arguments):
+    return fill(BertPretrainer(BertEncoder(**{**SMALL, **arguments})))
+
+
+def compiled(model, **arguments):
+    model.compile(
+        adamw(3e-3, 100),
+        pretraining_losses(),
+        weighted_metrics=pretraining_metrics(),
+        **arguments,
+    )
+    return model
+
+
+def loss_of(model, x, y, w, training=False):
+    """The training loss in the model's own precision."""
+    outputs = model(x, training=training)
+    total = 0.0
+    for name, logits in outputs.items():
+        one_hot = tf.one_hot(y[name], logits.shape[-1], dtype=logits.dtype)
+        losses = -tf.reduce_sum(one_hot * tf.nn.log_softmax(logits), -1)
+        weights = tf.cast(w[name], logits.dtype)
+        total += tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
+    return total
+
+
+def gradients(model, batch, training=False):
+    """The loss and the slopes of the trainable weights, from a graph."""
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, *batch, training)
+        return loss, tape.gradient(loss, model.trainable_weights)
+
+    loss, slopes = step()
+    paths = [weight.path for weight in model.trainable_weights]
+    return float(loss), dict(zip(paths, slopes, strict=True))
+
+
+def test_logits_and_losses_equal_the_numpy_restatement():
+    model = compiled(random_pretrainer())
+    x, y, w = pretraining_batch()
+    weights, config = numpy_weights(model), model.encoder.get_config()
+    encoded = encode(
+        weights, config, {k: v for k, v in x.items() if k != "mask_positions"}
+    )
+    mlm = mlm_logits(
+        weights, config, encoded["sequence_output"], x["mask_positions"]
+    )
+    nsp = dense(weights, "nsp", encoded["pooled_output"])
+    outputs = model(x)
+    np.testing.assert_allclose(outputs["mlm"], mlm, atol=1e-5)
+    np.testing.assert_allclose(outputs["nsp"], nsp, atol=1e-5)
+    figures = model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
+    second = pretraining_loss(weights, config, x, y, w)
+    assert figures["loss"] == pytest.approx(second, rel=1e-5)
+    right = (mlm.argmax(-1) == y["mlm"]) * w["mlm"]
+    assert figures["mlm_accuracy"] == pytest.approx(
+        right.sum() / w["mlm"].sum()
+    )
+
+
+def test_gradients_equal_finite_differences_of_the_restatement():
+    model = random_pretrainer(dtype="float64", dropout=0.0)
+    batch = pretraining_batch()
+    _, slopes = gradients(model, batch)
+    weights, config = numpy_weights(model), model.encoder.get_config()
+    random = np.random.default_rng(5)
+    for path, slope in slopes.items():
+        direction = random.normal(size=slope.shape)
+        direction /= np.linalg.norm(direction)
+
+        def moved(by, path=path, direction=direction):
+            changed = {**weights, path: weights[path] + by * direction}
+            return pretraining_loss(changed, config, *batch)
+
+        second = (moved(1e-5) - moved(-1e-5)) / 2e-5
+        ours = float((slope.numpy() * direction).sum())
+        assert ours == pytest.approx(second, abs=2e-8), path
+
+
+def test_every_weight_gets_a_gradient():
+    _, slopes = gradients(random_pretrainer(), pretraining_batch())
+    without = [path for path, s in slopes.items() if s is None]
+    assert not without
+    zero = [path for path, s in slopes.items() if not np.any(s)]
+    # Softmax does not feel a bias that all keys share.
+    assert all(np.abs(slopes[path]).max() < 1e-6 for path in zero)
+    assert len(zero) <= 2
+
+
+def test_padded_predictions_change_nothing():
+    model = random_pretrainer()
+    x, y, w = pretraining_batch()
+    loss = float(loss_of(model, x, y, w))
+    x["mask_positions"] = np.pad(x["mask_positions"], ((0, 0), (0, 3)))
+    y["mlm"] = np.pad(y["mlm"], ((0, 0), (0, 3)), constant_values=9)
+    w["mlm"] = np.pad(w["mlm"], ((0, 0), (0, 3)))
+    assert float(loss_of(model, x, y, w)) == pytest.approx(loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_rematerialised_gradients_are_the_same_with_dropout_on(dtype):
+    batch = pretraining_batch(batch=4)
+    results = []
+    for rematerialize in (False, True):
+        keras.utils.set_random_seed(11)
+        model = random_pretrainer(
+            dropout=0.3,
+            attention_dropout=0.3,
+            rematerialize=rematerialize,
+            num_layers=1,
+            dtype=dtype,
+        )
+        results.append(gradients(model, batch, training=True))
+    (loss, slopes), (again, recomputed) = results
+    # In bfloat16 the two graphs round in different places.
+    atol = 1e-6 if dtype == "float32" else 0.02
+    assert loss == pytest.approx(again, abs=atol)
+    assert abs(loss - float(loss_of(model, *batch))) > 0.05  # it did drop
+    for path, slope in slopes.items():
+        np.testing.assert_allclose(
+            slope, recomputed[path], atol=atol, err_msg=path
+        )
+
+
+def test_rematerialisation_computes_layers_again():
+    def products(rematerialize):
+        model = random_pretrainer(num_layers=1, rematerialize=rematerialize)
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                loss = loss_of(model, *pretraining_batch(), training=True)
+            return tape.gradient(loss, model.trainable_weights)
+
+        operations = step.get_concrete_function().graph.as_graph_def()
+        names = [node.op for node in operations.node]
+        for function in operations.library.function:
+            names += [node.op for node in function.node_def]
+        return sum(name in ("MatMul", "BatchMatMulV2") for name in names)
+
+    assert products(True) > products(False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "xla"),
+    [
+        ("float32", True),
+        ("mixed_bfloat16", False),
+        ("mixed_float16", False),
+    ],
+)
+def test_fit_learns_a_batch_by_heart(dtype, xla):
+    keras.utils.set_random_seed(2)
+    size = {**SMALL, "num_layers": 1, "hidden_dim": 16, "dropout": 0.0}
+    model = BertPretrainer(BertEncoder(**size, dtype=dtype))
+    compiled(model, jit_compile=xla)
+    x, y, w = pretraining_batch()
+    data = tf.data.Dataset.from_tensors((x, y, w)).repeat(20)
+    history = model.fit(data, epochs=2, shuffle=False, verbose=0).history
+    assert history["loss"][1] < 0.7 * history["loss"][0]
+
+
+def test_one_seed_gives_the_same_weights_twice():
+    finals = []
+    for _ in range(2):
+        keras.utils.set_random_seed(4)
+        size = {**SMALL, "num_layers": 1}
+        model = compiled(BertPretrainer(BertEncoder(**size)))
+        x, y, w = pretraining_batch()
+        model.fit(x, y, sample_weight=w, batch_size=3, epochs=3, verbose=0)
+        finals.append(model.get_weights())
+    for left, right in zip(*finals, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_saved_pretrainer_goes_on_with_its_optimizer(tmp_path):
+    model = compiled(random_pretrainer(num_layers=1))
+    x, y, w = pretraining_batch()
+    model.fit(x, y, sample_weight=w, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for name, logits in model(x).items():
+        np.testing.assert_array_equal(logits, loaded(x)[name])
+    assert loaded.mlm.embedding is loaded.encoder.embeddings.token
+    assert int(loaded.optimizer.iterations) == 1
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    for left, right in zip(
+        model.optimizer.variables, loaded.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_weight_paths_do_not_depend_on_models_made_before():
+    for _ in range(2):
+        model = BertPretrainer(BertEncoder(**SMALL))
+        paths = {weight.path for weight in model.weights}
+        heads = {path for path in paths if not path.startswith("encoder/")}
+        assert heads == {
+            "mlm/bias",
+            "mlm/dense/kernel",
+            "mlm/dense/bias",
+            "mlm/norm/gamma",
+            "mlm/norm/beta",
+            "nsp/kernel",
+            "nsp/bias",
+        }
+    states = [v.path for v in model.non_trainable_variables]
+    assert states == [
+        "encoder/embeddings/dropout/seed_generator_state",
+        "encoder/layer_0/dropout/seed_generator_state",
+        "encoder/layer_1/dropout/seed_generator_state",
+    ]
+
+
+def test_packed_rows_pretrain_as_their_examples_apart():
+    encoder = random_encoder()
+    packed = fill(BertPretrainer(encoder, examples_per_row=2))
+    apart = BertPretrainer(encoder)
+    apart.set_weights(packed.get_weights())
+    ids = np.random.default_rng(1).integers(0, 30, (2, 4))
+    row = {
+        "token_ids": ids.reshape(1, 8),
+        "example_ids": np.array([[1] * 4 + [2] * 4]),
+        "position_ids": np.tile(np.arange(4), 2)[None],
+        "mask_positions": np.array([[1, 6]]),
+    }
+    outputs = packed(row)
+    single = apart({"token_ids": ids, "mask_positions": [[1], [2]]})
+    np.testing.assert_allclose(
+        outputs["mlm"][0], single["mlm"][:, 0], atol=1e-5
+    )
+    np.testing.assert_allclose(outputs["nsp"][0], single["nsp"], atol=1e-5)
+    with pytest.raises(InputError, match="no input named example_ids"):
+        apart(row)

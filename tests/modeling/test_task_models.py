@@ -1,0 +1,539 @@
+import contextlib
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_samples import SMALL, fill, numpy_weights, random_inputs
+from numpy_bert import dense, encode, gelu_tanh, layer_norm
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.causal import BertCausalModel, causal_targets
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor, span_losses
+from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
+from bert_keras.modeling.task_model import encode as encoded
+from bert_keras.modeling.weights import published_weights
+from bert_keras.training.optimizers import adamw
+from official_tasks.paper.paired import (
+    DirectionalClassifier,
+    PairedSpanPredictor,
+    PairedTagger,
+)
+
+LABELS = ["no", "perhaps", "yes"]
+
+
+def encoder(**arguments):
+    return BertEncoder(**{**SMALL, "num_layers": 1, **arguments})
+
+
+def choices(seed=0):
+    inputs = random_inputs(seed, batch=6)
+    return {name: x.reshape(2, 3, 7) for name, x in inputs.items()}
+
+
+def directed():
+    return BertCausalModel(encoder(attention="left_to_right"))
+
+
+MODELS = {
+    "classifier": lambda: BertClassifier(encoder(), LABELS),
+    "regression": lambda: BertClassifier(
+        encoder(), problem="regression", pair=True
+    ),
+    "with a BiLSTM": lambda: BertClassifier(encoder(), LABELS, bilstm_dim=4),
+    "span": lambda: BertSpanPredictor(encoder()),
+    "tagger": lambda: BertTagger(encoder(), LABELS),
+    "chooser": lambda: BertChooser(encoder()),
+    "causal": directed,
+}
+
+PAIRED = {
+    "directional classifier": lambda: DirectionalClassifier(
+        encoder(attention="left_to_right"), LABELS, paired=True
+    ),
+    "tagger pair": lambda: PairedTagger(
+        encoder(attention="left_to_right"), LABELS
+    ),
+    "span pair": lambda: PairedSpanPredictor(
+        encoder(attention="left_to_right")
+    ),
+    "pretrainer": lambda: BertPretrainer(encoder()),
+}
+
+
+def inputs_of(model):
+    return choices() if isinstance(model, BertChooser) else random_inputs()
+
+
+def outputs_of(model, inputs=None):
+    outputs = model(inputs_of(model) if inputs is None else inputs)
+    return [np.array(x, "float32") for x in keras.tree.flatten(outputs)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_loads_with_equal_outputs(name, tmp_path):
+    model = fill(MODELS[name]())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model)
+    assert loaded.arguments() == model.arguments()
+    for left, right in zip(outputs_of(model), outputs_of(loaded), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_half_precision_model_gives_float32_logits(name):
+    model = fill(MODELS[name]())
+    half = model.with_dtype("mixed_bfloat16")
+    assert half.dtype_policy.name == "mixed_bfloat16"
+    assert half.encoder.compute_dtype == "bfloat16"
+    for symbol in keras.tree.flatten(half.output):
+        assert symbol.dtype == "float32"
+    for left, right in zip(outputs_of(model), outputs_of(half), strict=True):
+        assert np.abs(left - right).mean() < 0.05
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_global_half_precision_leaves_the_logits_float32(name):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = MODELS[name]()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.encoder.compute_dtype == "bfloat16"
+    for logits in keras.tree.flatten(model(inputs_of(model))):
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_left_out_inputs_are_filled_in(name):
+    model = fill(MODELS[name]())
+    ids = inputs_of(model)["token_ids"]
+    whole = {
+        "token_ids": ids,
+        "segment_ids": np.zeros_like(ids),
+        "padding_mask": np.ones_like(ids),
+    }
+    for alone in (ids, {"token_ids": ids}, ids.tolist()):
+        for left, right in zip(
+            outputs_of(model, alone), outputs_of(model, whole), strict=True
+        ):
+            np.testing.assert_allclose(left, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_copy_has_the_arguments_and_the_weights(name):
+    model = fill(MODELS[name]())
+    copy = model.with_dtype("float32")
+    assert copy.arguments() == model.arguments()
+    for left, right in zip(outputs_of(model), outputs_of(copy), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def restated(model, inputs):
+    weights = numpy_weights(model)
+    return weights, encode(weights, model.encoder.get_config(), inputs)
+
+
+def test_heads_equal_the_numpy_restatement():
+    inputs = random_inputs()
+    classifier = fill(BertClassifier(encoder(), LABELS))
+    weights, second = restated(classifier, inputs)
+    np.testing.assert_allclose(
+        classifier(inputs),
+        dense(weights, "classifier", second["pooled_output"]),
+        atol=1e-5,
+    )
+    tagger = fill(BertTagger(encoder(), LABELS))
+    weights, second = restated(tagger, inputs)
+    np.testing.assert_allclose(
+        tagger(inputs),
+        dense(weights, "tagger", second["sequence_output"]),
+        atol=1e-5,
+    )
+    span = fill(BertSpanPredictor(encoder()))
+    weights, second = restated(span, inputs)
+    logits = dense(weights, "span", second["sequence_output"])
+    ends = span(inputs)
+    np.testing.assert_allclose(ends["start"], logits[..., 0], atol=1e-5)
+    np.testing.assert_allclose(ends["end"], logits[..., 1], atol=1e-5)
+
+
+def test_a_choice_is_scored_as_a_row_of_its_own():
+    chooser, inputs = fill(BertChooser(encoder())), choices()
+    rows = {name: x.reshape(6, 7) for name, x in inputs.items()}
+    weights, second = restated(chooser, rows)
+    scores = dense(weights, "chooser", second["pooled_output"])
+    np.testing.assert_allclose(chooser(inputs), scores.reshape(2, 3), atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["left_to_right", "right_to_left"])
+def test_a_causal_model_never_sees_what_it_foretells(attention):
+    model = fill(BertCausalModel(encoder(attention=attention)))
+    inputs = random_inputs()
+    weights, second = restated(model, inputs)
+    x = gelu_tanh(dense(weights, "mlm/dense", second["sequence_output"]))
+    x = layer_norm(weights, "mlm/norm", x)
+    table = weights["encoder/embeddings/token/embeddings"]
+    real = inputs["padding_mask"].astype(bool)
+    np.testing.assert_allclose(
+        np.array(model(inputs))[real],
+        (x @ table.T + weights["mlm/bias"])[real],
+        atol=1e-5,
+    )
+    ids = inputs["token_ids"][:1]
+    logits = np.array(model(ids))[0]
+    for place in range(7):
+        changed = ids.copy()
+        changed[0, place] = (changed[0, place] + 1) % 30
+        moved = np.abs(np.array(model(changed))[0] - logits).max(-1) > 1e-4
+        seen = np.arange(7) >= place
+        if attention == "right_to_left":
+            seen = np.arange(7) <= place
+        np.testing.assert_array_equal(moved, seen)
+
+
+def test_causal_targets_are_the_neighbours_of_the_same_example():
+    inputs = {
+        "token_ids": np.array([[5, 6, 7, 8, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1, 0]]),
+    }
+
+    def targets(attention, **more):
+        ids, weights = causal_targets({**inputs, **more}, attention)
+        ids, weights = np.array(ids), np.array(weights)
+        return [
+            int(i) if w else None
+            for i, w in zip(ids[0], weights[0], strict=True)
+        ]
+
+    assert targets("left_to_right") == [6, 7, 8, None, None]
+    assert targets("right_to_left") == [None, 5, 6, 7, None]
+    examples = np.array([[1, 1, 2, 2, 0]])
+    assert targets("left_to_right", example_ids=examples) == [
+        6,
+        None,
+        8,
+        None,
+        None,
+    ]
+
+
+def test_a_packed_classifier_finds_each_example():
+    shared = encoder()
+    packed = fill(BertClassifier(shared, LABELS, examples_per_row=3))
+    apart = BertClassifier(shared, LABELS)
+    apart.set_weights(packed.get_weights())
+    ids = np.random.default_rng(1).integers(0, 30, (2, 4))
+    logits = packed(
+        {
+            "token_ids": ids.reshape(1, 8),
+            "example_ids": [[1] * 4 + [2] * 4],
+            "position_ids": [[0, 1, 2, 3] * 2],
+        }
+    )
+    assert logits.shape == (1, 3, 3)
+    np.testing.assert_allclose(logits[0, :2], apart(ids), atol=1e-5)
+
+
+def test_a_bilstm_skips_padding():
+    model = fill(BertTagger(encoder(), LABELS, bilstm_dim=4))
+    inputs = random_inputs()
+    wider = {k: np.pad(v, ((0, 0), (0, 3))) for k, v in inputs.items()}
+    wider["token_ids"][:, 7:] = 9
+    real = inputs["padding_mask"].astype(bool)
+    np.testing.assert_allclose(
+        np.array(model(inputs))[real],
+        np.array(model(wider))[:, :7][real],
+        atol=1e-5,
+    )
+
+
+FITS = {
+    "single": (
+        lambda: BertClassifier(encoder(), LABELS),
+        lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        np.array([0, 2, 1]),
+    ),
+    "multi": (
+        lambda: BertClassifier(encoder(), LABELS, "multi", bilstm_dim=4),
+        lambda: keras.losses.BinaryCrossentropy(from_logits=True),
+        np.array([[0.0, 1, 1], [1, 0, 0], [0, 0, 0]]),
+    ),
+    "span": (
+        lambda: BertSpanPredictor(encoder()),
+        span_losses,
+        {"start": np.array([1, 0, 2]), "end": np.array([1, 2, 2])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_compile_and_fit_learn_a_batch_by_heart(name):
+    keras.utils.set_random_seed(3)
+    make, loss, labels = FITS[name]
+    model = make()
+    model.compile(adamw(2e-2, 60), loss())
+    # The same three rows twenty times, three at a time.
+    inputs = {k: np.tile(x, (20, 1)) for k, x in random_inputs().items()}
+    labels = keras.tree.map_structure(
+        lambda x: np.concatenate([x] * 20), labels
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of weights without a gradient
+        history = model.fit(inputs, labels, batch_size=3, epochs=3, verbose=0)
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+
+
+def test_frozen_layers_stay_as_they_are():
+    model = BertClassifier(encoder(num_layers=2), LABELS)
+    bottom = model.encoder
+    bottom.embeddings.trainable = False
+    bottom.transformer_layers[0].trainable = False
+    before = {k: v.numpy() for k, v in published_weights(model).items()}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, 2, warmup=0), loss)
+    model.fit(random_inputs(), np.array([0, 1, 2]), verbose=0)
+    for name, weight in published_weights(model).items():
+        frozen = "embeddings/" in name or "layer_0/" in name
+        assert np.array_equal(weight.numpy(), before[name]) == frozen, name
+
+
+def test_what_was_frozen_is_frozen_in_a_loaded_model(tmp_path):
+    model = BertClassifier(encoder(num_layers=2), LABELS)
+    model.encoder.trainable = False
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, 9), loss)
+    model.fit(random_inputs(), np.array([0, 1, 2]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    names = [weight.path for weight in loaded.trainable_weights]
+    assert names == [weight.path for weight in model.trainable_weights]
+    assert len(names) == 2
+    assert int(loaded.optimizer.iterations.numpy()) == 1
+    loaded.encoder.trainable = True
+    assert len(loaded.trainable_weights) == len(loaded.weights)
+
+
+def freeze_model(model):
+    model.trainable = False
+
+
+def freeze_encoder(model):
+    model.encoder.trainable = False
+
+
+def freeze_head_and_a_layer(model):
+    model.layers[-1].trainable = False
+    model.encoder.transformer_layers[0].attention.trainable = False
+
+
+def freeze_two_weights(model):
+    model.encoder.embeddings.token.embeddings.trainable = False
+    model.encoder.transformer_layers[0].output_norm.gamma.trainable = False
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [freeze_model, freeze_encoder, freeze_head_and_a_layer, freeze_two_weights],
+)
+@pytest.mark.parametrize("name", ["classifier", "causal", "tagger pair"])
+def test_what_was_frozen_is_frozen_in_copies_however_it_was(
+    freeze, name, tmp_path
+):
+    """Without `compile`; in a file, by Keras's model around, by dtype."""
+    model = {**MODELS, **PAIRED}[name]()
+    freeze(model)
+    expected = [weight.path for weight in model.trainable_weights]
+    model.save(tmp_path / "model.keras")
+    copies = [
+        keras.saving.load_model(tmp_path / "model.keras"),
+        type(model).from_config(model.get_config()),
+        model.with_dtype("mixed_bfloat16"),
+    ]
+    for copy in copies:
+        assert [x.path for x in copy.trainable_weights] == expected
+        assert copy.encoder.trainable == model.encoder.trainable
+
+
+def test_an_encoder_stays_frozen_in_a_model_of_keras(tmp_path):
+    inputs = symbolic_inputs()
+    body = encoder()
+    body.trainable = False
+    outputs = keras.layers.Dense(2)(body(inputs)["pooled_output"])
+    keras.Model(inputs, outputs).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.trainable_weights) == 2
+
+
+@pytest.mark.parametrize("name", ["encoder", *MODELS, *PAIRED])
+def test_keras_shows_counts_and_clones_every_model(name):
+    made = {"encoder": encoder, **MODELS, **PAIRED}[name]
+    model = made()
+    lines = []
+    model.summary(print_fn=lambda line, **_: lines.append(line))
+    model.summary(
+        expand_nested=True,
+        show_trainable=True,
+        print_fn=lambda line, **_: lines.append(line),
+    )
+    assert "(None, None, 8)" in lines[1] and "?" not in lines[1]
+    total = sum(int(np.prod(x.shape)) for x in model.weights)
+    assert model.count_params() == total
+    assert f"Total params: {total:,}" in lines[0]
+    for layer in model.layers:
+        assert model.get_layer(layer.name) is layer
+    copy = keras.models.clone_model(model)
+    if name == "encoder":
+        assert type(copy) is BertEncoder and copy.count_params() == total
+    else:
+        assert keras.tree.map_structure(
+            lambda x: (x.shape, x.dtype), copy.output
+        ) == keras.tree.map_structure(
+            lambda x: (x.shape, x.dtype), model.output
+        )
+        model.compile(adamw(1e-2, 9), "mse")
+        assert keras.models.clone_model(model).compiled
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        message = rf"{type(model).__name__}.quantize.*dtype=\"int8\""
+        with pytest.raises(InputError, match=message):
+            model.quantize("int8")
+
+
+@pytest.mark.parametrize("name", ["encoder", *MODELS, *PAIRED])
+def test_keras_plots_every_model(name, tmp_path):
+    pytest.importorskip("pydot")
+    model = {"encoder": encoder, **MODELS, **PAIRED}[name]()
+    keras.utils.plot_model(model, tmp_path / "model.png", expand_nested=True)
+
+
+def test_a_loss_of_a_subclass_counts():
+    class Dearer(BertClassifier):
+        def compute_loss(self, *args, **kwargs):
+            return super().compute_loss(*args, **kwargs) + 1000
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = Dearer(encoder(), LABELS)
+    model.compile(adamw(1e-3, 9), loss)
+    assert model.train_on_batch(random_inputs(), np.array([0, 1, 2])) > 999
+
+
+def test_labels_that_are_not_named_as_the_outputs_are_refused():
+    model = BertSpanPredictor(encoder())
+    model.compile(adamw(1e-3, 9), span_losses())
+    ends = np.array([1, 2, 2])
+    with pytest.raises(InputError, match="a tuple. Expected .*: start, end"):
+        model.train_on_batch(random_inputs(), (ends, ends))
+
+
+def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    rows = tf.data.Dataset.from_tensor_slices((random_inputs(), [0, 1, 2]))
+    rows = rows.repeat(2)
+    for fixed in (False, True):
+        model = BertClassifier(encoder(), LABELS)
+        model.compile(adamw(1e-3, 9, accumulate=2), loss, jit_compile=True)
+        refused = pytest.raises(InputError, match="drop_remainder=True, or")
+        with contextlib.nullcontext() if fixed else refused:
+            model.fit(rows.batch(2, drop_remainder=fixed), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BertClassifier(encoder()), "labels is None"),
+        (lambda: BertClassifier(encoder(), "yes"), "labels is 'yes'"),
+        (lambda: BertClassifier(encoder(), 2), "labels is 2"),
+        (lambda: BertClassifier(encoder(), [0, 1]), r"labels is \[0, 1\]"),
+        (lambda: BertTagger(encoder(), []), r"labels is \[\]"),
+        (lambda: BertClassifier(encoder(), ["a", "a"]), "a class twice"),
+        (lambda: BertClassifier(encoder(), ["a"], "double"), "'double'"),
+        (
+            lambda: BertClassifier(
+                encoder(), ["a"], bilstm_dim=2, examples_per_row=2
+            ),
+            "from one example into",
+        ),
+        (lambda: BertCausalModel(encoder()), "sees the very token"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_an_unknown_input_is_refused():
+    model = BertClassifier(encoder(), LABELS)
+    with pytest.raises(InputError, match="no input named mask_positions"):
+        model({"token_ids": [[1]], "mask_positions": [[0]]})
+
+
+@keras.saving.register_keras_serializable("elsewhere")
+class MeanRegressor(TaskModel):
+    """A head from outside the package: a number from the mean vector."""
+
+    pools = False
+
+    def __init__(self, encoder, factor=1.0, name="mean_regressor"):
+        self.factor = factor
+        self.head = LogitsHead(1, name="mean", dtype=encoder.dtype_policy)
+        inputs = symbolic_inputs()
+        sequence = encoded(encoder, inputs)["sequence_output"]
+        mean = keras.layers.GlobalAveragePooling1D()(sequence)
+        super().__init__(inputs, self.head(mean) * factor, encoder, name)
+
+    def arguments(self):
+        return {"factor": self.factor}
+
+
+def test_a_head_from_outside_the_package_fits_saves_and_loads(tmp_path):
+    model = MeanRegressor(encoder(), factor=2.0)
+    model.compile(adamw(1e-2, 5), "mse")
+    model.fit(random_inputs(), np.ones((3, 1)), epochs=5, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(outputs_of(model), outputs_of(loaded))
+    assert "mean/kernel" in published_weights(loaded)
+
+
+TEXTS = ["an hour", "good", "bad"]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, object),
+        tf.constant(TEXTS),
+        (TEXTS, TEXTS),
+        {"token_ids": np.array(TEXTS)},
+        tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 2])).batch(2),
+    ],
+    ids=["list", "array", "objects", "tensor", "pair", "dict", "data set"],
+)
+def test_texts_are_refused_and_the_model_stays_compiled(texts):
+    model = BertClassifier(encoder(), LABELS)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-3, 9), loss)
+    labels = () if hasattr(texts, "batch") else (np.array([0, 1, 2]),)
+    for loop in (model.fit, model.evaluate, model.predict):
+        given = () if loop == model.predict else labels
+        with pytest.raises(InputError, match="dataset.map.preprocess."):
+            loop(texts, *given, verbose=0)
+    model.fit(random_inputs(), np.array([0, 1, 2]), verbose=0)
+
+
+def test_mask_positions_outside_the_row_are_refused():
+    inputs = {**random_inputs(), "mask_positions": np.full((3, 1), 7)}
+    with pytest.raises(InputError, match="mask_positions has 7. .* 0 to 6"):
+        BertPretrainer(encoder())(inputs)

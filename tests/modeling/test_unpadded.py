@@ -1,0 +1,183 @@
+"""Real tokens alone, against the same model on padded rows."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from served_samples import preprocessor, spread, task_models
+
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.padding import RealTokens, skipping_padding
+from bert_keras.serving.graph import Rows
+from bert_keras.serving.signatures import signatures_of
+
+LENGTHS = {
+    "mixed": [7, 2, 11, 5],
+    "alone": [6],
+    "equal": [4, 4, 4],
+    "one long": [2, 2, 2, 12],
+    "no rows": [],
+}
+SIZES = (50, 2, 2, 8, 16, 16)
+
+
+def rows(lengths, seed=0):
+    """The encoder's inputs for rows of these lengths, padded with 0."""
+    draw = np.random.default_rng(seed)
+    length = max(lengths, default=1)
+    mask = np.arange(length) < np.reshape(lengths, (-1, 1))
+    ids = draw.integers(1, SIZES[0], mask.shape) * mask
+    values = {"token_ids": ids, "segment_ids": ids % 2, "padding_mask": mask}
+    return {k: tf.constant(v.astype("int32")) for k, v in values.items()}
+
+
+def both(model, inputs, **arguments):
+    padded = model(inputs, **arguments)
+    with skipping_padding():
+        return padded, model(inputs, **arguments)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize(
+    "attention", ["bidirectional", "left_to_right", "right_to_left"]
+)
+def test_real_tokens_get_the_same_vectors(lengths, attention):
+    encoder = spread(BertEncoder(*SIZES, attention=attention))
+    inputs = rows(lengths)
+    padded, unpadded = both(encoder, inputs, hidden_states=True)
+    real = np.array(inputs["padding_mask"], bool)
+    pairs = [
+        *zip(padded["hidden_states"], unpadded["hidden_states"], strict=True)
+    ]
+    pairs.append((padded["sequence_output"], unpadded["sequence_output"]))
+    for left, right in pairs:
+        assert left.shape == right.shape
+        left, right = np.array(left)[real], np.array(right)[real]
+        np.testing.assert_allclose(left, right, atol=1e-5)
+    np.testing.assert_allclose(
+        padded["pooled_output"], unpadded["pooled_output"], atol=1e-5
+    )
+
+
+def test_a_mask_may_have_holes_and_leave_out_the_first_token():
+    encoder = spread(BertEncoder(*SIZES))
+    mask = np.array([[0, 1, 0, 1, 1], [1, 0, 0, 1, 0], [1, 1, 1, 1, 1]])
+    inputs = {**rows([5, 5, 5]), "padding_mask": tf.constant(mask)}
+    padded, unpadded = both(encoder, inputs)
+    for name in padded:
+        real = mask.astype(bool) if name == "sequence_output" else ...
+        left, right = np.array(padded[name])[real], np.array(unpadded[name])
+        np.testing.assert_allclose(left, right[real], atol=1e-5)
+
+
+def test_packed_rows_are_unpadded_too():
+    encoder = spread(BertEncoder(*SIZES))
+    inputs = rows([7, 4])
+    numbers = np.array([[1, 1, 1, 2, 2, 3, 3], [1, 1, 2, 2, 0, 0, 0]], "int32")
+    places = np.array([[0, 1, 2, 0, 1, 0, 1], [0, 1, 0, 1, 0, 0, 0]], "int32")
+    inputs |= {"example_ids": numbers, "position_ids": places}
+    padded, unpadded = both(encoder, inputs, examples_per_row=3)
+    left, right = padded["pooled_output"], unpadded["pooled_output"]
+    np.testing.assert_allclose(left[0], right[0], atol=1e-5)
+    np.testing.assert_allclose(left[1, :2], right[1, :2], atol=1e-5)
+
+
+def test_one_graph_serves_every_mix_of_lengths():
+    encoder = spread(BertEncoder(*SIZES))
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in rows([1])}
+
+    @tf.function(input_signature=[spec])
+    def pooled(inputs):
+        return encoder(inputs)["pooled_output"]
+
+    with skipping_padding():
+        pooled.get_concrete_function()
+    for lengths in LENGTHS.values():
+        inputs = rows(lengths)
+        expected = encoder(inputs)["pooled_output"]
+        np.testing.assert_allclose(pooled(inputs), expected, atol=1e-5)
+
+
+def test_a_row_without_tokens_harms_no_other():
+    encoder = spread(BertEncoder(*SIZES))
+    padded, unpadded = both(encoder, rows([0, 5, 0]))
+    left, right = padded["pooled_output"], unpadded["pooled_output"]
+    np.testing.assert_allclose(left[1], right[1], atol=1e-5)
+    assert np.isfinite(np.array(unpadded["sequence_output"])).all()
+
+
+def test_padding_repeats_a_token_of_its_own_row():
+    tokens = RealTokens(np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]]))
+    assert np.array(tokens.places).tolist() == [0, 1, 4, 8, 10]
+    expected = [[0, 1, 1, 1], [2, 2, 2, 2], [3, 3, 4, 4]]
+    assert np.array(tokens.tokens).tolist() == expected
+    assert np.array(tokens.of(np.arange(12))).tolist() == [0, 1, 4, 8, 10]
+
+
+def test_gradients_are_those_of_padded_rows():
+    model = BertEncoder(*SIZES, dropout=0.0, attention_dropout=0.0)
+    spread(model)
+    inputs = rows(LENGTHS["mixed"])
+    real = tf.cast(inputs["padding_mask"], tf.float32)[..., tf.newaxis]
+    weights = model.trainable_weights
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True)
+            loss = tf.reduce_sum(tf.sin(outputs["sequence_output"]) * real)
+            loss += tf.reduce_sum(tf.cos(3 * outputs["pooled_output"]))
+        return tape.gradient(loss, [weight.value for weight in weights])
+
+    padded = gradients()
+    with skipping_padding():
+        unpadded = gradients()
+    for weight, left, right in zip(weights, padded, unpadded, strict=True):
+        atol = 1e-5 * max(1, np.abs(left).max())
+        np.testing.assert_allclose(left, right, atol=atol, err_msg=weight.path)
+
+
+def test_every_signature_leaves_padding_alone():
+    """[PAD] has a vector of NaN, which nothing that is answered may meet."""
+    models = task_models()
+    for model in models:
+        table = model.encoder.embeddings.token.embeddings
+        values = np.array(table)
+        values[0] = np.nan
+        table.assign(values)
+    options = {"pair": False, "top_k": 3, "long_text": "truncate"}
+    options |= {"pooling": "mean", "normalize": True, "features": "last"}
+    texts = ["an hour well [MASK] spent.", "bad", "", "good film, was it?"]
+    made = Rows(preprocessor())
+    for model in models:
+        for signature in signatures_of(model, made, options):
+            if signature.name == "fill_mask":
+                continue  # multiplies by the vectors of all pieces
+            inputs = dict.fromkeys(signature.inputs, texts)
+            if "choices" in inputs:
+                inputs["choices"] = [[text, "film"] for text in texts]
+            answer = signature.traced()(*map(tf.constant, inputs.values()))
+            for name, value in answer.items():
+                if value.dtype == tf.float32:
+                    found = np.isfinite(value).all()
+                    assert found, (signature.name, name)
+
+
+def test_fine_tuning_may_skip_padding_too():
+    inputs, labels = rows(LENGTHS["mixed"]), np.array([0, 1, 1, 0])
+
+    def losses():
+        encoder = BertEncoder(*SIZES, dropout=0.0, attention_dropout=0.0)
+        model = BertClassifier(spread(encoder), labels=["no", "yes"])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss)
+        model.classifier.kernel.assign(np.ones((8, 2)) * [0.1, -0.1])
+        history = model.fit(
+            inputs, labels, batch_size=4, epochs=4, shuffle=False, verbose=0
+        )
+        return history.history["loss"]
+
+    padded = losses()
+    with skipping_padding():
+        np.testing.assert_allclose(losses(), padded, atol=1e-5)
+    assert padded[-1] < padded[0]

@@ -1,0 +1,145 @@
+"""What pre-training reads: records of two lengths, and what is refused."""
+
+import shutil
+
+import numpy as np
+import pytest
+from toy_pretraining import SMALLEST, write_data
+
+from bert_keras import InputError
+from bert_keras.data.manifests import read_sealed, write_sealed
+from bert_keras.data.record_files import read_manifest
+from bert_keras.data.sampling import Laws
+from bert_keras.files import read_json
+from official_tasks import pretrain
+from official_tasks.pretraining.objectives import OBJECTIVES
+from official_tasks.pretraining.settings import Settings, phases
+from official_tasks.pretraining.source import PretrainingSource
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Folders with records of 16 and of 24 pieces, and packed ones."""
+    folder = tmp_path_factory.mktemp("records")
+    kinds = {
+        "short": Laws(16, 3),
+        "long": Laws(24, 4),
+        "packed": Laws(16, 3, packed=True),
+    }
+    return {k: write_data(folder / k, laws=v) for k, v in kinds.items()}
+
+
+def source(folders, **settings):
+    settings = Settings(**{**SMALLEST, "records": True, **settings})
+    objective = OBJECTIVES["mlm+nsp"]
+    return PretrainingSource(folders["short"], settings, objective)
+
+
+def test_each_phase_reads_the_records_of_its_length(records):
+    both = source(records, phase_2_data=records["long"])
+    both.check()
+    laws = {"mask_mix": (80.0, 10.0, 10.0), "short_probability": 0.1}
+    source(records, phase_2_data=records["long"], **laws).check()
+    for phase, name in zip(
+        phases(both.settings), ("short", "long"), strict=True
+    ):
+        folder = records[name]
+        count = read_manifest(f"{folder}/train")["examples"]
+        assert both.epoch_size(phase) == count
+        x, _, _ = next(iter(both.batches(phase, phase.first)))
+        assert x["token_ids"].shape == (4, phase.sequence_length)
+        x, _, _ = next(iter(both.held_out(phase)))
+        assert x["token_ids"].shape == (4, phase.sequence_length)
+
+
+def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
+    settings = {
+        **SMALLEST,
+        "records": True,
+        "phase_2_data": records["long"],
+    }
+    results = pretrain.run(records["short"], tmp_path / "run", **settings)
+    tokens = [line["tokens"] for line in results["curve"]]
+    assert tokens == [256, 512, 512 + 4 * 4 * 24]
+    assert np.isfinite(results["mlm_perplexity"])
+    noted = read_json(tmp_path / "run" / "stages" / "files.json")["figures"]
+    assert sorted(noted) == sorted(
+        f"{folder}/{side}/{name}"
+        for folder, name in (
+            (f"{records['short']}/tokens", "store.json"),
+            (records["short"], "manifest.json"),
+            (records["long"], "manifest.json"),
+        )
+        for side in ("train", "held_out")
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "of one length.*--phase_2_data"),
+        ({"phase_2_data": "short"}, "phase 2 has 24"),
+        ({"phase_2_data": "long", "max_predictions": 2}, "phase 1 has 2"),
+        ({"phase_2_data": "packed"}, "packed True, and phase 2 has False"),
+        ({"phase_2_data": "long", "records": False}, "Give --records too"),
+        ({"phase_2_data": "long", "whole_word": True}, "whole_word False, and"),
+        ({"phase_2_data": "long", "mask_rate": 0.2}, "mask_rate 0.15, and"),
+        (
+            {"phase_2_data": "long", "mask_mix": (100, 0, 0)},
+            r"mask_mix \(80, 10, 10\), and phase 1 has \(100, 0, 0\)",
+        ),
+        ({"phase_2_data": "nowhere"}, "No finished records in nowhere"),
+    ],
+)
+def test_records_that_do_not_fit_are_named(records, settings, message):
+    name = settings.get("phase_2_data")
+    settings = {**settings, "phase_2_data": records.get(name, name)}
+    if name == "packed":
+        settings |= {
+            "phase_2_sequence_length": 16,
+            "phase_2_max_predictions": 3,
+        }
+    with pytest.raises(InputError, match=message):
+        source(records, **settings).check()
+
+
+def test_data_without_held_out_documents_is_refused(tmp_path):
+    folder = write_data(tmp_path, held_out_share=0)
+    settings = Settings(**SMALLEST)
+    with pytest.raises(InputError, match="--held_out_share above 0"):
+        PretrainingSource(folder, settings, OBJECTIVES["mlm+nsp"])
+
+
+def copied(tmp_path):
+    """Data with records whose sides may be changed."""
+    folder = write_data(tmp_path / "data")
+    return tmp_path / "data", {"short": folder}
+
+
+@pytest.mark.parametrize("kind", ["tokens", "."])
+def test_swapped_sides_are_refused(kind, tmp_path):
+    place, folders = copied(tmp_path)
+    source(folders, phase_2_steps=0).check()
+    (place / kind / "train").rename(place / "aside")
+    (place / kind / "held_out").rename(place / kind / "train")
+    (place / "aside").rename(place / kind / "held_out")
+    with pytest.raises(InputError, match="held_out'?, expected|as 'train', ex"):
+        source(folders, phase_2_steps=0).check()
+
+
+@pytest.mark.parametrize("kind, name", [("tokens", "store"), (".", "manifest")])
+def test_a_copy_of_what_is_trained_on_is_not_held_out(kind, name, tmp_path):
+    place, folders = copied(tmp_path)
+    sides = place / kind
+    shutil.rmtree(sides / "held_out")
+    shutil.copytree(sides / "train", sides / "held_out")
+    with pytest.raises(InputError, match="made as 'train', expected 'held_out"):
+        source(folders, phase_2_steps=0).check()
+    # Older manifests do not say their side, but of which documents they are.
+    for side in ("train", "held_out"):
+        path = f"{sides / side}/{name}.json"
+        manifest = read_sealed(path, "data", lambda _: ["one"])
+        older = manifest.keys() - {"side", "sha256"}
+        write_sealed(path, {key: manifest[key] for key in older})
+    with pytest.raises(InputError, match="were made of the same documents"):
+        source(folders, phase_2_steps=0).check()

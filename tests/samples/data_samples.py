@@ -1,0 +1,122 @@
+"""Small corpora, of numbers and of words, for the tests of data."""
+
+import os
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.sources import Document
+from bert_keras.data.token_store import StoreWriter
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [f"word{i}" for i in range(200)]
+
+
+def vocabulary(size=1_000):
+    """Every fourth piece goes on with a word."""
+    words = [f"##{i}" if i % 4 == 3 else f"w{i}" for i in range(size)]
+    return SPECIAL + words[len(SPECIAL) :]
+
+
+def numbers(documents=60, seed=0, longest=40, size=1_000):
+    """Documents of sentences of ids, of mixed lengths."""
+    draw = random.Random(seed)
+    return [
+        [
+            [draw.randrange(5, size) for _ in range(draw.randint(1, longest))]
+            for _ in range(draw.randint(1, 60))
+        ]
+        for _ in range(documents)
+    ]
+
+
+def write_store(folder, documents, size=1_000):
+    """A token store of documents of sentences of ids."""
+    pieces = vocabulary(size)
+    tokenizer = SimpleNamespace(
+        vocabulary=pieces,
+        vocabulary_size=size,
+        lowercase=True,
+        strip_accents=True,
+        max_word_length=200,
+        keep_special_tokens=False,
+    )
+    with StoreWriter(str(folder), tokenizer) as writer:
+        for document in documents:
+            writer.add(
+                np.array(sum(document, [])),
+                np.array([len(sentence) for sentence in document]),
+                np.array([len(document)]),
+            )
+        return writer.finish()
+
+
+def open_kind(function, folder, kind, laws, *arguments, **more):
+    """A data set of a folder with store/ and records/, by its kind."""
+    if kind == "store":
+        return function(str(folder / "store"), *arguments, laws=laws, **more)
+    path = "records/*.tfrecord" if kind == "files" else "records"
+    return function(str(folder / path), *arguments, **more)
+
+
+def arrays(batches):
+    """The tensors of each batch as arrays."""
+    return [
+        [value.numpy() for value in tf.nest.flatten(batch)] for batch in batches
+    ]
+
+
+def same(one, other):
+    """Whether two lists of `arrays` are equal."""
+    return all(
+        (a == b).all()
+        for first, second in zip(one, other, strict=True)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def toy_tokenizer():
+    return WordPieceTokenizer([*SPECIAL, ".", "?", *WORDS])
+
+
+def sentence(rng):
+    words = rng.choice(WORDS, rng.integers(3, 12))
+    return " ".join(words).capitalize() + "."
+
+
+def corpus(count=60, seed=0):
+    """Documents of paragraphs of sentences of words."""
+    rng = np.random.default_rng(seed)
+    return [
+        Document(
+            f"document {number}",
+            "",
+            [
+                " ".join(sentence(rng) for _ in range(rng.integers(1, 9)))
+                for _ in range(rng.integers(1, 6))
+            ],
+        )
+        for number in range(count)
+    ]
+
+
+def contents(folder):
+    """Path -> bytes of every file but journals and leases, which tell times."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in set(names) - {"progress.jsonl", ".lease"}:
+            path = os.path.join(root, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = file.read()
+    return found
+
+
+def in_small_parts(patch):
+    """Has builds save often, and write many small shards."""
+    patch.setattr("bert_keras.data.building._PART", 2_000)
+    patch.setattr("bert_keras.data.building._SAVE", 0)
+    patch.setattr("bert_keras.data.examples.CAPACITY", 40)
+    patch.setattr("bert_keras.data.token_store._BLOCK", 256)

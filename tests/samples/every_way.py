@@ -1,0 +1,102 @@
+"""The requests of an export's card, asked in each way it can be asked."""
+
+import contextlib
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+# What `saved_model_cli run` does, for all signatures in one process, which
+# imports neither this package nor tensorflow_text.
+CLI = """
+import json, sys
+import numpy as np
+from tensorflow.python.tools import saved_model_cli as cli
+folder, asked = sys.argv[1], json.loads(sys.argv[2])
+for name, expressions in asked.items():
+    print("signature", name)
+    feed = cli.load_inputs_from_input_arg_string("", expressions, "")
+    cli.run_saved_model_with_feed_dict(folder, "serve", name, feed, None, False)
+assert "tensorflow_text" not in sys.modules
+"""
+
+
+def requests(served):
+    """Signature -> input name -> rows, one row each."""
+    entries = served.card["signatures"]
+    return {name: entry["request"] for name, entry in entries.items()}
+
+
+def expressions(inputs):
+    """A request as `--input_exprs` takes it."""
+    return ";".join(f"{key}={rows!r}" for key, rows in inputs.items())
+
+
+def numbers(answer):
+    """The floats of an answer, flat, wherever they came from."""
+    found = []
+    for name in sorted(answer):
+        value = np.array(answer[name]).ravel()
+        found += [x for x in value.tolist() if isinstance(x, float)]
+    return np.array(found)
+
+
+def told_by_cli(folder, asked):
+    """Signature -> what saved_model_cli prints of its outputs."""
+    asked = {name: expressions(inputs) for name, inputs in asked.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", CLI, str(folder), json.dumps(asked)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    parts = done.stdout.split("signature ")[1:]
+    return {part.split("\n")[0]: part for part in parts}
+
+
+def check_cli(folder, served):
+    """saved_model_cli prints every output of every signature."""
+    asked = requests(served)
+    told = told_by_cli(folder, asked)
+    for name in asked:
+        for output in served.card["signatures"][name]["outputs"]:
+            assert f"Result for output key {output}:" in told[name]
+
+
+@contextlib.contextmanager
+def address(served):
+    """The port of a server in this process."""
+    import uvicorn
+
+    from bert_keras.serving.server import create_app
+
+    config = uvicorn.Config(create_app(served), port=0, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def told_by_http(port, served, name, inputs):
+    """The answer's outputs, by name."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    body = json.dumps({"signature_name": name, "inputs": inputs})
+    connection.request("POST", "/v1/models/model:predict", body)
+    reply = connection.getresponse()
+    content = json.loads(reply.read())
+    assert reply.status == 200, content
+    outputs = content["outputs"]
+    if isinstance(outputs, dict):
+        return outputs
+    (key,) = served.card["signatures"][name]["outputs"]
+    return {key: outputs}

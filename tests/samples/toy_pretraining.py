@@ -1,0 +1,79 @@
+"""Toy pre-training data and a run's smallest settings, for several tests."""
+
+import json
+
+from task_samples import write_csv
+
+from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.sampling import Laws
+from bert_keras.data.sources import Document
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+FREE = ["[unused0]", "[unused1]"]
+WORDS = (
+    "the old ship goat sailed climbed over under waves rocks while ada ben "
+    "cleo emil sang slept near harbour hut . tin ##ker"
+).split()
+PIECES = SPECIAL + FREE + WORDS
+LAWS = Laws(16, 3)
+# A run of seconds, with both phases.
+SMALLEST = {
+    "num_layers": 1,
+    "hidden_dim": 16,
+    "num_heads": 2,
+    "sequence_length": 16,
+    "max_predictions": 3,
+    "batch_size": 4,
+    "steps": 12,
+    "phase_2_steps": 4,
+    "phase_2_sequence_length": 24,
+    "phase_2_max_predictions": 4,
+    "evaluations": 3,
+    "evaluation_steps": 2,
+    "learning_rate": 1e-2,
+}
+
+
+def documents():
+    names = ["ada", "ben", "cleo", "emil"]
+    for number in range(24):
+        lines = [
+            f"the old {'ship' if number % 2 else 'goat'} {verb} over the "
+            f"{place} while {a} and {b} sang ."
+            for a in names[number % 3 :]
+            for b in names[number % 2 :: 2]
+            for verb, place in (("sailed", "waves"), ("climbed", "rocks"))
+        ]
+        yield Document(str(number), f"{number}.txt", lines)
+
+
+def write_data(
+    folder, pieces=PIECES, laws=LAWS, held_out_share=0.3, **tokenizer
+):
+    """Pre-training data of the toy documents; returns the folder."""
+    create_pretraining_data(
+        documents(),
+        WordPieceTokenizer(pieces, **tokenizer),
+        str(folder),
+        laws,
+        held_out_share=held_out_share,
+    )
+    return str(folder)
+
+
+def read_lines(path):
+    """The objects of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def reviews(folder):
+    """A custom task of two classes; its options."""
+    rows = [
+        (f"the old {('ship', 'goat')[i % 2]} {WORDS[i % 9]}", f"class {i % 2}")
+        for i in range(40)
+    ]
+    return {
+        "train": str(write_csv(folder / "train.csv", rows)),
+        "dev": str(write_csv(folder / "dev.csv", rows[:12])),
+    }

@@ -1,0 +1,534 @@
+import ast
+import importlib.metadata
+import json
+import os
+import pathlib
+import sys
+import uuid
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from remote_folder import object_store
+from served_samples import (
+    VOCABULARY,
+    encoder,
+    preprocessor,
+    spread,
+    task_models,
+)
+
+from bert_keras import files
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop.native import save_own
+from bert_keras.interop.presets import save_preset
+from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.span import BertSpanPredictor
+from bert_keras.serving import load, verify
+from bert_keras.serving.answers import MOST_ANSWERS
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.load import load_saved_model
+from bert_keras.serving.portable_formats import export_on_ids
+from bert_keras.serving.verify import greatest_difference
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
+
+
+@pytest.fixture(scope="module")
+def pretrainer():
+    return spread(BertPretrainer(encoder()))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    labels = ["bad", "fine", "\u826f\u3044"]
+    model = spread(BertClassifier(encoder(), labels=labels))
+    logits = np.array(model(preprocessor()(TEXTS)))
+    model.classifier.bias.assign(-logits.mean(0))  # else one label wins all
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(classifier, pretrainer, tmp_path_factory):
+    """Both exported, then moved: nothing may depend on the place."""
+    parent = tmp_path_factory.mktemp("served")
+    export_saved_model(
+        [classifier, pretrainer], preprocessor(), parent / "made"
+    )
+    return str((parent / "made").rename(parent / "moved"))
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    return load_saved_model(folder)
+
+
+def test_a_fresh_process_answers_as_the_live_models(
+    folder, classifier, pretrainer
+):
+    """Hard texts included; the process imports TensorFlow alone."""
+    models = [classifier, pretrainer]
+    assert greatest_difference(folder, models, preprocessor()) <= 1e-5
+
+
+@pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("long_text", ["truncate", "windows"])
+def test_every_model_is_served_as_it_is(tmp_path, portable, long_text):
+    export_saved_model(
+        task_models(),
+        preprocessor(),
+        tmp_path / "out",
+        long_text=long_text,
+        portable=portable,
+        verify=True,
+    )
+
+
+def untrained_model(folder, cls, **arguments):
+    """A model of the class on the weights of an encoder, not yet trained."""
+    spread(encoder()).save_preset(folder / "encoder", preprocessor())
+    with pytest.warns(UntrainedWarning):
+        return cls.from_preset(folder / "encoder", **arguments)
+
+
+def test_random_weights_are_not_exported(tmp_path):
+    model = untrained_model(tmp_path, BertClassifier, labels=["bad", "good"])
+    out = tmp_path / "out"
+    message = "classifier/kernel.*allow_untrained=True"
+    with pytest.raises(InputError, match=message):
+        export_saved_model(model, preprocessor(), out)
+    with pytest.raises(InputError, match=message):
+        export_on_ids(model, preprocessor(), out, "onnx")
+    # Nor by way of a folder that the model is saved to as it is.
+    model.save_preset(tmp_path / "saved", preprocessor())
+    with pytest.warns(UntrainedWarning, match="classifier/kernel"):
+        again = BertClassifier.from_preset(tmp_path / "saved")
+    with pytest.raises(InputError, match=message):
+        export_saved_model(again, preprocessor(), out)
+    export_saved_model(again, preprocessor(), out, allow_untrained=True)
+    spread(model)  # as if it had been trained
+    export_saved_model(model, preprocessor(), tmp_path / "trained")
+
+
+def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
+    model = spread(BertPretrainer(encoder()))
+    nsp = ["nsp/kernel", "nsp/bias"]
+    pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
+    save_own(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
+    with pytest.warns(UntrainedWarning, match="pooler.*nsp"):
+        model = BertPretrainer.from_preset(tmp_path / "a")
+    out = tmp_path / "out"
+    with pytest.warns(UntrainedWarning, match="not answer next_sentence.*nsp"):
+        export_saved_model(model, preprocessor(), out, verify=True)
+    answered = ["embed", "fill_mask", "tokenize"]
+    assert load_saved_model(out).signatures == answered
+    for option in ({"pooling": "pooled"}, {"ids_signature": "ours"}):
+        with pytest.raises(InputError, match="encoder/pooler/kernel"):
+            export_saved_model(model, preprocessor(), tmp_path / "b", **option)
+
+
+def test_an_encoder_without_a_pooler_is_exported_where_none_is_read(tmp_path):
+    pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
+    save_own(tmp_path / "a", spread(encoder()), preprocessor(), without=pooler)
+    with pytest.warns(UntrainedWarning, match="pooler"):
+        model = BertEncoder.from_preset(tmp_path / "a")
+    with pytest.raises(InputError, match="encoder/pooler/kernel"):
+        export_saved_model(
+            model, preprocessor(), tmp_path / "out", ids_signature="ours"
+        )
+    export_saved_model(model, preprocessor(), tmp_path / "out")
+
+
+def test_an_export_that_differs_is_not_written(tmp_path, monkeypatch):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    answered = verify.answer_in_fresh_process
+
+    def answers(folder, requests):  # another model's, near but not the same
+        found = answered(folder, requests)
+        found[0]["probabilities"] += [[2e-5, -2e-5]]
+        return found
+
+    monkeypatch.setattr(verify, "answer_in_fresh_process", answers)
+    with pytest.raises(InputError, match=r"differs .* by 2\.?\d*e-05"):
+        export_saved_model(model, preprocessor(), tmp_path / "out", verify=True)
+    assert os.listdir(tmp_path) == []
+
+
+def test_classify_names_the_likeliest_label(served, classifier):
+    answer = served.classify(TEXTS)
+    logits = np.array(classifier(preprocessor()(TEXTS)))
+    index = logits.argmax(-1)
+    assert len(set(index)) > 1
+    assert answer["label_index"].tolist() == index.tolist()
+    assert answer["label"] == [classifier.labels[i] for i in index]
+    np.testing.assert_allclose(answer["probabilities"].sum(-1), 1, atol=1e-6)
+    assert answer["truncated"].tolist() == [False] * 5
+
+
+def test_a_text_gets_the_same_answer_alone_and_beside_longer_ones(served):
+    texts = ["bad", "an hour well spent " * 9]
+    together = served.classify(texts)
+    alone = served.classify(texts[:1])
+    np.testing.assert_allclose(
+        together["probabilities"][:1], alone["probabilities"], atol=1e-6
+    )
+    assert together["truncated"].tolist() == [False, True]
+
+
+def test_truncated_begins_one_token_beyond_what_fits(served):
+    answer = served.classify(["bad " * 10, "bad " * 11])
+    assert answer["truncated"].tolist() == [False, True]
+
+
+def test_no_texts_get_no_answers(served):
+    assert served.classify([])["label"] == []
+    assert served.fill_mask([])["pieces"] == []
+    assert served.tokenize([])["pieces"] == []
+    assert served.embed([])["embedding"].shape == (0, 16)
+
+
+def test_no_rows_of_ids_or_choices_get_no_answers(tmp_path):
+    chooser = spread(BertChooser(encoder()))
+    folder = export_saved_model(
+        [spread(BertSpanPredictor(encoder())), chooser],
+        preprocessor(),
+        tmp_path / "out",
+        ids_signature="original",
+    )
+    served = load_saved_model(folder)
+    assert served.answer([], [])["answer"] == []
+    assert served.choose([], [])["probabilities"].shape[0] == 0
+    assert served.ids([], [], [])["start_logits"].shape[0] == 0
+
+
+def test_fill_mask_answers_each_mask_of_each_text(served, pretrainer):
+    texts = ["an [MASK] well [MASK]", "bad film", "[MASK][MASK]film[MASK]"]
+    answer = served.fill_mask(texts)
+    assert answer["count"].tolist() == [2, 0, 3]
+    assert [len(row) for row in answer["pieces"]] == [2, 0, 3]
+    assert all(len(mask) == 5 for row in answer["pieces"] for mask in row)
+    ids = [VOCABULARY.index(w) for w in ["[CLS]", "an", "[MASK]", "well"]]
+    ids += [VOCABULARY.index("[MASK]"), VOCABULARY.index("[SEP]")]
+    inputs = {"token_ids": [ids], "mask_positions": [[2, 4]]}
+    logits = pretrainer({k: np.array(v) for k, v in inputs.items()})["mlm"][0]
+    best = np.argsort(-np.array(logits), axis=-1)[:, :5]
+    assert answer["piece_ids"][0] == best.tolist()
+    assert answer["pieces"][0] == [[VOCABULARY[i] for i in row] for row in best]
+    for mask in answer["probabilities"][2]:
+        assert mask == sorted(mask, reverse=True)
+        assert 0 < sum(mask) < 1
+
+
+def test_masks_beyond_the_row_are_not_answered(served):
+    answer = served.fill_mask(["bad " * 9 + "[MASK] [MASK]"])
+    assert answer["count"].tolist() == [1]
+    assert answer["truncated"].tolist() == [True]
+
+
+def test_next_sentence_is_the_probability_that_it_follows(served, pretrainer):
+    pair = (["an hour well spent"], ["i would gladly spent another"])
+    inputs = preprocessor()(pair)
+    inputs["mask_positions"] = inputs["token_ids"][:, :1] * 0
+    logits = np.array(pretrainer(inputs)["nsp"])[0]
+    expected = 1 / (1 + np.exp(logits[1] - logits[0]))
+    for answer in (
+        served.next_sentence(*pair),
+        served.next_sentence(text_pair=pair[1], text=pair[0]),
+    ):
+        np.testing.assert_allclose(answer["probability"], expected, atol=1e-6)
+
+
+def test_tokenize_gives_whole_rows_without_special_tokens(served):
+    answer = served.tokenize(["gladly, hours!", "", "bad " * 40])
+    assert answer["pieces"][0] == ["gladly", ",", "hour", "##s", "!"]
+    assert answer["pieces"][1] == []
+    assert answer["count"].tolist() == [5, 0, 40]
+    assert answer["token_ids"][0][3] == VOCABULARY.index("##s")
+
+
+def test_a_bfloat16_model_is_served_in_float32_as_its_home_pools(tmp_path):
+    model = spread(encoder("mixed_bfloat16"))
+    model.sentence_embedding = {"pooling": "cls", "normalize": True}
+    export_saved_model(model, preprocessor(), tmp_path / "out")
+    served = load_saved_model(tmp_path / "out")
+    assert served.signatures == ["embed", "tokenize"]
+    exact = model.with_dtype("float32")(preprocessor(4)(["good film"]))
+    vector = np.array(exact["sequence_output"])[0, 0]
+    np.testing.assert_allclose(
+        served.embed(["good film", "bad " * 8])["embedding"][0],
+        vector / np.linalg.norm(vector),
+        atol=1e-5,
+    )
+
+
+def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
+    card = files.read_json(os.path.join(folder, "signature_card.json"))
+    assert card["default"] == "classify"
+    for name, entry in card["signatures"].items():
+        answer = getattr(served, name)(**entry["request"])
+        assert set(answer) == set(entry["outputs"]) == set(entry["answer"])
+    shown = card["signatures"]["classify"]
+    assert (
+        shown["answer"]["label"] == served.classify(**shown["request"])["label"]
+    )
+    for name, digest in card["sha256"].items():
+        assert files.sha256(os.path.join(folder, name)) == digest
+    assert card["versions"]["bert_keras"]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"needs": "tensorflow"},
+        {"default": "other"},
+        {"signatures": []},
+        {"signatures": {"classify": 5}},
+        {"signatures": {"classify": {"inputs": {}, "padded": []}}},
+        {"signatures": json.loads('{"a":' * 70 + "1" + "}" * 70)},
+    ],
+)
+def test_a_card_that_lies_is_refused(folder, tmp_path, lie):
+    (tmp_path / "saved_model.pb").touch()
+    card = files.read_json(os.path.join(folder, "signature_card.json"))
+    path = tmp_path / "signature_card.json"
+    path.write_text(json.dumps({**card, **lie}))
+    with pytest.raises(InputError, match="no signature card"):
+        load_saved_model(tmp_path)
+
+
+def test_the_card_asks_for_what_the_graph_needs_alone(
+    tmp_path, classifier, served, monkeypatch
+):
+    """As where TensorFlow is tensorflow-cpu, without tensorflow-text."""
+
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    plain = BertPreprocessor(
+        WordPieceTokenizer(VOCABULARY, portable=True), sequence_length=12
+    )
+    folder = export_saved_model(classifier, plain, tmp_path / "out")
+    card = load_saved_model(folder).card
+    assert card["needs"] == ["tensorflow"]
+    assert card["versions"]["tensorflow"] == tf.__version__
+    assert served.card["needs"] == ["tensorflow", "tensorflow_text"]
+
+
+def test_the_default_signature_is_the_first_models_own(served):
+    default = served.loaded.signatures["serving_default"]
+    assert "probabilities" in default.structured_outputs
+    text = default.structured_input_signature[1]["text"]
+    assert text.shape.as_list() == [None]
+
+
+def test_the_same_export_may_be_there_already(folder, classifier, pretrainer):
+    models = [classifier, pretrainer]
+    before = os.stat(folder).st_mtime_ns
+    export_saved_model(models, preprocessor(), folder)
+    assert os.stat(folder).st_mtime_ns == before
+    with pytest.raises(InputError, match="another export"):
+        export_saved_model(models, preprocessor(9), folder)
+    with pytest.raises(InputError, match="another export"):
+        export_saved_model(classifier, preprocessor(), folder)
+
+
+def test_a_damaged_export_is_written_anew(tmp_path, classifier):
+    folder = tmp_path / "out"
+    export_saved_model(classifier, preprocessor(), folder)
+    data = folder / "variables" / "variables.data-00000-of-00001"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    (folder / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="damaged, .*thesis.txt"):
+        export_saved_model(classifier, preprocessor(), folder)
+    (folder / "thesis.txt").unlink()
+    for _ in range(2):
+        export_saved_model(classifier, preprocessor(), folder)
+        assert data.read_bytes() == whole
+        data.unlink()
+
+
+def test_an_export_that_is_there_is_verified_when_asked(
+    tmp_path, classifier, monkeypatch
+):
+    export_saved_model(classifier, preprocessor(), tmp_path / "out")
+    monkeypatch.setattr(
+        verify, "greatest_difference", lambda *arguments: float("nan")
+    )
+    with pytest.raises(InputError, match="differs from the live model"):
+        export_saved_model(
+            classifier, preprocessor(), tmp_path / "out", verify=True
+        )
+
+
+def test_no_file_of_an_export_names_a_place_of_this_machine(tmp_path):
+    save_preset(tmp_path / "model", encoder(), preprocessor())
+    folder = export_saved_model(
+        BertEncoder.from_preset(tmp_path / "model"),
+        BertPreprocessor.from_preset(tmp_path / "model"),
+        tmp_path / "out",
+    )
+    package = str(pathlib.Path(files.__file__).parent.parent)
+    places = [str(tmp_path), os.getcwd(), package, sys.prefix]
+    for path in files.walk(folder):
+        content = pathlib.Path(path).read_bytes()
+        assert not [p for p in places if p.encode() in content], path
+
+
+def test_something_else_in_the_folder_is_left_alone(tmp_path, classifier):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="something else"):
+        export_saved_model(classifier, preprocessor(), tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = f"ram://{uuid.uuid4().hex}/served"
+    with object_store(monkeypatch) as changes:
+        for _ in range(2):  # the second finds it there
+            assert export_saved_model(classifier, preprocessor(), folder) == (
+                folder
+            )
+            assert changes[-1] == ("copy", f"{folder}/signature_card.json")
+        count = len(changes)
+        assert load_saved_model(folder).classify(TEXTS)["label"]
+        with pytest.raises(InputError, match="another export"):
+            export_saved_model(classifier, preprocessor(9), folder)
+        with pytest.raises(InputError, match="is there"):
+            export_on_ids(classifier, preprocessor(), folder, "onnx")
+        assert len(changes) == count
+    assert os.listdir(tmp_path) == []
+
+
+def test_models_that_cannot_be_served_together_are_refused(
+    tmp_path, classifier
+):
+    def export(*models, length=12):
+        models = list(models)
+        export_saved_model(models, preprocessor(length), tmp_path / "out")
+
+    with pytest.raises(InputError, match="Two of the models answer"):
+        export(classifier, classifier)
+    with pytest.raises(InputError, match="cannot be exported"):
+        export("model")
+    with pytest.raises(InputError, match="tokens in a row"):
+        export(classifier, length=64)
+    small = BertEncoder(9, 1, 2, 4, 8, 32)
+    with pytest.raises(InputError, match="pieces in the vocabulary"):
+        export(small)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (BertSpanPredictor, {"top_k": 0}, "top_k is 0. Expected 1 to 90"),
+        (BertSpanPredictor, {"top_k": 91}, "Expected 1 to 90"),
+        (BertSpanPredictor, {"top_k": "5"}, "top_k is '5'. Expected 1 to 90"),
+        (BertSpanPredictor, {"top_k": 2.5}, "top_k is 2.5"),
+        (BertPretrainer, {"top_k": 999}, "Expected 1 to [0-9]+"),
+        (BertChooser, {"pair": True}, "pair is for a BertClassifier"),
+        (BertChooser, {"long_text": "cut"}, "long_text is 'cut'"),
+        (BertChooser, {"long_text": "windows"}, "long_text is for a BertCla"),
+        (BertChooser, {"top_k": 5}, "top_k is for a BertSpanPredictor or"),
+        (BertSpanPredictor, {"features": "last"}, "features is for a BertEn"),
+        (BertSpanPredictor, {"pooling": "mean"}, "pooling is for a BertEnc"),
+        (BertSpanPredictor, {"normalize": True}, "normalize is for a BertE"),
+        (
+            BertPretrainer,
+            {"features": "sum_last_four"},
+            "the encoder has 1 layers",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, model, options, message):
+    with pytest.raises(InputError, match=message):
+        export_saved_model(
+            model(encoder()), preprocessor(), tmp_path / "out", **options
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_more_guesses_than_pieces_may_be_asked_for(tmp_path):
+    model = BertPretrainer(BertEncoder(len(VOCABULARY) + 9, 1, 2, 16, 32, 32))
+    most = len(VOCABULARY)
+    with pytest.raises(InputError, match=f"Expected 1 to {most}\\."):
+        export_saved_model(
+            model, preprocessor(), tmp_path / "out", top_k=most + 1
+        )
+
+
+def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for(tmp_path):
+    model = spread(BertSpanPredictor(encoder()))
+    folder = export_saved_model(
+        model, preprocessor(), tmp_path / "out", top_k=MOST_ANSWERS
+    )
+    found = load_saved_model(folder).answer([""], [""])
+    assert set(found) >= {"answer", "score"}
+
+
+def test_the_tokenizer_alone_is_no_preprocessor(tmp_path, classifier):
+    with pytest.raises(InputError, match="preprocessor is a WordPieceToken"):
+        export_saved_model(classifier, preprocessor().tokenizer, tmp_path / "o")
+
+
+def test_calls_that_make_no_sense_are_told_so(served, tmp_path):
+    with pytest.raises(InputError, match="Put it in a list"):
+        served.classify("bad")
+    with pytest.raises(InputError, match="text and text_pair"):
+        served.next_sentence(["bad"])
+    with pytest.raises(InputError, match="one length"):
+        served.next_sentence(["bad"], ["good", "film"])
+    with pytest.raises(AttributeError, match="classify"):
+        served.translate(["bad"])
+    with pytest.raises(InputError, match="not a folder"):
+        load_saved_model(tmp_path / "missing")
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(InputError, match="from_preset"):
+        load_saved_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["bad", None], "row 1 is None"),
+        (["bad", float("nan")], "row 1 is nan"),
+        ([1], "row 0 is 1"),
+        ([["bad"]], "row 0 is \\['bad'\\]"),
+        (5, "got a int"),
+    ],
+)
+def test_rows_that_are_no_texts_are_named(served, texts, said):
+    with pytest.raises(InputError, match=said):
+        served.classify(texts)
+
+
+def test_tensors_and_arrays_of_texts_are_taken(served):
+    label = served.classify(["good film"])["label"]
+    for texts in (tf.constant(["good film"]), np.array(["good film"])):
+        assert served.classify(texts)["label"] == label
+
+
+def test_loading_needs_no_model_code():
+    tree = ast.parse(pathlib.Path(load.__file__).read_text())
+    modules = {
+        getattr(node, "module", None) or node.names[0].name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert {m for m in modules if m.startswith("bert_keras")} == {
+        "bert_keras",
+        "bert_keras.errors",
+    }
+    assert "keras" not in modules

@@ -1,0 +1,137 @@
+"""Smaller weights: what is stored, how near the answers stay, what is told."""
+
+import numpy as np
+import pytest
+from served_samples import encoder, preprocessor, spread, task_models
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.load import load_saved_model
+from bert_keras.serving.quantize import folder_size, measure, narrowed
+
+IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
+INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
+
+
+def dtypes(model):
+    return {w.dtype for w in model.weights if w.dtype != "uint32"}
+
+
+def test_int8_rounds_each_output_by_its_own_scale():
+    model = spread(encoder())
+    layer = model.transformer_layers[0].attention.query
+    kernel = layer.kernel.numpy()
+    kernel[:, 3] *= 50.0  # one large output must not cost the others
+    layer.kernel.assign(kernel)
+    small = narrowed(model, "int8")
+    stored = small.transformer_layers[0].attention.query
+    assert stored._kernel.dtype == "int8"
+    rounded = stored._kernel.numpy() / stored.kernel_scale.numpy()
+    step = np.abs(kernel).max(axis=0) / 127
+    assert (np.abs(rounded - kernel) <= step * 0.51).all()
+    x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
+    exact = x @ rounded + layer.bias.numpy()
+    np.testing.assert_allclose(stored(x), exact, atol=1e-4)
+    rows = small.embeddings.token(IDS)
+    table = model.embeddings.token.embeddings.numpy()
+    np.testing.assert_allclose(rows, table[IDS], atol=np.abs(table).max() / 250)
+    assert dtypes(model) == {"float32"}  # the given one stays as it is
+
+
+def test_the_table_that_a_head_multiplies_by_stays_whole():
+    pretrainer = next(m for m in task_models() if m.name == "pretrainer")
+    small = narrowed(pretrainer, "int8")
+    assert small.encoder.embeddings.token.embeddings.dtype == "float32"
+    inputs = {**INPUTS, "mask_positions": np.array([[1], [2]], "int32")}
+    for name, value in pretrainer(inputs).items():
+        assert np.abs(value - small(inputs)[name]).max() < 0.5
+
+
+def test_bfloat16_halves_every_weight():
+    small = narrowed(spread(encoder()), "bfloat16")
+    assert "bfloat16" in dtypes(small)
+    with pytest.raises(InputError, match="float32, int8, bfloat16"):
+        narrowed(encoder(), "int4")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_small_exports_are_verified_and_measured(tmp_path, dtype):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    models = [model, spread(encoder())]
+    folders = tmp_path / "full", tmp_path / "small"
+    export_saved_model(models, preprocessor(), folders[0])
+    options = {"dtype": dtype, "verify": True, "ids_signature": "model_garden"}
+    export_saved_model(models, preprocessor(), folders[1], **options)
+    before, after = map(load_saved_model, folders)
+    texts = ["an hour well spent", "bad film", "good"] * 15
+    labels = before.classify(texts)["label"]
+    labels[0] = "neither"
+    found = measure(before, after, {"text": texts}, labels)
+    assert found["rows"] == 45
+    assert found["accuracy"][0] == pytest.approx(44 / 45)
+    assert 0 < found["greatest_difference"] < 0.2
+    assert set(found["milliseconds"]) == {1, 32}
+    vectors = after.embed(texts)["embedding"]
+    assert vectors.dtype == np.float32
+    weights = [f / "variables/variables.data-00000-of-00001" for f in folders]
+    assert weights[1].stat().st_size < 0.8 * weights[0].stat().st_size
+    assert folder_size(folders[0]) > weights[0].stat().st_size
+
+
+def test_measuring_needs_rows_and_labels_that_are_comparable():
+    class Scores:
+        card = {
+            "default": "classify",
+            "signatures": {"classify": {"input_order": ["text"]}},
+        }
+
+        def __init__(self, factor):
+            self.factor = factor
+
+        def classify(self, texts):
+            lengths = [float(len(text)) * self.factor for text in texts]
+            return {"score": np.array(lengths)}
+
+    both = Scores(1.0), Scores(-2.0)
+    found = measure(*both, {"text": ["a", "bb", "ccc"]}, ["0.1", "0.2", "0.3"])
+    assert found["pearson"] == pytest.approx([1.0, -1.0])
+    assert found["greatest_difference"] == 9.0
+    with pytest.raises(InputError, match="one label a row"):
+        measure(*both, {"text": ["a"]}, ["1", "2"])
+    with pytest.raises(InputError, match="no rows"):
+        measure(*both, {"text": []})
+    for label in ("n/a", "nan", ""):
+        with pytest.raises(InputError, match=f"label of row 2 is '{label}'"):
+            measure(*both, {"text": ["a", "b"]}, ["1", label])
+    several = Scores(1.0), Scores(1.0)
+    for each in several:
+        each.classify = lambda texts: {"score": np.ones((len(texts), 2))}
+    with pytest.raises(InputError, match="Leave the labels out"):
+        measure(*several, {"text": ["a", "b"]}, ["1", "2"])
+
+
+class Tags:
+    """As many entities in each text as it was told."""
+
+    card = {
+        "default": "tag",
+        "signatures": {"tag": {"input_order": ["text"]}},
+    }
+
+    def __init__(self, count):
+        self.count = count
+
+    def tag(self, texts):
+        found = {"type": ["A"], "score": [0.25 * self.count]}
+        row = {name: value * self.count for name, value in found.items()}
+        answer = {name: [value] * len(texts) for name, value in row.items()}
+        return answer | {"count": np.array([self.count] * len(texts))}
+
+
+def test_rows_of_unequal_numbers_of_entities_are_other_answers():
+    for counts in ((1, 2), (0, 1), (2, 0)):
+        found = measure(*map(Tags, counts), {"text": ["a", "b"]})
+        assert (found["equal"], found["greatest_difference"]) == (0.0, 0.0)
+    found = measure(Tags(1), Tags(1), {"text": ["a"]})
+    assert (found["equal"], found["greatest_difference"]) == (1.0, 0.0)

@@ -1,0 +1,108 @@
+"""LiteRT and ONNX, each in its own runtime; needs the extra of its name."""
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+from served_samples import encoder, preprocessor, spread, task_models
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.serving import portable_formats
+from bert_keras.serving.portable_formats import NEEDS, export_on_ids
+
+
+def needs(format):
+    missing = [n for n in NEEDS[format] if not importlib.util.find_spec(n)]
+    if missing:
+        pytest.skip(f"needs the extra `{format}`: {', '.join(missing)}")
+
+
+LONG = pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+MODELS = [
+    pytest.param(model, id=model.name, marks=LONG) for model in task_models()
+]
+
+
+@pytest.mark.parametrize("format", NEEDS)
+@pytest.mark.parametrize("model", [spread(encoder(num_layers=2)), *MODELS])
+def test_every_model_answers_in_the_runtime_as_live(tmp_path, model, format):
+    needs(format)
+    folder = tmp_path / "out"
+    difference = export_on_ids(model, preprocessor(), folder, format)
+    assert 0 < difference <= 1e-5
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        portable_formats.MODEL[format],
+        "vocab.txt",
+        portable_formats.SETTINGS,
+    }
+    settings = files.read_json(folder / portable_formats.SETTINGS)
+    assert settings["ids"]["mask"] == 4
+    assert settings["labels"] == list(getattr(model, "labels", None) or [])
+
+
+@pytest.mark.parametrize("apart", [0, 1])
+def test_a_runtime_is_compared_at_real_tokens(apart):
+    model = spread(encoder())
+
+    def runtime(inputs):
+        found = {k: np.array(v) for k, v in model(inputs).items()}
+        found["sequence_output"][inputs["padding_mask"] == 0] += 3
+        found["sequence_output"][0, 0, 0] += apart
+        return found
+
+    assert round(portable_formats.greatest_difference(runtime, model)) == apart
+
+
+def test_a_preprocessor_of_another_model_is_refused(tmp_path):
+    model = BertEncoder(23, 1, 2, 16, 32, 32)
+    with pytest.raises(InputError, match="at most 23"):
+        export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
+
+
+@pytest.mark.parametrize("format", NEEDS)
+def test_exact_gelu_is_written_so_that_its_runtime_reads_it(tmp_path, format):
+    needs(format)
+    exact = BertEncoder(24, 1, 2, 16, 32, 32, activation="gelu_exact")
+    export_on_ids(spread(exact), preprocessor(), tmp_path / "out", format)
+
+
+def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
+    needs("onnx")
+    model = spread(encoder())
+
+    class Wrong(portable_formats.OnnxModel):
+        def __call__(self, inputs):
+            found = super().__call__(inputs)
+            found["sequence_output"][0, 0, 0] += 2e-5
+            return found
+
+    monkeypatch.setitem(portable_formats.RUNTIMES, "onnx", Wrong)
+    with pytest.raises(InputError, match="differs from the live model"):
+        export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_number_is_no_agreement():
+    model = spread(encoder())
+
+    def broken(inputs):
+        return {k: np.full_like(v, np.nan) for k, v in model(inputs).items()}
+
+    assert np.isnan(portable_formats.greatest_difference(broken, model))
+
+
+def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):
+    model = encoder()
+    with pytest.raises(InputError, match="litert, onnx"):
+        export_on_ids(model, preprocessor(), tmp_path / "out", "torch")
+    with pytest.raises(InputError, match="is there"):
+        export_on_ids(model, preprocessor(), tmp_path, "onnx")
+    monkeypatch.setitem(portable_formats.NEEDS, "onnx", ["no_such_package"])
+    with pytest.raises(InputError, match=r"bert_keras\[onnx\]"):
+        export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")

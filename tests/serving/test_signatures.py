@@ -1,0 +1,410 @@
+"""What the serving graph makes of a model's numbers, on models of a line."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.serving.answers import answer
+from bert_keras.serving.classification import choose, classify
+from bert_keras.serving.embedding import embed
+from bert_keras.serving.export import audit, operations, outside_core
+from bert_keras.serving.graph import Rows, cut_out
+from bert_keras.serving.ids import ids
+from bert_keras.serving.live import best_windows
+from bert_keras.serving.live import windows as plain_windows
+from bert_keras.serving.masked import MASKS_AT_ONCE, _likeliest, tokenize
+from bert_keras.serving.tags import tag
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.windows import best_context, in_chunks, windows
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["ada", "love", "##lace", "met", "in", "new", "york", "caf\u00e9", "."]
+VOCABULARY = [*SPECIAL, *WORDS, *"abcdefghij"]
+
+
+@functools.cache
+def tokenizer():
+    return WordPieceTokenizer(VOCABULARY, strip_accents=False)
+
+
+def rows(sequence_length=16):
+    return Rows(BertPreprocessor(tokenizer(), sequence_length=sequence_length))
+
+
+@dataclasses.dataclass
+class ByPiece:
+    """Stands for a model: the logits of a token are those of its piece."""
+
+    table: dict
+    labels: list = None
+    problem: str = "single"
+    rows_seen: list = dataclasses.field(default_factory=list)
+
+    def __call__(self, inputs, training=False):
+        width = len(next(iter(self.table.values())))
+        table = np.zeros((len(VOCABULARY), width), "float32")
+        for piece, logits in self.table.items():
+            table[VOCABULARY.index(piece)] = logits
+        tf.numpy_function(
+            self.rows_seen.append, [tf.shape(inputs["token_ids"])], []
+        )
+        return tf.gather(table, inputs["token_ids"])
+
+
+def called(signature, *texts):
+    """The signature's answer as plain lists, cut to the count."""
+    if not hasattr(signature.function, "get_concrete_function"):
+        signature.function = tf.function(
+            signature.function,
+            input_signature=signature.specs(),
+            autograph=False,
+        )
+    outputs = signature.function(*[tf.constant(t) for t in texts])
+    assert set(outputs) == set(signature.outputs)
+    values = {key: value.numpy() for key, value in outputs.items()}
+    for key in signature.padded:
+        pairs = zip(values[key], values["count"], strict=True)
+        values[key] = [row[:count].tolist() for row, count in pairs]
+    return values
+
+
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC"]
+
+
+def tagger(**pieces):
+    logits = {
+        piece: 9.0 * np.eye(len(TAGS))[TAGS.index(label)]
+        for piece, label in pieces.items()
+    }
+    return ByPiece({"met": 9.0 * np.eye(len(TAGS))[0], **logits}, labels=TAGS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("B-PER I-PER", [("ada love", "PER")]),
+        ("B-PER B-PER", [("ada", "PER"), ("love", "PER")]),
+        ("I-PER I-PER", [("ada love", "PER")]),  # I- after O begins one
+        ("B-PER I-LOC", [("ada", "PER"), ("love", "LOC")]),
+        ("B-LOC E-LOC", [("ada love", "LOC")]),
+        ("E-LOC I-LOC", [("ada", "LOC"), ("love", "LOC")]),
+        ("O B-LOC", [("love", "LOC")]),
+        ("O O", []),
+    ],
+)
+def test_entities_follow_the_labels_of_their_words(labels, expected):
+    ada, love = labels.split()
+    signature = tag(tagger(ada=ada, love=love), rows())
+    outputs = signature.function(tf.constant(["met ada  love met"]))
+    found = {key: value.numpy() for key, value in outputs.items()}
+    texts = [" ".join(text.decode().split()) for text in found["text"][0]]
+    kinds = [kind.decode() for kind in found["type"][0]]
+    assert list(zip(texts, kinds, strict=True)) == expected
+
+
+def test_an_entity_is_whole_words_cut_from_the_text_in_characters():
+    model = tagger(love="B-PER", café="B-LOC")
+    text = "Met  Lovelace\u3000in\u00a0Caf\u00e9. met CAF\u00c9"
+    found = called(tag(model, rows()), ["met", text])
+    assert found["count"].tolist() == [0, 3]
+    cut = [t.decode() for t in found["text"][1]]
+    assert cut == ["Lovelace", "Caf\u00e9", "CAF\u00c9"]
+    spans = zip(found["start"][1], found["end"][1], strict=True)
+    assert [text[a:b] for a, b in spans] == cut
+    expected = np.exp(9) / (np.exp(9) + 5)
+    np.testing.assert_allclose(found["score"][1], expected, rtol=1e-5)
+
+
+def test_tags_of_a_long_text_are_cut_or_read_in_windows():
+    model = tagger(ada="B-PER")
+    text = ["met " * 40 + "ada", "ada"]
+    cut = called(tag(model, rows(8)), text)
+    assert cut["count"].tolist() == [0, 1]
+    assert cut["truncated"].tolist() == [True, False]
+    whole = called(tag(model, rows(8), "windows"), text)
+    assert whole["count"].tolist() == [1, 1]
+    assert whole["start"][0] == [160]
+
+
+class Spans:
+    """Start logits by piece, end logits by piece."""
+
+    def __init__(self, start, end, cls=0.0):
+        self.start = ByPiece({p: [x] for p, x in start.items()})
+        self.end = ByPiece({p: [x] for p, x in end.items()} | {"[CLS]": [cls]})
+
+    def __call__(self, inputs, training=False):
+        return {
+            "start": self.start(inputs)[..., 0],
+            "end": self.end(inputs)[..., 0],
+        }
+
+
+def test_an_answer_is_cut_from_the_context_and_never_from_the_question():
+    model = Spans({"ada": 5.0, "new": 4.0}, {"york": 3.0}, cls=1.5)
+    context = "In N\u00e9w  caf\u00e9 \u2014 New York.".replace("\u00e9w", "ew")
+    found = called(
+        answer(model, rows(32), top_k=3),
+        ["ada new york", "met"],
+        [context, ""],
+    )
+    assert found["answer"][0][0].decode() == "New  caf\u00e9 \u2014 New York"
+    assert found["answer"][0][1].decode() == "New York"
+    assert found["score"][0][:2] == [7.0, 7.0]
+    start, end = found["start"][0][1], found["end"][0][1]
+    assert context[start:end] == "New York"
+    assert found["count"].tolist() == [3, 0]
+    np.testing.assert_allclose(found["null_score"], [1.5, 1.5])
+
+
+def test_an_answer_has_thirty_tokens_at_most_and_does_not_run_backwards():
+    model = Spans({"a": 5.0}, {"b": 5.0, "c": 1.0})
+    signature = answer(model, rows(64), top_k=1)
+    contexts = ["b a " + "d " * between + "c" for between in (28, 29)]
+    found = called(signature, ["met", "met"], contexts)["answer"]
+    assert found[0][0].decode().split() == ["a", *["d"] * 28, "c"]
+    assert found[1][0] == b"b"
+
+
+def test_an_answer_is_found_wherever_it_stands_in_a_long_context():
+    model = Spans({"new": 5.0}, {"york": 5.0})
+    signature = answer(model, rows(24), top_k=1)
+    for words, before in [(3, 1), (50, 0), (50, 17), (50, 50), (700, 333)]:
+        context = "met " * before + "new york" + " met" * (words - before)
+        found = called(signature, ["ada met"], [context])
+        assert found["answer"][0] == [b"new york"]
+        assert found["start"][0] == [4 * before]
+        assert found["score"][0] == [10.0]
+
+
+def test_the_best_choice_wins_and_an_empty_one_never_does():
+    class Chooser(ByPiece):
+        def __call__(self, inputs, training=False):
+            assert inputs["token_ids"].shape.rank == 3
+            return tf.reduce_sum(super().__call__(inputs)[..., 0], axis=-1)
+
+    model = Chooser({"ada": [-2.0], "love": [1.0]})
+    found = called(
+        choose(model, rows()),
+        ["met", "met"],
+        [["in", "love", "ada"], ["ada", "", ""]],
+    )
+    assert found["choice"].tolist() == [1, 0]
+    scores = np.exp([0.0, 1.0, -2.0])
+    np.testing.assert_allclose(
+        found["probabilities"],
+        [scores / scores.sum(), [1, 0, 0]],
+        atol=1e-6,
+    )
+    assert found["truncated"].tolist() == [False, False]
+
+
+class OfRow(ByPiece):
+    """A classifier by the sum over a row's tokens."""
+
+    output_shape = (None, 2)
+
+    def __call__(self, inputs, training=False):
+        real = tf.cast(inputs["padding_mask"], tf.float32)[..., tf.newaxis]
+        return tf.reduce_sum(super().__call__(inputs) * real, axis=1)
+
+
+def test_windows_of_a_long_text_are_averaged_by_their_length():
+    model = OfRow({"ada": [0.0, 0.7], "met": [0.2, 0.0]}, ["a", "b"])
+    text = "ada met met " * 11
+    found = called(classify(model, rows(10), long_text="windows"), [text, ""])
+    values = np.array([[0.0, 0.7], [0.2, 0.0], [0.2, 0.0]] * 11)
+    cut = plain_windows(33, 8, 6)
+    logits = np.stack([values[a:b].sum(0) for a, b in cut])
+    each = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    weights = [b - a for a, b in cut]
+    expected = np.average(each, axis=0, weights=weights)
+    np.testing.assert_allclose(
+        found["probabilities"], [expected, [0.5, 0.5]], atol=1e-6
+    )
+
+
+def test_a_very_long_text_goes_through_the_model_some_rows_at_a_time():
+    model = OfRow({"met": [0.1, 0.0]}, ["a", "b"])
+    called(classify(model, rows(10), long_text="windows"), ["met " * 3000])
+    assert len(model.rows_seen) > 10
+    assert max(shape[0] for shape in model.rows_seen) <= 32
+
+
+def test_a_batch_costs_its_longest_text():
+    model = OfRow({"met": [0.1, 0.0]}, ["a", "b"])
+    called(classify(model, rows(512)), ["met met", "met " * 7])
+    assert [shape.tolist() for shape in model.rows_seen] == [[2, 9]]
+
+
+@pytest.mark.parametrize(
+    ("room", "stride", "lengths"),
+    [
+        *(
+            (room, min(stride, room), [0, 1, 5, 8, 23])
+            for room in (1, 4, 7)
+            for stride in (1, 3, 4)
+        ),
+        (376, 128, [377, 480, 504]),  # where the length of a window decides
+    ],
+)
+def test_windows_and_best_contexts_are_those_of_plain_python(
+    room, stride, lengths
+):
+    texts = tf.ragged.range(lengths) + 100
+    cut = windows(texts, room, stride)
+    counts = best_context(cut)
+    for number, length in enumerate(lengths):
+        mine = np.flatnonzero(cut.text == number)
+        expected = plain_windows(length, room, stride)
+        begins = cut.start.numpy()[mine].tolist()
+        assert begins == [begin for begin, _ in expected]
+        best = best_windows(expected, length)
+        for window, index in enumerate(mine):
+            begin, end = expected[window]
+            pieces = range(100 + begin, 100 + end)
+            assert cut.ids[index].numpy().tolist() == list(pieces)
+            wanted = [best[place] == window for place in range(begin, end)]
+            assert counts[index].numpy().tolist() == wanted
+
+
+def test_chunks_give_what_one_pass_gives():
+    for count in (0, 1, 32, 33, 100):
+        values = tf.range(count)
+        (found,) = in_chunks(
+            lambda begin, end, values=values: [values[begin:end] * 2],
+            tf.size(values, tf.int64),
+            [tf.TensorSpec([None], tf.int32)],
+        )
+        assert found.numpy().tolist() == [2 * x for x in range(count)]
+
+
+class FewAtOnce:
+    """A masked-word head of random weights that sees how many come at once."""
+
+    def __init__(self, width, vocabulary_size):
+        draw = np.random.default_rng(0)
+        self.table = draw.normal(size=(width, vocabulary_size))
+        self.table = self.table.astype("float32")
+        self.most = 0
+
+    def __call__(self, vectors):
+        self.most = max(self.most, vectors.shape[1])
+        assert vectors.shape[1]  # layers take no empty batch
+        return vectors @ self.table
+
+
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 600])
+def test_pieces_of_masks_are_found_some_masks_at_a_time(count):
+    draw = np.random.default_rng(1)
+    vectors = tf.constant(draw.normal(size=(count, 8)), tf.float32)
+    head = FewAtOnce(8, 40)
+    values, pieces = _likeliest(head, vectors, 30, 3)
+    logits = vectors @ head.table[:, :30]
+    expected = tf.math.top_k(tf.nn.softmax(logits), 3)
+    np.testing.assert_allclose(values, expected.values, atol=1e-6)
+    np.testing.assert_array_equal(pieces, expected.indices)
+    assert head.most <= MASKS_AT_ONCE + 1
+
+
+def test_a_long_list_of_choices_costs_what_it_holds():
+    """Not the rows beside it, filled up to its length."""
+    model = ByChoice()
+    function = choose(model, rows()).function
+    many = ["a"] * 100 + ["b"]
+    few = ["a", "b"] + [""] * 99
+    none = [""] * 101
+    found = function(tf.constant(["ada"] * 3), tf.constant([many, few, none]))
+    assert found["choice"].numpy().tolist() == [100, 1, 0]
+    np.testing.assert_allclose(found["probabilities"][1, 2:], 0.0)
+    np.testing.assert_allclose(found["probabilities"][2], 1 / 101, rtol=1e-5)
+    assert sum(model.seen) == 103
+    assert max(model.seen) == 32
+
+
+class ByChoice:
+    """Prefers the higher last piece."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, inputs, training=False):
+        ids = inputs["token_ids"]  # (n, 1, T)
+        self.seen.append(ids.shape[0])
+        return tf.cast(tf.reduce_max(ids, axis=-1), tf.float32)
+
+
+def test_options_that_do_not_fit_are_refused():
+    model = OfRow({"met": [0.0, 0.0]}, ["a", "b"])
+    with pytest.raises(InputError, match="pair"):
+        classify(model, rows(), pair=True, long_text="windows")
+    with pytest.raises(InputError, match="mean, max, cls, pooled"):
+        embed(model, rows(), pooling="median")
+    with pytest.raises(InputError, match="concat_last_four"):
+        embed(model, rows(), features="first")
+    with pytest.raises(InputError, match="not read in windows"):
+        embed(model, rows(), features="last", long_text="windows")
+    with pytest.raises(InputError, match="ours, original, transformers"):
+        ids(model, rows(), "keras")
+    with pytest.raises(InputError, match="no signature of ids"):
+        ids(model, rows(), "ours")
+
+
+def test_parts_are_cut_by_bytes_and_placed_in_characters():
+    texts = ["caf\u00e9 \U0001f469 \u4eca\u65e5", "", "plain"]
+    spans = [[(0, 4), (5, 6), (7, 9)], [(0, 0)], [(2, 5)]]
+    encoded = [text.encode() for text in texts]
+
+    def offset(text, characters):
+        return len(text[:characters].encode())
+
+    first, after = (
+        tf.ragged.constant(
+            [
+                [offset(text, span[side]) for span in row]
+                for text, row in zip(texts, spans, strict=True)
+            ]
+        ).to_tensor(7)
+        for side in (0, 1)
+    )
+    is_real = tf.sequence_mask([len(row) for row in spans])
+    parts, start, end = cut_out(tf.constant(encoded), first, after, is_real)
+    for row, (text, wanted) in enumerate(zip(texts, spans, strict=True)):
+        for place in range(3):
+            found = start[row, place], end[row, place]
+            if place >= len(wanted):
+                assert (*found, parts[row, place]) == (-1, -1, b"")
+                continue
+            assert found == wanted[place]
+            begin, stop = wanted[place]
+            assert parts[row, place].numpy().decode() == text[begin:stop]
+
+
+def test_tokens_say_where_they_come_from():
+    text = "Ada\u3000met  caf\u00e9!"
+    found = called(tokenize(rows()), [text, ""])
+    assert found["count"].tolist() == [4, 0]
+    spans = zip(found["start"][0], found["end"][0], strict=True)
+    assert [text[a:b] for a, b in spans] == ["Ada", "met", "caf\u00e9", "!"]
+    assert found["pieces"][0][:2] == [b"ada", b"met"]
+
+
+def test_the_audit_names_what_no_server_should_run(tmp_path):
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def harm(self, path):
+            return tf.map_fn(tf.io.read_file, path)
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path / "out"), {"harm": module.harm})
+    assert operations(tmp_path / "out")["ReadFile"] == 1
+    with pytest.raises(InputError, match="ReadFile"):
+        audit(tmp_path / "out", portable=False)
+    assert outside_core({"MatMul": 1, "RegexSplitWithOffsets": 2}) == {
+        "RegexSplitWithOffsets": 2
+    }

@@ -1,0 +1,257 @@
+import functools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from official_tasks.engine import finetuning
+from official_tasks.tasks.metrics import parts
+from official_tasks.tasks.tagging import (
+    NER,
+    WIKI_ANN,
+    WNUT_17,
+    NerTask,
+    Sentence,
+    read_columns,
+    scheme_of,
+)
+
+WORDS = "ada love ##lace lived in bern london . and".split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+CONLL = """\
+-DOCSTART- -X- -X- O
+
+Ada NNP I-NP I-PER
+Lovelace NNP I-NP I-PER
+lived VBD I-VP O
+
+in IN I-PP O
+Bern NNP I-NP I-LOC
+London NNP I-NP B-LOC
+
+-DOCSTART- -X- -X- O
+
+and CC O O
+Bern NNP I-NP I-LOC
+"""
+
+
+@functools.cache  # tracing a tokenizer takes seconds
+def tokenizer():
+    return WordPieceTokenizer(PIECES)
+
+
+def preprocessor(sequence_length=16):
+    return BertPreprocessor(tokenizer(), sequence_length, pad_to_longest=True)
+
+
+def file(path, text=CONLL):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def certain(encoded, labels):
+    """Logits that say what the targets say, and O elsewhere."""
+    outputs = []
+    for row in encoded.targets.to_list():
+        logits = np.zeros((len(row), len(labels)), np.float32)
+        logits[np.arange(len(row)), row] = 5
+        outputs.append(logits)
+    return outputs
+
+
+def test_columns_are_read_with_their_documents(tmp_path):
+    found = read_columns(file(tmp_path / "a.txt"))
+    assert [s.document for s in found] == [1, 1, 2]
+    assert found[1] == Sentence(
+        ("in", "Bern", "London"), ("O", "I-LOC", "B-LOC"), 1
+    )
+    path = str(tmp_path / "a.txt")
+    assert read_columns(path, labelled=False)[0].labels is None
+    assert read_columns(path, labelled=None)[0].labels == found[0].labels
+    bare = file(tmp_path / "c.txt", "-DOCSTART-\n\nNew York\tI-LOC\n")
+    (found,) = read_columns(bare, labelled=None)
+    assert found == Sentence(("New York",), ("I-LOC",), 1)
+    words = file(tmp_path / "b.txt", "Ada\nI-PER\n")
+    assert read_columns(words, labelled=None)[0].labels is None
+    task = NerTask(NER, test=words)
+    with pytest.raises(InputError, match="can only be predicted"):
+        task.score(task.read("test"), [])
+    with pytest.raises(InputError, match="lstm_dim is 0: expected 1"):
+        NerTask(NER, recipe="last", lstm_dim=0)
+
+
+def test_tabs_lone_tabs_language_prefixes_and_strange_words_are_read(tmp_path):
+    text = "\ufeffen:New York\tB-LOC\r\nen:\u00a0\tO\r\n\t\r\nen:a\u2028b\tO"
+    first, second = read_columns(file(tmp_path / "a.txt", text))
+    assert first.words == ("New York", "\u00a0")
+    assert second.words == ("a\u2028b",)
+    blank = file(tmp_path / "d.txt", "a\tO\n\u00a0\nb\tO\n\u2003 \n")
+    assert [s.words for s in read_columns(blank)] == [("a",), ("b",)]
+    assert len(read_columns(blank, labelled=None)) == 2
+    mixed = read_columns(file(tmp_path / "b.txt", "en:a O\nde:b O\n"))
+    assert mixed[0].words == ("en:a", "de:b")
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        ("O I-PER I-PER B-PER", "IOB1"),
+        ("B-PER I-PER O B-LOC", "IOB2"),
+        ("B-PER I-LOC", "IOB1"),
+        ("B-PER E-PER S-LOC", "BIOES"),
+        ("PER PER O", "IOB1"),
+    ],
+)
+def test_the_scheme_is_told_from_the_labels(labels, scheme):
+    row = tuple(labels.split())
+    assert scheme_of([Sentence(row, row)]) == scheme
+
+
+def test_only_first_pieces_have_a_label(tmp_path):
+    task = NerTask(NER, train=file(tmp_path / "train.txt"))
+    examples = task.read("train")
+    assert task.labels == ["O", "B-LOC", "I-LOC", "I-PER"]
+    assert task.advice == ["the labels follow IOB1"]
+    encoded = task.encode(examples, preprocessor())
+    tokens = [
+        [PIECES[i] for i in r] for r in encoded.inputs["token_ids"].to_list()
+    ]
+    assert tokens[0] == "[CLS] ada love ##lace lived [SEP]".split()
+    assert encoded.targets.to_list()[0] == [0, 3, 3, 0, 0, 0]
+    assert encoded.weights.to_list()[0] == [0, 1, 1, 0, 1, 0]
+    found = task.decode(examples, encoded, certain(encoded, task.labels))
+    assert [f.labels for f in found] == [list(e.labels) for e in examples]
+    assert found[0].probabilities[0] == pytest.approx(1, abs=0.03)
+
+
+def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
+    tmp_path,
+):
+    labels = ["B-PER", "O", "B-LOC", "I-LOC", "O"] * 9
+    words = ["Lovelace", "\u200b", "Bern", "London", "lived"] * 9
+    text = "\n".join(map("\t".join, zip(words, labels, strict=True)))
+    task = NerTask(NER, train=file(tmp_path / "train.txt", text))
+    examples = task.read("train")
+    encoded = task.encode(examples, preprocessor(9))
+    tokens = encoded.inputs["token_ids"].to_list()
+    assert len(tokens) > 6
+    assert max(map(len, tokens)) == 9
+    # A word of no pieces is [UNK]; each word counts once over all windows.
+    assert encoded.weights.values.numpy().sum() == len(words)
+    assert PIECES.index("[UNK]") in tokens[0]
+    (found,) = task.decode(examples, encoded, certain(encoded, task.labels))
+    assert found.labels == labels
+    # And where it has most context: at the window's edge only at the text's.
+    own = [np.flatnonzero(row) for row in encoded.weights.to_list()]
+    assert all(row.min() > 2 for row in own[1:])
+    assert all(row.max() < 7 for row in own[:-1])
+
+
+def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
+    task = NerTask(NER, train=file(tmp_path / "train.txt"), context="document")
+    examples = task.read("train")
+    assert [len(e.words) for e in examples] == [6, 2]
+    assert examples[0].sentences(examples[0].words)[1][0] == "in"
+    encoded = task.encode(examples, preprocessor())
+    assert len(encoded.inputs["token_ids"].to_list()[0]) == 9
+    found = task.decode(examples, encoded, certain(encoded, task.labels))
+    scores = task.score(examples, found)
+    assert (scores["f1"], scores["entities"]) == (1, 4)
+    flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
+    with pytest.raises(InputError, match="tells no documents apart"):
+        NerTask(NER, train=flat, context="document").read("train")
+
+
+def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
+    tmp_path,
+):
+    path = file(tmp_path / "train.txt")
+    for context in ("sentence", "document"):
+        task = NerTask(NER, train=path, dev=path, context=context)
+        examples = task.read("train")
+        encoded = task.encode(examples, preprocessor())
+        outputs = certain(encoded, task.labels)
+        outputs[0][1] = [9, 0, 0, 0]  # "Ada" is taken for O
+        found = task.decode(examples, encoded, outputs)
+        task.write(examples, found, tmp_path)
+        text = (tmp_path / "predictions.txt").read_text()
+        assert text.startswith(
+            "Ada I-PER O\nLovelace I-PER I-PER\nlived O O\n\n"
+        )
+        read = task.read_predictions(tmp_path / "predictions.txt", examples)
+        assert [r.labels for r in read] == [f.labels for f in found]
+        scores = task.score(examples, read)
+        # Of 4 entities all are found, but one with a word too few.
+        assert scores["precision"] == scores["recall"] == 3 / 4
+        assert scores["token_recall"] == 4 / 5
+        shown = task.mistakes(examples, found)
+        assert [(m["word"], m["predicted"]) for m in shown] == [("Ada", "O")]
+        assert task.mistakes(examples, read) == []
+    other = file(tmp_path / "other.txt", "Ada O\n\n")
+    with pytest.raises(InputError, match="expected the 2 sentences|the 3 sen"):
+        task.read_predictions(other, examples)
+    other = file(tmp_path / "other.txt", text.replace("Ada", "Eve"))
+    with pytest.raises(InputError, match="sentence 1 is 'Eve Lovelace"):
+        task.read_predictions(other, examples)
+
+
+def test_labels_that_training_has_not_seen_weigh_nothing_and_are_told(tmp_path):
+    task = NerTask(
+        NER,
+        train=file(tmp_path / "train.txt"),
+        dev=file(tmp_path / "dev.txt", "Bern I-ORG\nand O\n"),
+    )
+    task.read("train")
+    dev = task.read("dev")
+    assert "no prediction can meet: I-ORG" in task.advice[-1]
+    encoded = task.encode(dev, preprocessor())
+    told = list(task.advice)
+    for split in ("train", "dev"):  # of another seed
+        task.read(split)
+    assert finetuning.notes_on_rows(task, encoded, preprocessor()) == told
+    assert encoded.weights.to_list() == [[0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\nb\n", "line 2: expected 2 columns"),
+        ("a\nb\n", "got 'a' alone"),
+        ("a O\nb X-PER\n", "line 2: expected a label"),
+        ("a O\nb B-\n", "line 2: expected a label"),
+        ("\n\t\n", "at least one sentence"),
+        ("a O\nb O\n", "no label but O"),
+    ],
+)
+def test_files_that_cannot_be_used_are_told(tmp_path, text, message):
+    path = file(tmp_path / "train.txt", text)
+    with pytest.raises(InputError, match=message):
+        NerTask(NER, train=path).read("train")
+    (tmp_path / "bytes.txt").write_bytes(b"caf\xe9 O\n")
+    with pytest.raises(InputError, match="got the byte 0xe9"):
+        NerTask(NER, train=str(tmp_path / "bytes.txt")).read("train")
+    with pytest.raises(InputError, match="one of sentence, document"):
+        NerTask(NER, context="book")
+
+
+def test_the_real_files_have_the_published_counts():
+    folder = os.environ.get("BERT_KERAS_DATA")
+    if not folder:
+        pytest.skip("BERT_KERAS_DATA is not set: no real data")
+    root = Path(folder) / "data"
+    task = NerTask(WNUT_17, data_dir=str(root / "wnut17"))
+    assert [len(task.read(s)) for s in ("train", "dev", "test")] == [
+        3394,
+        1009,
+        1287,
+    ]
+    assert len(task.labels) == 13
+    task = NerTask(WIKI_ANN, data_dir=str(root / "wikiann_en"))
+    dev = task.read("dev")
+    assert len(dev) == 10000
+    assert not any(word.startswith("en:") for e in dev for word in e.words)
+    types = {parts(label)[1] for e in dev for label in e.labels}
+    assert types == {"", "LOC", "ORG", "PER"}

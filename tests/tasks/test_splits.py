@@ -1,0 +1,169 @@
+"""Where splits are; reading from TFDS, against data sets written here."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from bert_keras import InputError
+from official_tasks.tasks import glue
+from official_tasks.tasks.base import Splits, tfds_rows
+from official_tasks.tasks.custom_families import CustomTags
+from official_tasks.tasks.glue import GlueTask
+from official_tasks.tasks.multiple_choice import COMVE, COSMOS_QA, ChoiceTask
+from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, SquadTask
+from official_tasks.tasks.tagging import CONLL_2003, NER, NerTask
+
+NAMES = {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)}
+
+
+def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
+    for name in ("train.csv", "dev.txt", "own.txt", "more.txt"):
+        (tmp_path / name).touch()
+    both = f"{tmp_path / 'own.txt'}, {tmp_path / 'more.txt'}"
+    splits = Splits("toy", NAMES, str(tmp_path), {"dev": both, "train": None})
+    assert [p.name for p in splits.paths("train")] == ["train.csv"]
+    assert [p.name for p in splits.paths("dev")] == ["own.txt", "more.txt"]
+    with pytest.raises(InputError, match="no test file of the task toy: give"):
+        splits.paths("test")
+    with pytest.raises(InputError, match=r"expected train\.txt or train\.csv"):
+        (tmp_path / "train.csv").unlink()
+        splits.paths("train")
+    with pytest.raises(InputError, match=r"give --dev=FILE or --data_dir"):
+        Splits("toy", NAMES).paths("dev")
+    with pytest.raises(InputError, match="no such folder"):
+        Splits("toy", NAMES, str(tmp_path / "absent")).paths("dev")
+    with pytest.raises(InputError, match=r"absent\.txt: no such file"):
+        Splits("toy", NAMES, files={"dev": "absent.txt"}).paths("dev")
+
+
+def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    task = SquadTask(SQUAD_1, data_dir="tfds:squad")
+    with pytest.raises(InputError, match=r"bert_keras\[tfds\]"):
+        task.read("dev")
+
+
+@pytest.fixture(scope="module")
+def tfds():
+    return pytest.importorskip(
+        "tensorflow_datasets", reason="tensorflow-datasets is not installed"
+    )
+
+
+def store(tfds, folder, name, features, splits, config=None):
+    """Writes a data set where TFDS looks for the published one."""
+    known = tfds.builder_cls(name)
+    configs = [one.name for one in known.BUILDER_CONFIGS]
+    assert not configs or config in configs
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=name,
+        version=str(known.VERSION),
+        config=config,
+        features=tfds.features.FeaturesDict(features),
+        split_datasets={
+            split: list(enumerate(rows)) for split, rows in splits.items()
+        },
+        data_dir=str(folder),
+        disable_shuffling=True,
+    )
+
+
+def squad_rows(with_none):
+    rows = [
+        {
+            "id": "1",
+            "title": "t",
+            "context": "Ada Lovelace lived in Bérn.",
+            "question": "Where?",
+            "answers": {"text": ["Bérn", "in Bérn"], "answer_start": [22, 19]},
+        }
+    ]
+    if with_none:
+        nothing = {"text": [], "answer_start": []}
+        rows.append({**rows[0], "id": "2", "answers": nothing})
+        rows = [{**r, "is_impossible": r["id"] == "2"} for r in rows]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("row", "config"), [(SQUAD_1, "v1.1"), (SQUAD_2, "v2.0")]
+)
+def test_squad_is_read_from_tfds(tfds, tmp_path, row, config):
+    texts = ("id", "title", "context", "question")
+    features = {name: tfds.features.Text() for name in texts}
+    features["answers"] = tfds.features.Sequence(
+        {"text": tfds.features.Text(), "answer_start": np.int32}
+    )
+    if row.may_be_none:
+        features["is_impossible"] = np.bool_
+    rows = squad_rows(row.may_be_none)
+    splits = {"train": rows, "validation": rows}
+    store(tfds, tmp_path, "squad", features, splits, config)
+    tfds.core.add_data_dir(str(tmp_path))
+    name = "tfds:squad/v2.0" if row.may_be_none else "tfds:squad"
+    found = SquadTask(row, data_dir=name).read("dev")
+    assert found[0].answers == ("Bérn", "in Bérn")
+    assert found[0].start == 22
+    assert found[0].context == "Ada Lovelace lived in Bérn."
+    assert [q.answers for q in found[1:]] == [()] * row.may_be_none
+    with pytest.raises(InputError, match="no test split, but train, valid"):
+        SquadTask(row, data_dir=name).read("test")
+
+
+def test_conll2003_is_read_from_tfds(tfds, tmp_path):
+    labels = ["O", "B-PER", "I-PER"]
+    features = {
+        "tokens": tfds.features.Sequence(tfds.features.Text()),
+        "ner": tfds.features.Sequence(tfds.features.ClassLabel(names=labels)),
+    }
+    rows = [
+        {"tokens": ["Ada", "Lovelace", "lived"], "ner": [1, 2, 0]},
+        {"tokens": ["Bérn"], "ner": [0]},
+    ]
+    splits = {"train": rows, "dev": rows}
+    store(tfds, tmp_path, "conll2003", features, splits, "conll2003")
+    tfds.core.add_data_dir(str(tmp_path))
+    task = NerTask(CONLL_2003, data_dir="tfds:conll2003")
+    first, second = task.read("train")
+    assert first.words == ("Ada", "Lovelace", "lived")
+    assert first.labels == ("B-PER", "I-PER", "O")
+    assert task.read("dev") == [first, second]
+
+
+def test_cosmos_qa_is_read_from_tfds(tfds, tmp_path):
+    texts = ["context", "question", *(f"answer{i}" for i in range(4)), "id"]
+    features = {name: tfds.features.Text() for name in texts}
+    features["label"] = tfds.features.ClassLabel(num_classes=4)
+    row = {name: name for name in texts}
+    splits = {
+        "train": [{**row, "label": 3}],
+        "test": [{**row, "label": -1}],
+    }
+    store(tfds, tmp_path, "cosmos_qa", features, splits)
+    tfds.core.add_data_dir(str(tmp_path))
+    task = ChoiceTask(COSMOS_QA, data_dir="tfds:cosmos_qa")
+    (example,) = task.read("train")
+    assert example.choices[2] == "question answer2"
+    assert example.label == 3
+    assert task.read("test")[0].label is None
+    with pytest.raises(InputError, match="labels in a file of their own"):
+        ChoiceTask(COMVE, data_dir="tfds:cosmos_qa").read("train")
+    with pytest.raises(InputError, match="TFDS has no such data set"):
+        list(tfds_rows("no_such_thing", "train"))
+
+
+def test_every_task_names_the_files_that_a_run_reads(tmp_path):
+    names = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "dev.json")
+    for name in names:
+        (tmp_path / name).write_text("x")
+    folder, file = str(tmp_path), str(tmp_path / "dev.json")
+    mnli = GlueTask(glue.MNLI, data_dir=folder)
+    assert [path.name for path in mnli.data_files()] == list(names[:3])
+    one = GlueTask(glue.MNLI, data_dir=folder, dev=file)
+    assert [path.name for path in one.data_files()] == [names[0], names[3]]
+    spans = SquadTask(SQUAD_1, train=file, skip_ids=f"{folder}/dev.json")
+    assert [path.name for path in spans.data_files()] == ["dev.json"] * 2
+    own = CustomTags(train=f"{file}, {folder}/train.tsv", test=file)
+    assert [path.name for path in own.data_files()] == ["dev.json", "train.tsv"]
+    assert not NerTask(NER, data_dir="tfds:conll2003").data_files()

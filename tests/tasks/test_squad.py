@@ -1,0 +1,315 @@
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from official_tasks.tasks.squad import (
+    SQUAD_1,
+    SQUAD_2,
+    Answer,
+    Question,
+    SquadTask,
+    Window,
+    answer_span,
+    best_answer,
+    read_questions,
+)
+
+WORDS = "who was he ada love ##lace lived in bern , london ( 1815 ) and".split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
+
+
+@functools.cache  # tracing a tokenizer takes seconds
+def tokenizer():
+    return WordPieceTokenizer(PIECES)
+
+
+def preprocessor(sequence_length=16):
+    return BertPreprocessor(tokenizer(), sequence_length, pad_to_longest=True)
+
+
+def squad_file(path, *asked, context=CONTEXT):
+    """A file of (id, answers as (text, start)); None: not told."""
+    rows = []
+    for key, answers in asked:
+        row = {"id": key, "question": "Who was he?"}
+        if answers is not None:
+            row["answers"] = [
+                {"text": text, "answer_start": start} for text, start in answers
+            ]
+            row["is_impossible"] = not answers
+        rows.append(row)
+    paragraphs = [{"context": context, "qas": rows}]
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return str(path)
+
+
+def test_the_best_answers_are_those_of_all_spans_by_brute_force():
+    random = np.random.default_rng(0)
+    text = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"
+    for _ in range(20):
+        windows, spans = [], []
+        for first in (0, 16):
+            start, end = random.normal(size=(2, 40))
+            counts = random.random(36) < 0.5
+            begins = np.arange(first, first + 36)
+            windows.append(Window(start, end, 3, begins, begins + 1, counts))
+            for i in np.flatnonzero(counts):
+                for j in range(i, min(i + 30, 36)):
+                    score = start[i + 3] + end[j + 3]
+                    spans.append((score, text[first + i : first + j + 1]))
+        distinct = {}
+        for score, part in sorted(spans, reverse=True):
+            distinct.setdefault(part, score)
+        found = best_answer(text, windows, may_be_none=False)
+        assert found.odds is None
+        assert [c.text for c in found.candidates] == [*distinct][:20]
+        assert [c.score for c in found.candidates] == pytest.approx(
+            [*distinct.values()][:20]
+        )
+        assert sum(c.probability for c in found.candidates) == pytest.approx(1)
+        with_none = best_answer(text, windows, may_be_none=True)
+        none = min(w.start[0] + w.end[0] for w in windows)
+        assert with_none.odds == pytest.approx(none - max(spans)[0])
+        assert with_none.text == found.text
+        assert len(with_none.candidates) == 21
+
+
+def test_a_context_that_leaves_only_the_empty_answer_is_no_crash():
+    nothing = np.zeros(0, int)
+    window = Window(np.ones(3), np.ones(3), 3, nothing, nothing, nothing == 1)
+    assert best_answer("", [window], may_be_none=False) == ("", None, ())
+    answer = best_answer("", [window], may_be_none=True)
+    assert (answer.text, answer.odds) == ("", 2.0)
+    assert [c.text for c in answer.candidates] == [""]
+    blocked = Window(
+        np.ones(4),
+        np.ones(4),
+        3,
+        np.array([0]),
+        np.array([1]),
+        nothing[:1] == 1,
+    )._replace(counts=np.array([False]))
+    assert best_answer("x", [blocked], may_be_none=True).text == ""
+
+
+def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
+    answers = ["Bérn", "(1815)", "London", "Lovelace", CONTEXT[:-1]]
+    file = squad_file(
+        tmp_path / "dev.json",
+        *[(a, [(a, CONTEXT.index(a))]) for a in answers],
+    )
+    task = SquadTask(SQUAD_1, dev=file, stride=3)
+    examples = task.read("dev")
+    encoded = task.encode(examples, preprocessor())
+    lengths = encoded.inputs["token_ids"].row_lengths().numpy()
+    assert len(lengths) > len(examples)  # windows
+    assert max(lengths) == 16
+    outputs = {
+        name: [
+            np.where(np.arange(length) == place, 9.0, 0.0)
+            if place
+            else np.full(length, -9.0)
+            for length, place in zip(
+                lengths, encoded.targets[name], strict=True
+            )
+        ]
+        for name in ("start", "end")
+    }
+    found = task.decode(examples, encoded, outputs)
+    # The last is longer than any window: no window holds it.
+    assert [a.text for a in found[:-1]] == answers[:-1]
+    own = encoded.example == len(answers) - 1
+    assert not encoded.targets["start"][own].any()
+    assert task.score(examples[:-1], found[:-1])["exact_match"] == 1
+
+
+def test_rows_are_the_question_and_windows_of_the_context(tmp_path):
+    file = squad_file(tmp_path / "dev.json", ("1", [("Bern", 57)]))
+    task = SquadTask(SQUAD_1, dev=file, stride=3)
+    encoded = task.encode(task.read("dev"), preprocessor())
+    rows = encoded.inputs["token_ids"].to_list()
+    tokens = [[PIECES[i] for i in row] for row in rows]
+    assert tokens[0][:6] == ["[CLS]", "who", "was", "he", "[UNK]", "[SEP]"]
+    assert [row[6] for row in tokens] == ["ada", "(", "lived", ","]
+    assert encoded.inputs["segment_ids"].to_list()[0][4:8] == [0, 0, 1, 1]
+    # Only the last window has the answer; the others point to [CLS].
+    assert encoded.targets["start"].tolist()[:3] == [0, 0, 0]
+    assert tokens[3][encoded.targets["start"][3]] == "bern"
+
+
+def test_answers_equal_those_of_the_exported_signature():
+    from bert_keras import BertEncoder, BertSpanPredictor
+    from bert_keras.serving.answers import answer
+    from bert_keras.serving.graph import Rows
+    from official_tasks.engine.models import Predictor
+
+    encoder = BertEncoder(
+        len(PIECES), 2, 2, 16, 32, max_sequence_length=16, name="encoder"
+    )
+    model = BertSpanPredictor(encoder)
+    random = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(random.normal(0, 0.4, weight.shape))
+    preprocess = preprocessor()
+    question = Question("1", "Who lived in London?", CONTEXT * 3, (), None)
+    task = SquadTask(SQUAD_2, stride=128)
+    encoded = task.encode([question], preprocess)
+    outputs = Predictor(model, per_token=True)(encoded)
+    (mine,) = task.decode([question], encoded, outputs)
+    served = answer(model, Rows(preprocess), top_k=3).function(
+        np.array([question.question]), np.array([question.context])
+    )
+    assert served["answer"][0, 0].numpy().decode() == mine.text
+    best = [c for c in mine.candidates if c.text]
+    assert float(served["score"][0, 0]) == pytest.approx(
+        best[0].score, abs=1e-4
+    )
+    odds = float(served["null_score"][0] - served["score"][0, 0])
+    assert mine.odds == pytest.approx(odds, abs=1e-4)
+
+
+def test_answers_that_cannot_be_placed_are_left_out_of_training_and_told(
+    tmp_path,
+):
+    skipped = tmp_path / "skip.txt"
+    skipped.write_text("skipped\nelsewhere\n")
+    file = squad_file(
+        tmp_path / "train.json",
+        ("good", [("London", CONTEXT.index("London"))]),
+        ("moved", [("London", 0)]),  # stands in one place only
+        ("twice", [("in", 0)]),
+        ("absent", [("Paris", 3)]),
+        ("skipped", [("Ada", 0)]),
+    )
+    task = SquadTask(SQUAD_1, train=file, skip_ids=str(skipped))
+    kept = task.read("train")
+    assert [q.id for q in kept] == ["good", "moved"]
+    assert answer_span(kept[0]) == answer_span(kept[1])
+    told = " | ".join(task.advice)
+    assert "1 questions are left out by --skip_ids" in told
+    assert "not found, the first is 'absent'" in told
+    assert "ambiguous, the first is 'twice'" in told
+    # On dev they score as any other, but teach the loss nothing.
+    task = SquadTask(SQUAD_1, dev=file)
+    encoded = task.encode(task.read("dev"), preprocessor(64))
+    assert encoded.weights["start"].tolist() == [1, 1, 0, 0, 1]
+
+
+def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
+    file = squad_file(
+        tmp_path / "dev.json",
+        ("1", [("London", 42)]),
+        ("2", []),
+        ("3", [("Bern", 57)]),
+    )
+    task = SquadTask(SQUAD_2, dev=file)
+    examples = task.read("dev")
+    encoded = task.encode(examples, preprocessor(64))
+    random = np.random.default_rng(4)
+    lengths = encoded.inputs["token_ids"].row_lengths().numpy()
+    outputs = {
+        name: [random.normal(size=length) for length in lengths]
+        for name in ("start", "end")
+    }
+    found = task.decode(examples, encoded, outputs)
+    task.null_threshold = sorted(a.odds for a in found)[1]
+    shown = task.mistakes(examples, found)
+    right = round(task.score(examples, found)["exact_match"] * 3)
+    assert len(shown) == 3 - right
+    assert all(0 < mistake["probability"] < 1 for mistake in shown)
+    task.write(examples, found, tmp_path)
+    written = json.loads((tmp_path / "predictions.json").read_text())
+    assert sorted(key for key, text in written.items() if not text) == [
+        max(zip((a.odds for a in found), "123", strict=True))[1]
+    ]
+    nbest = json.loads((tmp_path / "nbest_predictions.json").read_text())
+    assert {"text", "probability", "start_logit", "end_logit"} == set(
+        nbest["1"][0]
+    )
+    assert any(row["text"] == "" for row in nbest["1"])
+    again = SquadTask(
+        SQUAD_2,
+        dev=file,
+        null_threshold=task.null_threshold,
+        null_odds=str(tmp_path / "null_odds.json"),
+    )
+    read = again.read_predictions(tmp_path / "predictions.json", examples)
+    scores, expected = again.score(examples, read), task.score(examples, found)
+    for key in ("exact_match", "f1", "answerable_f1", "unanswerable_f1"):
+        assert scores[key] == expected[key]
+    again.null_odds = None
+    read = again.read_predictions(tmp_path / "predictions.json", examples)
+    assert again.score(examples, read)["f1"] == expected["f1"]
+    again.write(examples, [None, *read[1:]], tmp_path)  # a partial file
+    written = json.loads((tmp_path / "predictions.json").read_text())
+    assert written.keys() == {"2", "3"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("question,answer", "expected SQuAD's JSON"),
+        ('{"data": [{"title": "x"}]}', "it fails at 'paragraphs'"),
+        ('{"data": []}', "at least one question"),
+        ('["a"]', "expected SQuAD's JSON"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": 1, '
+            '"question": "b", "answers": [{"text": "a", "answer_start": '
+            '"first"}]}]}]}]}',
+            "it fails at invalid literal",
+        ),
+    ],
+)
+def test_files_of_another_form_are_refused(tmp_path, content, message):
+    path = tmp_path / "dev.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_questions(path)
+
+
+def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
+    asked = {"id": "1", "question": "Who\ud800?", "answers": []}
+    asked["answers"] = [{"text": "A\udfffda", "answer_start": 4}]
+    paragraph = {"context": "Was \ud800Ada.", "qas": [asked]}
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    (found,) = read_questions(path)
+    assert (found.question, found.context) == ("Who?", "Was Ada.")
+    assert found.answers == ("Ada",)
+
+
+def test_files_of_the_wrong_task_are_told(tmp_path):
+    two = squad_file(tmp_path / "2.json", ("1", []), ("2", [("Ada", 0)]))
+    with pytest.raises(InputError, match="give --task=squad2"):
+        SquadTask(SQUAD_1, dev=two).read("dev")
+    test = squad_file(tmp_path / "test.json", ("1", None))
+    with pytest.raises(InputError, match="a test file can only be predicted"):
+        SquadTask(SQUAD_1, dev=test).read("dev")
+    task = SquadTask(SQUAD_1, test=test)
+    assert task.read("test")[0].answers is None
+    with pytest.raises(InputError, match="can only be predicted"):
+        task.score(task.read("test"), [None])
+    task = SquadTask(SQUAD_1, test=two)
+    with pytest.raises(InputError, match="no answer, such as '1', .*=squad2"):
+        task.score(task.read("test"), [Answer("Ada"), Answer("Ada")])
+    again = squad_file(tmp_path / "again.json", ("1", []), ("1", []))
+    with pytest.raises(InputError, match="the id '1' again"):
+        SquadTask(SQUAD_2, dev=again).read("dev")
+    task = SquadTask(SQUAD_2, dev=two)
+    other = tmp_path / "predictions.json"
+    other.write_text('{"x": "y"}')
+    with pytest.raises(InputError, match="a file of another data set"):
+        task.read_predictions(other, task.read("dev"))
+    other.write_text("[1]")
+    with pytest.raises(InputError, match="got other JSON"):
+        task.read_predictions(other, task.read("dev"))
+    with pytest.raises(InputError, match="give --train=FILE or --data_dir"):
+        task.read("train")
+    with pytest.raises(InputError, match=r"expected train-v2\.0\.json"):
+        SquadTask(SQUAD_2, data_dir=str(tmp_path)).read("train")
+    with pytest.raises(InputError, match="stride is 0: expected 1"):
+        SquadTask(SQUAD_2, stride=0)

@@ -1,0 +1,174 @@
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from official_tasks.engine import finetuning
+from official_tasks.tasks.multiple_choice import (
+    COMVE,
+    COSMOS_QA,
+    SWAG,
+    ChoiceTask,
+)
+
+WORDS = "he she opens closes the door window . and it".split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+HEADER = (
+    ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
+    "ending0,ending1,ending2,ending3,label"
+).split(",")
+
+
+def write(path, *rows, header=HEADER):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def swag_row(label="2"):
+    endings = ["opens it.", "closes it.", "opens the door.", "and it"]
+    start = ["0", "v", "1", "He opens the door. She", "He opens the door."]
+    return [*start, "She", "gold", *endings, label]
+
+
+def test_a_choice_goes_on_from_the_second_sentence(tmp_path):
+    file = write(tmp_path / "val.csv", swag_row(), swag_row("0"))
+    (first, second) = ChoiceTask(SWAG, dev=file).read("dev")
+    assert first.prompt == "He opens the door."
+    assert first.choices[1] == "She closes it."
+    assert (first.label, second.label) == (2, 0)
+    unlabelled = write(
+        tmp_path / "test.csv", swag_row()[:-1], header=HEADER[:-1]
+    )
+    task = ChoiceTask(SWAG, data_dir=str(tmp_path))
+    assert task.read("test")[0].label is None
+    assert Path(unlabelled).name == "test.csv"
+    write(tmp_path / "test.csv", swag_row(""), swag_row(" "))
+    assert [row.label for row in task.read("test")] == [None, None]
+    for bad in ("4", ""):
+        write(tmp_path / "test.csv", swag_row("1"), swag_row(bad))
+        with pytest.raises(InputError, match=f"line 3: .* got '{bad}'"):
+            task.read("test")
+
+
+def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
+    file = write(tmp_path / "val.csv", swag_row(), swag_row("0"))
+    task = ChoiceTask(SWAG, dev=file)
+    tokenizer = WordPieceTokenizer(PIECES)
+    preprocess = BertPreprocessor(tokenizer, 9, pad_to_longest=True)
+    encoded = task.encode(task.read("dev"), preprocess)
+    ids = encoded.inputs["token_ids"]
+    assert ids.shape.as_list() == [2, 4, None]
+    tokens = [[PIECES[i] for i in row] for row in ids[0].to_list()]
+    frame = "[CLS] he opens {} [SEP] she {} [SEP]"
+    assert tokens[0] == frame.format("the", "opens it").split()
+    assert tokens[3] == frame.format("the", "and it").split()
+    assert encoded.targets.tolist() == [2, 0]
+    # "he opens the door ." and "she opens the door ." are 10 in 6 places, and
+    # the others fewer; so much more room would hold them all.
+    assert encoded.cut.tolist() == [4] * 2
+    (told,) = finetuning.notes_on_rows(task, encoded, preprocess)
+    assert "sequence_length=13 would hold most" in told
+
+
+def test_the_score_is_accuracy_beside_the_commonest_label(tmp_path):
+    rows = [swag_row(label) for label in "0010"]
+    task = ChoiceTask(SWAG, dev=write(tmp_path / "val.csv", *rows))
+    examples = task.read("dev")
+    outputs = np.eye(4)[[0, 1, 1, 3]] * [[2], [4], [2], [2]]
+    assert task.score(examples, outputs) == {
+        "accuracy": 0.5,
+        "majority_baseline": 0.75,
+    }
+    shown = task.mistakes(examples, outputs)
+    assert [m["predicted"] for m in shown] == ["She closes it.", "She and it"]
+    assert shown[0]["truth"] == "She opens it."
+    task.write(examples, outputs, tmp_path)
+    text = (tmp_path / "predictions.csv").read_text()
+    assert text == "pred\n0\n1\n1\n3\n"
+    read = task.read_predictions(tmp_path / "predictions.csv", examples)
+    assert task.score(examples, read)["accuracy"] == 0.5
+
+
+def test_labels_in_a_file_of_their_own_are_joined_by_id(tmp_path):
+    header = ["id", "FalseSent", "OptionA", "OptionB", "OptionC"]
+    data = write(
+        tmp_path / "subtaskB_dev_data.csv",
+        ["7", "He opens.", "a", "b", "c"],
+        ["3", "She opens.", "d", "e", "f"],
+        header=header,
+    )
+    gold = tmp_path / "subtaskB_gold_answers.csv"
+    gold.write_text("3,A\n7,C\n")
+    task = ChoiceTask(COMVE, dev=data)
+    examples = task.read("dev")
+    assert [e.label for e in examples] == [2, 0]
+    in_test = ChoiceTask(COMVE, test=data)
+    assert in_test.read("test") == examples
+    task.write(examples, np.eye(3)[[1, 2]], tmp_path)
+    written = tmp_path / "subtaskB_answers.csv"
+    assert written.read_text() == "7,B\n3,C\n"
+    written.write_text("3,A\n7,C\n")
+    read = task.read_predictions(written, examples)
+    assert task.score(examples, read)["accuracy"] == 1
+    gold.write_text("3,A\n")
+    unlabelled = in_test.read("test")
+    assert [e.label for e in unlabelled] == [None, None]
+    with pytest.raises(InputError, match="can only be predicted"):
+        in_test.score(unlabelled, np.eye(3)[:2])
+    with pytest.raises(InputError, match="of A, B, C, got none"):
+        task.read("dev")
+    gold.write_text("3,A\n7,D\n")
+    with pytest.raises(InputError, match="of A, B, C, got 'D'"):
+        in_test.read("test")
+    gold.write_text("3\n")
+    with pytest.raises(InputError, match="line 1: expected an id and a label"):
+        task.read("dev")
+    gold.unlink()
+    assert [e.label for e in in_test.read("test")] == [None, None]
+    with pytest.raises(InputError, match="gold_answers.csv: no such file"):
+        task.read("dev")
+
+
+def test_what_cannot_be_read_is_told(tmp_path):
+    file = write(tmp_path / "val.csv", swag_row("4"))
+    with pytest.raises(InputError, match="line 2: .* of 0, 1, 2, 3, got '4'"):
+        ChoiceTask(SWAG, dev=file).read("dev")
+    file = write(tmp_path / "val.csv", header=HEADER)
+    with pytest.raises(InputError, match="at least one row"):
+        ChoiceTask(SWAG, dev=file).read("dev")
+    with pytest.raises(InputError, match="no column 'context'"):
+        ChoiceTask(COSMOS_QA, dev=file).read("dev")
+    other = write(tmp_path / "dev.csv", header=["id"])
+    with pytest.raises(InputError, match="data_all or dev_data or test_data"):
+        ChoiceTask(COMVE, dev=other).read("dev")
+    task = ChoiceTask(SWAG, dev=write(tmp_path / "val.csv", swag_row()))
+    predictions = tmp_path / "p.csv"
+    predictions.write_text("pred\n1\n2\n")
+    with pytest.raises(InputError, match="each of the 1 examples, got 2"):
+        task.read_predictions(predictions, task.read("dev"))
+    predictions.write_bytes(b"pred\n\xff\n")
+    with pytest.raises(InputError, match="UTF-8 text, got the byte 0xff"):
+        task.read_predictions(predictions, task.read("dev"))
+
+
+def test_the_real_files_have_the_published_counts():
+    folder = os.environ.get("BERT_KERAS_DATA")
+    if not folder:
+        pytest.skip("BERT_KERAS_DATA is not set: no real data")
+    root = Path(folder) / "data"
+    choice = root / "multiple_choice"
+    swag = ChoiceTask(SWAG, dev=str(root / "swag/swag_allennlp_fixture.csv"))
+    assert len(swag.read("dev")) == 11
+    cosmos = ChoiceTask(COSMOS_QA, data_dir=str(choice / "cosmosqa"))
+    labels = [example.label for example in cosmos.read("dev")]
+    assert np.bincount(labels).tolist() == [744, 729, 761, 751]
+    comve = ChoiceTask(COMVE, data_dir=str(choice / "comve"))
+    assert [len(comve.read(s)) for s in ("train", "dev", "test")] == [
+        10000,
+        997,
+        1000,
+    ]

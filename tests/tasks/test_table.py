@@ -1,0 +1,85 @@
+import gzip
+
+import pytest
+
+from bert_keras import InputError
+from official_tasks.tasks.table import read_rows
+
+
+def rows(path, columns):
+    return [values for _, values in read_rows(path, columns)]
+
+
+def test_csv_keeps_quotes_commas_and_line_breaks_inside_quotes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbfid,text\n1,"He said ""no"", twice\nthen"\n')
+    assert rows(path, ["text", "id"]) == [['He said "no", twice\nthen', "1"]]
+
+
+def test_a_cell_may_be_a_long_document(tmp_path):
+    text = "word " * 100_000
+    for name, between in (("a.csv", ","), ("a.tsv", "\t")):
+        path = tmp_path / name
+        path.write_text(f"text{between}label\n{text}{between}1\n")
+        assert rows(path, ["text", "label"]) == [[text, "1"]]
+
+
+def test_tsv_is_split_at_tabs_and_nowhere_else(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"odd quote\t1\n', encoding="utf-8")
+    assert rows(path, ["text", "label"]) == [['"odd quote', "1"]]
+
+
+def test_jsonl_and_gzip_are_read(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write('{"text": "Grüße", "label": 3}\n\n')
+    assert rows(path, ["text", "label"]) == [["Grüße", "3"]]
+
+
+def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": null, "label": ["a", "b"], "sure": true}\n')
+    columns = ["text", "label", "sure"]
+    found = list(read_rows(path, columns, lists=["label"]))
+    assert found == [(1, ["", ["a", "b"], "true"])]
+    path.write_text('{"text": "a\\ud800b", "label": ["\\udfff"], "sure": 1}\n')
+    assert rows(path, ["text", "sure"]) == [["ab", "1"]]
+    with pytest.raises(InputError, match="line 1: expected text in 'label'"):
+        rows(path, columns)
+    path.write_text('{"text": {"a": 1}}\n')
+    with pytest.raises(InputError, match='expected text .* got {"a": 1}'):
+        list(read_rows(path, ["text"], lists=["text"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"text\n", "ends in .csv"),
+        ("a.csv", b"", "line of column names"),
+        ("a.csv", b"words,label\na,1\n", "no column 'text'.*'words', 'label'"),
+        ("a.csv", b"text,label\na,1\nb\n", "line 3: expected 2 columns, got 1"),
+        ("a.csv", b"text,label\n\xffa,1\n", "UTF-8 text, got the byte 0xff"),
+        ("a.jsonl", b'{"text": "a"}\n', "line 1: expected a JSON object"),
+        ("a.jsonl", b"[" * 100_000 + b"\n", "line 1: expected a JSON object"),
+        ("a.csv.gz", b"text,label\n", "cannot be read"),
+        (
+            "a.csv.gz",
+            gzip.compress(b"text,label\n", mtime=0)[:-9] + b"xyz",
+            "cannot",
+        ),
+        ("a.csv", b"text\tlabel\na\t1\n", "tabs between .* name it .tsv"),
+        ("a.tsv", b"text,label\na,1\n", "commas between .* name it .csv"),
+        ("a.csv", b'text,label\n"a,1\nb,2\n', "a quote opens that is not"),
+    ],
+)
+def test_what_cannot_be_read_is_told_plainly(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        rows(path, ["text", "label"])
+
+
+def test_a_missing_file_is_told_plainly(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        rows(tmp_path / "none.csv", ["text"])

@@ -1,0 +1,79 @@
+"""The proof and the benchmark of the tokenizer do what they say."""
+
+import json
+import types
+
+import pytest
+import tokenizer_proof
+
+from bert_keras.text.vocabulary import write_vocabulary
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from official_tasks.tools.benchmark import tokenizer
+
+PIECES = [*SPECIAL_TOKENS, *"abehlnopru.", "##able", "un", "##b", "hear"]
+TEXTS = ["An hour. Ça\nun b…".encode()]
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    write_vocabulary(PIECES, tmp_path / "vocab.txt")
+    return tmp_path / "vocab.txt"
+
+
+def first_parts(vocabulary):
+    """Mismatches of "law = original" and "graph = law", and comparisons."""
+    parts = tokenizer_proof.parts_of_proof([vocabulary], TEXTS, 40, step=20011)
+    for _, (_, tally, steps, total) in zip(range(2), parts, strict=False):
+        for _ in steps:
+            pass
+        yield tally.differing, tally.compared, total
+
+
+def test_the_proof_compares_everything_and_finds_nothing(vocabulary):
+    for differing, compared, total in first_parts(vocabulary):
+        assert differing == 0
+        assert compared == total
+
+
+def test_the_proof_finds_a_law_that_is_broken(vocabulary, monkeypatch):
+    monkeypatch.setattr(WordPiece, "words", lambda self, text: ["un"])
+    assert all(differing for differing, *_ in first_parts(vocabulary))
+
+
+def test_the_benchmark_counts_other_ids_and_times_the_rest(vocabulary):
+    makers = tokenizer._tokenizers(str(vocabulary))
+    lines = ["an hour", "un…", "a b"]
+    kept, wrong = tokenizer._agreeing(makers, lines)
+    assert kept == lines
+    assert list(wrong.values()) == [0, 1, 0, 0]  # of the inexact one, "…"
+    for make in makers.values():
+        assert min(tokenizer._timed(make(kept, 1))) > 0
+
+
+def test_the_benchmark_leaves_out_what_the_exact_ones_make_other_ids_of(
+    vocabulary,
+):
+    makers = tokenizer._tokenizers(str(vocabulary))
+    lines = ["an hour", "[MASK]", "a b"]  # to `tokenizers` it is a token
+    kept, _ = tokenizer._agreeing(makers, lines)
+    assert kept == ["an hour", "a b"]
+
+
+def test_the_benchmark_prints_a_row_for_each(vocabulary, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("an hour\n\nun able\n\na b\n")
+    values = types.SimpleNamespace(
+        vocabulary=str(vocabulary),
+        input=str(tmp_path / "text.txt"),
+        output=str(tmp_path / "speed.json"),
+        overwrite=False,
+        megabytes=1,
+        batch=1,
+        repeats=2,
+    )
+    tokenizer.main(values)
+    report = json.loads((tmp_path / "speed.json").read_text())
+    assert report["lines"] == 3 and report["lines left out"] == 0
+    told = capsys.readouterr().out
+    for name, row in report["tokenizers"].items():
+        assert row["MB a second"] >= 0 and f"  {name}  " in told
+    assert len(report["seconds for one word of a megabyte"]) == 2

@@ -1,0 +1,380 @@
+"""Vocabularies are read, learned, extended and examined as they should be."""
+
+import codecs
+import collections
+import itertools
+import os
+import pickle
+import random
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.interop.tensors import License
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.lora import enable_lora
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.text.extension import (
+    domain_words,
+    extend_model,
+    extend_vocabulary,
+)
+from bert_keras.text.learning import common_symbols, count_words
+from bert_keras.text.vocabulary import (
+    check_vocabulary,
+    learn_vocabulary,
+    read_pieces,
+    read_vocabulary,
+    write_vocabulary,
+)
+from bert_keras.text.vocabulary_report import (
+    examine_fit,
+    examine_vocabulary,
+    fit_vocabulary,
+)
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
+
+SPECIAL = list(SPECIAL_TOKENS)
+LONG = pytest.mark.skipif(
+    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
+)
+
+
+def text(words=3000, seed=0):
+    """Lines of made-up words, common ones often, as in real text."""
+    drawn = random.Random(seed)
+    syllables = [a + b for a in "bdfglmnprst" for b in "aeiou"]
+    known = [
+        "".join(drawn.choices(syllables, k=drawn.randint(1, 4)))
+        for _ in range(400)
+    ]
+    weights = [1 / rank for rank in range(1, 401)]
+    picked = drawn.choices(known, weights, k=words)
+    return [" ".join(picked[i : i + 20]) + "." for i in range(0, words, 20)]
+
+
+def test_a_vocabulary_is_read_as_it_was_written(tmp_path):
+    pieces = [*SPECIAL, "é", "##中", "\u2028"]
+    write_vocabulary(pieces, tmp_path / "vocab.txt")
+    assert read_vocabulary(tmp_path / "vocab.txt") == pieces
+    windows = codecs.BOM_UTF8 + "\r\n".join(pieces).encode()
+    (tmp_path / "windows.txt").write_bytes(windows)
+    assert read_vocabulary(tmp_path / "windows.txt") == pieces
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b"[PAD]\n[UNK]\na\n\nb\n", "Line 4 .* is ''"),
+        (b"[PAD]\n[UNK]\na\nb\na\n", "Line 5 .* repeats 'a' of line 3"),
+        (b"[PAD]\n[UNK]\ncaf\xe9\n", "Line 3 .* not UTF-8 .*0xe9"),
+        (b"[PAD]\n[UNK]\n[CLS]\na\n", r"\[SEP\] or \[MASK\]"),
+        (b"[PAD]\na b\n", "Line 2 .* 'a b'"),
+        (b"", r"\[PAD\]"),
+        (b"a\0b\n", "Line 1 .*NUL.* there, which no text"),
+        (b"a" * 257 + b"\n", r"Line 1 .*aaa\.\.\.; .*at most 256 bytes"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n##\n", "piece of a word"),
+        (b"\xef\xbb\xbf[PAD]\n\n", "Line 2 "),
+    ],
+)
+def test_a_file_that_is_no_vocabulary_is_refused(tmp_path, lines, message):
+    (tmp_path / "vocab.txt").write_bytes(lines)
+    with pytest.raises(InputError, match=message):
+        read_vocabulary(tmp_path / "vocab.txt")
+
+
+def test_an_unsound_file_can_still_be_read_to_be_examined(tmp_path):
+    (tmp_path / "vocab.txt").write_text("a\na\n")
+    assert read_pieces(tmp_path / "vocab.txt") == ["a", "a"]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="none.txt cannot be read"):
+        read_vocabulary(tmp_path / "none.txt")
+    with pytest.raises(InputError, match="is 7"):
+        check_vocabulary([*SPECIAL, 7])
+    with pytest.raises(InputError, match="half of a pair"):
+        check_vocabulary([*SPECIAL, "\ud800"])
+
+
+def test_nothing_is_written_of_a_bad_vocabulary(tmp_path):
+    with pytest.raises(InputError):
+        write_vocabulary(["a", "a"], tmp_path / "vocab.txt")
+    assert not any(tmp_path.iterdir())
+
+
+def learned_slowly(words, size, min_count):
+    """Pair merging restated: everything counted anew for each merge."""
+    pieces = [*SPECIAL, *common_symbols(words, min_count, size - len(SPECIAL))]
+    cut = {w: [w[0], *("##" + c for c in w[1:])] for w in words}
+    cut = {w: parts for w, parts in cut.items() if set(parts) <= set(pieces)}
+    while len(pieces) < size:
+        pairs = collections.Counter()
+        for word, parts in cut.items():
+            for pair in zip(parts, parts[1:], strict=False):
+                pairs[pair] += words[word]
+        rank = {piece: number for number, piece in enumerate(pieces)}
+        best = min(
+            pairs, key=lambda p: (-pairs[p], rank[p[0]], rank[p[1]]), default=0
+        )
+        if not best or pairs[best] < min_count:
+            break
+        merged = best[0] + best[1][2:]
+        if merged not in rank:
+            pieces.append(merged)
+        for parts in cut.values():
+            place = 0
+            while place < len(parts) - 1:
+                if (parts[place], parts[place + 1]) == best:
+                    parts[place : place + 2] = [merged]
+                place += 1
+    return pieces
+
+
+def test_learning_equals_counting_anew_for_each_merge():
+    lines = text()
+    expected = learned_slowly(count_words(lines), 160, 2)
+    assert learn_vocabulary(lines, 160) == expected
+    assert expected[:5] == SPECIAL and len(expected) == 160
+
+
+def test_no_piece_is_learned_that_no_vocabulary_may_have(tmp_path):
+    lines = [*text(), *["─" * 90] * 5]  # a ruled line is one word
+    pieces = learn_vocabulary(lines, 2000)
+    write_vocabulary(pieces, tmp_path / "vocab.txt")
+    assert 100 < max(len(piece.encode()) for piece in pieces) <= 256
+    found = domain_words([*SPECIAL, "##─", "─"], ["─" * 90, "─" * 80], 2)
+    assert found == ["─" * 80]
+
+
+def test_learning_does_not_depend_on_order_or_workers():
+    lines = text()
+
+    def elsewhere(function, items):
+        function = pickle.loads(pickle.dumps(function))
+        return reversed([function(item) for item in items])
+
+    once = learn_vocabulary(lines, 120)
+    assert learn_vocabulary(reversed(lines), 120) == once
+    assert learn_vocabulary(lines, 120, in_order=elsewhere) == once
+
+
+def test_rare_pairs_are_not_learned():
+    lines = ["ab ab ab cd"]
+    assert learn_vocabulary(lines, 50, min_count=3) == [
+        *(*SPECIAL, "##b", "a", "ab")
+    ]
+    assert "cd" in learn_vocabulary(lines, 50, min_count=1)
+
+
+def test_learning_follows_the_case_and_keeps_places_free():
+    lines = ["Été été"] * 3
+    assert "été" in learn_vocabulary(lines, 50, lowercase=False)
+    assert "ete" in learn_vocabulary(lines, 50)
+    assert "été" in learn_vocabulary(lines, 50, strip_accents=False)
+    free = ["[unused0]", "[unused1]", "[unused2]"]
+    pieces = learn_vocabulary(lines, 50, unused=3)
+    assert pieces[:8] == ["[PAD]", *free, *SPECIAL[1:]]
+    many = learn_vocabulary(lines, 2000, unused=994)
+    assert many[100:106] == [*SPECIAL[1:], "[unused99]", "[unused100]"]
+    assert many[998] == "[unused993]" and not many[999].startswith("[")
+
+
+def test_progress_goes_up_to_what_was_asked():
+    steps = []
+    learn_vocabulary(text(), 400, progress=lambda *step: steps.append(step))
+    assert steps == sorted(steps) and steps[-1][1] == 400
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    with pytest.raises(InputError, match="no word"):
+        learn_vocabulary([" \n"], 100)
+    with pytest.raises(InputError, match="special"):
+        learn_vocabulary(["a"], 5)
+    with pytest.raises(InputError, match="size|pieces 100% of the words"):
+        learn_vocabulary(["several words of many characters"] * 3, 10)
+    with pytest.raises(InputError, match="one string; expected several"):
+        learn_vocabulary("some words", 100)
+
+
+def test_words_are_counted_as_the_law_has_them():
+    lines = ["It's 5\tA\u00a0b…Σας", "É it\nİ a\0b \x07 中文" + "x" * 201]
+    expected = collections.Counter(
+        word
+        for line in lines
+        for word in WordPiece(["[UNK]"]).words(line)
+        if len(word) <= 200
+    )
+    assert count_words(lines) == expected
+
+
+def test_memory_is_bounded_by_giving_up_the_rarest_words():
+    lines = ["often " * 50 + f"rare{i} rarer{i}" for i in range(40)]
+    counts = count_words(lines, most=60)
+    assert counts["often"] == 2000 and len(counts) <= 60
+
+
+def test_a_learned_vocabulary_is_as_good_as_that_of_tokenizers():
+    tokenizers = pytest.importorskip("tokenizers")
+    lines, held_out = text(20_000), count_words(text(5000, seed=0))
+    peer = tokenizers.BertWordPieceTokenizer()
+    peer.train_from_iterator(lines, vocab_size=200, show_progress=False)
+    means = []
+    for pieces in (learn_vocabulary(lines, 200), peer.get_vocab()):
+        law = WordPiece(pieces)
+        means.append(sum(len(law.cover(w)) * n for w, n in held_out.items()))
+    assert means[0] <= 1.02 * means[1]
+
+
+def small_pretrainer(size):
+    return BertPretrainer(
+        BertEncoder(
+            vocabulary_size=size,
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+            max_sequence_length=16,
+        )
+    )
+
+
+def test_extending_fills_free_places_and_then_appends():
+    old = [*SPECIAL, "[unused0]", "una", "##ff", "##able", "able"]
+    extension = extend_vocabulary(old, ["unaff", "ableff"])
+    assert extension.vocabulary == [
+        *(*SPECIAL, "unaff", "una", "##ff", "##able", "able", "ableff")
+    ]
+    assert extension.replaced == {5: [6, 7], 10: [9, 7]}
+    law = WordPiece(extension.vocabulary)
+    assert law.pieces("unaffable able") == ["unaff", "##able", "able"]
+
+
+def test_words_that_cost_most_pieces_are_found_in_a_domain():
+    old = [*SPECIAL, "a", "##b", "##c"]
+    texts = ["A abc abc abc ab ab ab ab ab xyz xyz", "acb acb"]
+    # 6 pieces too many for "abc", 5 for "ab", 4 for "acb", 2 for "xyz".
+    words = domain_words(old, texts, 3)
+    assert words == ["abc", "ab", "acb"]
+    assert domain_words(old, texts, 9) == [*words, "xyz"]
+    assert domain_words(old, texts, 9, lowercase=False) == [*words, "xyz", "A"]
+    extended = extend_vocabulary(old, words).vocabulary
+    assert domain_words(extended, texts, 9) == ["xyz"]
+
+
+@pytest.mark.parametrize("word", ["able", "a-b", "", "two words", "##able"])
+def test_what_is_no_new_word_cannot_be_added(word):
+    with pytest.raises(InputError, match="cannot be added"):
+        extend_vocabulary([*SPECIAL, "able"], [word])
+
+
+def test_an_extended_model_says_the_same_of_old_text():
+    old = [*SPECIAL, "[unused0]", "una", "##ff", "##able", "able"]
+    model = small_pretrainer(len(old))
+    model.set_weights([np.random.normal(size=w.shape) for w in model.weights])
+    extension = extend_vocabulary(old, ["unaff", "ableff"])
+    extended = extend_model(model, extension)
+    inputs = {
+        "token_ids": tf.constant([[2, 6, 7, 8, 4, 3]]),
+        "mask_positions": tf.constant([[4]]),
+    }
+    before, after = model(inputs), extended(inputs)
+    np.testing.assert_array_equal(before["nsp"], after["nsp"])
+    kept = [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    np.testing.assert_allclose(
+        tf.gather(before["mlm"], kept, axis=-1),
+        tf.gather(after["mlm"], kept, axis=-1),
+        rtol=1e-6,
+    )
+    table = model.encoder.embeddings.token.get_weights()[0]
+    grown = extended.encoder.embeddings.token.get_weights()[0]
+    assert grown.shape == (11, 8)
+    np.testing.assert_allclose(grown[5], table[[6, 7]].mean(0), rtol=1e-6)
+    np.testing.assert_allclose(grown[10], table[[9, 7]].mean(0), rtol=1e-6)
+    only_encoder = extend_model(model.encoder, extension)
+    assert only_encoder.embeddings.token.get_weights()[0].shape == (11, 8)
+
+
+def test_copies_keep_what_belongs_to_the_weights():
+    old = [*SPECIAL, "[unused0]", "una", "##ff", "##able"]
+    model = small_pretrainer(len(old)).encoder
+    model.license = License("mit", "All may use it.")
+    model.sentence_embedding = {"pooling": "mean", "normalize": True}
+    enable_lora(model, rank=2)
+    for weight in model.trainable_weights:
+        weight.assign(np.full(weight.shape, 0.1))
+    extension = extend_vocabulary(old, ["unaff"])
+    inputs = {"token_ids": tf.constant([[2, 6, 7, 8, 4, 3]])}
+    for copy in (extend_model(model, extension), model.with_dtype("float32")):
+        assert copy.license == model.license
+        assert dict(copy.sentence_embedding) == dict(model.sentence_embedding)
+        np.testing.assert_allclose(
+            model(inputs)["pooled_output"],
+            copy(inputs)["pooled_output"],
+            atol=1e-6,
+        )
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_sound_vocabulary():
+    lines = text()
+    pieces = learn_vocabulary(lines, 300)
+    fit = fit_vocabulary(pieces, lines)
+    assert examine_vocabulary(pieces, lowercase=True) == []
+    assert examine_fit(fit) == []
+    assert fit.words == sum(count_words(lines).values())
+    assert fit.unknown_share == 0
+
+
+def test_the_doctor_names_what_is_wrong_and_what_to_do():
+    found = examine_vocabulary(["[PAD]", "[UNK]", "a", "B", "a"], True)
+    assert [finding.evidence for finding in found] == [
+        *("a", "[CLS], [SEP], [MASK]", "1 pieces: B")
+    ]
+    (odd,) = examine_vocabulary([*SPECIAL, "a", "", "b c"], True)
+    assert odd.evidence == "line 7 is '', line 8 is 'b c'"
+    (cased,) = examine_vocabulary([*SPECIAL, "a", "##b"], lowercase=False)
+    assert "lowercase to True" in cased.advice
+    hebrew = [*SPECIAL, "א", "##ב", "שלום", "ok"]
+    assert examine_vocabulary(hebrew, lowercase=False) == []
+    fit = fit_vocabulary([*SPECIAL, "a", "##b"], ["abbb xyz"] * 3)
+    assert fit.pieces_per_word == 2.5 and fit.unknown_share == 0.5
+    assert fit.unknown_words == [("xyz", 3)]
+    assert fit.split_words == [("abbb", 3)]
+    problems = [finding.problem for finding in examine_fit(fit)]
+    assert problems == [
+        *("Many words become [UNK].", "Words fall into many pieces.")
+    ]
+
+
+def corpus_texts(files):
+    """The first paragraphs of the shared corpus: to learn from, held out."""
+    folder = os.environ.get("BERT_KERAS_DATA")
+    if not folder:
+        pytest.skip("BERT_KERAS_DATA names no folder with a real corpus")
+    learned, held_out = [], []
+    with tarfile.open(Path(folder) / "data" / "corpus.tar.xz") as archive:
+        members = (member for member in archive if member.isfile())
+        for number, member in enumerate(itertools.islice(members, files)):
+            lines = archive.extractfile(member).read().decode().split("\n")
+            (held_out if number % 20 == 7 else learned).extend(lines)
+    return learned, held_out
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [(12, 8_000), pytest.param(None, 30_000, marks=LONG)],
+)
+def test_on_real_text_pieces_are_as_few_as_those_of_tokenizers(files, size):
+    tokenizers = pytest.importorskip("tokenizers")
+    learned, held_out = corpus_texts(files)
+    peer = tokenizers.BertWordPieceTokenizer()
+    peer.train_from_iterator(learned, vocab_size=size, show_progress=False)
+    ours = fit_vocabulary(learn_vocabulary(learned, size), held_out)
+    theirs = fit_vocabulary(list(peer.get_vocab()), held_out)
+    print(f"{size} pieces: ours {ours[:3]}, tokenizers {theirs[:3]}")
+    assert ours.pieces_per_word <= 1.02 * theirs.pieces_per_word
+    assert ours.unknown_share < 0.0001

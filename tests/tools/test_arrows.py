@@ -1,0 +1,94 @@
+"""The house's arrows point one way: who may import whom."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+FRAMEWORKS = {"tensorflow", "tensorflow_text"}
+# Room -> the rooms of bert_keras that it may import; errors, files and
+# run_folder always.
+ROOMS = {
+    "modeling": set(),
+    "text": set(),
+    "data": {"text"},
+    "training": set(),
+    "interop": {"modeling", "text"},
+    "serving": {"modeling", "text", "interop"},
+}
+# `from_preset` and `save_preset` hand on to interop when they are called.
+AT_CALL_TIME = {
+    ("modeling/portable.py", "interop"),
+    ("text/preprocessor.py", "interop"),
+}
+
+
+def imports(path):
+    """(module, is at the top level) of each import in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    top = set(map(id, tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module, id(node) in top
+            # A name may be a module: from official_tasks import pretrain
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", id(node) in top
+
+
+def test_rooms_import_only_the_rooms_below_them():
+    wrong = []
+    for room, below in ROOMS.items():
+        for path in (ROOT / "bert_keras" / room).rglob("*.py"):
+            name = path.relative_to(ROOT / "bert_keras").as_posix()
+            for module, at_top in imports(path):
+                parts = module.split(".")
+                if parts[0] in ("official_tasks", "tools", "absl"):
+                    wrong.append((name, module))
+                if parts[0] != "bert_keras" or len(parts) < 2:
+                    continue
+                allowed = {room, "errors", "files", "run_folder", *below}
+                if not at_top and (name, parts[1]) in AT_CALL_TIME:
+                    continue
+                if parts[1] not in allowed:
+                    wrong.append((name, module))
+    assert not wrong
+
+
+def test_modeling_and_the_optimizer_never_import_tensorflow():
+    files = [*(ROOT / "bert_keras" / "modeling").rglob("*.py")]
+    files.append(ROOT / "bert_keras" / "training" / "optimizers.py")
+    wrong = [
+        (path.name, module)
+        for path in files
+        for module, _ in imports(path)
+        if module.split(".")[0] in FRAMEWORKS
+    ]
+    assert not wrong
+
+
+def test_nothing_imports_a_script_but_the_demo_and_the_tests():
+    scripts = {
+        f"official_tasks.{path.stem}"
+        for path in (ROOT / "official_tasks").glob("*.py")
+        if "script.start(main" in path.read_text(encoding="utf-8")
+    }
+    wrong = [
+        (path.name, module)
+        for folder in ("bert_keras", "official_tasks")
+        for path in (ROOT / folder).rglob("*.py")
+        for module, _ in imports(path)
+        if module in scripts or module.startswith("tools")
+    ]
+    assert scripts and not wrong
+
+
+def test_the_library_neither_prints_nor_reads_flags():
+    wrong = [
+        path.name
+        for path in (ROOT / "bert_keras").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "print"
+    ]
+    assert not wrong

@@ -1,0 +1,373 @@
+"""The benchmark beside peers: turns, ratios, the check, the chart."""
+
+import importlib
+import json
+import sys
+import types
+
+import pytest
+import tiny
+from run_script import ROOT, run_script
+
+from bert_keras.errors import InputError
+from bert_keras.files import read_json, write_json
+from bert_keras.text.vocabulary import write_vocabulary
+from official_tasks.tools.benchmark import steps
+from official_tasks.tools.benchmark.contenders import (
+    encoded,
+    environments,
+    inputs,
+    other_tools,
+    rows,
+    table,
+    turns,
+)
+
+sys.path.insert(0, str(ROOT / "tools" / "benchmark" / "contenders"))
+import examples
+import limit
+
+TINY = {
+    "size": "mini",
+    "batch": 2,
+    "length": 16,
+    "predictions": 2,
+    "dropout": 0.0,
+    "dtype": "float32",
+}
+
+
+def results(**medians):
+    figures = {
+        name: {
+            "median": m,
+            "least": m,
+            "most": m,
+            "examples": 1,
+            "peak_megabytes": 1,
+        }
+        for name, m in medians.items()
+    }
+    row = {"title": "a row", "goal": 1.1, "contenders": figures}
+    return {"machine": {}, "rows": {"a": row}}
+
+
+def test_contenders_take_turns_and_tell_seconds_an_example():
+    lengths = [3, 9, 16, 5, 4, 7]
+    figures = turns.measured(
+        {
+            "ours": (sys.executable, "ours.py", TINY),
+            "packed": (
+                sys.executable,
+                "ours_packed.py",
+                {**TINY, "lengths": lengths},
+            ),
+            "limit": (sys.executable, "limit.py", TINY),
+        },
+        turns=2,
+    )
+    for figure in figures.values():
+        assert 0 < figure["least"] <= figure["median"] <= figure["most"] < 10
+        assert figure["peak_megabytes"] > 100
+        assert "tensorflow" in figure["versions"]
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    """Tiny weights, official files of SST-2, and a text."""
+    folder = tmp_path_factory.mktemp("preset")
+    encoder = tiny.encoder(max_sequence_length=128)
+    encoder.save_preset(folder / "weights", tiny.preprocessor())
+    texts = ["good", "bad", "good bad goodly", "badly good good bad"] * 3
+    lines = [f"{text}\t{i % 2}" for i, text in enumerate(texts)]
+    (folder / "glue" / "SST-2").mkdir(parents=True)
+    path = folder / "glue" / "SST-2" / "train.tsv"
+    path.write_text("\n".join(["sentence\tlabel", *lines, ""]))
+    (folder / "text").mkdir()
+    for i in range(6):
+        path = folder / "text" / f"{i}.txt"
+        path.write_text("\n\n".join(texts[i : i + 4]))
+    write_vocabulary(tiny.PIECES, folder / "vocab.txt")
+    return folder
+
+
+def test_the_other_contenders_of_ours_take_turns_too(preset):
+    filled = inputs.Inputs(
+        preset,
+        text=str(preset / "text"),
+        data=str(preset),
+        init=str(preset / "weights"),
+        vocabulary=str(preset / "vocab.txt"),
+    )
+    part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "warm": 1}
+    part["dtype"] = "float32"
+    replicas = {**rows.replicas(2, 2)[2], **TINY, "batch": 1, "steps": 1}
+    made = {
+        "ours": ("ours_finetune.py", part),
+        "padded": ("ours_finetune.py", {**part, "padded": 16}),
+        "data": ("ours_data.py", {**rows.data(0.001)[2], "warm": 0}),
+        "replicas": ("ours_fit.py", replicas),
+    }
+    figures = turns.measured(
+        {
+            name: (sys.executable, script, filled.fill(settings))
+            for name, (script, settings) in made.items()
+        },
+        turns=1,
+    )
+    assert figures["ours"]["examples"] == 4
+    assert figures["replicas"]["replicas"] == 2
+    assert figures["replicas"]["examples"] == 2
+    base = {"system": "ours", "base": str(preset / "weights"), "warm": 0}
+    loading = {"ours": (sys.executable, "loading.py", base)}
+    found = turns.measured(loading, 1)["ours"]
+    assert found["peak_megabytes"] >= found["megabytes_before"] > 100
+
+
+def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
+    def drawn(seed):
+        path = preset / f"rows-{seed}.json"
+        weights = str(preset / "weights")
+        return read_json(
+            encoded.write_rows("SST-2", str(preset), weights, 8, path, seed)
+        )
+
+    found = drawn(0)
+    assert found == drawn(0) != drawn(1)
+    assert len(found["token_ids"]) == len(found["labels"]) == 8
+    # Rows 0 and 2 of each four have label 0: "good" alone and three words.
+    for ids, label in zip(found["token_ids"], found["labels"], strict=True):
+        assert (len(ids) in (3, 6) and ids[1] == 5) == (label == 0)
+    with pytest.raises(InputError, match="needs --data"):
+        inputs.Inputs(preset, init="weights").rows("SST-2", 8)
+
+
+def test_contexts_are_spread_over_the_dev_set(tmp_path):
+    (tmp_path / "squad").mkdir()
+    contexts = [{"context": f"text {number}"} for number in range(6)]
+    articles = [{"paragraphs": contexts[:1]}, {"paragraphs": contexts[1:]}]
+    write_json({"data": articles}, tmp_path / "squad" / "dev-v1.1.json")
+    given = inputs.Inputs(tmp_path, data=str(tmp_path))
+    for count, numbers in ((3, [0, 2, 4]), (320, range(6))):
+        with open(given.contexts(count), encoding="utf-8") as file:
+            found = [json.loads(line)["context"] for line in file]
+        assert found == [f"text {number}" for number in numbers]
+    with pytest.raises(InputError, match=r"No dev-v1.1\*.json"):
+        inputs.Inputs(tmp_path, data=str(tmp_path / "squad")).contexts()
+
+
+def test_lengths_are_those_of_documents_or_of_their_paragraphs(tmp_path):
+    (tmp_path / "a.txt").write_text(f"{'a' * 40}\n\n{'b' * 480}\n")
+    (tmp_path / "b.txt").write_text(f"{'c' * 8}\n")
+    source = str(tmp_path)
+    assert inputs.natural_lengths(source, 103) == [103, 33, 5]
+    by_paragraph = inputs.natural_lengths(source, 103, by="paragraphs")
+    assert by_paragraph == [13, 103, 23, 5]
+
+
+def test_growth_is_told_by_its_exponent():
+    row = results(**{"2": 1.0, "4": 4.0, "8": 16.0})["rows"]["a"]
+    row["growth"] = "rows"
+    assert table.exponent(row) == pytest.approx(2)
+    assert table.ratio(row) is None
+    told = table.as_text({"rows": {"a": row}})
+    assert "grows as rows to the power 2.00" in told
+
+
+def test_rows_of_other_tools_are_told_by_their_reports(tmp_path, monkeypatch):
+    (tmp_path / "made.py").write_text(
+        "import json, sys\n"
+        "words = dict(w[2:].split('=') for w in sys.argv[1:])\n"
+        "json.dump({'a': float(words['a'])}, open(words['output'], 'w'))\n"
+    )
+    monkeypatch.setattr(other_tools, "TOOLS", str(tmp_path))
+    row = {
+        "tool": "made",
+        "flags": lambda given: {"a": given},
+        "times": lambda report: {"b": 2 * report["a"], "c": 9.0},
+    }
+    found = other_tools.run_tool(row, 1.5)
+    assert table.ratio(found) == (3.0, "b")
+    told = table.as_text({"rows": {"a": {"title": "A", "goal": 2, **found}}})
+    assert "3.00 times as fast as b" in told
+    with pytest.raises(InputError, match="made failed:(.|\n)*ValueError"):
+        other_tools.run_tool(row, "none")
+
+
+def test_the_reports_of_the_tools_come_to_ratios():
+    speed = "MB a second of processor time"
+    report = {"WordPieceTokenizer": {speed: 30}, "tokenizers": {speed: 3}}
+    assert other_tools.tokenizing({"tokenizers": report}) == {"tokenizers": 10}
+    report = {"times the original's script": 32.0}
+    assert other_tools.data(report) == {"the original's script": 32.0}
+    case = {"batch": 1, "tokens": 16, "savedmodel": [1, 1, 1, 1, 1.0]}
+    case |= {"onnxruntime": [2, 2, 2, 2, 2.0], "transformers": [3, 3.0]}
+    natural = {
+        "texts": "dev.tsv",
+        "onnxruntime": [9, 1.5],
+        "transformers": [7, 2],
+    }
+    found = other_tools.inference([case, natural])
+    assert found == {
+        "transformers, 1 x 16": 3.0,
+        "onnxruntime, 1 x 16": 2.0,
+        "transformers, dev.tsv": 2,
+        "onnxruntime, dev.tsv": 1.5,
+    }
+    goal = other_tools.TOOL_ROWS["inference"]["goal"]
+    told = {"title": "A", "goal": goal, "times": found}
+    told = table.as_text({"rows": {"a": told}})
+    assert "1.50 times as fast as onnxruntime, dev.tsv (goal 1.0)" in told
+
+
+def test_a_contender_that_fails_is_told_with_its_words(tmp_path):
+    with pytest.raises(InputError, match=r"ours.py ended (.|\n)*KeyError"):
+        turns.measured({"a": (sys.executable, "ours.py", {})}, turns=1)
+
+
+def test_the_limit_counts_the_products_of_the_model():
+    # Of a dense layer: 2 operations a weight and token, three times a step.
+    layers, width, _ = examples.SIZES["mini"]
+    dense = 12 * width**2 * layers * 2 * 16
+    head = (width**2 + width * examples.VOCABULARY) * 2 * 2
+    attention = 2 * 16 * 16 * width * layers * 2
+    assert limit.operations(TINY) == 3 * 2 * (dense + head + attention)
+
+
+def test_the_ratio_is_to_the_fastest_peer():
+    times, best = table.ratio(
+        results(ours=2.0, a=5.0, b=3.0, limit=1.0)["rows"]["a"]
+    )
+    assert (times, best) == (1.5, "b")
+    alone = results(ours=2.0, limit=1.0, **{"padded to 128": 4.0})
+    assert table.ratio(alone["rows"]["a"]) is None
+
+
+def test_the_check_compares_ratios_and_names_what_fell():
+    recorded = results(ours=1.0, a=2.0, limit=0.5)
+    # A machine half as fast, and the same ratio.
+    table.check(results(ours=2.0, a=4.0, limit=1.0), recorded, 0.15)
+    with pytest.raises(InputError, match=r"a from 2.00 to 1.50"):
+        table.check(results(ours=2.0, a=3.0, limit=1.0), recorded, 0.15)
+
+
+def test_rows_that_nothing_compares_are_named():
+    (measured,) = results(ours=1.0, a=2.0)["rows"].values()
+    (alone,) = results(ours=1.0)["rows"].values()
+    now = {"rows": {"a": measured, "b": measured, "c": alone}}
+    then = {"rows": {"a": measured, "c": measured}}
+    assert table.check(now, then, 0.15) == ["b", "c"]
+    assert table.check({"rows": then["rows"]}, now, 0.15) == ["c"]
+    for other in ({}, {"d": measured}, {"a": alone}):
+        with pytest.raises(InputError, match="Nothing to compare"):
+            table.check(now, {"rows": other}, 0.15)
+
+
+def test_rows_without_seconds_are_not_drawn_and_told(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    made = results(ours=1.0, a=2.0)
+    tool = {"title": "T", "goal": 1, "times": {"a": 2.0}}
+    made["rows"]["t"] = tool
+    assert table.draw(made, tmp_path / "c.png") == ["t"]
+    with pytest.raises(InputError, match=r"Nothing to draw: the rows \(t\)"):
+        table.draw({"rows": {"t": tool}}, tmp_path / "d.png")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": 3}', ""])
+def test_results_that_are_broken_are_told_before_measuring(tmp_path, text):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    for flag in ("draw", "check"):
+        values = {"draw": None, "check": None, "output": str(tmp_path / "o")}
+        values["overwrite"] = False
+        values |= {flag: str(path), "rows": ["none"]}
+        with pytest.raises(InputError, match="r.json holds no results"):
+            steps.main(types.SimpleNamespace(**values))
+
+
+def test_results_are_drawn_by_the_second_command(tmp_path):
+    write_json(results(ours=1.0, a=2.0, limit=0.5), tmp_path / "r.json")
+    script = ROOT / "tools" / "benchmark.py"
+    done = run_script(
+        script, "--draw=r.json", "--output=c.png", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "c.png").stat().st_size > 5000
+    done = run_script(script, "--rows=large", folder=tmp_path)
+    assert done.returncode == 2 and "No row 'large'" in done.stderr
+
+
+def test_recorded_results_are_of_rows_that_there_are_with_their_goals():
+    recorded = read_json(
+        ROOT / "tools" / "benchmark" / "contenders" / "recorded.json"
+    )
+    measured = rows.ROWS | other_tools.TOOL_ROWS
+    assert {"base", "small", "packed", "sst2"} <= set(recorded["rows"])
+    for name, row in recorded["rows"].items():
+        assert row.get("goal") == measured[name].get("goal")
+        assert (table.ratio(row) is None) == ("growth" in row)
+    table.check(recorded, recorded, 0.0)
+
+
+def test_an_environment_that_is_there_is_taken_as_it_is(tmp_path):
+    python = tmp_path / "keras_hub" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    found = environments.interpreter(str(tmp_path), "keras_hub")
+    assert found == str(python)
+    assert environments.interpreter(str(tmp_path), "ours") == sys.executable
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, None])
+def test_half_an_environment_is_not_taken(tmp_path, monkeypatch, error):
+    def made(home, with_pip):
+        python = tmp_path / "keras_hub" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.touch()
+
+    def begun():
+        raise SystemExit
+
+    def installed(*command, **options):
+        if error:
+            raise error
+        return types.SimpleNamespace(returncode=1, stderr="no such package")
+
+    monkeypatch.setattr(environments.venv, "create", made)
+    monkeypatch.setattr(environments.subprocess, "run", installed)
+    with pytest.raises(error or InputError):
+        environments.interpreter(str(tmp_path), "keras_hub")
+    monkeypatch.setattr(environments.venv, "create", lambda *_, **__: begun())
+    with pytest.raises(SystemExit):  # it is made anew
+        environments.interpreter(str(tmp_path), "keras_hub")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    "benchmark benchmark_data benchmark_gpu benchmark_serving "
+    "benchmark_tokenizer load_test measure_data_memory prove_tokenizer "
+    "train_vocabulary extend_vocabulary extract_features".split(),
+)
+def test_a_place_to_write_is_made_before_anything_is_measured(tool, tmp_path):
+    main = importlib.import_module(f"official_tasks.tools.{tool}").main
+    (tmp_path / "file").touch()
+    for output in ("file/x.json", "", "runs/x.json"):
+        values = types.SimpleNamespace(
+            output=str(tmp_path / output), overwrite=False
+        )
+        expected = AttributeError if "runs" in output else InputError
+        with pytest.raises(expected):  # it goes on to a flag that is not there
+            main(values)
+    assert (tmp_path / "runs").is_dir()
+    values.output = str(tmp_path / "file")
+    with pytest.raises(InputError, match="there already.*--overwrite"):
+        main(values)
+    values.overwrite = True
+    with pytest.raises(AttributeError):
+        main(values)
+
+
+def test_the_machine_is_told_without_git_too(monkeypatch):
+    assert steps.machine()["commit"]
+    monkeypatch.setenv("PATH", "")
+    assert steps.machine()["commit"] == "unknown"

@@ -1,0 +1,152 @@
+"""What is installed, and that every script answers before it loads much."""
+
+import ast
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import bert_keras
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPTS = sorted(
+    path.relative_to(ROOT)
+    for folder in ("official_tasks", "tools")
+    for path in (ROOT / folder).glob("*.py")
+    if "script.start(main, define_flags" in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The unpacked wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    # Setuptools would pack what an earlier build left there, long removed.
+    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", ROOT]
+        + ["-w", folder],
+        check=True,
+    )
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def run(arguments, folder, path):
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_wheel_holds_two_packages_and_every_module(wheel):
+    top = {path.name for path in wheel.iterdir() if path.suffix != ".dist-info"}
+    assert top == {"bert_keras", "official_tasks"}
+    expected = {
+        path.relative_to(ROOT)
+        for folder in ("bert_keras", "official_tasks")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".npz", ".json", ".html")
+    } | {
+        Path("official_tasks") / path.relative_to(ROOT)
+        for path in (ROOT / "tools").glob("*")
+        if path.suffix in (".py", ".json")
+    }
+    found = {
+        path.relative_to(wheel)
+        for top in ("bert_keras", "official_tasks")
+        for path in (wheel / top).rglob("*")
+        if path.is_file()
+    }
+    assert found == expected
+
+
+def test_setup_cfg_names_every_package():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    named = set(config["options"]["packages"].split())
+    assert named == {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for folder in ("bert_keras", "official_tasks")
+        for path in (ROOT / folder).rglob("__init__.py")
+    } | {"official_tasks.tools"}
+
+
+def test_every_dependency_has_a_lower_and_an_upper_bound():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extras = config["options.extras_require"].values()
+    lines = "\n".join([config["options"]["install_requires"], *extras])
+    named = [line for line in lines.split("\n") if line.strip("# ")]
+    assert len(named) > 30
+    for line in named:
+        bounded = re.search(r">=[\d.]+,<[\d.]+(; |$)", line)
+        assert bounded or line.startswith("bert_keras["), line
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_help_answers_at_once_with_a_full_command(script, tmp_path):
+    started = time.monotonic()
+    done = run([ROOT / script, "--help"], tmp_path, ROOT)
+    seconds = time.monotonic() - started
+    assert done.returncode == 0, done.stderr
+    lines = (ROOT / script).read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(lines))
+    assert docstring.splitlines()[0] in done.stdout
+    assert "    python " in done.stdout
+    assert seconds < 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_every_script_runs_from_the_wheel(wheel, script, tmp_path):
+    module = ".".join(script.with_suffix("").parts)
+    if script.parts[0] == "tools":
+        module = f"official_tasks.{module}"
+    done = run(["-m", module, "--help"], tmp_path, wheel)
+    assert done.returncode == 0, done.stderr
+    assert "    python " in done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_an_unknown_flag_exits_with_2_and_one_line(script, tmp_path):
+    done = run([ROOT / script, "--no_such_flag=1"], tmp_path, ROOT)
+    assert done.returncode == 2
+    assert "no_such_flag" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_the_package_imports_no_framework(tmp_path):
+    code = (
+        "import sys, bert_keras; dir(bert_keras); "
+        "print({'keras', 'tensorflow', 'numpy'} & set(sys.modules))"
+    )
+    assert run(["-c", code], tmp_path, ROOT).stdout.strip() == "set()"
+
+
+def test_every_public_name_is_there():
+    for name in bert_keras.__all__:
+        assert getattr(bert_keras, name).__name__ == name
+
+
+def test_without_tensorflow_one_sentence_says_so(tmp_path):
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "import bert_keras\n"
+        "try:\n    bert_keras.WordPieceTokenizer\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    told = run(["-c", code], tmp_path, ROOT).stdout.strip()
+    assert "needs tensorflow, which is not installed" in told

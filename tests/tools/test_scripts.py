@@ -1,0 +1,468 @@
+"""The whole job, script by script, on toy text; and what mistakes get."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from page_commands import small_commands
+from run_script import ROOT, run_script
+
+import bert_keras
+from bert_keras.files import remove
+from bert_keras.training.strategy import choose_dtype
+
+SUBJECTS = {
+    "sea": "The ship sailed over the waves while {} sang about the harbour.",
+    "hill": "A goat climbed the rocks where {} had built a small stone hut.",
+}
+NAMES = "Ada Ben Cleo Dora Emil Fay Gus Hana Ivo Jana Karl Lena".split()
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """Text files of two subjects, and a CSV of their sentences."""
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "books").mkdir()
+    rows = [("text", "label")]
+    for number in range(24):
+        subject = sorted(SUBJECTS)[number % 2]
+        lines = [
+            SUBJECTS[subject].format(f"{a} and {b}")
+            for a in NAMES[number % 5 :: 2]
+            for b in NAMES[number % 3 :: 3]
+        ]
+        path = folder / "books" / f"{number}.txt"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        rows += [(line, subject) for line in lines[:5]]
+    with open(folder / "yours.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return folder
+
+
+# Appended to the README's commands, so that they take seconds.
+SMALLER = {
+    "train_vocabulary": "--size=120",
+    "create_pretraining_data": "--held_out_share=0.3 --sequence_length=32 "
+    "--max_predictions=5 --workers=1",
+    "pretrain": "--num_layers=1 --hidden_dim=32 --num_heads=2 "
+    "--sequence_length=32 --max_predictions=5 --batch_size=8 --steps=20 "
+    "--evaluations=2",
+    "finetune": "--epochs=12 --batch_size=16 --learning_rate=2e-3 "
+    "--sequence_length=32 --dtype=auto",
+    "export": "",
+    "predict": "",
+    "convert_checkpoint": "",
+}
+
+
+def readme_commands():
+    """Script name -> words of its command in the README's step by step."""
+    return dict(small_commands("README.md", SMALLER))
+
+
+@pytest.fixture(scope="module")
+def job(toy):
+    """The folder after the README's commands, made smaller."""
+    commands = readme_commands()
+    assert list(commands) == list(SMALLER)
+    for command in commands.values():
+        done = run_script(*command, folder=toy)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return toy / "runs"
+
+
+def test_the_job_ends_in_a_saved_model_that_reads_raw_text(job):
+    results = json.loads((job / "yours" / "results.json").read_text())
+    assert results["accuracy"] > 0.9  # the subjects share no word
+    served = bert_keras.load_saved_model(job / "served")
+    answer = served.classify([SUBJECTS["sea"].format("Zoe"), "goat rocks"])
+    assert answer["label"] == ["sea", "hill"]
+    guesses = served.fill_mask(["The ship [MASK] over the waves."])
+    assert guesses["count"].tolist() == [1]
+    assert len(guesses["pieces"][0][0]) == 5
+
+
+def test_the_exported_model_equals_the_one_that_was_trained(job):
+    preset = job / "yours" / "model"
+    model = bert_keras.BertClassifier.from_preset(preset)
+    preprocess = bert_keras.BertPreprocessor.from_preset(preset)
+    texts = ["A goat climbed the ship.", "Ada sang."]
+    logits = model.predict(preprocess(texts), verbose=0)
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    served = bert_keras.load_saved_model(job / "served")
+    np.testing.assert_allclose(
+        served.classify(texts)["probabilities"],
+        shifted / shifted.sum(-1, keepdims=True),
+        atol=1e-5,
+    )
+
+
+def test_a_converted_model_keeps_its_head_and_its_labels(job):
+    config = json.loads((job / "huggingface" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["id2label"] == {"0": "hill", "1": "sea"}
+
+
+def test_auto_is_noted_as_what_it_became(job):
+    """So that a run on another kind of processor is not gone on with."""
+    for name in ("pretrain", "yours"):
+        settings = json.loads((job / name / "run.json").read_text())
+        assert choose_dtype() in json.dumps(settings)
+        assert '"auto"' not in json.dumps(settings)
+
+
+def test_the_curves_and_figures_of_pre_training_are_written(job):
+    results = json.loads((job / "pretrain" / "results.json").read_text())
+    assert [line["step"] for line in results["curve"]] == [10, 20]
+    lines = (job / "pretrain" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == results["curve"]
+    assert results["mlm_accuracy"] == results["curve"][-1]["val_mlm_accuracy"]
+    assert list((job / "pretrain" / "logs").rglob("events.out*"))
+
+
+def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(
+    job,
+):
+    command = readme_commands()["finetune"]
+    weights = job / "yours" / "model" / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert run_script(*command, folder=job.parent).returncode == 0
+    assert weights.stat().st_mtime_ns == before
+    done = run_script(*command, "--epochs=13", "--seed=1", folder=job.parent)
+    assert done.returncode == 2
+    assert "epochs was 12.0 and is now 13.0" in done.stderr
+    assert "seed was 0 and is now 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+SAYS_ITS_PATHS = """
+from absl import flags
+from official_tasks import script
+
+def define_flags():
+    flags.DEFINE_string("output", "~/runs", "")
+    flags.DEFINE_list("inputs", [], "")
+
+script.start(
+    lambda values: print(values.output, *values.inputs), define_flags, False
+)
+"""
+
+
+def test_a_path_below_the_home_folder_is_found_there(tmp_path):
+    (tmp_path / "says.py").write_text(SAYS_ITS_PATHS)
+    home = os.path.expanduser("~")
+    for words, expected in (
+        (["--output=~/a b"], [f"{home}/a b"]),
+        (["--inputs=~/a,b,~c"], [f"{home}/runs", f"{home}/a", "b", "~c"]),
+    ):
+        done = run_script("says.py", *words, folder=tmp_path)
+        assert done.stdout.strip() == " ".join(expected), done.stderr
+
+
+MISTAKES = {
+    "no such file": (
+        "tools/train_vocabulary.py --input=none.txt --output=v.txt",
+        "No text found at 'none.txt'",
+    ),
+    "a folder in the place of a file": (
+        "tools/train_vocabulary.py --input=books --output=runs",
+        "runs is a folder. Name the file to write.",
+    ),
+    "a name that is no part of an address": (
+        "tools/serve.py --model=none --name=a/b",
+        "letters, digits, . _ -",
+    ),
+    "a vocabulary that is there": (
+        "tools/train_vocabulary.py --input=books --output=runs/vocab.txt",
+        "runs/vocab.txt is there already. Name another one, or give --over",
+    ),
+    "a vocabulary of next to nothing": (
+        "tools/train_vocabulary.py --input=books --output=v.txt --size=10",
+        "of the words are [UNK]",
+    ),
+    "a model that is there": (
+        "tools/convert_checkpoint.py --source=runs/yours/model "
+        "--output=runs/pretrain/model",
+        "runs/pretrain/model is there already",
+    ),
+    "scores of another model": (
+        "-m official_tasks.evaluate --task=custom --dev=yours.csv "
+        "--model=runs/yours --output=runs/yours",
+        "runs/yours/results.json is there already, with other content",
+    ),
+    "predictions of another model": (
+        "-m official_tasks.predict --task=custom --dev=yours.csv --split=dev "
+        "--model=runs/yours --output=runs/yours/predictions",
+        "predictions.csv is there already, with other content",
+    ),
+    "an empty corpus": (
+        "tools/train_vocabulary.py --input=empty.txt --output=v.txt",
+        "holds no text",
+    ),
+    "bytes that are not UTF-8": (
+        "tools/train_vocabulary.py --input=latin.txt --output=v.txt",
+        "latin.txt",
+    ),
+    "a single document": (
+        "tools/create_pretraining_data.py --input=books/0.txt "
+        "--vocabulary=runs/vocab.txt --output=out",
+        "at least two documents",
+    ),
+    "a vocabulary without [CLS]": (
+        "tools/create_pretraining_data.py --input=books "
+        "--vocabulary=no_cls.txt --output=out",
+        "[CLS]",
+    ),
+    "a sequence length under 8": (
+        "tools/create_pretraining_data.py --input=books "
+        "--vocabulary=runs/vocab.txt --output=out --sequence_length=7",
+        "at least 8",
+    ),
+    "a sequence length above the model's": (
+        "-m official_tasks.finetune --train=yours.csv "
+        "--init=runs/pretrain/model --output=out --sequence_length=513",
+        "512 positions",
+    ),
+    "an output folder that is not writable": (
+        "-m official_tasks.finetune --train=yours.csv "
+        "--init=runs/pretrain/model --output=yours.csv/out",
+        "cannot be made",
+    ),
+    "no copy of the text": (
+        "tools/create_pretraining_data.py --input=books "
+        "--vocabulary=runs/vocab.txt --output=out --copies=0",
+        "--copies=0",
+    ),
+    "a seed below 0": (
+        "-m official_tasks.finetune --train=yours.csv "
+        "--init=runs/pretrain/model --output=out --seed=-1",
+        "--seed=-1",
+    ),
+    "a folder in place of a file": (
+        "tools/extract_features.py --input=books --model=runs/pretrain/model "
+        "--output=out.npz",
+        "books cannot be written or read: Is a directory",
+    ),
+    "a split that no task has": (
+        "-m official_tasks.evaluate --task=custom --dev=yours.csv "
+        "--model=books --split=tset",
+        "train|dev|test",
+    ),
+    "no pre-training data": (
+        "-m official_tasks.pretrain --data=books --output=out",
+        "holds no pre-training data",
+    ),
+    "a folder that is no model": (
+        "tools/export.py --model=books --output=out",
+        "books",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
+    folder = job.parent
+    (folder / "empty.txt").write_text("")
+    (folder / "latin.txt").write_bytes(b"caf\xe9 au lait\n")
+    pieces = (job / "vocab.txt").read_text(encoding="utf-8")
+    (folder / "no_cls.txt").write_text(
+        pieces.replace("[CLS]\n", ""), encoding="utf-8"
+    )
+    before = set(folder.rglob("*"))
+    command, message = MISTAKES[mistake]
+    words = command.split()
+    if words[0].startswith("tools/"):
+        words[0] = ROOT / words[0]
+    done = run_script(*words, folder=folder)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert set(folder.rglob("*")) == before
+
+
+# A command, and the bytes that fit into a file.
+ON_A_FULL_DISK = {
+    "data": (
+        "tools/create_pretraining_data.py --input=books --output=full "
+        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=1",
+        8_000,
+    ),
+    "data with two processes": (
+        "tools/create_pretraining_data.py --input=books --output=full "
+        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=2",
+        8_000,
+    ),
+    "pretrain": (
+        "-m official_tasks.pretrain --data=runs/data --output=full --steps=4 "
+        "--num_layers=1 --hidden_dim=32 --sequence_length=32 --batch_size=8 "
+        "--evaluations=1 --evaluation_steps=1",
+        20_000,
+    ),
+    "finetune": (
+        "-m official_tasks.finetune --train=yours.csv --output=full "
+        "--init=runs/pretrain/model --epochs=0.1 --sequence_length=32",
+        20_000,
+    ),
+    "export": (
+        "tools/export.py --model=runs/yours/model --output=full",
+        20_000,
+    ),
+    "predict": (
+        "-m official_tasks.predict --model=runs/served --signature=classify "
+        "--input=yours.csv --columns=text --output=full",
+        5_000,
+    ),
+    "convert": (
+        "tools/convert_checkpoint.py --source=runs/yours/model --output=full "
+        "--format=huggingface",
+        20_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_FULL_DISK)
+def test_a_full_disk_gets_one_sentence_and_costs_nothing(name, job):
+    command, fits = ON_A_FULL_DISK[name]
+    words = command.split()
+    if words[0].startswith("tools/"):
+        words[0] = ROOT / words[0]
+    done = run_script(*words, folder=job.parent, largest_file=fits)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "could not be written (File too large)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    again = run_script(*words, folder=job.parent)
+    assert again.returncode == 0, again.stderr[-2000:]
+    if name == "predict":
+        lines = (job.parent / "full").read_text().splitlines()
+        assert [json.loads(line)["row"] for line in lines] == list(range(120))
+    remove(job.parent / "full")
+
+
+def test_a_full_pipe_gets_one_sentence(job):
+    command = (
+        f"{sys.executable} -m official_tasks.predict --model=runs/served "
+        "--signature=classify --input=yours.csv --columns=text > /dev/full"
+    )
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=job.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "No space left on device" in done.stderr
+    assert "Exception" not in done.stderr
+
+
+FINETUNE = "official_tasks.finetune --init=m --output=o"
+PRETRAIN = "official_tasks.pretrain --data=d --output=o"
+DATA = "official_tasks.tools.create_pretraining_data --input=i --vocabulary=v"
+DATA += " --output=o"
+EXPORT = "official_tasks.tools.export --model=m --output=o"
+PREDICT = "official_tasks.predict --model=m --output=o"
+ESTIMATE = "official_tasks.tools.estimate"
+TABLE = "official_tasks.paper.feature_table --task=ner --init=m --output=o"
+TIMES = "official_tasks.tools.benchmark.steps"
+TIMES_GPU = "official_tasks.tools.benchmark.gpu"
+DOCTOR = "official_tasks.tools.doctor"
+# A command; flags that decide; a flag that then cannot act.
+WITHOUT_EFFECT = [
+    (FINETUNE, "", "--tpu=mine"),
+    (FINETUNE, "--distribution=mirrored", "--tpu=mine"),
+    (FINETUNE, "--distribution=auto", "--tpu=mine"),
+    (FINETUNE, "--task=ner", "--lstm_dim=8"),
+    (FINETUNE, "--train=t.csv", "--label_separator=;"),
+    (FINETUNE, "--train=t.csv --dev=d.csv", "--split_seed=3"),
+    (FINETUNE, "--task=squad2", "--null_odds=null_odds.json"),
+    (PRETRAIN, "", "--tpu=mine"),
+    (PRETRAIN, "--phase_2_steps=0", "--phase_2_sequence_length=64"),
+    (PRETRAIN, "--records", "--phase_2_batch_size=64"),
+    (PRETRAIN, "--steps=9", "--phase_2_max_predictions=9"),
+    (PRETRAIN, "--steps=9 --phase_2_steps=9", "--sequence_length=64"),
+    (PRETRAIN, "--objectives=left_to_right", "--mask_rate=0.2"),
+    (PRETRAIN, "--objectives=right_to_left", "--whole_word"),
+    (PRETRAIN, "--optimizer=lamb", "--bias_correction"),
+    (DATA, "--norecords", "--copies=2"),
+    (DATA, "--norecords", "--mask_mix=70,20,10"),
+    (DATA, "--norecords", "--seed=1"),
+    (DATA, "--beam=", "--workers=77"),
+    (EXPORT, "--format=onnx", "--pair"),
+    (EXPORT, "--format=litert", "--dtype=int8"),
+    (EXPORT, "--format=onnx", "--noverify"),
+    (EXPORT, "", "--dev=d.csv"),
+    (EXPORT, "--dtype=int8", "--label=stars"),
+    (PREDICT, "--task=sst2", "--input=in.txt"),
+    (PREDICT, "--task=sst2", "--batch_size=8"),
+    (PREDICT, "--input=in.csv", "--split=dev"),
+    (PREDICT, "--input=in.csv", "--data_dir=glue"),
+    (PREDICT, "--input=in.txt", "--columns=review"),
+    (TABLE, "--rows=fine_tuning", "--feature_epochs=3"),
+    (TABLE, "--rows=last", "--epochs=3"),
+    (ESTIMATE, "", "--padding=0.5"),
+    (ESTIMATE, "", "--corpus=*.txt"),
+    (ESTIMATE, "", "--measure_batch=4"),
+    (ESTIMATE, "", "--data_cores=4"),
+    (ESTIMATE, "--sequences_per_second=9", "--utilisation=0.3"),
+    (ESTIMATE, "--measure", "--sequences_per_second=9"),
+    (ESTIMATE, "--phase_2_steps=0", "--phase_2_batch_size=9"),
+    (TIMES, "", "--margin=0.5"),
+    (TIMES, "--draw=r.json --output=o.svg", "--turns=2"),
+    (TIMES_GPU, "--backend=jax", "--noxla"),
+    (TIMES_GPU, "--backend=jax --peak=9", "--device=a100"),
+    (TIMES_GPU, "--backend=jax --rows=synthetic", "--input=i.txt"),
+    (DOCTOR, "--run=r", "--texts=t"),
+    (DOCTOR, "--run=r", "--nolowercase"),
+    (
+        "official_tasks.tools.benchmark.length_buckets --data_dir=d --init=m",
+        "",
+        "--seeds=1",
+    ),
+    ("official_tasks.reproduce --table=swag --output=o", "", "--flops=1e9"),
+    (
+        "official_tasks.reproduce --table=swag --output=o",
+        "--vocabulary=v",
+        "--vocabulary_size=500",
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "given", "flag"), WITHOUT_EFFECT)
+def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
+    words = ["-m", *command.split(), *given.split(), flag]
+    done = run_script(*words, folder=tmp_path)
+    assert done.returncode == 2, done.stderr[-2000:]
+    name = flag.split("=")[0]
+    assert f": {name} only applies " in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_ten_lines_of_the_readme_run(job, tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.search(r"```python\n(import bert_keras.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    sentences = [SUBJECTS[name].format(n) for n in NAMES for name in SUBJECTS]
+    data = tf.data.Dataset.from_tensor_slices((sentences, [1, 0] * len(NAMES)))
+    names = {
+        "preset": str(job / "pretrain" / "model"),
+        "dataset": data.batch(8),
+        "steps": 3,
+    }
+    exec(lines[1], names)
+    served = bert_keras.load_saved_model("served")
+    answer = served.classify(["An hour well spent."])
+    assert answer["label"][0] in ("negative", "positive")
+    live = names["model"].predict(
+        names["preprocess"](["An hour well spent."]), verbose=0
+    )
+    assert answer["label_index"][0] == live.argmax()

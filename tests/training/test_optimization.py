@@ -1,0 +1,367 @@
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from bert_keras.errors import InputError
+from bert_keras.training.loop import NotFiniteError, StopWhenNotFinite
+from bert_keras.training.optimizers import (
+    AdamW,
+    Lamb,
+    WarmupLinearDecay,
+    adamw,
+    lamb,
+    layer_rates,
+    schedule,
+)
+
+RANDOM = np.random.default_rng(0)
+NAMES = ("kernel", "bias", "gamma", "beta")
+DECAYED = (True, False, False, False)
+
+
+def variables():
+    values = RANDOM.normal(size=(4, 3, 2)).astype("float32")
+    pairs = zip(NAMES, values, strict=True)
+    return [keras.Variable(value, name=name) for name, value in pairs]
+
+
+def restated(values, steps, rates, corrected=False, trusting=False):
+    """The law in plain NumPy: clip together, Adam, decay; LAMB's ratio."""
+    values = [value.astype("float64") for value in values]
+    m = [np.zeros(value.shape) for value in values]
+    v = [np.zeros(value.shape) for value in values]
+    for number, (gradients, rate) in enumerate(zip(steps, rates, strict=True)):
+        norm = np.sqrt(sum((g.astype("float64") ** 2).sum() for g in gradients))
+        for i, gradient in enumerate(gradients):
+            gradient = gradient / max(norm, 1.0)
+            m[i] = 0.9 * m[i] + 0.1 * gradient
+            v[i] = 0.999 * v[i] + 0.001 * gradient**2
+            first, second = m[i], v[i]
+            if corrected:
+                first = first / (1 - 0.9 ** (number + 1))
+                second = second / (1 - 0.999 ** (number + 1))
+            update = first / (np.sqrt(second) + 1e-6)
+            if DECAYED[i]:
+                update = update + 0.01 * values[i]
+                if trusting:
+                    length = np.linalg.norm(values[i])
+                    update *= length / np.linalg.norm(update)
+            values[i] = values[i] - rate * update
+    return values
+
+
+def apply(optimizer, variables, gradients):
+    tensors = [keras.ops.convert_to_tensor(g) for g in gradients]
+    optimizer.apply_gradients(list(zip(tensors, variables, strict=True)))
+
+
+LAWS = {
+    "the original's": (AdamW, {"bias_correction": False}, {}),
+    "with bias correction": (AdamW, {}, {"corrected": True}),
+    "LAMB": (Lamb, {}, {"corrected": True, "trusting": True}),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("size", [0.01, 10.0])  # below and above the clip
+def test_the_law_equals_the_numpy_restatement_over_20_steps(law, size):
+    kind, arguments, restatement = LAWS[law]
+    ours = variables()
+    steps = size * RANDOM.normal(size=(20, 4, 3, 2)).astype("float32")
+    rate = schedule(0.02, 20, warmup=4)
+    rates = [float(rate(step)) for step in range(20)]
+    second = restated([v.numpy() for v in ours], steps, rates, **restatement)
+    optimizer = kind(rate, **arguments)
+    for gradients in steps:
+        apply(optimizer, ours, gradients)
+    for variable, expected in zip(ours, second, strict=True):
+        np.testing.assert_allclose(variable.numpy(), expected, atol=2e-6)
+
+
+def test_lamb_leaves_a_weight_of_zeros_at_the_plain_step():
+    variable = keras.Variable(np.zeros((2, 2), "float32"), name="kernel")
+    apply(Lamb(0.1), [variable], [np.ones((2, 2), "float32")])
+    np.testing.assert_allclose(variable.numpy(), -0.1, rtol=1e-4)
+
+
+def everything(optimizer, variables):
+    return [np.array(v) for v in (*variables, *optimizer.variables)]
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30])
+def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(kind, broken):
+    with_break, without = variables(), None
+    without = [keras.Variable(v.numpy(), name=v.name) for v in with_break]
+    steps = RANDOM.normal(size=(5, 4, 3, 2)).astype("float32")
+    bad = steps[0].copy()
+    bad[2, 1, 1] = broken
+    optimizer, other = (kind(0.01, bias_correction=True) for _ in range(2))
+    for number, gradients in enumerate(steps):
+        if number in (0, 3):
+            before = [v.numpy() for v in with_break]
+            for repeated in range(2):
+                apply(optimizer, with_break, bad)
+                assert int(optimizer.skipped_in_row) == repeated + 1
+            for variable, value in zip(with_break, before, strict=True):
+                np.testing.assert_array_equal(variable.numpy(), value)
+        apply(optimizer, with_break, gradients)
+        apply(other, without, gradients)
+        assert int(optimizer.skipped_in_row) == 0
+    assert int(optimizer.skipped_steps) == 4
+    assert int(optimizer.iterations) == 9
+    assert float(optimizer.gradient_norm) == pytest.approx(
+        np.linalg.norm(steps[-1]), rel=1e-5
+    )
+    for left, right in zip(with_break, without, strict=True):
+        np.testing.assert_array_equal(left.numpy(), right.numpy())
+
+
+def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(caplog):
+    def fit(broken):
+        x = np.ones((8, 1), "float32")
+        x[broken] = np.nan
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(AdamW(0.01), "mse")
+        guard = StopWhenNotFinite(in_a_row=3)
+        return model.fit(
+            x, x * 0, batch_size=1, shuffle=False, verbose=0, callbacks=[guard]
+        )
+
+    assert fit([2, 4, 5]).history["skipped_steps"] == [3.0]
+    assert "3 steps so far were skipped" in caplog.text
+    with pytest.raises(NotFiniteError, match="last 4 steps were not finite"):
+        fit([2, 3, 4, 5])
+    with pytest.raises(InputError, match="got 0"):
+        StopWhenNotFinite(0)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="the model has SGD"):
+        model.fit(np.ones((1, 1)), verbose=0, callbacks=[StopWhenNotFinite()])
+
+
+def test_averaged_weights_are_keras_own():
+    variable = keras.Variable(np.ones((2,), "float32"), name="kernel")
+    optimizer = AdamW(0.1, use_ema=True, ema_momentum=0.5)
+    average = None
+    for step in range(4):
+        apply(optimizer, [variable], [np.full(2, step + 1.0, "float32")])
+        value = variable.numpy()
+        average = value if average is None else 0.5 * average + 0.5 * value
+    optimizer.finalize_variable_values([variable])
+    np.testing.assert_allclose(variable.numpy(), average, rtol=1e-6)
+
+
+def test_what_keras_would_do_otherwise_is_refused():
+    for name in ("clipnorm", "global_clipnorm", "gradient_accumulation_steps"):
+        with pytest.raises(InputError, match=name):
+            AdamW(0.1, **{name: 2})
+    with pytest.raises(InputError, match="got 0"):
+        AdamW(0.1, accumulate=0)
+    with pytest.raises(InputError, match="takes a task model"):
+        apply(AdamW(0.1, accumulate=2), variables(), np.ones((4, 3, 2)))
+
+
+def test_biases_and_norms_of_the_model_are_not_decayed():
+    from model_samples import SMALL
+
+    from bert_keras.modeling.encoder import BertEncoder
+    from bert_keras.modeling.pretrainer import BertPretrainer
+
+    model = BertPretrainer(BertEncoder(**SMALL))
+    optimizer = AdamW(1.0, weight_decay=0.5)
+    before = [weight.numpy() for weight in model.trainable_variables]
+    optimizer.build(model.trainable_variables)
+    nothing = [keras.ops.zeros(weight.shape) for weight in before]
+    optimizer.apply(nothing)
+    for weight, value in zip(model.trainable_variables, before, strict=True):
+        decayed = weight.name in ("kernel", "embeddings")
+        np.testing.assert_array_equal(
+            weight.numpy(), value * (0.5 if decayed else 1.0), weight.path
+        )
+    other = AdamW(1.0, weight_decay=0.5)
+    other.exclude_from_weight_decay(var_names=["embeddings"])
+    other.build(model.trainable_variables)
+    tables = [w.name == "embeddings" for w in model.trainable_variables]
+    for table, first, second in zip(
+        tables, optimizer._decayed, other._decayed, strict=True
+    ):
+        assert second == (first and not table)
+
+
+def test_the_schedule_equals_the_originals():
+    rate = schedule(2.0, 10, warmup=4)
+    # The warm-up rises from 0; the decay's line starts at step 0.
+    expected = [0, 0.5, 1.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0, 0]
+    ours = [float(rate(step)) for step in range(12)]
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+    curved = schedule(2.0, 10, warmup=4, power=2.0)
+    np.testing.assert_allclose(
+        [float(curved(step)) for step in (3, 4, 9, 10)],
+        [1.5, 0.72, 0.02, 0],
+        atol=1e-6,
+    )
+    again = WarmupLinearDecay.from_config(curved.get_config())
+    assert float(again(7)) == float(curved(7))
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps"), [(0.1, 100), (10, 10), (0, 0), (1, 1)]
+)
+def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
+    optimizer = adamw(1e-3, steps=1000, warmup=warmup)
+    assert optimizer._learning_rate.warmup_steps == steps
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup"),
+    [(0, 0), (5, 6), (5, -1), (5, -0.1), (5, float("nan"))],
+)
+def test_an_impossible_schedule_is_refused(steps, warmup):
+    with pytest.raises(InputError, match="is not possible"):
+        schedule(1.0, steps, warmup)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weight_decay", -0.1),
+        ("clip_norm", 0),
+        ("clip_norm", float("nan")),
+        ("layer_decay", 0),
+        ("beta_2", 1.0),
+        ("epsilon", -1.0),
+    ],
+)
+def test_a_number_that_no_optimizer_has_is_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} is {value}; expected"):
+        AdamW(**{name: value})
+
+
+@pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
+def test_an_impossible_learning_rate_is_refused(rate):
+    with pytest.raises(InputError, match=f"learning rate is {rate}"):
+        adamw(rate, steps=5)
+
+
+def test_lamb_comes_back_from_its_configuration():
+    optimizer = lamb(1e-3, 50, 5, 0.02, 0.5, power=2.0, accumulate=3)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is Lamb
+    assert copy.get_config() == optimizer.get_config()
+    assert (copy.decay, copy.clip_norm, copy.accumulate) == (0.02, 0.5, 3)
+    assert copy.bias_correction
+
+
+def test_the_optimizer_comes_back_from_its_configuration():
+    optimizer = adamw(1e-3, 50, 5, 0.02, 0.5, layer_decay=0.8)
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is AdamW
+    assert copy.get_config() == optimizer.get_config()
+    assert (copy.decay, copy.clip_norm, copy.layer_decay) == (0.02, 0.5, 0.8)
+
+
+def test_each_layer_learns_more_slowly_than_the_one_above():
+    paths = [
+        "encoder/embeddings/token/embeddings",
+        "encoder/layer_0/output/bias",
+        "encoder/layer_1/attention/query/kernel",
+        "encoder/pooler/kernel",
+        "classifier/kernel",
+    ]
+    assert layer_rates(paths, 0.5) == [0.125, 0.25, 0.5, 1.0, 1.0]
+    assert layer_rates(paths, 1.0) == [1.0] * 5
+    lower = keras.Variable(np.ones(3, "float32"), name="kernel")
+    lower._path = "encoder/layer_0/output/kernel"
+    upper = keras.Variable(np.ones(3, "float32"), name="kernel")
+    optimizer = AdamW(0.1, weight_decay=0.0, layer_decay=0.5)
+    slope = keras.ops.ones(3)
+    optimizer.apply_gradients([(slope, lower), (slope, upper)])
+    np.testing.assert_allclose(
+        1 - lower.numpy(), (1 - upper.numpy()) / 2, rtol=1e-6
+    )
+
+
+def test_a_gradient_given_as_rows_counts_as_the_whole_table():
+    tf = pytest.importorskip("tensorflow")
+    table = np.ones((4, 2), "float32")
+    rows = tf.IndexedSlices(
+        tf.constant([[3.0, 0.0], [4.0, 0.0]]), tf.constant([1, 1]), (4, 2)
+    )
+    whole = tf.constant([[0.0, 0.0], [7.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    results = []
+    for gradient in (rows, whole):
+        variable = keras.Variable(table, name="embeddings")
+        AdamW(0.1).apply_gradients([(gradient, variable)])
+        results.append(variable.numpy())
+    np.testing.assert_array_equal(*results)
+
+
+TWO_REPLICAS = """
+import numpy as np
+import tensorflow as tf
+from bert_keras.training.optimizers import AdamW
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+)
+start = np.arange(6, dtype="float32").reshape(2, 3)
+slopes = np.array([[3.0, 0.0, 4.0], [0.0, 5.0, -4.0]], "float32")
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def train(gradients):
+    import keras
+    variable = keras.Variable(start[0], name="kernel")
+    optimizer = AdamW(0.1, clip_norm=1.0)
+    optimizer.build([variable])
+    @tf.function
+    def step():
+        def replica():
+            context = tf.distribute.get_replica_context()
+            number = context.replica_id_in_sync_group
+            gradient = tf.gather(tf.constant(gradients), number)
+            optimizer.apply_gradients([(gradient, variable)])
+        tf.distribute.get_strategy().run(replica)
+    for _ in range(3):
+        step()
+    return variable.numpy()
+
+with strategy.scope():
+    two = train(slopes)
+one = train(slopes.sum(0, keepdims=True))
+np.testing.assert_allclose(two, one, atol=1e-6)
+assert abs(two - start[0]).max() > 0.01
+"""
+
+
+def test_clipping_comes_after_the_sum_over_replicas():
+    pytest.importorskip("tensorflow")
+    # Of its own: devices are split before TensorFlow starts.
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_REPLICAS], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("steps", [np.int64(4), 4.0, "4", keras.ops.array(4)])
+def test_steps_come_as_whatever_holds_a_number(steps):
+    assert schedule(1e-3, steps).steps == 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (None, "steps is None; expected a number"),
+        (keras.ops.array(-2), "steps is -2. .*does not know its length"),
+        (-1, "steps is -1. .*repeats without end"),
+        (float("nan"), "steps is nan"),
+    ],
+)
+def test_steps_that_are_no_number_are_refused(steps, message):
+    with pytest.raises(InputError, match=message):
+        adamw(1e-3, steps)
+    with pytest.raises(InputError, match="weight_decay is None"):
+        adamw(1e-3, 4, weight_decay=None)

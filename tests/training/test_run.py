@@ -1,0 +1,235 @@
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bert_keras import files, run_folder
+from bert_keras.errors import InputError
+from bert_keras.run_folder import RunFolder
+
+SETTINGS = {"seed": 1, "corpus": "a.txt", "sizes": (1, 2)}
+
+
+def test_the_same_settings_go_on_with_the_folder(tmp_path):
+    for _ in range(2):
+        with RunFolder(tmp_path / "run", SETTINGS):
+            pass
+
+
+def test_other_settings_are_refused_and_named(tmp_path):
+    RunFolder(tmp_path, SETTINGS).close()
+    other = {"seed": 2, "sizes": [1, 2], "steps": 5}
+    with pytest.raises(InputError) as raised:
+        RunFolder(tmp_path, other)
+    message = str(raised.value)
+    assert "seed was 1 and is now 2" in message
+    assert 'corpus was "a.txt" and is now not set' in message
+    assert "steps was not set and is now 5" in message
+    assert "sizes" not in message
+    RunFolder(tmp_path, SETTINGS).close()  # the refusal let the folder go
+
+
+def test_a_foreign_folder_is_refused_and_left_as_it_was(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="thesis.txt"):
+        RunFolder(tmp_path, SETTINGS)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+def test_a_mistake_inside_an_inner_run_leaves_the_outer_folder_free(tmp_path):
+    with (
+        pytest.raises(InputError, match="513"),
+        RunFolder(tmp_path / "run", SETTINGS) as run,
+        RunFolder(run.file("runs", "seed_0"), SETTINGS),
+    ):
+        raise InputError("513")
+    RunFolder(tmp_path / "run", {"other": 1}).close()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be made"):
+        RunFolder(tmp_path / "file" / "run", SETTINGS)
+
+
+def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="not writable"):
+        RunFolder(tmp_path, SETTINGS)
+
+
+def test_a_settings_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text("[1]")
+    with pytest.raises(InputError, match="not the settings file"):
+        RunFolder(tmp_path, SETTINGS)
+
+
+def test_a_kill_while_the_folder_was_made_does_not_make_it_foreign(tmp_path):
+    (tmp_path / ".lease").write_text("")
+    (tmp_path / ".run.json.partial-12").write_text("{")
+    RunFolder(tmp_path, SETTINGS).close()
+    assert sorted(os.listdir(tmp_path)) == [".lease", "run.json"]
+
+
+def test_a_finished_stage_is_remembered_while_its_output_stands(tmp_path):
+    with RunFolder(tmp_path, SETTINGS) as run:
+        assert run.done("corpus") is None
+        with run.output("corpus.txt") as path:
+            files.write_json("text", path)
+            assert not os.path.exists(run.file("corpus.txt"))
+        run.finish("corpus", {"documents": 3}, outputs=["corpus.txt"])
+    with RunFolder(tmp_path, SETTINGS) as run:
+        assert run.done("corpus") == {"documents": 3}
+        os.remove(run.file("corpus.txt"))
+        assert run.done("corpus") is None
+
+
+def test_an_output_that_failed_leaves_nothing(tmp_path):
+    with RunFolder(tmp_path, SETTINGS) as run:
+        before = sorted(os.listdir(tmp_path))
+        with pytest.raises(OSError, match="full"), run.output("x") as path:
+            os.mkdir(path)
+            raise OSError("disk full")
+        assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_folder_replaces_a_folder_whole(tmp_path):
+    for content in ("old", "new"):
+        with files.written_beside(tmp_path / "out") as path:
+            os.mkdir(path)
+            with open(os.path.join(path, content), "w") as file:
+                file.write(content)
+    assert os.listdir(tmp_path) == ["out"]
+    assert os.listdir(tmp_path / "out") == ["new"]
+
+
+def held_by(folder, **changes):
+    """Rewrites the lease in `folder` as if another held it."""
+    with open(folder / ".lease", "r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the holder may be writing it
+        holder = json.load(file) | changes
+        file.seek(0)
+        file.truncate()
+        json.dump(holder, file)
+
+
+def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
+    program = (
+        "import sys; from bert_keras.run_folder import RunFolder;"
+        "run = RunFolder(sys.argv[1], {}); print('held', flush=True);"
+        "sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        began = time.monotonic()
+        with pytest.raises(InputError, match=f"process {holder.pid} on host"):
+            RunFolder(tmp_path, {})
+        assert time.monotonic() - began < 1
+    finally:
+        holder.kill()
+        holder.communicate()
+    RunFolder(tmp_path, {}).close()  # a dead process frees it at once
+
+
+def test_the_same_process_number_of_another_process_holds_nothing(tmp_path):
+    run = RunFolder(tmp_path, {})
+    held_by(tmp_path, process_started=-1)
+    RunFolder(tmp_path, {}).close()
+    run.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc")
+def test_a_dead_process_that_nobody_waited_for_holds_nothing(tmp_path):
+    with subprocess.Popen(["sleep", "600"]) as child:
+        RunFolder(tmp_path, {}).close()
+        held = {"host": socket.gethostname(), "pid": child.pid, "renewed": 0.0}
+        started = run_folder._process_started(child.pid)
+        held |= {"process_started": started, "token": ""}
+        (tmp_path / ".lease").write_text(json.dumps(held))
+        with pytest.raises(InputError, match=f"process {child.pid} on"):
+            RunFolder(tmp_path, {})
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        RunFolder(tmp_path, {}).close()
+
+
+def test_a_process_whose_start_cannot_be_read_is_taken_to_live(
+    tmp_path, monkeypatch
+):
+    run = RunFolder(tmp_path, {})
+    monkeypatch.setattr(run_folder, "_process_started", lambda pid: None)
+    with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
+        RunFolder(tmp_path, {})
+    run.close()
+
+
+def test_a_lease_of_another_host_is_void_after_three_minutes(tmp_path):
+    run = RunFolder(tmp_path, {})
+    held_by(tmp_path, host="elsewhere", renewed=time.time() - 170)
+    with pytest.raises(InputError, match="on host elsewhere"):
+        RunFolder(tmp_path, {})
+    held_by(tmp_path, host="elsewhere", renewed=time.time() - 181)
+    RunFolder(tmp_path, {}).close()
+    run.close()
+
+
+def test_a_lease_is_renewed(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "RENEWED_EVERY", 0.02)
+    with RunFolder(tmp_path, {}) as run:
+        held_by(tmp_path, renewed=0.0)
+        patience = time.monotonic() + 10
+        while (
+            json.loads((tmp_path / ".lease").read_text() or "{}").get(
+                "renewed", 0
+            )
+            < time.time() - 5
+        ):
+            time.sleep(0.01)
+            assert time.monotonic() < patience
+        run.check()
+
+
+def test_a_lease_that_was_taken_over_is_noticed(tmp_path):
+    with RunFolder(tmp_path, {}) as run:
+        held_by(tmp_path, host="elsewhere", token="another")
+        with pytest.raises(InputError, match="taken over"):
+            run.check()
+    # Closing it does not free what the other holds.
+    with pytest.raises(InputError, match="on host elsewhere"):
+        RunFolder(tmp_path, {})
+
+
+def test_torn_leases_do_not_lock_for_ever(tmp_path):
+    for content in ('{"host": "a", "pi', "[]", "3", '{"host": 1}'):
+        (tmp_path / ".lease").write_text(content)
+        RunFolder(tmp_path, {}).close()
+
+
+def test_a_mistake_before_anything_was_written_leaves_no_folder(tmp_path):
+    with (
+        pytest.raises(InputError, match="mistake"),
+        RunFolder(tmp_path / "run", {"a": 1}),
+    ):
+        raise InputError("a mistake")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_after_a_result_leaves_the_result(tmp_path):
+    with (
+        pytest.raises(InputError, match="mistake"),
+        RunFolder(tmp_path / "run", {"a": 1}) as run,
+    ):
+        run.finish("stage", {"figure": 2})
+        raise InputError("a mistake")
+    with RunFolder(tmp_path / "run", {"a": 1}) as run:
+        assert run.done("stage") == {"figure": 2}

@@ -1,0 +1,351 @@
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import keras
+import numpy as np
+import pytest
+from remote_folder import object_store
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.training import checkpoint
+from bert_keras.training.state import EXIT_CODE, Preempted, TrainingState
+
+
+class NestedDropout(keras.layers.Layer):
+    """Seed generators where a careless save would miss them."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = [[keras.layers.Dropout(0.2)], keras.layers.Dropout(0.3)]
+        self.noise = keras.random.SeedGenerator(7)
+
+    def call(self, x, training=None):
+        if training:
+            x = x + keras.random.normal(keras.ops.shape(x), seed=self.noise)
+        x = self.blocks[0][0](x, training=training)
+        return self.blocks[1](x, training=training)
+
+
+def small_model(width=3, seed=1, dtype=None, **arguments):
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(width, dtype=dtype),
+            NestedDropout(),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.AdamW(1e-2), "mse", **arguments)
+    return model
+
+
+def data(steps, first=0):
+    x = np.random.default_rng(0).normal(size=(steps, 2, 4)).astype("float32")
+    x = x[first:].reshape(-1, 4)
+    return x, x.sum(-1, keepdims=True)
+
+
+def fit(model, state, steps, first=0, **arguments):
+    x, y = data(steps, first)
+    arguments = {"shuffle": False, "verbose": 0, "batch_size": 2} | arguments
+    callbacks = [state, *arguments.pop("callbacks", [])]
+    return model.fit(x, y, callbacks=callbacks, **arguments)
+
+
+def everything(model):
+    variables = [*model.variables, *model.optimizer.variables]
+    return [keras.ops.convert_to_numpy(v) for v in variables]
+
+
+def assert_same_bits(left, right):
+    left, right = everything(left), everything(right)
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert a.dtype == b.dtype
+        assert a.tobytes() == b.tobytes()
+
+
+def seed_states(model):
+    """Every seed generator's state, found by walking, not by Keras's list."""
+    found, todo, seen = [], [model], set()
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, keras.random.SeedGenerator):
+            found.append(item.state)
+        elif isinstance(item, (list, tuple)):
+            todo.extend(item)
+        elif isinstance(item, keras.layers.Layer):
+            todo.extend(vars(item).values())
+    return found
+
+
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
+    whole = small_model()
+    fit(whole, TrainingState(tmp_path / "whole", every=4), steps=10)
+    first = small_model()
+    fit(first, TrainingState(tmp_path / "cut", every=4), steps=7)
+    second = small_model(seed=99)  # other weights and seeds: all are restored
+    state = TrainingState(tmp_path / "cut", every=4)
+    assert state.restore(second) == 7
+    fit(second, state, steps=10, first=7)
+    assert_same_bits(second, whole)
+
+
+def test_every_seed_generator_is_among_the_saved_tensors(tmp_path):
+    model = small_model()
+    fit(model, TrainingState(tmp_path, every=4), steps=3)
+    groups, _ = checkpoint.read_newest(tmp_path)
+    saved = [tensor.tobytes() for tensor in groups["model"].values()]
+    states = seed_states(model)
+    assert len(states) == 3
+    for state in states:
+        assert keras.ops.convert_to_numpy(state).tobytes() in saved
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
+def test_other_dtypes_come_back_bit_for_bit(tmp_path, dtype):
+    model = small_model(dtype=dtype)
+    fit(model, TrainingState(tmp_path), steps=2)
+    copy = small_model(seed=2, dtype=dtype)
+    assert TrainingState(tmp_path).restore(copy) == 2
+    assert_same_bits(copy, model)
+
+
+LONG = pytest.mark.skipif(
+    "BERT_KERAS_LONG" not in os.environ, reason="BERT_KERAS_LONG is not set"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kills"),
+    [
+        ("tiny", 5),
+        pytest.param("tiny", 50, marks=LONG),
+        pytest.param("bert", 50, marks=LONG),
+    ],
+)
+def test_kills_at_random_instants_change_no_bit(tmp_path, name, kills):
+    script = pathlib.Path(__file__).with_name("kill_training.py")
+    seed = random.SystemRandom().randrange(1000)
+    command = [sys.executable, script, tmp_path, str(kills), str(seed), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=7200)
+    assert done.returncode == 0, (seed, done.stderr[-3000:])
+    inside_saves, *codes = (int(word) for word in done.stdout.split())
+    print(f"{name}: {kills} kills, {inside_saves} inside a save, seed {seed}")
+    assert inside_saves or kills < 50, seed
+    assert codes == [0] + kills * [-signal.SIGKILL] + [EXIT_CODE, 0]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    steps = checkpoint.steps(whole)
+    assert checkpoint.steps(cut) == steps and len(steps) == 2
+    for step in steps:
+        expected, found = (
+            checkpoint.read(folder, step)[1]["files"] for folder in (whole, cut)
+        )
+        assert found == expected, (seed, step)
+    assert not [name for name in os.listdir(cut) if files.is_partial(name)]
+
+
+def test_the_last_ones_and_every_kth_are_kept(tmp_path):
+    state = TrainingState(tmp_path, every=2, keep=2, keep_every=4)
+    fit(small_model(), state, steps=11)
+    assert checkpoint.steps(tmp_path) == [4, 8, 10, 11]
+
+
+def test_a_damaged_newer_one_takes_no_whole_ones_place(tmp_path):
+    fit(small_model(), TrainingState(tmp_path, every=3, keep=9), steps=6)
+    (tmp_path / "step-00000006" / "model.safetensors").write_bytes(b"")
+    model, state = small_model(), TrainingState(tmp_path, every=2, keep=1)
+    assert state.restore(model) == 3
+    fit(model, state, steps=5, first=3)
+    assert checkpoint.steps(tmp_path) == [5, 6]
+    assert TrainingState(tmp_path).restore(small_model(seed=3)) == 5
+
+
+def test_steps_are_counted_over_epochs_and_grouped_executions(tmp_path):
+    state = TrainingState(tmp_path, every=4, keep=9)
+    fit(small_model(steps_per_execution=3), state, steps=6, epochs=2)
+    assert state.step == 12
+    assert checkpoint.steps(tmp_path) == [6, 9, 12]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the checkpoints of steps 2 and 4, and the last model."""
+    folder, model = tmp_path_factory.mktemp("trained"), small_model()
+    fit(model, TrainingState(folder, every=2), steps=4)
+    return folder, model
+
+
+def test_a_damaged_checkpoint_is_written_anew(trained, tmp_path):
+    shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "step-00000004" / "model.safetensors").write_bytes(b"")
+    model, state = small_model(), TrainingState(tmp_path, every=2)
+    assert state.restore(model) == 2
+    fit(model, state, steps=4, first=2)
+    assert_same_bits(model, trained[1])
+    copy = small_model(seed=3)
+    assert TrainingState(tmp_path).restore(copy) == 4
+    assert_same_bits(copy, model)
+
+
+def test_a_failed_write_stops_the_training(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    state = TrainingState(tmp_path, every=2)
+    with pytest.raises(OSError, match="No space left"):
+        fit(small_model(), state, steps=400)
+    # At once, and not at the save after the next.
+    assert state.step < 300
+
+
+def test_a_save_waits_for_the_copy_to_host_memory_only(tmp_path, monkeypatch):
+    written, in_time = threading.Event(), []
+
+    def slowly(*arguments):
+        in_time.append(written.wait(30))
+
+    monkeypatch.setattr(checkpoint, "write", slowly)
+    state = TrainingState(tmp_path, every=2)
+
+    class Release(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2:  # a step after the save began
+                written.set()
+
+    fit(small_model(), state, steps=3, callbacks=[Release()])
+    assert state.step == 3
+    assert in_time == [True, True]
+
+
+def test_other_workers_read_count_and_write_nothing(trained, tmp_path):
+    folder, model = trained
+    copy = small_model(seed=5)
+    state = TrainingState(folder, every=1, writes=False)
+    assert state.restore(copy) == 4
+    assert_same_bits(copy, model)
+    fit(copy, state, steps=6, first=4)
+    assert state.step == 6
+    assert checkpoint.steps(folder) == [2, 4]
+    empty = TrainingState(tmp_path / "none", writes=False)
+    fit(small_model(), empty, steps=2)
+    assert not (tmp_path / "none").exists()
+
+
+def test_all_workers_stop_where_one_was_asked_to(tmp_path):
+    asked = []
+
+    def any_worker(flag):
+        asked.append(flag)
+        return len(asked) == 3  # another worker got the signal
+
+    state = TrainingState(tmp_path, any_worker=any_worker)
+    with pytest.raises(Preempted):
+        fit(small_model(), state, steps=8)
+    assert checkpoint.steps(tmp_path) == [3]
+    assert asked == [False] * 3
+
+
+REMOTE = "ram://checkpoints/state"
+
+
+def test_remote_checkpoints_are_kept_and_restored_without_rename(monkeypatch):
+    with object_store(monkeypatch):
+        model = small_model()
+        fit(model, TrainingState(REMOTE, every=2, keep=2), steps=7)
+        assert checkpoint.steps(REMOTE) == [6, 7]
+        copy = small_model(seed=3)
+        assert TrainingState(REMOTE).restore(copy) == 7
+        assert_same_bits(copy, model)
+        files.remove(REMOTE)
+
+
+class SignalAt(keras.callbacks.Callback):
+    def __init__(self, step, validation=False):
+        super().__init__()
+        self.step, self.validation = step, validation
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def on_test_batch_begin(self, batch, logs=None):
+        if self.validation:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("where", ["step", "validation"])
+def test_sigterm_saves_after_the_step_and_exits_with_75(tmp_path, where):
+    before = signal.getsignal(signal.SIGTERM)
+    validation = where == "validation"
+    with pytest.raises(Preempted) as raised:
+        fit(
+            small_model(),
+            TrainingState(tmp_path, every=100),
+            steps=8,
+            validation_data=data(8),
+            callbacks=[SignalAt(-1 if validation else 3, validation)],
+        )
+    step = 8 if validation else 4
+    assert (raised.value.code, raised.value.step) == (75, step)
+    assert checkpoint.steps(tmp_path) == [step]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_notes_travel_with_the_weights(tmp_path):
+    state = TrainingState(tmp_path)
+    state.notes["best_accuracy"] = 0.75
+    fit(small_model(), state, steps=2)
+    restored = TrainingState(tmp_path)
+    restored.restore(small_model())
+    assert restored.notes == {"best_accuracy": 0.75}
+
+
+def test_without_a_checkpoint_nothing_changes(tmp_path):
+    model, same = small_model(), small_model()
+    assert TrainingState(tmp_path / "new").restore(model) == 0
+    same.optimizer.build(same.trainable_variables)
+    assert_same_bits(model, same)
+
+
+def test_other_settings_models_and_uses_are_refused(tmp_path):
+    fit(small_model(), TrainingState(tmp_path, settings={"seed": 1}), steps=2)
+
+    def restore(model, **settings):
+        return TrainingState(tmp_path, settings=settings).restore(model)
+
+    assert restore(small_model(), seed=1) == 2
+    with pytest.raises(InputError, match="seed was 1 and is now 2"):
+        restore(small_model(), seed=2)
+    with pytest.raises(InputError, match=r"\[4, 3\].*\[4, 5\]"):
+        restore(small_model(width=5), seed=1)
+    with pytest.raises(InputError, match="restore"):
+        fit(small_model(), TrainingState(tmp_path), steps=2)
+    with pytest.raises(InputError, match="compile"):
+        restore(keras.Sequential([keras.layers.Dense(1)]))
+    with pytest.raises(InputError, match="every=0"):
+        TrainingState(tmp_path, every=0)
+    (tmp_path / "step-00000002" / "manifest.json").write_text("")
+    with pytest.raises(InputError, match="Every checkpoint .* is damaged"):
+        restore(small_model(), seed=1)
+
+
+def test_saving_stops_where_the_check_raises(tmp_path):
+    def lost():
+        raise InputError("taken over")
+
+    with pytest.raises(InputError, match="taken over"):
+        fit(small_model(), TrainingState(tmp_path, check=lost), steps=2)
+    assert checkpoint.steps(tmp_path) == []

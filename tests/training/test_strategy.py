@@ -1,0 +1,138 @@
+import json
+
+import pytest
+from model_samples import SMALL, fill, pretraining_batch
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.training import strategy as numerics
+from bert_keras.training import strategy as strategies
+from bert_keras.training.optimizers import adamw
+from bert_keras.training.strategy import make_strategy
+
+tf = pytest.importorskip("tensorflow")
+
+
+@pytest.mark.parametrize("name", ["off", "auto", "mirrored"])
+def test_one_cpu_is_one_replica(name, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU here")
+    strategy = make_strategy(name)
+    assert strategy.name == ("mirrored" if name == "mirrored" else "off")
+    assert (strategy.num_replicas, strategy.is_chief) == (1, True)
+    with strategy.scope():
+        assert tf.distribute.has_strategy() == (name == "mirrored")
+    policy = strategy.batches(tf.data.Dataset.range(3)).options()
+    policy = policy.experimental_distribute.auto_shard_policy.name
+    assert policy == ("DATA" if name == "mirrored" else "AUTO")
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(InputError, match="one of off, .*got 'gpu'"):
+        make_strategy("gpu")
+
+
+@pytest.mark.parametrize("tpu", ["local", "no-such-tpu.invalid"])
+def test_a_missing_tpu_is_told(tpu):
+    with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*--tpu=local"):
+        make_strategy("tpu", tpu)
+
+
+@pytest.mark.parametrize("name", ["off", "auto", "mirrored", "multi_worker"])
+def test_a_tpu_that_no_distribution_takes_is_refused(name):
+    with pytest.raises(InputError, match=f"tpu='mine'.*distribution='{name}'"):
+        make_strategy(name, "mine")
+
+
+def test_a_tpu_is_set_up_once(monkeypatch):
+    set_up = []
+    resolvers = tf.distribute.cluster_resolver
+    monkeypatch.setattr(resolvers, "TPUClusterResolver", lambda name: name)
+    monkeypatch.setattr(
+        tf.tpu.experimental, "initialize_tpu_system", set_up.append
+    )
+    monkeypatch.setattr(
+        tf.distribute, "TPUStrategy", lambda _: tf.distribute.OneDeviceStrategy
+    )
+    monkeypatch.setattr(
+        tf.distribute.OneDeviceStrategy, "num_replicas_in_sync", 8
+    )
+    strategies._tpu.cache_clear()
+    first, second = make_strategy("tpu"), make_strategy("tpu")
+    strategies._tpu.cache_clear()
+    assert first.distributed is second.distributed
+    assert (first.num_replicas, set_up) == (8, ["local"])
+
+
+def test_several_hosts_take_tf_config(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(InputError, match="TF_CONFIG='.*it is not set"):
+        make_strategy("multi_worker")
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    for wrong in (
+        "worker",
+        "{}",
+        json.dumps({"cluster": cluster}),
+        json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 0}}),
+        json.dumps(
+            {"cluster": cluster, "task": {"type": "worker", "index": 2}}
+        ),
+    ):
+        monkeypatch.setenv("TF_CONFIG", wrong)
+        for name in ("multi_worker", "auto"):
+            with pytest.raises(InputError, match="must be JSON such as"):
+                make_strategy(name)
+
+
+def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
+    model = fill(BertPretrainer(BertEncoder(**SMALL)))
+    model.compile(
+        adamw(1e-3, 10, accumulate=2), pretraining_losses(), jit_compile=True
+    )
+    batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
+    model.train_on_batch(*batch)  # makes all variables
+    before = model.get_weights()
+    step = tf.function(model.train_step, jit_compile=True)
+    program = step.experimental_get_compiler_ir(batch)(stage="hlo")
+    assert "while(" in program  # the parts are a loop and not unrolled
+    assert "rng-bit-generator" in program or "xor(" in program  # dropout
+    for word in ("custom-call", "infeed", "outfeed", "send(", "recv(", "[<="):
+        assert word not in program, word
+    step(batch)
+    after = model.get_weights()
+    assert any((a != b).any() for a, b in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("flags", "capabilities", "expected"),
+    [
+        ("fma avx2", [], "float32"),
+        ("avx2 avx512f avx512_vnni", [], "float32"),
+        ("avx512f avx512_bf16", [], "mixed_bfloat16"),
+        ("avx512f amx_bf16 amx_tile", [], "mixed_bfloat16"),
+        ("avx2", [(8, 0), (9, 0)], "mixed_bfloat16"),
+        ("avx512_bf16", [(8, 0), (7, 5)], "float32"),
+        ("avx512_bf16", [None], "float32"),  # not NVIDIA's
+    ],
+)
+def test_auto_is_bfloat16_where_the_device_multiplies_it(
+    flags, capabilities, expected, tmp_path, monkeypatch
+):
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n\n" * 2)
+    read = numerics._instructions.__wrapped__
+    monkeypatch.setattr(numerics, "_instructions", lambda: read(path))
+    monkeypatch.setattr(
+        tf.config, "get_visible_devices", lambda kind: capabilities
+    )
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_device_details",
+        lambda gpu: {"compute_capability": gpu} if gpu else {},
+    )
+    assert numerics.choose_dtype() == expected
+    assert numerics.choose_dtype("auto", "tpu") == "mixed_bfloat16"
+    assert numerics.choose_dtype("mixed_float16") == "mixed_float16"
+    assert not read(tmp_path / "none")  # as on macOS

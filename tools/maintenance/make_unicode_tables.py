@@ -1,0 +1,143 @@
+"""Writes the Unicode tables that the tokenizer is pinned to.
+
+In: the `unicodedata` of the running Python, which must be version 14.0
+(Python 3.11). Out: bert_keras/text/unicode_14.py. Takes seconds; run it only
+to change what is kept of Unicode, never to follow a newer version, because
+the ids of published vocabularies would move:
+
+    python3.11 tools/maintenance/make_unicode_tables.py \\
+        bert_keras/text/unicode_14.py
+"""
+
+import base64
+import sys
+import unicodedata
+import zlib
+
+VERSION = "14.0.0"
+SIGMA = "\u03a3"
+HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic, not by table
+
+# Ideographs that BERT's authors put between spaces, by their ranges.
+IDEOGRAPHS = [
+    range(0x4E00, 0xA000),
+    range(0x3400, 0x4DC0),
+    range(0x20000, 0x2A6E0),
+    range(0x2A700, 0x2B740),
+    range(0x2B740, 0x2B820),
+    range(0x2B820, 0x2CEB0),
+    range(0xF900, 0xFB00),
+    range(0x2F800, 0x2FA20),
+]
+# All that is visible in ASCII, less the letters and digits.
+ASCII_PUNCTUATION = [
+    range(0x21, 0x30),
+    range(0x3A, 0x41),
+    range(0x5B, 0x61),
+    range(0x7B, 0x7F),
+]
+
+HEADER = '''"""Unicode 14.0 as WordPiece needs it, for unicode_tables.
+
+Generated: python3.11 tools/maintenance/make_unicode_tables.py THIS_FILE
+Each value is base85 of zlib of 32-bit little-endian integers.
+"""
+'''
+
+
+def kind(character):
+    """What WordPiece does with the character (names in unicode_tables)."""
+    code = ord(character)
+    category = unicodedata.category(character)
+    if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
+        return 2
+    if code in (0, 0xFFFD) or category in ("Cc", "Cf"):
+        return 1
+    if category[0] == "P" or any(code in part for part in ASCII_PUNCTUATION):
+        return 3
+    if category == "Mn":
+        return 4
+    return 5 if any(code in part for part in IDEOGRAPHS) else 0
+
+
+def sigma_role(character):
+    """What the character is to a capital sigma beside it.
+
+    Asked of str.lower itself, because unicodedata does not tell: 1 where the
+    look for a cased neighbour passes over the character (Case_Ignorable), 2
+    where it stops at it and finds it cased, 0 where it stops and does not.
+    """
+    alone = (character + SIGMA).lower()[-1] == "\u03c2"
+    after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"
+    return 2 if alone else int(after_a_letter)
+
+
+def runs(value_of):
+    """Lengths of the runs of one value, then the values."""
+    lengths, values = [], []
+    for code in range(sys.maxunicode + 1):
+        value = value_of(chr(code))
+        if not values or values[-1] != value:
+            lengths.append(0)
+            values.append(value)
+        lengths[-1] += 1
+    return lengths + values
+
+
+def mapping(result_of):
+    """Where result and character differ, each column less its last value.
+
+    Columns: code point, characters in the result, first of the result, and
+    then all the others in order.
+    """
+    codes, lengths, firsts, rest = [], [], [], []
+    for code in range(sys.maxunicode + 1):
+        result = result_of(chr(code))
+        if result != chr(code) and code not in HANGUL:
+            codes.append(code)
+            lengths.append(len(result))
+            firsts.append(ord(result[0]))
+            rest.extend(map(ord, result[1:]))
+    columns = [len(codes), *differences(codes), *lengths]
+    return columns + differences(firsts) + differences(rest)
+
+
+def differences(numbers):
+    return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
+
+
+def assignment(name, numbers):
+    """The Python statement that holds `numbers` under `name`."""
+    raw = b"".join(
+        number.to_bytes(4, "little", signed=True) for number in numbers
+    )
+    text = base64.b85encode(zlib.compress(raw, 9)).decode("ascii")
+    lines = [text[i : i + 72] for i in range(0, len(text), 72)]
+    quoted = "\n".join(f'    "{line}"' for line in lines)
+    return f"{name} = (\n{quoted}\n)\n"
+
+
+def main(path):
+    if unicodedata.unidata_version != VERSION:
+        raise SystemExit(
+            f"The tables are pinned to Unicode {VERSION}; this Python has "
+            f"{unicodedata.unidata_version}. Run it with Python 3.11."
+        )
+    tables = {
+        "KINDS": runs(kind),
+        "COMBINING_CLASSES": runs(unicodedata.combining),
+        "SIGMA_ROLES": runs(sigma_role),
+        "LOWER_CASE": mapping(str.lower),
+        "DECOMPOSITIONS": mapping(
+            lambda character: unicodedata.normalize("NFD", character)
+        ),
+    }
+    body = [assignment(name, numbers) for name, numbers in tables.items()]
+    with open(path, "w", encoding="ascii") as file:
+        file.write(HEADER + "\n" + "\n".join(body))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    main(sys.argv[1])
