@@ -299,7 +299,7 @@ def write_safetensors(path, tensors):
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, read in tensors.values():
-            np.ascontiguousarray(read(), "<f4").tofile(file)
+            file.write(np.ascontiguousarray(read(), "<f4"))
 
 
 # HDF5 files: plain datasets only, found by their links, read by offset. The

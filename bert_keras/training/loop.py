@@ -1,5 +1,6 @@
 """`model.fit` from wherever the saved training state left off."""
 
+import contextlib
 import json
 import logging
 
@@ -200,11 +201,9 @@ def fit(
 
 
 def _build_metrics(model, batches):
-    """Has the model's metrics as variables, for their sums to be restored.
-
-    Under a strategy `fit` does it itself, in its scope, before the first step.
-    """
-    if getattr(model, "_distribute_strategy", None) is None:
+    """Has the model's metrics as variables, for their sums to be restored."""
+    strategy = getattr(model, "distribute_strategy", None)  # None on JAX
+    with strategy.scope() if strategy else contextlib.nullcontext():
         model._symbolic_build(data_batch=batches.element_spec)
 
 

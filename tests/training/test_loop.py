@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_keras.training import checkpoint
 from bert_keras.training.loop import fit
 from bert_keras.training.state import TrainingState
+from bert_keras.training.strategy import make_strategy
 
 STEPS, PER_EPOCH = 20, 6
 
@@ -39,13 +40,15 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def train(folder, stop_after=None, at_once=1):
+def train(folder, stop_after=None, at_once=1, distribution="off"):
     """One process's part of a run; returns the weights and the history."""
     keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
-    )
-    model.compile("adam", "mse", metrics=["mae"], steps_per_execution=at_once)
+    layers = [keras.Input((3,)), keras.layers.Dropout(0.3)]
+    with make_strategy(distribution).scope():
+        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        model.compile(
+            "adam", "mse", metrics=["mae"], steps_per_execution=at_once
+        )
     state = TrainingState(folder / "state", every=2)
     history = fit(
         model,
@@ -137,6 +140,16 @@ def test_a_kill_between_the_save_and_the_evaluation_is_made_up_for(
     assert train(tmp_path)[1] == whole[1]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines] == [6, 12, 18, 20]
+
+
+def test_a_broken_run_on_devices_shows_the_same_curve(tmp_path):
+    _, whole = train(tmp_path / "whole", distribution="mirrored")
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", 7, distribution="mirrored")
+    (tmp_path / "run" / "metrics.jsonl").unlink()  # as before the evaluation
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", 4, distribution="mirrored")  # at step 10
+    assert train(tmp_path / "run", distribution="mirrored")[1] == whole
 
 
 def test_a_finished_run_trains_no_further(tmp_path):
