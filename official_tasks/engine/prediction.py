@@ -290,7 +290,8 @@ def _in_batches(ask, rows, batch_size):
         columns = zip(*[rows[i] for i in batch], strict=True)
         found = ask(*map(list, columns))
         for place, i in enumerate(batch):
-            answers[i] = {k: _plain(v[place]) for k, v in found.items()}
+            # Sorted: TensorFlow's order is another one in each process.
+            answers[i] = {k: _plain(found[k][place]) for k in sorted(found)}
     return answers
 
 
