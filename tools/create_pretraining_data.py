@@ -83,11 +83,11 @@ def define_flags():
 
 def main(values):
     from bert_keras import WordPieceTokenizer
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
     from bert_keras.text.vocabulary import read_vocabulary
     from official_tasks import progress
 
-    laws = Laws(
+    rules = SamplingRules(
         values.sequence_length,
         values.max_predictions,
         values.short_probability,
@@ -105,7 +105,7 @@ def main(values):
     settings = {
         "tokenizer": tokenizer,
         "folder": values.output,
-        "laws": laws,
+        "rules": rules,
         "seed": values.seed,
         "copies": values.copies,
         "held_out_share": values.held_out_share,

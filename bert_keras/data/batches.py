@@ -21,7 +21,7 @@ from bert_keras.data.record_files import (
     is_float,
     row_shapes,
 )
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import python_call, untuned
 from bert_keras.data.token_store import TokenStore, check_store, is_store
 
@@ -33,7 +33,7 @@ def pretraining_dataset(
     batch_size: int,
     seed: int,
     first_step: int = 0,
-    laws: Laws | None = None,
+    rules: SamplingRules | None = None,
 ) -> tf.data.Dataset:
     """An endless data set of batches, shuffled anew in each epoch.
 
@@ -48,17 +48,17 @@ def pretraining_dataset(
         batch_size: rows a batch, over all replicas.
         seed: int.
         first_step: the step to begin at.
-        laws: how pairs and masks are drawn from a store, and whether they
+        rules: how pairs and masks are drawn from a store, and whether they
             are packed; what records hold is drawn already.
 
     Raises:
         InputError: nothing usable at `source`.
     """
-    examples = open_examples(source, seed, laws)
+    examples = open_examples(source, seed, rules)
     draw = _Batches(examples, batch_size)
     steps = tf.data.Dataset.range(first_step, tf.int64.max)
     batches = steps.map(
-        functools.partial(_graph_call, draw, examples.laws, batch_size),
+        functools.partial(_graph_call, draw, examples.rules, batch_size),
         num_parallel_calls=2,
         deterministic=True,
     )
@@ -68,7 +68,7 @@ def pretraining_dataset(
 def evaluation_dataset(
     source: str,
     batch_size: int,
-    laws: Laws | None = None,
+    rules: SamplingRules | None = None,
     fill_remainder: bool = False,
 ) -> tf.data.Dataset:
     """One pass over all examples, the same ones in the same order each time.
@@ -77,16 +77,16 @@ def evaluation_dataset(
         source: as for `pretraining_dataset`; from a store, the examples of
             one epoch of a fixed seed.
         batch_size: rows a batch.
-        laws: as for `pretraining_dataset`.
+        rules: as for `pretraining_dataset`.
         fill_remainder: fills the last, shorter batch up with rows of
             weight 0, so that all shapes are static; what is weighted stays
             exact.
     """
-    examples = open_examples(source, 0, laws)
+    examples = open_examples(source, 0, rules)
     draw = _Batches(examples, batch_size)
     total = examples.windows.epoch_size
     full, rest = divmod(total, batch_size)
-    call = functools.partial(_graph_call, draw, examples.laws, batch_size)
+    call = functools.partial(_graph_call, draw, examples.rules, batch_size)
     batches = tf.data.Dataset.range(full).map(call, 2, deterministic=True)
     if rest:
         last = tf.data.Dataset.range(full, full + 1).map(call)
@@ -118,10 +118,10 @@ def check_source(
     return manifest
 
 
-def open_examples(source: str, seed: int, laws: Laws | None):
+def open_examples(source: str, seed: int, rules: SamplingRules | None):
     """The examples at a source, whatever its kind, without tf.data."""
     if is_store(source):
-        return DrawnExamples(TokenStore(source), laws or Laws(), seed)
+        return DrawnExamples(TokenStore(source), rules or SamplingRules(), seed)
     return RecordedExamples(source, seed)
 
 
@@ -153,9 +153,9 @@ class _Batches:
             return self._windows[place]
 
 
-def _graph_call(draw: _Batches, laws: Laws, batch_size: int, step):
+def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
     """`draw(step)` in a graph, with static shapes, as (x, y, w)."""
-    shapes = row_shapes(laws)
+    shapes = row_shapes(rules)
     types = [tf.float32 if is_float(name) else tf.int32 for name in shapes]
 
     def columns(step) -> list:

@@ -28,7 +28,7 @@ from bert_keras.data.pretraining_data import (
     one_writer,
     record_facts,
 )
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import VOCABULARY, StoreWriter, TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import write_vocabulary
@@ -54,7 +54,7 @@ class ShardTask:
 
     store: str
     folder: str
-    laws: Laws
+    rules: SamplingRules
     seed: int
     copies: int
 
@@ -72,7 +72,7 @@ class ShardTask:
 def _opened(task: ShardTask) -> WriteShard:
     """Opened once in a process: a remote store is fetched then."""
     return WriteShard(
-        TokenStore(task.store), task.folder, task.laws, task.seed, task.copies
+        TokenStore(task.store), task.folder, task.rules, task.seed, task.copies
     )
 
 
@@ -149,7 +149,7 @@ def create_pretraining_data_with_beam(
     source: str,
     tokenizer,
     folder: str,
-    laws: Laws | None = None,
+    rules: SamplingRules | None = None,
     seed: int = 0,
     copies: int = 1,
     held_out_share: float = 0.05,
@@ -179,13 +179,13 @@ def create_pretraining_data_with_beam(
         As `create_pretraining_data`.
     """
     run = _runner(beam_flags)
-    laws = laws or Laws()
+    rules = rules or SamplingRules()
     tokens = os.path.join(folder, "tokens")
     pieces = os.path.join(tokens, PIECES)
 
     def write(name, store, copies):
         target = os.path.join(folder, name)
-        return _write_records(store, target, laws, seed, copies, run)
+        return _write_records(store, target, rules, seed, copies, run)
 
     with one_writer(folder):
         if source == DOCUMENTATION or source.startswith("tfds:"):
@@ -284,15 +284,15 @@ def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
         return writer.finish()
 
 
-def _write_records(store, folder, laws, seed, copies, run) -> dict:
+def _write_records(store, folder, rules, seed, copies, run) -> dict:
     """Records and their manifest; each shard by one worker."""
-    facts = record_facts(store, laws, seed, copies)
+    facts = record_facts(store, rules, seed, copies)
     record_files.refuse_other(folder, facts)
     files.make_folder(folder)
     files.remove_partials(folder)  # of workers that were killed
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-    task = ShardTask(store.source, folder, laws, seed, copies)
-    names = WriteShard(store, folder, laws, seed, copies).names
+    task = ShardTask(store.source, folder, rules, seed, copies)
+    names = WriteShard(store, folder, rules, seed, copies).names
     record_files.remove_others(folder, names)
     # A build on one machine, which was broken off, begins anew.
     files.remove(os.path.join(work_folder(folder), PROGRESS))
@@ -307,7 +307,7 @@ def _write_records(store, folder, laws, seed, copies, run) -> dict:
 
 
 def _keep_entries_of(facts: dict, folder: str):
-    """Drops the entries of shards that were drawn by other laws."""
+    """Drops the entries of shards that were drawn by other rules."""
     path = os.path.join(folder, "facts.json")
     if files.is_file(path) and files.read_json(path) == json.loads(
         json.dumps(facts)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.data.sampling import (
-    Laws,
     Pairs,
     Pieces,
+    SamplingRules,
     draw_pairs,
     gather,
     generator,
@@ -175,11 +175,11 @@ def masked_rows(
     rows,
     count: int,
     examples: Callable[[np.ndarray, int], dict],
-    laws: Laws,
+    rules: SamplingRules,
     pieces: Pieces,
     rng,
 ) -> dict:
-    """Packed rows of examples that are masked by the law, each by itself.
+    """Packed rows of examples that are masked by the rules, each by itself.
 
     Args:
         lengths: int `(N,)`, pieces of each example.
@@ -195,18 +195,18 @@ def masked_rows(
         `(R, M)`, next_sentence_labels `(R, E)`; float32 mask_weights
         `(R, M)` and example_weights `(R, E)`, 1 where there is an example.
     """
-    packed = _Packed(lengths, rows, count, laws, pieces)
+    packed = _Packed(lengths, rows, count, rules, pieces)
     lower = 0
-    for width in (*(w for w in _WIDTHS if w < laws.sequence_length), None):
-        width = width or laws.sequence_length
+    for width in (*(w for w in _WIDTHS if w < rules.sequence_length), None):
+        width = width or rules.sequence_length
         some = np.flatnonzero((lengths > lower) & (lengths <= width))
         lower = width
         if len(some):
-            most = min(laws.max_predictions, width)
-            law = dataclasses.replace(
-                laws, sequence_length=width, max_predictions=most
+            most = min(rules.max_predictions, width)
+            narrow = dataclasses.replace(
+                rules, sequence_length=width, max_predictions=most
             )
-            found = mask_rows(examples(some, width), law, pieces, rng)
+            found = mask_rows(examples(some, width), narrow, pieces, rng)
             packed.put(some, found)
     return packed.finish()
 
@@ -214,14 +214,14 @@ def masked_rows(
 class _Packed:
     """Rows that are filled with examples, some at a time."""
 
-    def __init__(self, lengths, rows, count, laws, pieces):
+    def __init__(self, lengths, rows, count, rules, pieces):
         first = np.searchsorted(rows, np.arange(count))[rows]  # of its row
         self._row = rows
         self._number = np.arange(len(rows)) - first
         before = np.cumsum(lengths) - lengths
         self._start = before - before[first]
-        self._laws = laws
-        shape = count, laws.sequence_length
+        self._rules = rules
+        shape = count, rules.sequence_length
         self._tokens = {
             name: np.zeros(shape, np.int32)
             for name in (
@@ -233,7 +233,7 @@ class _Packed:
             )
         }
         self._tokens["token_ids"].fill(pieces.pad_id)
-        per_example = count, laws.examples_per_row
+        per_example = count, rules.examples_per_row
         self._labels = np.zeros(per_example, np.int32)
         self._weights = np.zeros(per_example, np.float32)
         self._masks = []
@@ -261,7 +261,7 @@ class _Packed:
         order = np.lexsort([position, row])
         row = row[order]
         slot = np.arange(len(row)) - np.searchsorted(row, row)
-        shape = len(self._labels), self._laws.masks_per_row
+        shape = len(self._labels), self._rules.masks_per_row
         masks = {
             "mask_positions": np.zeros(shape, np.int32),
             "mask_ids": np.zeros(shape, np.int32),
@@ -288,23 +288,23 @@ class DrawnExamples:
     """Examples of a store, drawn anew in each epoch.
 
     An epoch has as many examples as the store's tokens fill sequences (or as
-    it has sentences, if these are fewer). The pair law gives some more, as
+    it has sentences, if these are fewer). The pair rule gives some more, as
     text that a random next sentence displaced is used again; of each
-    window's pairs a random part is kept. Where the laws say so, examples are
+    window's pairs a random part is kept. Where the rules say so, examples are
     packed, each window's by itself, and what is said of examples holds of
     rows.
 
     Args:
         store: a `TokenStore`.
-        laws: `Laws`.
+        rules: `SamplingRules`.
         seed: int; everything is a function of it and the place in the run.
     """
 
-    def __init__(self, store: TokenStore, laws: Laws, seed: int):
+    def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
         self.store = store
-        self.laws = laws
+        self.rules = rules
         self.seed = seed
-        self.windows = Windows(block_sizes(store, laws), seed)
+        self.windows = Windows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
         """A window's pairs, shuffled, as many as `windows` says."""
@@ -318,7 +318,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """All pairs that the law gives for a window, shuffled."""
+        """All pairs that the rules give for a window, shuffled."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
@@ -327,36 +327,36 @@ class DrawnExamples:
             for unit in units.tolist()
         ]
         pairs = join_pairs(parts)
-        if self.laws.packed:
+        if self.rules.packed:
             return self._pack(pairs, epoch, window, attempt)
         return pairs[rng.permutation(len(pairs.labels))]
 
     def _pack(self, pairs: Pairs, *key: int) -> PackedPairs:
         rng = generator(self.seed, _PACKING, *key)
-        most = self.laws.examples_per_row
-        length = self.laws.sequence_length
+        most = self.rules.examples_per_row
+        length = self.rules.sequence_length
         order, rows, count = fill_rows(pairs.lengths, length, most, rng)
         return PackedPairs(pairs[order], rows, count)
 
     def _draw_block(self, first: int, last: int, rng) -> Pairs:
-        pairs = draw_pairs(self.store, first, last, self.laws, rng)
+        pairs = draw_pairs(self.store, first, last, self.rules, rng)
         self.store.release()
         return pairs
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
         """The rows of pairs, masked by random numbers of the key."""
         rng = generator(self.seed, _MASKS, *key)
-        laws, pieces = self.laws, self.store.pieces
-        if not laws.packed:
-            rows = self._gather(pairs, laws.sequence_length)
-            return mask_rows(rows, laws, pieces, rng)
+        rules, pieces = self.rules, self.store.pieces
+        if not rules.packed:
+            rows = self._gather(pairs, rules.sequence_length)
+            return mask_rows(rows, rules, pieces, rng)
         pairs, rows, count = pairs
         return masked_rows(
             pairs.lengths,
             rows,
             count,
             lambda some, width: self._gather(pairs[some], width),
-            laws,
+            rules,
             pieces,
             rng,
         )
@@ -371,7 +371,7 @@ class DrawnExamples:
         return self.rows(self._join(parts), step)
 
     def _join(self, parts: list):
-        return (join_packed if self.laws.packed else join_pairs)(parts)
+        return (join_packed if self.rules.packed else join_pairs)(parts)
 
 
 def count_rows(pairs: Pairs | PackedPairs) -> int:
@@ -381,9 +381,9 @@ def count_rows(pairs: Pairs | PackedPairs) -> int:
     return len(pairs.labels)
 
 
-def block_sizes(store: TokenStore, laws: Laws) -> np.ndarray:
+def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
     """The number of examples that each block gives to an epoch."""
     sentence = store.documents[store.blocks]
     tokens = np.diff(store.sentences[sentence])
-    filled = -(-tokens // (laws.sequence_length - 3))
+    filled = -(-tokens // (rules.sequence_length - 3))
     return np.minimum(filled, np.diff(sentence))

@@ -15,7 +15,7 @@ from bert_keras.data.building import build_stores, work_folder
 from bert_keras.data.examples import DrawnExamples, count_rows
 from bert_keras.data.manifests import PROGRESS, Journal
 from bert_keras.data.record_files import serialize
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.sources import Document
 from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
@@ -101,7 +101,7 @@ def create_pretraining_data(
     documents: Iterable[Document],
     tokenizer,
     folder: str,
-    laws: Laws | None = None,
+    rules: SamplingRules | None = None,
     seed: int = 0,
     copies: int = 1,
     held_out_share: float = 0.05,
@@ -121,7 +121,7 @@ def create_pretraining_data(
         tokenizer: a `WordPieceTokenizer`.
         folder: where to write; made where it is missing. May be remote; see
             `build_stores`.
-        laws: how pairs and masks are drawn; the paper's by default.
+        rules: how pairs and masks are drawn; the paper's by default.
         seed: int.
         copies: how often the training text is used, with other pairs and
             masks (the original's `dupe_factor`); held-out text is used once.
@@ -144,7 +144,7 @@ def create_pretraining_data(
             holds data of other documents or settings, or another process
             writes to it.
     """
-    laws = laws or Laws()
+    rules = rules or SamplingRules()
     tokens = os.path.join(folder, "tokens")
     with one_writer(folder, progress) as progress:
         stores = build_stores(
@@ -161,7 +161,7 @@ def create_pretraining_data(
             target = os.path.join(folder, name)
             tell = functools.partial(progress, name)
             return write_records(
-                store, target, laws, seed, copies, workers, tell
+                store, target, rules, seed, copies, workers, tell
             )
 
         manifests = manifests_of(stores, copies, write if records else None)
@@ -198,7 +198,7 @@ def manifests_of(
 def write_records(
     store: TokenStore,
     folder: str,
-    laws: Laws,
+    rules: SamplingRules,
     seed: int,
     copies: int = 1,
     workers: int = 1,
@@ -207,14 +207,14 @@ def write_records(
     """Writes a store's examples as record shards with a manifest.
 
     Each shard holds a window of one of the copies and is a function of the
-    store, the laws, the seed and its number alone, so the bytes are the same
+    store, the rules, the seed and its number alone, so the bytes are the same
     for any number of workers. Shards that an earlier call finished stay,
     if their bytes are still those that it wrote.
 
     Args:
         store: where the text comes from.
         folder: where to write; made where it is missing.
-        laws: how pairs and masks are drawn.
+        rules: how pairs and masks are drawn.
         seed: int.
         copies: how often the text is used, with other pairs and masks.
         workers: processes; see `build_stores`.
@@ -227,7 +227,7 @@ def write_records(
     Raises:
         InputError: the folder holds records of other settings.
     """
-    facts = record_facts(store, laws, seed, copies)
+    facts = record_facts(store, rules, seed, copies)
     record_files.refuse_other(folder, facts)
     work = work_folder(folder)
     files.make_folder(folder)
@@ -235,7 +235,7 @@ def write_records(
     files.remove_partials(folder)
     journal = Journal(os.path.join(work, PROGRESS), facts)
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-    write = WriteShard(store, folder, laws, seed, copies)
+    write = WriteShard(store, folder, rules, seed, copies)
     record_files.remove_others(folder, write.names)
     done = {
         entry["name"]: entry
@@ -254,10 +254,12 @@ def write_records(
     return record_files.write_manifest(folder, {"shards": entries, **facts})
 
 
-def record_facts(store: TokenStore, laws: Laws, seed: int, copies: int):
+def record_facts(
+    store: TokenStore, rules: SamplingRules, seed: int, copies: int
+):
     """What a manifest of records says of how they were made."""
     return {
-        "laws": dataclasses.asdict(laws),
+        "laws": dataclasses.asdict(rules),
         "seed": seed,
         "copies": copies,
         # Older stores do not say their side.
@@ -271,10 +273,10 @@ class WriteShard:
     May be sent to another process, which opens the store for itself.
     """
 
-    def __init__(self, store, folder, laws, seed, copies):
-        self._recipe = store.folder, folder, laws, seed, copies
+    def __init__(self, store, folder, rules, seed, copies):
+        self._recipe = store.folder, folder, rules, seed, copies
         self._folder = folder
-        self._examples = DrawnExamples(store, laws, seed)
+        self._examples = DrawnExamples(store, rules, seed)
         self._places = [
             (copy, window)
             for copy in range(copies)

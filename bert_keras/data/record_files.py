@@ -18,7 +18,7 @@ from bert_keras.data.manifests import (
     read_sealed,
     write_sealed,
 )
-from bert_keras.data.sampling import Laws, generator
+from bert_keras.data.sampling import SamplingRules, generator
 from bert_keras.data.token_store import check_vocabulary_hash
 from bert_keras.errors import InputError, cut_middle
 
@@ -42,14 +42,14 @@ _PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
 
-def row_shapes(laws: Laws) -> dict[str, list[int]]:
+def row_shapes(rules: SamplingRules) -> dict[str, list[int]]:
     """The shape of each part of a row, by name."""
-    shapes = dict.fromkeys(FEATURES, [laws.sequence_length])
-    if laws.packed:
-        shapes |= dict.fromkeys(_PACKED, [laws.sequence_length])
-        shapes["example_weights"] = [laws.examples_per_row]
-    shapes |= dict.fromkeys(_PER_MASK, [laws.masks_per_row])
-    labels = [laws.examples_per_row] if laws.packed else []
+    shapes = dict.fromkeys(FEATURES, [rules.sequence_length])
+    if rules.packed:
+        shapes |= dict.fromkeys(_PACKED, [rules.sequence_length])
+        shapes["example_weights"] = [rules.examples_per_row]
+    shapes |= dict.fromkeys(_PER_MASK, [rules.masks_per_row])
+    labels = [rules.examples_per_row] if rules.packed else []
     return {**shapes, "next_sentence_labels": labels}
 
 
@@ -131,9 +131,9 @@ def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     return out.tobytes(), ends.reshape(values.shape)[:, -1]
 
 
-def parser(laws: Laws):
+def parser(rules: SamplingRules):
     """A function of serialized examples `(B,)`: the dict of their rows."""
-    shapes = row_shapes(laws)
+    shapes = row_shapes(rules)
     types = {
         FEATURES.get(name, name): tf.io.FixedLenFeature(
             shape or [1],  # the original writes the label as a list of one
@@ -171,7 +171,7 @@ def lengths_of(path: str) -> tuple[int, int]:
     feature = _first_features(path)
     if "example_ids" in feature:
         raise InputError(
-            f"{path} holds packed rows, whose laws only the manifest "
+            f"{path} holds packed rows, whose rules only the manifest "
             "beside them tells. Name the folder instead."
         )
     missing = [name for name in FEATURES.values() if name not in feature]
@@ -186,13 +186,13 @@ def lengths_of(path: str) -> tuple[int, int]:
     )
 
 
-def check_lengths(path: str, laws: Laws):
-    """Refuses a file whose first record is not a row of these laws.
+def check_lengths(path: str, rules: SamplingRules):
+    """Refuses a file whose first record is not a row of these rules.
 
-    TensorFlow's parser takes the memory of the laws' sizes first.
+    TensorFlow's parser takes the memory of the rules' sizes first.
     """
     feature = _first_features(path)
-    for name, shape in row_shapes(laws).items():
+    for name, shape in row_shapes(rules).items():
         theirs, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
         found = (
@@ -297,7 +297,7 @@ def _check_manifest(manifest: dict):
     """Raises where the manifest says of records what none can be."""
     kinds = {"vocabulary_size": int, "vocabulary_hash": str}
     check_fields(manifest, kinds | {"laws": dict, "shards": list})
-    Laws(**manifest["laws"])
+    SamplingRules(**manifest["laws"])
     for shard in manifest["shards"]:
         check_fields(shard, {"examples": int, "name": str})
         check_entries({shard["name"]: shard})
@@ -370,13 +370,13 @@ class RecordedExamples:
     """
 
     def __init__(self, source: str, seed: int):
-        paths, counts, laws = _find(source)
+        paths, counts, rules = _find(source)
         first = next(p for p, n in zip(paths, counts, strict=True) if n)
-        check_lengths(first, laws)
+        check_lengths(first, rules)
         self._source = source
-        self.laws = laws
+        self.rules = rules
         self.seed = seed
-        self._parse = parser(laws)
+        self._parse = parser(rules)
         self._units = [
             (path, start, min(_PIECE, count - start))
             for path, count in zip(paths, counts, strict=True)
@@ -400,26 +400,26 @@ class RecordedExamples:
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
             # The vocabulary is the model's to know.
-            limit = self.laws.sequence_length
+            limit = self.rules.sequence_length
             limit = limit if name.endswith("_positions") else np.inf
             if values.size and not 0 <= values.min() <= values.max() < limit:
                 raise InputError(
                     f"The records have {name} from {values.min()} to "
                     f"{values.max()}. Expected numbers from 0, and positions "
-                    f"below {self.laws.sequence_length}. Make them again."
+                    f"below {self.rules.sequence_length}. Make them again."
                 )
         return rows
 
 
 def _find(source: str):
-    """(paths, examples of each, laws) of the records at a source."""
+    """(paths, examples of each, rules) of the records at a source."""
     if has_manifest(source):
         manifest = read_manifest(source)
         paths = [
             os.path.join(source, shard["name"]) for shard in manifest["shards"]
         ]
         counts = [shard["examples"] for shard in manifest["shards"]]
-        return paths, counts, Laws(**manifest["laws"])
+        return paths, counts, SamplingRules(**manifest["laws"])
     if files.is_folder(source):
         read_manifest(source)  # says what is missing
     paths = files.find(source)
@@ -429,8 +429,8 @@ def _find(source: str):
             "create_pretraining_data made, or a path or glob of TFRecords."
         )
     length, predictions = lengths_of(paths[0])
-    laws = Laws(sequence_length=length, max_predictions=predictions)
-    return paths, [_count(path) for path in paths], laws
+    rules = SamplingRules(sequence_length=length, max_predictions=predictions)
+    return paths, [_count(path) for path in paths], rules
 
 
 def _count(path: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-# The numbers of the pair law and the masking law, and the pieces they use.
+# The numbers of the pair rule and the masking rule, and the pieces they use.
 
 # Of a default's type: what else may be given, and how that is called.
 _KINDS = {
@@ -24,7 +24,7 @@ SHORTEST = 8  # [CLS] and two [SEP], and a few pieces to tell apart
 
 
 @dataclasses.dataclass(frozen=True)
-class Laws:
+class SamplingRules:
     """How pairs and masks are drawn; the defaults are the paper's.
 
     Args:
@@ -119,7 +119,7 @@ def _check_share(name: str, value: float):
 
 
 class Pieces:
-    """What the laws need to know of a vocabulary.
+    """What the rules need to know of a vocabulary.
 
     Args:
         vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
@@ -181,7 +181,7 @@ def choose_words(word, starts, count, max_ngram, rng):
     follow it as to make a run of 1 to `max_ngram` (n with a probability
     proportional to 1/n, among those that its segment has room for). A run
     that would be too much is cut at its end by as many words as need be; one
-    that holds a chosen word is left out. This is the original's law of whole
+    that holds a chosen word is left out. This is the original's rule of whole
     words, and ALBERT's of runs, but that no run goes on from one segment to
     the other, and that single words fill up what runs leave. Where no word is
     short enough, single pieces are chosen.
@@ -279,8 +279,8 @@ class _Words:
 # Which pieces to predict, and what stands in their place, for a batch.
 
 
-def mask_rows(rows: dict, laws: Laws, pieces: Pieces, rng) -> dict:
-    """Adds masks to rows by the original BERT's law.
+def mask_rows(rows: dict, rules: SamplingRules, pieces: Pieces, rng) -> dict:
+    """Adds masks to rows by the original BERT's rule.
 
     In each row `mask_rate` of its pieces, [CLS] and [SEP] counted, rounded
     half to even, at least one and at most `max_predictions`, is drawn from
@@ -299,17 +299,17 @@ def mask_rows(rows: dict, laws: Laws, pieces: Pieces, rng) -> dict:
     word = rows["padding_mask"].astype(bool)
     word &= (ids != pieces.cls_id) & (ids != pieces.sep_id)
     length = rows["padding_mask"].sum(1)
-    count = np.rint(length * laws.mask_rate).astype(np.int64)
-    count = np.clip(count, 1, laws.max_predictions)
-    if laws.whole_word or laws.max_ngram > 1:
+    count = np.rint(length * rules.mask_rate).astype(np.int64)
+    count = np.clip(count, 1, rules.max_predictions)
+    if rules.whole_word or rules.max_ngram > 1:
         starts = word & ~pieces.continues[ids]
         starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first
-        chosen = choose_words(word, starts, count, laws.max_ngram, rng)
+        chosen = choose_words(word, starts, count, rules.max_ngram, rng)
     else:
         chosen = choose_pieces(word, count, rng)
-    positions, real = _as_positions(chosen, laws.max_predictions)
+    positions, real = _as_positions(chosen, rules.max_predictions)
     truth = np.take_along_axis(ids, positions, 1)
-    replaced = _replace(truth, laws, pieces, rng)
+    replaced = _replace(truth, rules, pieces, rng)
     masked = ids.copy()
     row, column = np.nonzero(real)
     masked[row, positions[row, column]] = replaced[row, column]
@@ -332,9 +332,9 @@ def _as_positions(chosen, most: int):
     return positions, np.arange(most) < count[:, None]
 
 
-def _replace(truth, laws: Laws, pieces: Pieces, rng):
+def _replace(truth, rules: SamplingRules, pieces: Pieces, rng):
     """What stands in the place of each drawn piece."""
-    masked, replaced, _ = np.cumsum(laws.mask_mix) / 100
+    masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
     coin = rng.random(truth.shape)
     other = rng.integers(0, pieces.size, truth.shape)
     return np.where(
@@ -342,7 +342,7 @@ def _replace(truth, laws: Laws, pieces: Pieces, rng):
     )
 
 
-# Sentence pairs by the original BERT's law, drawn from a token store. Only
+# Sentence pairs by the original BERT's rule, drawn from a token store. Only
 # where each segment begins and how long it is are drawn here; the pieces
 # themselves are gathered later, batch by batch.
 
@@ -374,7 +374,9 @@ def join_pairs(parts: list[Pairs]) -> Pairs:
     return Pairs(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def draw_pairs(store, first: int, last: int, laws: Laws, rng) -> Pairs:
+def draw_pairs(
+    store, first: int, last: int, rules: SamplingRules, rng
+) -> Pairs:
     """Pairs of the documents `first` to `last` (excluded), in their order.
 
     Equals the original's `create_instances_from_document`: sentences are
@@ -391,11 +393,11 @@ def draw_pairs(store, first: int, last: int, laws: Laws, rng) -> Pairs:
     Args:
         store: a `TokenStore` of at least two documents.
     """
-    room = laws.sequence_length - 3  # [CLS], [SEP], [SEP]
+    room = rules.sequence_length - 3  # [CLS], [SEP], [SEP]
     bounds = store.documents[first : last + 1].tolist()
     base = bounds[0]
     offsets = store.sentences[base : bounds[-1] + 1].tolist()
-    short = rng.random(last - first) < laws.short_probability
+    short = rng.random(last - first) < rules.short_probability
     targets = np.where(short, rng.integers(2, room + 1, last - first), room)
     uniform = iter(rng.random(2 * (bounds[-1] - base)).tolist()).__next__
     chunks = []

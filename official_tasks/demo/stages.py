@@ -213,7 +213,7 @@ def examples_stage(demo, results):
             demo.documents(),
             tokenizer,
             demo.folder.file("data"),
-            _laws(demo.settings),
+            _rules(demo.settings),
             seed=demo.seed,
             held_out_share=HELD_OUT_SHARE,
             progress=update,
@@ -235,10 +235,10 @@ def examples_stage(demo, results):
     }
 
 
-def _laws(settings):
-    from bert_keras.data.sampling import Laws
+def _rules(settings):
+    from bert_keras.data.sampling import SamplingRules
 
-    return Laws(settings.sequence_length, settings.max_predictions)
+    return SamplingRules(settings.sequence_length, settings.max_predictions)
 
 
 def pretraining_stage(demo, results):

@@ -574,7 +574,7 @@ def _input_cost(phase, source):
     from bert_keras.data.examples import CAPACITY, DrawnExamples, count_rows
     from bert_keras.data.record_files import serialize
 
-    drawn = DrawnExamples(source.store, source.laws(phase), 0)
+    drawn = DrawnExamples(source.store, source.rules(phase), 0)
     epoch = drawn.windows.epoch_size
     window = min(CAPACITY, epoch)
     pairs = drawn.load(0, 0)

@@ -14,7 +14,7 @@ class Settings(NamedTuple):
     records: takes examples that were drawn once and written.
     phase_2_data: folder of those of the second phase; they have one length.
     packed, short_probability, mask_rate, mask_mix, whole_word, max_ngram:
-        `Laws` by which examples are drawn anew.
+        `SamplingRules` by which examples are drawn anew.
     init, vocabulary: weights to go on from, and the vocabulary to train with.
     size: a name of `SIZES`; the three numbers after it stand over it.
     dropout: of layers and of attention.

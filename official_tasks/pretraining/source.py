@@ -87,7 +87,7 @@ class PretrainingSource:
                 )
         if self.settings.records:
             for phase in used:
-                self._check_laws(phase)
+                self._check_rules(phase)
 
     def _examples(self, phase):
         """The folder of a phase's examples, or of what they are drawn from."""
@@ -108,19 +108,19 @@ class PretrainingSource:
                     f"and {here!r} in the data. Make the data with that one."
                 )
 
-    def _check_laws(self, phase):
-        """Refuses records that were drawn by other laws than a phase's.
+    def _check_rules(self, phase):
+        """Refuses records that were drawn by other rules than a phase's.
 
         Lengths must fit the model; the others would do nothing, and the
         report tells them as what decided the run.
         """
         from bert_keras.data.record_files import read_manifest
-        from bert_keras.data.sampling import Laws
+        from bert_keras.data.sampling import SamplingRules
 
         folder = self._examples(phase)
         manifest = read_manifest(os.path.join(folder, "train"))
-        made = dataclasses.asdict(Laws(**manifest["laws"]))
-        for name, wanted in dataclasses.asdict(self.laws(phase)).items():
+        made = dataclasses.asdict(SamplingRules(**manifest["laws"]))
+        for name, wanted in dataclasses.asdict(self.rules(phase)).items():
             if made[name] != wanted:
                 raise InputError(
                     f"The records in {folder} were made with {name} "
@@ -142,7 +142,7 @@ class PretrainingSource:
             # Another seed for each phase: pairs and order are drawn anew.
             self.settings.seed + phase.number - 1,
             first_step,
-            laws=self.laws(phase),
+            rules=self.rules(phase),
         )
 
     def held_out(self, phase):
@@ -162,17 +162,17 @@ class PretrainingSource:
         batches = evaluation_dataset(
             os.path.join(self._examples(phase), "held_out"),
             phase.batch_size,
-            laws=self.laws(phase),
+            rules=self.rules(phase),
             fill_remainder=True,
         )
         return batches.take(self.settings.evaluation_steps)
 
-    def laws(self, phase):
-        """The `Laws` by which a phase's examples are drawn."""
-        from bert_keras.data.sampling import Laws
+    def rules(self, phase):
+        """The `SamplingRules` by which a phase's examples are drawn."""
+        from bert_keras.data.sampling import SamplingRules
 
         settings = self.settings
-        return Laws(
+        return SamplingRules(
             phase.sequence_length,
             phase.max_predictions,
             settings.short_probability,
@@ -188,8 +188,8 @@ class PretrainingSource:
         """Most examples in a row of any phase; None where none is packed."""
         if not self.settings.packed:
             return None
-        rows = [self.laws(phase) for phase in phases(self.settings)]
-        return max(laws.examples_per_row for laws in rows)
+        rows = [self.rules(phase) for phase in phases(self.settings)]
+        return max(rules.examples_per_row for rules in rows)
 
     def epoch_size(self, phase):
         """Examples in one epoch of a phase."""
@@ -200,7 +200,7 @@ class PretrainingSource:
             return read_manifest(folder)["examples"]
         from bert_keras.data.examples import block_sizes
 
-        return int(block_sizes(self.store, self.laws(phase)).sum())
+        return int(block_sizes(self.store, self.rules(phase)).sum())
 
     def preprocessor(self):
         """The preprocessor that goes with the weights."""

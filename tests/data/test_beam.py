@@ -12,12 +12,12 @@ from bert_keras.data import beam
 from bert_keras.data.beam import ShardTask, create_pretraining_data_with_beam
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.pretraining_data import create_pretraining_data
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import write_vocabulary
 
-LAWS = Laws(16, 3)
+RULES = SamplingRules(16, 3)
 DIRECT = ["--runner=DirectRunner"]
 SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
 
@@ -48,7 +48,7 @@ def local(text, tokenizer, tmp_path, monkeypatch):
     """The folder and the manifests of a local build."""
     in_small_parts(monkeypatch)
     manifests = create_pretraining_data(
-        read_documents(text), tokenizer, str(tmp_path / "local"), LAWS,
+        read_documents(text), tokenizer, str(tmp_path / "local"), RULES,
         **SETTINGS,
     )  # fmt: skip
     assert len(manifests["train"]["shards"]) > 4
@@ -85,7 +85,7 @@ def stop_at(limit, made, monkeypatch):
 
 def create(text, tokenizer, folder, **settings):
     return create_pretraining_data_with_beam(
-        text, tokenizer, str(folder), LAWS, beam_flags=DIRECT,
+        text, tokenizer, str(folder), RULES, beam_flags=DIRECT,
         **{**SETTINGS, **settings},
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def test_what_a_killed_worker_left_is_removed(
     assert contents(tmp_path / "beam") == contents(folder)
 
 
-def test_shards_of_other_laws_are_made_anew(
+def test_shards_of_other_rules_are_made_anew(
     local, text, tokenizer, tmp_path, monkeypatch
 ):
     folder, manifests = local
@@ -171,7 +171,9 @@ def test_finished_data_of_other_settings_is_refused_and_stays(
         documents = read_documents(text)
         settings = {"folder": str(folder), **SETTINGS, **change}
         with pytest.raises(InputError, match=named) if named else nullcontext():
-            create_pretraining_data(documents, tokenizer, laws=LAWS, **settings)
+            create_pretraining_data(
+                documents, tokenizer, rules=RULES, **settings
+            )
         assert contents(folder) == before
     assert create(text, tokenizer, folder) == manifests
     assert contents(folder) == before
@@ -207,9 +209,9 @@ def test_too_few_documents_and_no_beam_are_named(
 
 
 def test_a_task_is_a_value(tmp_path):
-    task = ShardTask("a", "b", LAWS, 1, 2)
-    assert task == ShardTask("a", "b", Laws(16, 3), 1, 2)
-    assert hash(task) == hash(ShardTask("a", "b", Laws(16, 3), 1, 2))
+    task = ShardTask("a", "b", RULES, 1, 2)
+    assert task == ShardTask("a", "b", SamplingRules(16, 3), 1, 2)
+    assert hash(task) == hash(ShardTask("a", "b", SamplingRules(16, 3), 1, 2))
 
 
 def test_the_tool_runs_by_beam(text, tokenizer, tmp_path):

@@ -19,7 +19,7 @@ from bert_keras.data.pretraining_data import (
     create_pretraining_data,
     write_records,
 )
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore, check_store
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -112,11 +112,11 @@ def test_a_shard_is_the_same_from_any_process_in_any_order(
 ):
     store = build_stores(corpus(), tokenizer, str(tmp_path))["train"]
     folder = str(tmp_path / "one")
-    manifest = write_records(store, folder, Laws(16, 3), 7, copies=2)
+    manifest = write_records(store, folder, SamplingRules(16, 3), 7, copies=2)
     assert len(manifest["shards"]) > 5
     other = str(tmp_path / "two")
     os.mkdir(other)
-    write = WriteShard(store, other, Laws(16, 3), 7, 2)
+    write = WriteShard(store, other, SamplingRules(16, 3), 7, 2)
     entries = [
         pickle.loads(pickle.dumps(write))(number)
         for number in reversed(range(len(write.names)))
@@ -154,7 +154,7 @@ def test_a_build_that_was_broken_off_goes_on(
 ):
     def create(folder, progress=None):
         return create_pretraining_data(
-            corpus(), tokenizer, str(folder), Laws(16, 3), copies=2,
+            corpus(), tokenizer, str(folder), SamplingRules(16, 3), copies=2,
             held_out_share=0.2, progress=progress,
         )  # fmt: skip
 
@@ -331,7 +331,11 @@ def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
 
     with pytest.raises(InputError, match="was taken over by process 1 on"):
         create_pretraining_data(
-            corpus(), tokenizer, str(tmp_path), Laws(16, 3), progress=taken_over
+            corpus(),
+            tokenizer,
+            str(tmp_path),
+            SamplingRules(16, 3),
+            progress=taken_over,
         )
 
 

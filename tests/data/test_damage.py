@@ -13,7 +13,7 @@ from mutation import reseal
 from bert_keras import files
 from bert_keras.data.batches import check_source, pretraining_dataset
 from bert_keras.data.pretraining_data import write_records
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 
 KINDS = ("store", "records", "packed")
@@ -25,8 +25,8 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     store = write_store(folder / "store", numbers(40))
     for name, packed in (("records", False), ("packed", True)):
-        laws = Laws(64, 9, packed=packed)
-        write_records(store, str(folder / name), laws, 1, copies=3)
+        rules = SamplingRules(64, 9, packed=packed)
+        write_records(store, str(folder / name), rules, 1, copies=3)
     return folder
 
 

@@ -10,12 +10,12 @@ from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 from bert_keras.data.examples import DrawnExamples, fill_rows
 from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.record_files import check_shards
-from bert_keras.data.sampling import Laws, generator
+from bert_keras.data.sampling import SamplingRules, generator
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
 
-LAWS = Laws(256, max_predictions=40, packed=True)
+RULES = SamplingRules(256, max_predictions=40, packed=True)
 KINDS = ("store", "records")
 
 
@@ -38,12 +38,12 @@ def sources(tmp_path_factory):
     store = write_store(folder / "store", natural())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bert_keras.data.examples.CAPACITY", 150)
-        manifest = write_records(store, str(folder / "records"), LAWS, 1, 2)
+        manifest = write_records(store, str(folder / "records"), RULES, 1, 2)
     return folder, manifest
 
 
 def dataset(sources, kind, *arguments, function=pretraining_dataset, **more):
-    return open_kind(function, sources[0], kind, LAWS, *arguments, **more)
+    return open_kind(function, sources[0], kind, RULES, *arguments, **more)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +54,7 @@ def test_packed_rows_have_static_shapes_and_hardly_any_padding(sources, kind):
     for name in (*per_token, "example_ids", "position_ids"):
         assert x[name] == tf.TensorSpec((64, 256), tf.int32)
     assert x["mask_positions"].shape == y["mlm"].shape == (64, 47)
-    assert y["nsp"].shape == w["nsp"].shape == (64, LAWS.examples_per_row)
+    assert y["nsp"].shape == w["nsp"].shape == (64, RULES.examples_per_row)
     padding = [
         1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(8)
     ]
@@ -63,7 +63,7 @@ def test_packed_rows_have_static_shapes_and_hardly_any_padding(sources, kind):
 
 def test_the_same_examples_unpacked_are_mostly_padding(sources):
     store = str(sources[0] / "store")
-    batches = pretraining_dataset(store, 64, 0, laws=Laws(256, 40))
+    batches = pretraining_dataset(store, 64, 0, rules=SamplingRules(256, 40))
     padding = [
         1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(8)
     ]
@@ -145,10 +145,10 @@ def test_every_example_of_a_row_is_masked_by_the_law(sources, kind):
 def test_packed_pairs_are_those_of_the_pair_law(sources):
     # The same numbers draw the pairs; packing only puts them in other places.
     store = DrawnExamples(
-        write_store(sources[0] / "again", natural(40)), LAWS, 3
+        write_store(sources[0] / "again", natural(40)), RULES, 3
     )
     packed = store.draw(0, 0)
-    store.laws = Laws(256, max_predictions=40)
+    store.rules = SamplingRules(256, max_predictions=40)
     plain = store.draw(0, 0)
     key = np.lexsort(tuple(packed.pairs))
     other = np.lexsort(tuple(plain))
@@ -195,7 +195,7 @@ def test_losses_equal_those_of_the_same_examples_one_a_row(sources, kind):
     for weight in plain.weights:
         weight.assign(keras.random.normal(weight.shape, stddev=0.3))
     packed = BertPretrainer(
-        BertEncoder(*sizes), examples_per_row=LAWS.examples_per_row
+        BertEncoder(*sizes), examples_per_row=RULES.examples_per_row
     )
     packed.set_weights(plain.get_weights())
     expected = losses_of(plain, *one_a_row(examples_of(*batch)))
@@ -218,9 +218,9 @@ def test_rows_are_filled_to_the_brim_and_hold_each_example_once():
 @pytest.mark.parametrize("rate", [0, 0.15, 0.4])
 def test_there_is_a_place_for_every_mask(rate, tmp_path):
     # The most examples that a row may have, each of very few pieces.
-    laws = Laws(128, 20, mask_rate=rate, packed=True)
+    rules = SamplingRules(128, 20, mask_rate=rate, packed=True)
     store = write_store(tmp_path, [[[7] * (1 + n % 5)] for n in range(400)])
-    examples = DrawnExamples(store, laws, 0)
+    examples = DrawnExamples(store, rules, 0)
     packed = examples.draw(0, 0)
     rows = examples.rows(packed, 1)
     count = np.clip(np.rint(packed.pairs.lengths * rate), 1, 20)
@@ -235,8 +235,8 @@ def test_packed_records_need_their_manifest(sources):
 
 def test_rows_of_a_numbers_corpus_are_as_full(tmp_path):
     store = write_store(tmp_path, numbers(400))
-    laws = Laws(512, max_predictions=80, packed=True)
-    batches = pretraining_dataset(str(tmp_path), 32, 0, laws=laws)
+    rules = SamplingRules(512, max_predictions=80, packed=True)
+    batches = pretraining_dataset(str(tmp_path), 32, 0, rules=rules)
     padding = [
         1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(4)
     ]

@@ -15,10 +15,10 @@ from bert_keras.data.batches import (
 )
 from bert_keras.data.examples import Windows
 from bert_keras.data.pretraining_data import write_records
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 
-LAWS = Laws(64, max_predictions=9)
+RULES = SamplingRules(64, max_predictions=9)
 KINDS = ("store", "records", "files")
 
 
@@ -29,12 +29,12 @@ def sources(tmp_path_factory):
     store = write_store(folder / "store", numbers(40))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bert_keras.data.examples.CAPACITY", 100)
-        manifest = write_records(store, str(folder / "records"), LAWS, 1, 2)
+        manifest = write_records(store, str(folder / "records"), RULES, 1, 2)
     return folder, manifest
 
 
 def dataset(sources, kind, *arguments, function=pretraining_dataset, **more):
-    return open_kind(function, sources[0], kind, LAWS, *arguments, **more)
+    return open_kind(function, sources[0], kind, RULES, *arguments, **more)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,11 +127,11 @@ def test_a_damaged_source_is_named(sources, tmp_path):
 
 STILL_READING = """
 import sys
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.batches import pretraining_dataset
 
 # Batches that take long, so that one is under way at the end.
-data = pretraining_dataset(sys.argv[1], 8_192, 0, laws=Laws(64, 9))
+data = pretraining_dataset(sys.argv[1], 8_192, 0, rules=SamplingRules(64, 9))
 iterator = iter(data)
 next(iterator)
 print("read", flush=True)

@@ -3,16 +3,16 @@ import random
 import numpy as np
 import pytest
 from data_samples import numbers, write_store
-from published_laws import masked, masked_words, pairs_of_document, shortened
+from published_rules import masked, masked_words, pairs_of_document, shortened
 from scipy import stats
 
 from bert_keras.data.batches import pretraining_dataset
 from bert_keras.data.examples import DrawnExamples, block_sizes
 from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import (
-    Laws,
     Pairs,
     Pieces,
+    SamplingRules,
     draw_pairs,
     gather,
     generator,
@@ -21,7 +21,7 @@ from bert_keras.data.sampling import (
 )
 from bert_keras.errors import InputError
 
-# Two samples of one law give a smaller p-value once in 10,000 tests.
+# Two samples of one rule give a smaller p-value once in 10,000 tests.
 CHANCE = 1e-4
 
 
@@ -35,23 +35,23 @@ def store(documents, tmp_path_factory):
     return write_store(tmp_path_factory.mktemp("store"), documents)
 
 
-def drawn(store, laws, times):
+def drawn(store, rules, times):
     """Our pairs of some passes over all documents."""
     found = [
-        draw_pairs(store, 0, store.num_documents, laws, generator(7, turn))
+        draw_pairs(store, 0, store.num_documents, rules, generator(7, turn))
         for turn in range(times)
     ]
     return Pairs(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def published(documents, laws, times):
+def published(documents, rules, times):
     """(length of A, of B, is random) of as many passes by the original."""
     random_ = random.Random(3)
-    room = laws.sequence_length - 3
+    room = rules.sequence_length - 3
     for _ in range(times):
         for own in range(len(documents)):
             found = pairs_of_document(
-                documents, own, room, laws.short_probability, random_
+                documents, own, room, rules.short_probability, random_
             )
             yield [(len(a), len(b), label) for a, b, label in found]
 
@@ -79,9 +79,9 @@ def assert_same_law(ours, theirs):
 
 @pytest.mark.parametrize("length", [16, 64])
 def test_pairs_follow_the_published_law(store, documents, length):
-    laws = Laws(length, max_predictions=3, short_probability=0)
-    ours = drawn(store, laws, 20)
-    theirs = sum(published(documents, laws, 20), [])
+    rules = SamplingRules(length, max_predictions=3, short_probability=0)
+    ours = drawn(store, rules, 20)
+    theirs = sum(published(documents, rules, 20), [])
     assert len(ours.labels) == pytest.approx(len(theirs), rel=0.02)
     assert_same_law(
         np.stack([ours.a_length, ours.b_length, ours.labels], 1), theirs
@@ -90,22 +90,22 @@ def test_pairs_follow_the_published_law(store, documents, length):
 
 def test_short_targets_follow_the_published_law(store, documents):
     # One pair a document, because a document's pairs share their target.
-    laws = Laws(64, short_probability=0.5)
+    rules = SamplingRules(64, short_probability=0.5)
     starts = store.sentences[store.documents]
     ours = []
     for turn in range(60):
         rng = generator(8, turn)
-        pairs = draw_pairs(store, 0, store.num_documents, laws, rng)
+        pairs = draw_pairs(store, 0, store.num_documents, rules, rng)
         own = np.searchsorted(starts, pairs.a_start, "right")
         first = pairs[np.unique(own, return_index=True)[1]]
         ours.append(np.stack([first.a_length, first.b_length, first.labels], 1))
-    theirs = [found[0] for found in published(documents, laws, 60)]
+    theirs = [found[0] for found in published(documents, rules, 60)]
     assert_same_law(np.concatenate(ours), theirs)
 
 
 def test_a_true_next_is_the_text_that_follows(store):
-    laws = Laws(64)
-    pairs = drawn(store, laws, 1)
+    rules = SamplingRules(64)
+    pairs = drawn(store, rules, 1)
     true = pairs.labels == 0
     gap = pairs.b_start - pairs.a_start - pairs.a_length
     untouched = pairs.a_length + pairs.b_length < 61
@@ -114,7 +114,7 @@ def test_a_true_next_is_the_text_that_follows(store):
 
 
 def test_a_random_next_is_from_another_document(store):
-    pairs = drawn(store, Laws(64), 5)
+    pairs = drawn(store, SamplingRules(64), 5)
     starts = store.sentences[store.documents]
     own = np.searchsorted(starts, pairs.a_start, "right")
     other = np.searchsorted(starts, pairs.b_start, "right")
@@ -124,7 +124,7 @@ def test_a_random_next_is_from_another_document(store):
 
 
 def test_every_other_document_is_as_likely(store):
-    pairs = drawn(store, Laws(64), 60)
+    pairs = drawn(store, SamplingRules(64), 60)
     starts = store.sentences[store.documents]
     other = pairs.b_start[pairs.labels == 1]
     other = np.searchsorted(starts, other, "right") - 1
@@ -160,10 +160,10 @@ def test_truncation_takes_from_the_longer_segment_at_both_ends():
 
 
 def test_rows_are_cls_a_sep_b_sep_and_padding(store):
-    laws = Laws(16, max_predictions=3)
+    rules = SamplingRules(16, max_predictions=3)
     field = np.array
     pairs = Pairs(field([3]), field([2]), field([9]), field([4]), field([1]))
-    rows = gather(store.tokens, pairs, laws.sequence_length, store.pieces)
+    rows = gather(store.tokens, pairs, rules.sequence_length, store.pieces)
     a, b = store.tokens[3:5].tolist(), store.tokens[9:13].tolist()
     ids = [2, *a, 3, *b, 3]
     assert rows["token_ids"].tolist() == [ids + [0] * 7]
@@ -172,16 +172,16 @@ def test_rows_are_cls_a_sep_b_sep_and_padding(store):
     assert rows["next_sentence_labels"].tolist() == [1]
 
 
-def sample_rows(store, laws, count=4_000):
-    pairs = drawn(store, laws, 6)[slice(count)]
-    return gather(store.tokens, pairs, laws.sequence_length, store.pieces)
+def sample_rows(store, rules, count=4_000):
+    pairs = drawn(store, rules, 6)[slice(count)]
+    return gather(store.tokens, pairs, rules.sequence_length, store.pieces)
 
 
 @pytest.mark.parametrize("most", [3, 9, 20])
 def test_masks_follow_the_published_law(store, most):
-    laws = Laws(64, max_predictions=most, short_probability=0.5)
-    rows = sample_rows(store, laws)
-    ours = mask_rows(rows, laws, store.pieces, generator(5))
+    rules = SamplingRules(64, max_predictions=most, short_probability=0.5)
+    rows = sample_rows(store, rules)
+    ours = mask_rows(rows, rules, store.pieces, generator(5))
     random_ = random.Random(5)
     special = {0, 2, 3}
     kinds = np.zeros((2, 3), int)  # ours and theirs: masked, kept, other
@@ -204,9 +204,9 @@ def test_masks_follow_the_published_law(store, most):
 
 
 def test_masks_touch_words_only_and_keep_the_truth(store):
-    laws = Laws(64)
-    rows = sample_rows(store, laws, 500)
-    ours = mask_rows(rows, laws, store.pieces, generator(5))
+    rules = SamplingRules(64)
+    rows = sample_rows(store, rules, 500)
+    ours = mask_rows(rows, rules, store.pieces, generator(5))
     changed = ours["token_ids"] != rows["token_ids"]
     assert not changed[np.isin(rows["token_ids"], [0, 2, 3])].any()
     at = np.take_along_axis(rows["token_ids"], ours["mask_positions"], 1)
@@ -221,18 +221,18 @@ def test_masks_touch_words_only_and_keep_the_truth(store):
 
 
 def test_at_least_one_piece_is_masked(store):
-    laws = Laws(64, mask_rate=0)
-    rows = sample_rows(store, laws, 500)
-    ours = mask_rows(rows, laws, store.pieces, generator(5))
+    rules = SamplingRules(64, mask_rate=0)
+    rows = sample_rows(store, rules, 500)
+    ours = mask_rows(rows, rules, store.pieces, generator(5))
     assert (ours["mask_weights"].sum(1) == 1).all()
 
 
-@pytest.mark.parametrize("law", [{"whole_word": True}, {"max_ngram": 3}])
-def test_words_are_masked_whole(store, law):
-    laws = Laws(64, mask_mix=(100, 0, 0), **law)
-    rows = sample_rows(store, laws, 1_000)
-    ours = mask_rows(rows, laws, store.pieces, generator(5))
-    single = mask_rows(rows, Laws(64), store.pieces, generator(5))
+@pytest.mark.parametrize("rule", [{"whole_word": True}, {"max_ngram": 3}])
+def test_words_are_masked_whole(store, rule):
+    rules = SamplingRules(64, mask_mix=(100, 0, 0), **rule)
+    rows = sample_rows(store, rules, 1_000)
+    ours = mask_rows(rows, rules, store.pieces, generator(5))
+    single = mask_rows(rows, SamplingRules(64), store.pieces, generator(5))
     split = []
     for before, after in ((rows, ours), (rows, single)):
         ids, hidden = before["token_ids"], after["token_ids"] == 4
@@ -265,10 +265,12 @@ def runs_of(places):
 
 
 @pytest.mark.parametrize("ngram", [1, 3])
-def test_whole_words_and_runs_follow_the_published_laws(store, ngram):
-    laws = Laws(64, whole_word=True, max_ngram=ngram, short_probability=0.3)
-    rows = sample_rows(store, laws, 6_000)
-    ours = mask_rows(rows, laws, store.pieces, generator(5))
+def test_whole_words_and_runs_follow_the_published_rules(store, ngram):
+    rules = SamplingRules(
+        64, whole_word=True, max_ngram=ngram, short_probability=0.3
+    )
+    rows = sample_rows(store, rules, 6_000)
+    ours = mask_rows(rows, rules, store.pieces, generator(5))
     random_ = random.Random(6)
     runs = np.zeros((2, 12), int)
     counts, where = [[], []], [[], []]
@@ -294,13 +296,13 @@ def test_whole_words_and_runs_follow_the_published_laws(store, ngram):
 @pytest.mark.parametrize("kind", ["drawn anew", "records"])
 @pytest.mark.parametrize("mix", [(80, 10, 10), (50, 20, 30), (100, 0, 0)])
 def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind, mix):
-    laws = Laws(64, 9, mask_mix=mix)
+    rules = SamplingRules(64, 9, mask_mix=mix)
     source = store.folder
     if kind == "records":
         source = str(tmp_path)
-        write_records(store, source, laws, 1)
+        write_records(store, source, rules, 1)
     counts = np.zeros(3, int)  # masked, another piece, kept
-    data = pretraining_dataset(source, 256, 3, laws=laws)
+    data = pretraining_dataset(source, 256, 3, rules=rules)
     for x, y, w in data.take(4):
         real = w["mlm"].numpy() == 1
         ids, places = x["token_ids"].numpy(), x["mask_positions"].numpy()
@@ -323,9 +325,9 @@ def test_any_mix_of_masked_replaced_and_kept(store):
         ((0, 0, 100), None),
         ((0, 100, 0), set(range(1_000))),
     ):
-        laws = Laws(64, mask_mix=mix)
-        rows = sample_rows(store, laws, 500)
-        ours = mask_rows(rows, laws, store.pieces, generator(2))
+        rules = SamplingRules(64, mask_mix=mix)
+        rows = sample_rows(store, rules, 500)
+        ours = mask_rows(rows, rules, store.pieces, generator(2))
         real = ours["mask_weights"] == 1
         values = np.take_along_axis(
             ours["token_ids"], ours["mask_positions"], 1
@@ -338,10 +340,10 @@ def test_any_mix_of_masked_replaced_and_kept(store):
 
 
 def test_an_epoch_is_what_fills_sequences_and_is_drawn_anew(store):
-    laws = Laws(64)
-    examples = DrawnExamples(store, laws, 3)
+    rules = SamplingRules(64)
+    examples = DrawnExamples(store, rules, 3)
     size = examples.windows.epoch_size
-    assert size == block_sizes(store, laws).sum()
+    assert size == block_sizes(store, rules).sum()
     assert size * 61 == pytest.approx(len(store.tokens), rel=0.05)
     first, again = examples.load(0, 0), examples.load(0, 0)
     other = examples.load(1, 0)
@@ -353,7 +355,7 @@ def test_an_epoch_is_what_fills_sequences_and_is_drawn_anew(store):
 def test_a_window_that_lacks_pairs_draws_more(tmp_path):
     # Sentences that fill a sequence, so that each gives one pair.
     store = write_store(tmp_path, [[[5] * 61] * 9, [[6] * 61] * 9])
-    examples = DrawnExamples(store, Laws(64), 0)
+    examples = DrawnExamples(store, SamplingRules(64), 0)
     examples.windows._sizes = examples.windows._sizes * 3
     examples.windows.epoch_size *= 3
     assert len(examples.load(0, 0).labels) == 54
@@ -373,9 +375,9 @@ def test_a_window_that_lacks_pairs_draws_more(tmp_path):
         ({"max_ngram": 0}, "max_ngram must be at least 1"),
     ],
 )
-def test_laws_that_cannot_be_are_refused(change, named):
+def test_rules_that_cannot_be_are_refused(change, named):
     with pytest.raises(InputError, match=named):
-        Laws(**change)
+        SamplingRules(**change)
 
 
 def test_a_negative_seed_is_refused():

@@ -17,10 +17,10 @@ from bert_keras.data.record_files import (
     parser,
     serialize,
 )
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 
-LAWS = Laws(64, max_predictions=9)
+RULES = SamplingRules(64, max_predictions=9)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_ours_can_read_the_original():
         as_the_original_writes(rows, index).SerializeToString()
         for index in range(50)
     ]
-    found = parser(Laws(16, 4))(records)
+    found = parser(SamplingRules(16, 4))(records)
     for name, values in rows.items():
         assert found[name].dtype == values.dtype
         assert (found[name].numpy() == values).all()
@@ -113,7 +113,7 @@ def written(store, tmp_path, monkeypatch):
     """A folder of several shards, and its manifest."""
     monkeypatch.setattr("bert_keras.data.examples.CAPACITY", 500)
     folder = str(tmp_path / "records")
-    return folder, write_records(store, folder, LAWS, 1, copies=3)
+    return folder, write_records(store, folder, RULES, 1, copies=3)
 
 
 def test_the_manifest_counts_and_names_every_shard(written, store):
@@ -152,7 +152,7 @@ def test_a_damaged_shard_is_named_and_made_again(written, store, damage, named):
         record_files.check_shards(folder)
     made = []
     again = write_records(
-        store, folder, LAWS, 1, copies=3, progress=lambda *n: made.append(n)
+        store, folder, RULES, 1, copies=3, progress=lambda *n: made.append(n)
     )
     assert again == manifest
     assert [path.read_bytes() for path in paths] == whole
@@ -188,9 +188,9 @@ def test_an_unfinished_folder_is_named(written):
 
 def test_other_settings_in_the_same_folder_are_refused(written, store):
     with pytest.raises(InputError, match="other settings: seed was 1, now 2"):
-        write_records(store, written[0], LAWS, 2, copies=3)
-    with pytest.raises(InputError, match="laws was .*'max_predictions': 9"):
-        write_records(store, written[0], Laws(64, 8), 1, copies=3)
+        write_records(store, written[0], RULES, 2, copies=3)
+    with pytest.raises(InputError, match="rules was .*'max_predictions': 9"):
+        write_records(store, written[0], SamplingRules(64, 8), 1, copies=3)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from bert_keras import files, run_folder
 from bert_keras.data.batches import check_source, pretraining_dataset
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.pretraining_data import create_pretraining_data
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
 
-LAWS = Laws(16, 3)
+RULES = SamplingRules(16, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def remote():
 def create(folder, tokenizer, **arguments):
     arguments = {"held_out_share": 0.2, **arguments}
     return create_pretraining_data(
-        corpus(), tokenizer, str(folder), LAWS, **arguments
+        corpus(), tokenizer, str(folder), RULES, **arguments
     )
 
 
@@ -55,7 +55,7 @@ def remote_contents(folder):
 def batches(folder, count=3):
     found = []
     for side in ("tokens/train", "train"):
-        data = pretraining_dataset(f"{folder}/{side}", 8, 1, laws=LAWS)
+        data = pretraining_dataset(f"{folder}/{side}", 8, 1, rules=RULES)
         for batch in data.take(count):
             found += [
                 value.numpy().tolist() for value in tf.nest.flatten(batch)

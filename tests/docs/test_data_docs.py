@@ -66,8 +66,8 @@ def test_a_command_runs(folder, command):
         assert written == {"tokens"}
         return
     assert written == {"tokens", "train", "held_out"}
-    laws = check_records(output)["laws"]
-    assert laws["packed"] == ("--packed" in command)
+    rules = check_records(output)["laws"]
+    assert rules["packed"] == ("--packed" in command)
 
 
 def check_records(output):

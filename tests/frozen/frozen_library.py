@@ -32,7 +32,7 @@ import bert_keras
 from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 
 # All that is no public name of the package: what moves is edited here.
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.span import span_losses
@@ -232,17 +232,17 @@ def data(quick):
 
 
 def _batches(name):
-    laws = {
-        "usual": Laws(32, 5),
-        "words": Laws(48, 8, 0.5, 0.2, (70, 20, 10), True, 3),
-        "packed": Laws(64, 10, packed=True),
+    rules = {
+        "usual": SamplingRules(32, 5),
+        "words": SamplingRules(48, 8, 0.5, 0.2, (70, 20, 10), True, 3),
+        "packed": SamplingRules(64, 10, packed=True),
     }[name]
     found = {}
     for kind, source in (("store", "tokens/train"), ("records", "train")):
         source = os.path.join(name, source)
-        given = laws if kind == "store" else None
+        given = rules if kind == "store" else None
         for step in (0, 1, 1000):
-            batches = pretraining_dataset(source, 8, 3, step, laws=given)
+            batches = pretraining_dataset(source, 8, 3, step, rules=given)
             (batch,) = batches.take(1)
             found[f"{kind}, step {step}"] = array_hash(batch)
         held_out = source.replace("train", "held_out")
@@ -535,12 +535,12 @@ def _classes():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def _pretraining(source="data/tokens/train", **laws):
-    laws = Laws(32, 5, **laws)
+def _pretraining(source="data/tokens/train", **rules):
+    rules = SamplingRules(32, 5, **rules)
     model = bert_keras.BertPretrainer(
-        _small(), examples_per_row=laws.examples_per_row
+        _small(), examples_per_row=rules.examples_per_row
     )
-    batches = pretraining_dataset(source, 8, seed=2, laws=laws)
+    batches = pretraining_dataset(source, 8, seed=2, rules=rules)
     return model, pretraining_losses(), batches
 
 

@@ -590,7 +590,7 @@ def _mistakes():
     export = b.export_saved_model
     export(classifier, text, "served")
     served = b.load_saved_model("served")
-    laws = library.Laws
+    rules = library.SamplingRules
     return {
         "name": lambda: b.BertClasifier,
         "no [UNK]": lambda: b.WordPieceTokenizer(["[PAD]", "a"]),
@@ -643,8 +643,8 @@ def _mistakes():
         "no such signature": lambda: served.embed(["a"]),
         "one string": lambda: served.classify("a"),
         "two lists": lambda: served.classify(["a"], ["b"]),
-        "length of rows of data": lambda: laws(7),
-        "mix of masks": lambda: laws(32, 5, mask_mix=(80, 10, 5)),
+        "length of rows of data": lambda: rules(7),
+        "mix of masks": lambda: rules(32, 5, mask_mix=(80, 10, 5)),
         "no data": lambda: library.pretraining_dataset("books", 4, 0),
     }
 

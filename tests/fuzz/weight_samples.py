@@ -41,7 +41,7 @@ def write_data_samples(folder):
     """Writes pre-training data of each kind; returns dict of kind -> path."""
     from bert_keras.data.building import build_stores
     from bert_keras.data.pretraining_data import write_records
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
     from bert_keras.data.sources import Document
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -56,7 +56,9 @@ def write_data_samples(folder):
     store, paths = stores["train"], {"store": stores["train"].folder}
     for name, packed in (("records", False), ("packed", True)):
         paths[name] = os.path.join(folder, name)
-        write_records(store, paths[name], Laws(16, 4, packed=packed), 0)
+        write_records(
+            store, paths[name], SamplingRules(16, 4, packed=packed), 0
+        )
     return paths
 
 

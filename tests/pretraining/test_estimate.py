@@ -10,7 +10,7 @@ from toy_pretraining import SMALLEST
 
 from bert_keras import BertEncoder, BertPretrainer, InputError
 from bert_keras.data.record_files import row_shapes, serialize
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from official_tasks.pretraining import cost as estimated_plan
 from official_tasks.pretraining import cost as estimating
 from official_tasks.pretraining import cost as measuring
@@ -165,11 +165,11 @@ def test_a_batch_that_does_not_fit_is_cut_into_parts_or_refused():
 
 
 def test_a_record_takes_the_bytes_that_are_written():
-    laws = Laws(128, 20)
+    rules = SamplingRules(128, 20)
     random = np.random.default_rng(0)
     rows = {
         name: random.integers(200, 16000, (4, *shape))
-        for name, shape in row_shapes(laws).items()
+        for name, shape in row_shapes(rules).items()
     }
     for name in ("padding_mask", "segment_ids", "next_sentence_labels"):
         rows[name] = rows[name] % 2

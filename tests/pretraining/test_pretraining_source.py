@@ -9,7 +9,7 @@ from toy_pretraining import SMALLEST, write_data
 from bert_keras import InputError
 from bert_keras.data.manifests import read_sealed, write_sealed
 from bert_keras.data.record_files import read_manifest
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.files import read_json
 from official_tasks import pretrain
 from official_tasks.pretraining.objectives import OBJECTIVES
@@ -22,11 +22,11 @@ def records(tmp_path_factory):
     """Folders with records of 16 and of 24 pieces, and packed ones."""
     folder = tmp_path_factory.mktemp("records")
     kinds = {
-        "short": Laws(16, 3),
-        "long": Laws(24, 4),
-        "packed": Laws(16, 3, packed=True),
+        "short": SamplingRules(16, 3),
+        "long": SamplingRules(24, 4),
+        "packed": SamplingRules(16, 3, packed=True),
     }
-    return {k: write_data(folder / k, laws=v) for k, v in kinds.items()}
+    return {k: write_data(folder / k, rules=v) for k, v in kinds.items()}
 
 
 def source(folders, **settings):
@@ -38,8 +38,8 @@ def source(folders, **settings):
 def test_each_phase_reads_the_records_of_its_length(records):
     both = source(records, phase_2_data=records["long"])
     both.check()
-    laws = {"mask_mix": (80.0, 10.0, 10.0), "short_probability": 0.1}
-    source(records, phase_2_data=records["long"], **laws).check()
+    rules = {"mask_mix": (80.0, 10.0, 10.0), "short_probability": 0.1}
+    source(records, phase_2_data=records["long"], **rules).check()
     for phase, name in zip(
         phases(both.settings), ("short", "long"), strict=True
     ):

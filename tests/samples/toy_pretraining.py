@@ -5,7 +5,7 @@ import json
 from task_samples import write_csv
 
 from bert_keras.data.pretraining_data import create_pretraining_data
-from bert_keras.data.sampling import Laws
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.sources import Document
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -16,7 +16,7 @@ WORDS = (
     "cleo emil sang slept near harbour hut . tin ##ker"
 ).split()
 PIECES = SPECIAL + FREE + WORDS
-LAWS = Laws(16, 3)
+RULES = SamplingRules(16, 3)
 # A run of seconds, with both phases.
 SMALLEST = {
     "num_layers": 1,
@@ -49,14 +49,14 @@ def documents():
 
 
 def write_data(
-    folder, pieces=PIECES, laws=LAWS, held_out_share=0.3, **tokenizer
+    folder, pieces=PIECES, rules=RULES, held_out_share=0.3, **tokenizer
 ):
     """Pre-training data of the toy documents; returns the folder."""
     create_pretraining_data(
         documents(),
         WordPieceTokenizer(pieces, **tokenizer),
         str(folder),
-        laws,
+        rules,
         held_out_share=held_out_share,
     )
     return str(folder)

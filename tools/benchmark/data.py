@@ -67,7 +67,7 @@ def _making(documents, tokenizer, folder):
     """Rates from text to the store and to records, and the store."""
     from bert_keras.data.building import build_stores
     from bert_keras.data.pretraining_data import write_records
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
 
     done = {}
     start = time.process_time()
@@ -79,7 +79,7 @@ def _making(documents, tokenizer, folder):
     )
     stored = time.process_time()
     records = os.path.join(folder, "records")
-    manifest = write_records(stores["train"], records, Laws(), 0)
+    manifest = write_records(stores["train"], records, SamplingRules(), 0)
     end = time.process_time()
     megabytes = done["characters"] / 1e6
     rate = megabytes / (end - start)
@@ -100,29 +100,31 @@ def _making(documents, tokenizer, folder):
 
 def _drawing(store, seconds):
     """Rates of batches that are drawn anew."""
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
 
     kinds = {
-        "sequences/s of 128, drawn anew": Laws(128, 20),
-        "sequences/s of 128, whole words": Laws(128, 20, whole_word=True),
-        "sequences/s of 512, drawn anew": Laws(512, 80),
-        "rows/s of 512, packed": Laws(512, 80, packed=True),
+        "sequences/s of 128, drawn anew": SamplingRules(128, 20),
+        "sequences/s of 128, whole words": SamplingRules(
+            128, 20, whole_word=True
+        ),
+        "sequences/s of 512, drawn anew": SamplingRules(512, 80),
+        "rows/s of 512, packed": SamplingRules(512, 80, packed=True),
     }
     figures = {
-        name: _sequences_a_second(store, laws, seconds)
-        for name, laws in kinds.items()
+        name: _sequences_a_second(store, rules, seconds)
+        for name, rules in kinds.items()
     }
     single = figures["sequences/s of 128, drawn anew"]
     figures[f"cores that feed {DEVICE:,} sequences/s"] = DEVICE / single
     return figures
 
 
-def _sequences_a_second(store, laws, seconds):
+def _sequences_a_second(store, rules, seconds):
     """Of processor time; the windows' pairs are drawn within it."""
     from bert_keras.data.batches import pretraining_dataset
 
-    batch_size = 32_768 // laws.sequence_length
-    batches = pretraining_dataset(store.folder, batch_size, 0, laws=laws)
+    batch_size = 32_768 // rules.sequence_length
+    batches = pretraining_dataset(store.folder, batch_size, 0, rules=rules)
     iterator = iter(batches)
     next(iterator)
     start, count = time.process_time(), 0

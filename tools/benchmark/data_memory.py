@@ -110,13 +110,13 @@ def _repeated(source, copies):
 def _draw(folder):
     from bert_keras.data.batches import pretraining_dataset
     from bert_keras.data.examples import block_sizes
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
     from bert_keras.data.token_store import TokenStore
 
     store = TokenStore(folder)
-    for laws in (Laws(128, 20), Laws(512, 80, packed=True)):
-        steps = int(block_sizes(store, laws).sum()) // BATCH
-        for _ in pretraining_dataset(folder, BATCH, 0, laws=laws).take(steps):
+    for rules in (SamplingRules(128, 20), SamplingRules(512, 80, packed=True)):
+        steps = int(block_sizes(store, rules).sum()) // BATCH
+        for _ in pretraining_dataset(folder, BATCH, 0, rules=rules).take(steps):
             pass
 
 

@@ -12,7 +12,7 @@ def prepare(settings):
     from bert_keras import WordPieceTokenizer
     from bert_keras.data.corpus import read_documents
     from bert_keras.data.pretraining_data import create_pretraining_data
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
     from bert_keras.text.vocabulary import read_vocabulary
     from official_tasks.tools.benchmark.data import first_documents
 
@@ -26,7 +26,7 @@ def prepare(settings):
                 documents,
                 tokenizer=tokenizer,
                 folder=os.path.join(folder, "data"),
-                laws=Laws(),
+                rules=SamplingRules(),
                 seed=0,
                 held_out_share=0.0,
                 workers=settings["workers"],

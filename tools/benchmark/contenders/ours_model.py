@@ -47,14 +47,14 @@ def packed_rows(settings):
         is the share of all examples that the rows stand for.
     """
     from bert_keras.data.examples import fill_rows, masked_rows
-    from bert_keras.data.sampling import Laws
+    from bert_keras.data.sampling import SamplingRules
 
     length, rows = settings["length"], settings["batch"]
-    laws = Laws(length, max(1, length * 15 // 100), packed=True)
+    rules = SamplingRules(length, max(1, length * 15 // 100), packed=True)
     random = np.random.default_rng(0)
     lengths = np.asarray(settings["lengths"])
     order, row, whole = fill_rows(
-        lengths, length, laws.examples_per_row, random
+        lengths, length, rules.examples_per_row, random
     )
     lengths = lengths[order]
 
@@ -68,7 +68,9 @@ def packed_rows(settings):
             "next_sentence_labels": random.integers(0, 2, len(ids)),
         }
 
-    packed = masked_rows(lengths, row, whole, examples, laws, _pieces(), random)
+    packed = masked_rows(
+        lengths, row, whole, examples, rules, _pieces(), random
+    )
     # Evenly from all rows, and again where they do not suffice.
     chosen = np.linspace(0, whole, rows, endpoint=False).astype(int)
     packed = {name: values[chosen] for name, values in packed.items()}
@@ -76,7 +78,7 @@ def packed_rows(settings):
     x = {n: packed[n] for n in (*names, "example_ids", "mask_positions")}
     y = {"mlm": packed["mask_ids"], "nsp": packed["next_sentence_labels"]}
     w = {"mlm": packed["mask_weights"], "nsp": packed["example_weights"]}
-    return (x, y, w), len(lengths) * rows / whole, laws.examples_per_row
+    return (x, y, w), len(lengths) * rows / whole, rules.examples_per_row
 
 
 def _pieces():

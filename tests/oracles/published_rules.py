@@ -1,4 +1,4 @@
-"""The original BERT's pair and masking laws, restated piece by piece.
+"""The original BERT's pair and masking rules, restated piece by piece.
 
 Slow and plain: one random number at a time, lists of pieces, nothing shared
 with the package. `random` is a `random.Random`.
@@ -72,7 +72,7 @@ def masked(row, specials, most, rate, size, mask_id, random):
 def masked_words(segments, count, max_ngram, random):
     """Positions to predict, by whole words and runs of them.
 
-    The original's law (`max_ngram` 1) and ALBERT's, but that no run goes on
+    The original's rule (`max_ngram` 1) and ALBERT's, but that no run goes on
     from one segment to the next.
 
     Args:
