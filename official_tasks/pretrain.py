@@ -14,7 +14,7 @@ TensorBoard logs of the curves. The same command goes on with a run that was
 broken off; --dry_run tells what a run would take, and starts nothing.
 
 Takes about 3 minutes for 1,000 steps of 64 sequences of 48 pieces with 2
-layers of 256 on two CPU cores in bfloat16.
+layers of 256 on two CPU cores in bfloat16, and 5 in float32 with AVX2 alone.
 """
 
 import functools

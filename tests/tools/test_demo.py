@@ -132,7 +132,7 @@ def test_the_same_command_goes_on_and_other_settings_are_refused(
     other = {"float32": "mixed_bfloat16"}.get(before["dtype"], "float32")
     with monkeypatch.context() as patch:
         patch.setattr(whole_job, "choose_dtype", lambda: other)
-        told = f"dtype was {before['dtype']} and is now {other}"
+        told = f'dtype was "{before["dtype"]}" and is now "{other}"'
         with pytest.raises(InputError, match=told):
             whole_job.run(report, str(corpus), 3, TINY)
     text = (corpus / "7.txt").read_text()
