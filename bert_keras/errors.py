@@ -1,8 +1,7 @@
-"""What runs on one backend of Keras alone says so before it begins."""
+"""What the library raises and warns of for what its caller gave it.
 
-import keras
-
-# What the library raises and warns of for what its caller gave it.
+Every module imports it: it imports nothing itself.
+"""
 
 LONGEST = 4_000  # characters of a message: a page
 
@@ -34,19 +33,18 @@ def cut_middle(text, longest):
     return f"{text[:half]} [...] {text[-half:]}"
 
 
-# What runs on one backend of Keras alone says so before it begins.
-
-
 def require_tensorflow(what):
-    """One sentence where Keras runs on another backend.
+    """Says in one sentence that Keras runs on another backend.
 
     Raises:
         InputError: it does.
     """
-    found = keras.backend.backend()
-    if found != "tensorflow":
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
         raise InputError(
-            f"{what} needs Keras on TensorFlow; it runs on {found}. Run this "
+            f"{what} needs Keras on TensorFlow; it runs on {backend}. Run this "
             "with KERAS_BACKEND=tensorflow; weights go over by save_preset "
             "and from_preset."
         )
