@@ -5,7 +5,6 @@ import json
 import logging
 
 import keras
-import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -24,6 +23,7 @@ def any_worker(strategy):
     """
     if strategy.name != "multi_worker":
         return bool
+    import tensorflow as tf
 
     def total(value):
         context = tf.distribute.get_replica_context()

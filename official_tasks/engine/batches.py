@@ -1,7 +1,6 @@
 """Encoded rows as batches of rows of like length, a function of the step."""
 
 import numpy as np
-import tensorflow as tf
 
 # The order of rows as a pure function of (seed, step).
 
@@ -19,6 +18,7 @@ def shuffled(count, batch_size, seed, first_step=0):
         seed: int.
         first_step: the step to begin at.
     """
+    import tensorflow as tf
 
     def rows(step):
         place = step * batch_size + tf.range(batch_size, dtype=tf.int64)
@@ -39,6 +39,8 @@ def shuffled_rows(place, count, seed):
     Returns:
         int64 `(P,)`.
     """
+    import tensorflow as tf
+
     epoch = place // count
     # One seed a row: tf.random.experimental.index_shuffle pads a matrix
     # of seeds along the wrong axis, so the operation is called itself.

@@ -9,7 +9,6 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks.pretraining.model import compiled_model
-from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import phases
 from official_tasks.pretraining.source import PretrainingSource
 
@@ -489,6 +488,8 @@ def plan(data, settings, execution, strategy) -> list[str]:
     Raises:
         InputError: an input that the run could not use.
     """
+    from official_tasks.pretraining.objectives import OBJECTIVES
+
     objective = OBJECTIVES[settings.objectives]
     source = PretrainingSource(data, settings, objective)
     source.check()

@@ -1,14 +1,8 @@
 """Pre-training by one call: a run folder from data and settings."""
 
-import time
-
-import keras
-
-from bert_keras.data.tf_data import python_call
 from bert_keras.files import write_json
 from official_tasks.engine.training import train, training_state
 from official_tasks.pretraining.model import compiled_model, with_rows_of
-from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import (
     Execution,
     Settings,
@@ -17,59 +11,6 @@ from official_tasks.pretraining.settings import (
 )
 from official_tasks.pretraining.source import PretrainingSource
 from official_tasks.report import page, pretraining_report
-
-# How long training waits for its input, measured where the two meet.
-
-
-class InputWatch(keras.callbacks.Callback):
-    """Logs "input_waits": the share of the time in which steps waited.
-
-    A step waits from when it begins until its batch has been taken from the
-    data; a batch that TensorFlow took ahead of its step made nobody wait. The
-    first step of a `fit` is left out, since it traces the graph. Of steps that
-    are executed together, the first one stands for all.
-    """
-
-    def watched(self, dataset):
-        """The same batches, for the next `fit`; noted as they are taken."""
-        self._steps = self._taken = 0
-        self._asked = None
-        return dataset.map(self._noted)
-
-    def _noted(self, *batch):
-        python_call(self._take, [], [])
-        return batch
-
-    def _take(self):
-        if self._taken == self._asked:
-            self._wait = time.monotonic() - self._began
-        self._taken += 1
-        return []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._first = self._steps
-        self._ended = None
-        self._seconds = self._waited = 0.0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self._wait, self._began = 0.0, time.monotonic()
-        self._asked = self._first + batch
-
-    def on_train_batch_end(self, batch, logs=None):
-        now = time.monotonic()
-        together = self._first + batch + 1 - self._steps
-        if self._steps:
-            seconds = now - (self._ended or self._began)
-            self._seconds += seconds
-            self._waited += min(together * self._wait, seconds)
-        self._steps += together
-        self._ended = now
-
-    def on_epoch_end(self, epoch, logs):
-        logs["input_waits"] = self._waited / max(self._seconds, 1e-9)
-
-
-# One pre-training run in its folder: data, model, phases, results.
 
 SHOWN = 4  # held-out texts whose guesses are shown
 
@@ -85,6 +26,10 @@ def pretrain(data, folder, settings, execution, strategy, first_files):
         strategy: of `make_strategy`.
         first_files: of `checked_files`; noted once nothing is refused.
     """
+    import keras
+
+    from official_tasks.pretraining.objectives import OBJECTIVES
+
     objective = OBJECTIVES[settings.objectives]
     source = PretrainingSource(data, settings, objective)
     source.check()
@@ -139,6 +84,8 @@ class Run:
         self.model, self.strategy = model, strategy
         self.phases = phases(settings)
         self.state = None
+        from official_tasks.engine.callbacks import InputWatch
+
         self.watch = InputWatch()
 
     def phase_of(self, step):

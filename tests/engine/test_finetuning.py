@@ -24,7 +24,7 @@ from test_devices import finish, start, tf_configs
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from official_tasks import evaluate
-from official_tasks.engine import finetuning, grid, leaderboard, training
+from official_tasks.engine import callbacks, finetuning, grid, leaderboard
 from official_tasks.engine.models import ensemble_outputs, load_model
 from official_tasks.tasks.base import Defaults, Example
 from official_tasks.tasks.custom import CustomTask
@@ -95,7 +95,7 @@ def test_a_run_that_was_broken_off_leaves_other_summaries_alone(
     def stop(self, batch, logs=None):
         raise Stopped
 
-    monkeypatch.setattr(training.Board, "on_train_batch_end", stop)
+    monkeypatch.setattr(callbacks.Board, "on_train_batch_end", stop)
     with pytest.raises(Stopped):
         finetuning.run(task, place / "init", tmp_path / "run", **QUICK)
     assert (tmp_path / "run" / "logs" / "train").is_dir()

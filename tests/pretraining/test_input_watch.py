@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_tasks.engine.callbacks import InputWatch
 from official_tasks.pretraining import runner
-from official_tasks.pretraining.runner import InputWatch
 
 STEPS = 10
 

@@ -1,0 +1,196 @@
+"""What a run shows while it trains: a bar, figures, TensorBoard, waiting."""
+
+import time
+
+import keras
+import tensorflow as tf
+
+from bert_keras.data.tf_data import python_call
+
+BAR_EVERY = 10  # steps between two states of the bar
+BOARD_EVERY = 50  # steps between two points of a curve
+
+
+class Meter(keras.callbacks.Callback):
+    """Moves the bar; adds to each evaluation what `fit` does not know.
+
+    These are "learning_rate" and "gradient_norm" of the last step and, where
+    `tokens_until` is given, "tokens" (places, padding included, trained on so
+    far) and "tokens_per_second" since the last evaluation.
+
+    Args:
+        update: of a `progress.bar`.
+        state: `TrainingState`.
+        steps: steps of the whole run.
+        tokens_until: function of the step, or None.
+
+    Attributes:
+        step: steps of the whole run that are done, the one at hand included.
+    """
+
+    def __init__(self, update, state, steps, tokens_until=None):
+        super().__init__()
+        self.update, self.state = update, state
+        self.steps, self.tokens_until = steps, tokens_until
+        self.step = self._told = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first = self.state.step
+        self._timed = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        # The state comes later and has not counted this step yet; `batch`
+        # grows by more than 1 under `steps_per_execution`.
+        self.step = self._first + batch + 1
+        # The first step traces the graph: time is taken from its end on.
+        self._timed = [*self._timed[:1], (self.step, time.monotonic())]
+        ended = self.step == self.steps
+        if self.step // BAR_EVERY > self._told // BAR_EVERY or ended:
+            self._told = self.step
+            self.update(self.step, self.steps, note=self._note(logs or {}))
+
+    def on_epoch_end(self, epoch, logs):
+        if self.tokens_until:
+            logs["tokens"] = self.tokens_until(self.state.step)
+        logs |= self.rate()
+        logs |= optimizer_figures(self.model.optimizer)
+
+    def rate(self):
+        """{"tokens_per_second": since the last evaluation}, where known."""
+        if not self.tokens_until:
+            return {}
+        if len(self._timed) < 2:
+            return {"tokens_per_second": 0.0}
+        (first, began), (last, ended) = self._timed
+        tokens = self.tokens_until(last) - self.tokens_until(first)
+        return {"tokens_per_second": tokens / max(ended - began, 1e-9)}
+
+    def _note(self, logs):
+        shown = [f"loss {float(logs['loss']):.3f}"] if "loss" in logs else []
+        shown += [
+            f"{name.removesuffix('_accuracy')} {float(value):.1%}"
+            for name, value in logs.items()
+            if name.endswith("accuracy")
+        ]
+        shown += [f"{rate:,.0f} tokens/s" for rate in self.rate().values()]
+        return "  ".join(shown)
+
+
+class Board(keras.callbacks.Callback):
+    """Curves and guesses for TensorBoard, by the step of the whole run.
+
+    Keras's own callback counts from 0 again in a run that goes on, and where
+    a run breaks off it leaves its rule in force, of which points to write,
+    for everything that the process writes afterwards.
+
+    Args:
+        folder: of the logs; gets train/ and held_out/.
+        meter: `Meter`, an earlier callback of the same run.
+        guesses: function of nothing that returns a list of dict, "text" and
+            "masks", shown at each evaluation; or None.
+    """
+
+    def __init__(self, folder, meter, guesses=None):
+        super().__init__()
+        self.meter, self.guesses = meter, guesses
+        self.train = tf.summary.create_file_writer(f"{folder}/train")
+        self.held_out = tf.summary.create_file_writer(f"{folder}/held_out")
+        self._told = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = self.meter.step
+        if step // BOARD_EVERY == self._told // BOARD_EVERY:
+            return
+        self._told = step
+        figures = optimizer_figures(self.model.optimizer)
+        with self.train.as_default(step=step):
+            for values in (logs or {}, self.meter.rate(), figures):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+
+    def on_epoch_end(self, epoch, logs):
+        with self.held_out.as_default(step=self.meter.state.step):
+            for name, value in logs.items():
+                if name.startswith("val_"):
+                    tf.summary.scalar(name.removeprefix("val_"), value)
+            for number, guess in enumerate(
+                self.guesses() if self.guesses else []
+            ):
+                tf.summary.text(f"guesses/{number}", as_markdown(guess))
+        self.train.flush()
+        self.held_out.flush()
+
+    def on_train_end(self, logs=None):
+        self.train.flush()
+
+
+def optimizer_figures(optimizer):
+    """The learning rate of the next step; the last gradient's norm."""
+    # Under mixed_float16 Keras wraps ours in one that scales the loss.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    figures = {"learning_rate": optimizer.learning_rate}
+    if hasattr(optimizer, "gradient_norm"):
+        figures["gradient_norm"] = optimizer.gradient_norm
+    numbers = keras.ops.convert_to_numpy  # of mirrored variables too
+    return {name: float(numbers(value)) for name, value in figures.items()}
+
+
+def as_markdown(guess):
+    """A text with the guesses at each of its masks, for TensorBoard."""
+    lines = [guess["text"], ""]
+    for mask in guess["masks"]:
+        guesses = ", ".join(
+            f"{'**' * (piece == mask['truth'])}{piece}"
+            f"{'**' * (piece == mask['truth'])} {probability:.0%}"
+            for piece, probability in mask["guesses"]
+        )
+        lines.append(f"- `{mask['truth']}`: {guesses}")
+    return "\n".join(lines)
+
+
+class InputWatch(keras.callbacks.Callback):
+    """Logs "input_waits": the share of the time in which steps waited.
+
+    A step waits from when it begins until its batch has been taken from the
+    data; a batch that TensorFlow took ahead of its step made nobody wait. The
+    first step of a `fit` is left out, since it traces the graph. Of steps that
+    are executed together, the first one stands for all.
+    """
+
+    def watched(self, dataset):
+        """The same batches, for the next `fit`; noted as they are taken."""
+        self._steps = self._taken = 0
+        self._asked = None
+        return dataset.map(self._noted)
+
+    def _noted(self, *batch):
+        python_call(self._take, [], [])
+        return batch
+
+    def _take(self):
+        if self._taken == self._asked:
+            self._wait = time.monotonic() - self._began
+        self._taken += 1
+        return []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first = self._steps
+        self._ended = None
+        self._seconds = self._waited = 0.0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._wait, self._began = 0.0, time.monotonic()
+        self._asked = self._first + batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        together = self._first + batch + 1 - self._steps
+        if self._steps:
+            seconds = now - (self._ended or self._began)
+            self._seconds += seconds
+            self._waited += min(together * self._wait, seconds)
+        self._steps += together
+        self._ended = now
+
+    def on_epoch_end(self, epoch, logs):
+        logs["input_waits"] = self._waited / max(self._seconds, 1e-9)
