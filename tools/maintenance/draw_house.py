@@ -71,7 +71,7 @@ def house(root: Path) -> tuple[dict, set]:
 
 
 def draw(sizes: dict, arrows: set) -> str:
-    """The SVG text; every arrow points down, to what is imported."""
+    """The SVG text; arrows point down, to what is imported."""
     widest = max(map(len, ROWS))
     width = widest * WIDTH + (widest + 1) * GAP
     height = len(ROWS) * STEP + 40
@@ -93,10 +93,12 @@ def draw(sizes: dict, arrows: set) -> str:
     lines = []
     for upper, lower in sorted(arrows):
         (x1, y1), (x2, y2) = centre[upper], centre[lower]
-        up = "#b33" if y1 >= y2 else "#9ab"  # red: an arrow that points up
+        # Dashed, upwards: flags and progress bars that all scripts share, or
+        # a function that is imported when it is called.
+        dashes = ' stroke-dasharray="3 4"' if y1 >= y2 else ""
         lines.append(
             f'<line x1="{x1:.0f}" y1="{y1 + HEIGHT}" x2="{x2:.0f}" y2="{y2}" '
-            f'stroke="{up}" marker-end="url(#tip)"/>'
+            f'stroke="#9ab"{dashes} marker-end="url(#tip)"/>'
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} '
