@@ -202,8 +202,8 @@ class RunFolder:
     """A folder that one run owns, and in which the same run resumes.
 
     A new or empty folder is taken; a run of the same settings resumes in its
-    folder; anything else is refused. While it is open no
-    other process gets it.
+    folder; anything else is refused. While it is open no other process gets
+    it.
 
     Args:
         path: the folder, made where it is missing; it may be remote.
