@@ -1,4 +1,4 @@
-"""The folder of one run: its one writer, its settings, its finished stages."""
+"""A folder of one run or build: its one writer, its settings, its progress."""
 
 import contextlib
 import io
@@ -10,15 +10,17 @@ import time
 import uuid
 
 from bert_keras import files
-from bert_keras.errors import InputError
-
-# One writer to a folder: a lease that dies with its holder.
+from bert_keras.errors import InputError, cut_middle
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
+SETTINGS = "run.json"
+LEASE = ".lease"
+STAGES = "stages"
+PROGRESS = "progress.jsonl"  # of every build
 RENEWED_EVERY = 30.0  # seconds
 VOID_AFTER = 180.0  # seconds: six renewals missed
 SETTLED_AFTER = 0.5  # seconds; for two that come to a remote folder at once
@@ -78,12 +80,6 @@ class Lease:
             if self._holds(file):
                 files.remove(self.path)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.release()
-
     def _refuse(self, holder):
         raise InputError(
             f"{os.path.dirname(self.path)} is in use by process "
@@ -110,7 +106,7 @@ class Lease:
 
     @contextlib.contextmanager
     def _opened(self):
-        """The file, on this machine for one process at a time."""
+        """The file, locked against other processes of this machine."""
         if files.is_remote(self.path):
             with _replaced(self.path) as file:
                 yield file
@@ -118,7 +114,7 @@ class Lease:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         with open(descriptor, "r+", encoding="utf-8") as file:
             # Some network file systems have no locks: there the token alone
-            # tells who came last.
+            # says who came last.
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file
@@ -183,16 +179,16 @@ def _process_lives(pid, started):
         return False
     except PermissionError:
         pass  # it is there, under another user
-    found = _process_started(pid)
+    current = _process_started(pid)
     # What cannot be read of somebody else's process says nothing about it.
-    return found is None or found == started
+    return current is None or current == started
 
 
 def _process_started(pid):
     """Start of the process in ticks since boot; None where unknown.
 
-    It tells a process from a later one that was given the same number. Of
-    one that has ended and that nobody has waited for it is -1.
+    It differs between a process and a later one of the same number. Of one
+    that has ended and that nobody has waited for it is -1.
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
@@ -202,19 +198,12 @@ def _process_started(pid):
         return None
 
 
-# The folder of one run: its settings, its one writer, its finished stages.
-
-SETTINGS = "run.json"
-LEASE = ".lease"
-STAGES = "stages"
-
-
 class RunFolder:
-    """A folder that one run owns, and that the same run goes on with.
+    """A folder that one run owns, and in which the same run resumes.
 
-    A new or empty folder is taken; one of an earlier run with the same
-    settings is gone on with; anything else is refused. While it is open no
-    other process gets it.
+    A new or empty folder is taken; a run of the same settings resumes in its
+    folder; anything else is refused. While it is open no other process gets
+    it.
 
     Args:
         path: the folder, made where it is missing; it may be remote.
@@ -257,7 +246,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def output(self, name):
-        """Yields a path beside; what is written there becomes `name`."""
+        """Yields a free path; what is written there becomes `name`."""
         with files.written_beside(self.file(name)) as path:
             yield path
 
@@ -349,21 +338,27 @@ class RunFolder:
 def check_same_settings(old, new, folder):
     """Refuses other settings than those that `folder` was begun with."""
     new = json.loads(json.dumps(new))
-    if old == new:
-        return
-    changes = "; ".join(
-        f"{name} was {_shown(old, name)} and is now {_shown(new, name)}"
-        for name in sorted(old.keys() | new.keys())
-        if _shown(old, name) != _shown(new, name)
-    )
-    raise InputError(
-        f"{folder} was begun with other settings: {changes}. Give the same "
-        "settings to go on with it, or name another folder."
-    )
+    if old != new:
+        raise InputError(
+            f"{folder} was begun with other settings: "
+            f"{'; '.join(_changes(old, new))}. Give the same settings to go "
+            "on with it, or name another folder."
+        )
 
 
-def _shown(settings, name):
-    return json.dumps(settings[name]) if name in settings else "not set"
+def _changes(old, new):
+    """A sentence for each setting that differs, also of dicts within."""
+    for name in sorted(old.keys() | new.keys()):
+        values = old.get(name), new.get(name)
+        if all(isinstance(value, dict) for value in values):
+            yield from _changes(*values)
+            continue
+        was, now = (
+            json.dumps(settings[name]) if name in settings else "not set"
+            for settings in (old, new)
+        )
+        if was != now:
+            yield cut_middle(f"{name} was {was} and is now {now}", 300)
 
 
 def _read_settings(path):
@@ -374,3 +369,60 @@ def _read_settings(path):
             f"{path} is not the settings file of a run. Name a new or empty "
             "folder, or one of an earlier run."
         ) from None
+
+
+class Journal:
+    """What a long build has done so far, so that it can resume after a kill.
+
+    A file of one JSON value a line; the first holds the settings. A line that
+    a kill left half-written is dropped.
+
+    Args:
+        path: of the file; made where it is missing.
+        settings: dict of JSON values, of which the work is a function.
+
+    Raises:
+        InputError: work was done with other settings; names them.
+    """
+
+    def __init__(self, path: str, settings: dict):
+        self._path = path
+        lines = _whole_lines(path)
+        if len(lines) > 1:
+            check_same_settings(lines[0], settings, os.path.dirname(path))
+        self.entries = lines[1:]
+        if not self.entries:
+            files.remove(path)
+            self._append(settings)
+
+    def remove(self):
+        """Deletes the file."""
+        files.remove(self._path)
+
+    def add(self, entry):
+        """Appends what is done, flushed to the disk."""
+        self._append(entry)
+        self.entries.append(entry)
+
+    def _append(self, value):
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(value) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _whole_lines(path: str) -> list:
+    """The values of the lines; what is after the last whole one is cut."""
+    if not os.path.isfile(path):
+        return []
+    with open(path, "rb+") as file:
+        text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        file.truncate(len(whole))
+    try:
+        return [files.parse_json(line) for line in whole.splitlines()]
+    except ValueError as error:
+        raise InputError(
+            f"{path} is damaged ({error}). Delete the folder that it lies in "
+            "and build again."
+        ) from error

@@ -5,14 +5,14 @@
 
 In: text files (one document a file, or one sentence a line and a blank line
 between documents), a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
-documentation: for the documentation installed beside Python; a vocabulary.
+documentation: for the documentation installed with Python; a vocabulary.
 Out, in --output: tokens/ (the tokenised text, from which pre-training draws
-pairs and masks anew in each epoch) and train/ and held_out/ (TFRecords of
+pairs and masks again in each epoch) and train/ and held_out/ (TFRecords of
 examples drawn once, with the original BERT's feature names). Held-out
 documents are chosen by a hash of their content; --norecords leaves train/ and
 held_out/ out, which are most of the disk. Every path may be remote
-(gs://...). A build that was broken off goes on when the same command is given
-again. With --beam it runs on many machines; see docs/data.md.
+(gs://...). An interrupted build resumes when the same command is given again.
+With --beam it runs on many machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -26,6 +26,9 @@ from official_tasks import script
 
 
 def define_flags():
+    from bert_keras.data.sampling import SamplingRules
+
+    usual = SamplingRules()
     flags.DEFINE_string("input", None, "Text to read.")
     flags.DEFINE_enum(
         "layout",
@@ -38,17 +41,31 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_bool("strip_accents", None, "Where not as --lowercase says.")
-    flags.DEFINE_integer("sequence_length", 128, "Pieces of an example.")
-    flags.DEFINE_integer("max_predictions", 20, "Masked pieces, at most.")
-    flags.DEFINE_float("short_probability", 0.1, "Share of short examples.")
-    flags.DEFINE_float("mask_rate", 0.15, "Share of the pieces to predict.")
-    flags.DEFINE_list(
-        "mask_mix", ["80", "10", "10"], "Percent masked, replaced, kept."
+    flags.DEFINE_integer(
+        "sequence_length", usual.sequence_length, "Pieces of an example."
     )
-    flags.DEFINE_bool("whole_word", False, "Mask all pieces of a word.")
-    flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many words.")
+    flags.DEFINE_integer(
+        "max_predictions", usual.max_predictions, "Masked pieces, at most."
+    )
+    flags.DEFINE_float(
+        "short_probability", usual.short_probability, "Share of short examples."
+    )
+    flags.DEFINE_float(
+        "mask_rate", usual.mask_rate, "Share of the pieces to predict."
+    )
+    flags.DEFINE_list(
+        "mask_mix",
+        list(map(str, usual.mask_mix)),
+        "Percent masked, replaced, kept.",
+    )
+    flags.DEFINE_bool(
+        "whole_word", usual.whole_word, "Mask all pieces of a word."
+    )
+    flags.DEFINE_integer(
+        "max_ngram", usual.max_ngram, "Mask runs of up to this many words."
+    )
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
-    flags.DEFINE_bool("packed", False, "Several examples in a row.")
+    flags.DEFINE_bool("packed", usual.packed, "Several examples in a row.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)
     flags.DEFINE_float(
         "held_out_share",

@@ -14,7 +14,6 @@ import threading
 import tensorflow as tf
 
 from bert_keras.data.examples import DrawnExamples
-from bert_keras.data.manifests import check_side
 from bert_keras.data.record_files import (
     RecordedExamples,
     check_shards,
@@ -24,6 +23,7 @@ from bert_keras.data.record_files import (
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import python_call, untuned
 from bert_keras.data.token_store import TokenStore, check_store, is_store
+from bert_keras.errors import InputError
 
 _WINDOWS = 3  # a batch spans two windows at most, while the next one loads
 
@@ -35,7 +35,7 @@ def pretraining_dataset(
     first_step: int = 0,
     rules: SamplingRules | None = None,
 ) -> tf.data.Dataset:
-    """An endless data set of batches, shuffled anew in each epoch.
+    """An endless data set of batches, shuffled again in each epoch.
 
     The batch of a step is a function of (source, batch_size, seed, step)
     alone: a run that begins at `first_step` sees what an uninterrupted run
@@ -44,7 +44,7 @@ def pretraining_dataset(
     Args:
         source: a folder of records, a path or glob of record files (the
             original's too), or a folder with a token store; from a store,
-            pairs and masks are drawn anew in each epoch.
+            pairs and masks are drawn again in each epoch.
         batch_size: rows a batch, over all replicas.
         seed: int.
         first_step: the step to begin at.
@@ -69,18 +69,17 @@ def evaluation_dataset(
     source: str,
     batch_size: int,
     rules: SamplingRules | None = None,
-    fill_remainder: bool = False,
 ) -> tf.data.Dataset:
     """One pass over all examples, the same ones in the same order each time.
+
+    The last batch is filled up with rows of weight 0, so that all shapes are
+    static; weighted means stay exact.
 
     Args:
         source: as for `pretraining_dataset`; from a store, the examples of
             one epoch of a fixed seed.
         batch_size: rows a batch.
         rules: as for `pretraining_dataset`.
-        fill_remainder: fills the last, shorter batch up with rows of
-            weight 0, so that all shapes are static; what is weighted stays
-            exact.
     """
     examples = open_examples(source, 0, rules)
     draw = _Batches(examples, batch_size)
@@ -90,8 +89,8 @@ def evaluation_dataset(
     batches = tf.data.Dataset.range(full).map(call, 2, deterministic=True)
     if rest:
         last = tf.data.Dataset.range(full, full + 1).map(call)
-        cut = _weigh_first_rows if fill_remainder else _first_rows
-        batches = batches.concatenate(last.map(functools.partial(cut, rest)))
+        weigh = functools.partial(_weigh_first_rows, rest)
+        batches = batches.concatenate(last.map(weigh))
     return untuned(batches.prefetch(2))
 
 
@@ -114,7 +113,12 @@ def check_source(
     """
     check = check_store if is_store(source) else check_shards
     manifest = check(source, vocabulary)
-    check_side(manifest, side, source)
+    if side is not None and manifest["side"] != side:
+        raise InputError(
+            f"{source} holds data that was made as {manifest['side']!r}, "
+            f"expected {side!r}: the two were swapped or copied. Make the "
+            "data again in a new folder."
+        )
     return manifest
 
 
@@ -162,8 +166,8 @@ def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
         rows = draw(step)
         return [rows[name] for name in shapes]
 
-    found = python_call(columns, [step], types)
-    rows = dict(zip(shapes, found, strict=True))
+    values = python_call(columns, [step], types)
+    rows = dict(zip(shapes, values, strict=True))
     for name, column in rows.items():
         column.set_shape([batch_size, *shapes[name]])
     return _as_element(rows)
@@ -180,15 +184,12 @@ def _as_element(rows: dict):
     return rows, y, w
 
 
-def _first_rows(count: int, *element):
-    return tf.nest.map_structure(lambda value: value[:count], element)
-
-
 def _weigh_first_rows(count: int, x, y, w):
+    """Sets the weights of all rows from `count` on to 0."""
+
     def cut(weights):
-        rows = tf.reshape(
-            tf.range(len(weights)), [-1] + [1] * (weights.ndim - 1)
-        )
+        rows = tf.range(len(weights))
+        rows = tf.reshape(rows, [-1] + [1] * (weights.ndim - 1))  # (B, 1)
         return weights * tf.cast(rows < count, weights.dtype)
 
     return x, y, tf.nest.map_structure(cut, w)

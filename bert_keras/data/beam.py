@@ -1,4 +1,10 @@
-"""Pre-training data on many machines: the build as Apache Beam pipelines."""
+"""Pre-training data on many machines: the build as Apache Beam pipelines.
+
+The functions of the local build run as Beam's steps, so that stores, shards
+and manifests have the same bytes. Each step is a small value that can be sent
+anywhere; its results are files of the shared folder, so that no runner has to
+return anything. Apache Beam is imported only when asked.
+"""
 
 import contextlib
 import dataclasses
@@ -9,140 +15,38 @@ import os
 import numpy as np
 
 from bert_keras import files
-from bert_keras.data import record_files, sources
+from bert_keras.data import record_files
 from bert_keras.data.building import (
     Tokenise,
     build_stores,
     parts_of,
     refuse_few,
     settle,
-    splitter,
     store_folder,
     work_folder,
 )
-from bert_keras.data.corpus import DOCUMENTATION, find_files, read_documents
-from bert_keras.data.manifests import PROGRESS
+from bert_keras.data.corpus import (
+    DOCUMENTATION,
+    find_files,
+    read_documents,
+    read_file,
+)
 from bert_keras.data.pretraining_data import (
     WriteShard,
+    begin_shards,
     manifests_of,
     one_writer,
     record_facts,
 )
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.data.token_store import VOCABULARY, StoreWriter, TokenStore
+from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.errors import InputError
-from bert_keras.text.vocabulary import write_vocabulary
-
-# What the workers of a Beam pipeline do; nothing of Beam itself. Each task is a
-# small value that may be sent anywhere. What it finds out lies in files of the
-# shared folder, so that no runner has to hand anything back.
+from bert_keras.run_folder import PROGRESS
 
 ENTRIES = ".entries"  # a folder of the manifest's entries, one a file
 PIECES = ".pieces"  # a folder of the tokens of each text file
 KINDS = ("ids", "lengths", "counts")  # the arrays of a `TokenisedPart`
 _NOTHING = (np.zeros(0, np.int32), np.zeros(0, int), np.zeros(0, int))
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardTask:
-    """Writes a shard and its entry in the manifest.
-
-    Args:
-        store: folder of the token store, which every worker can read.
-        folder: where to write.
-    """
-
-    store: str
-    folder: str
-    rules: SamplingRules
-    seed: int
-    copies: int
-
-    def __call__(self, number: int) -> str:
-        entry = _opened(self)(number)
-        with files.written_beside(self.entry_path(entry["name"])) as partial:
-            files.write_json(entry, partial)
-        return entry["name"]
-
-    def entry_path(self, name: str) -> str:
-        return os.path.join(self.folder, ENTRIES, f"{name}.json")
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(task: ShardTask) -> WriteShard:
-    """Opened once in a process: a remote store is fetched then."""
-    return WriteShard(
-        TokenStore(task.store), task.folder, task.rules, task.seed, task.copies
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class TokeniseFile:
-    """Writes the tokens of a text file's documents, as one piece.
-
-    Args:
-        tokenizer: JSON of a `WordPieceTokenizer`'s configuration.
-        folder: where to write.
-        names: of the stores, "train" and perhaps "held_out".
-        share: of the documents that are held out.
-        sentences: "split" or "lines".
-        layout: see `read_documents`.
-        text_field: see `read_documents`.
-    """
-
-    tokenizer: str
-    folder: str
-    names: tuple[str, ...]
-    share: float
-    sentences: str
-    layout: str
-    text_field: str
-
-    def __call__(self, numbered: tuple[int, str]) -> str:
-        number, path = numbered
-        piece = self.piece_path(number)
-        documents = sources.read_file(
-            path, path, "", self.layout, self.text_field
-        )
-        tokenise = _tokenise(self.tokenizer, self.sentences)
-        parts = [
-            tokenise(part)
-            for part in parts_of(documents, self.share, list(self.names))
-        ]
-        with (
-            files.written_beside(piece) as partial,
-            open(partial, "wb") as file,
-        ):
-            np.savez(file, **_joined(parts, self.names))
-        return piece
-
-    def piece_path(self, number: int) -> str:
-        return os.path.join(self.folder, f"piece-{number:06d}.npz")
-
-
-@functools.lru_cache(maxsize=1)
-def _tokenise(config: str, sentences: str) -> Tokenise:
-    from bert_keras.text.tokenizer import WordPieceTokenizer
-
-    tokenizer = WordPieceTokenizer.from_config(json.loads(config))
-    return Tokenise(tokenizer, splitter(sentences))
-
-
-def _joined(parts, names) -> dict:
-    """The arrays of all parts by store and kind, as a piece holds them."""
-    found = {}
-    for name in names:
-        arrays = [part.arrays[name] for part in parts] or [_NOTHING]
-        for kind, column in zip(KINDS, zip(*arrays, strict=True), strict=True):
-            found[f"{name} {kind}"] = np.concatenate(column)
-        hashes = b"".join(part.hashes[name] for part in parts)
-        found[f"{name} hashes"] = np.frombuffer(hashes, np.uint8)
-    return found
-
-
-# Pre-training data on many machines: the build as Apache Beam pipelines. The
-# functions of the local build run as Beam's steps, so that stores, shards and
-# manifests have the same bytes. Apache Beam is imported only when asked.
 
 
 def create_pretraining_data_with_beam(
@@ -163,8 +67,7 @@ def create_pretraining_data_with_beam(
 
     Each text file is tokenised by one worker, so that a corpus of many files
     uses many; each shard is written by one. The stores are put together by
-    this process. Called again, it goes on with the files and shards that are
-    missing.
+    this process. Called again, it makes the files and shards that are missing.
 
     Args:
         source: as for `read_documents`. What is not files (`tfds:` and
@@ -226,6 +129,55 @@ def _runner(flags):
     return run
 
 
+@dataclasses.dataclass(frozen=True)
+class TokeniseFile:
+    """Writes the tokens of a text file's documents, as one piece.
+
+    Args:
+        tokenise: `Tokenise`.
+        folder: where to write.
+        names: of the stores, "train" and perhaps "held_out".
+        share: of the documents that are held out.
+        layout: see `read_documents`.
+        text_field: see `read_documents`.
+    """
+
+    tokenise: Tokenise
+    folder: str
+    names: tuple[str, ...]
+    share: float
+    layout: str
+    text_field: str
+
+    def __call__(self, numbered: tuple[int, str]) -> str:
+        number, path = numbered
+        piece = self.piece_path(number)
+        documents = read_file(path, path, "", self.layout, self.text_field)
+        parts = parts_of(documents, self.share, list(self.names))
+        tokenised = list(map(self.tokenise, parts))
+        with (
+            files.written_beside(piece) as partial,
+            open(partial, "wb") as file,
+        ):
+            np.savez(file, **_join_parts(tokenised, self.names))
+        return piece
+
+    def piece_path(self, number: int) -> str:
+        return os.path.join(self.folder, f"piece-{number:06d}.npz")
+
+
+def _join_parts(parts, names) -> dict:
+    """The arrays of all parts by store and kind, as a piece holds them."""
+    piece = {}
+    for name in names:
+        arrays = [part.arrays[name] for part in parts] or [_NOTHING]
+        for kind, column in zip(KINDS, zip(*arrays, strict=True), strict=True):
+            piece[f"{name} {kind}"] = np.concatenate(column)
+        hashes = b"".join(part.hashes[name] for part in parts)
+        piece[f"{name} hashes"] = np.frombuffer(hashes, np.uint8)
+    return piece
+
+
 def _build_stores(source, tokenizer, folder, choices, run):
     """The stores of a source of files."""
     share, sentences, layout, text_field = choices
@@ -235,9 +187,8 @@ def _build_stores(source, tokenizer, folder, choices, run):
     sizes = list(map(files.size, paths))
     key = files.json_hash([config, choices, paths, sizes])[:16]
     pieces = os.path.join(folder, PIECES, key)
-    task = TokeniseFile(
-        config, pieces, names, share, sentences, layout, text_field
-    )
+    tokenise = Tokenise(tokenizer, sentences)
+    task = TokeniseFile(tokenise, pieces, names, share, layout, text_field)
     done = set(files.list_folder(pieces))
     missing = [
         (number, path)
@@ -247,7 +198,7 @@ def _build_stores(source, tokenizer, folder, choices, run):
     if missing:
         run(task, missing)
     work = store_folder(folder, names)
-    # Of a build on one machine, which was broken off: it begins anew.
+    # An interrupted build on one machine starts again.
     files.remove(os.path.join(work, PROGRESS))
     numbers = range(len(paths))
     with _removed_after_mistake(pieces):
@@ -262,7 +213,7 @@ def _build_stores(source, tokenizer, folder, choices, run):
 
 @contextlib.contextmanager
 def _removed_after_mistake(folder):
-    """So that what is refused leaves no pieces beside finished data."""
+    """So that what is refused leaves no pieces next to finished data."""
     try:
         yield
     except InputError:
@@ -288,38 +239,46 @@ def _write_records(store, folder, rules, seed, copies, run) -> dict:
     """Records and their manifest; each shard by one worker."""
     facts = record_facts(store, rules, seed, copies)
     record_files.refuse_other(folder, facts)
-    files.make_folder(folder)
-    files.remove_partials(folder)  # of workers that were killed
-    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-    task = ShardTask(store.source, folder, rules, seed, copies)
-    names = WriteShard(store, folder, rules, seed, copies).names
-    record_files.remove_others(folder, names)
-    # A build on one machine, which was broken off, begins anew.
+    # Workers open the store at its shared place, not a copy of this machine.
+    write = begin_shards(store, folder, rules, seed, copies, store.source)
+    # An interrupted build on one machine starts again.
     files.remove(os.path.join(work_folder(folder), PROGRESS))
-    _keep_entries_of(facts, os.path.join(folder, ENTRIES))
-    missing = [n for n, name in enumerate(names) if not _done(task, name)]
+    entries = os.path.join(folder, ENTRIES)
+    _keep_entries_of(facts, entries)
+    done = set()
+    for name in write.names:
+        path = _entry_path(entries, name)
+        if files.is_file(path) and record_files.is_intact(
+            folder, files.read_json(path)
+        ):
+            done.add(name)
+    missing = [n for n, name in enumerate(write.names) if name not in done]
     if missing:
-        run(task, missing)
-    entries = [files.read_json(task.entry_path(name)) for name in names]
-    manifest = record_files.write_manifest(folder, {"shards": entries, **facts})
-    files.remove(os.path.join(folder, ENTRIES))
+        run(functools.partial(_write_shard, write, entries), missing)
+    shards = [files.read_json(_entry_path(entries, n)) for n in write.names]
+    manifest = record_files.write_manifest(folder, {"shards": shards, **facts})
+    files.remove(entries)
     return manifest
+
+
+def _write_shard(write: WriteShard, entries: str, number: int) -> str:
+    """Writes a shard and its entry in the manifest."""
+    entry = write(number)
+    with files.written_beside(_entry_path(entries, entry["name"])) as partial:
+        files.write_json(entry, partial)
+    return entry["name"]
+
+
+def _entry_path(entries: str, name: str) -> str:
+    return os.path.join(entries, f"{name}.json")
 
 
 def _keep_entries_of(facts: dict, folder: str):
     """Drops the entries of shards that were drawn by other rules."""
     path = os.path.join(folder, "facts.json")
-    if files.is_file(path) and files.read_json(path) == json.loads(
-        json.dumps(facts)
-    ):
+    plain = json.loads(json.dumps(facts))
+    if files.is_file(path) and files.read_json(path) == plain:
         return
     files.remove(folder)
     with files.written_beside(path) as partial:
         files.write_json(facts, partial)
-
-
-def _done(task: ShardTask, name: str) -> bool:
-    path = task.entry_path(name)
-    if not files.is_file(path):
-        return False
-    return record_files.is_intact(task.folder, files.read_json(path))

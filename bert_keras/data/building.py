@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from bert_keras import files
-from bert_keras.data.manifests import PROGRESS, Journal, check_same
-from bert_keras.data.record_files import is_intact
+from bert_keras.data.corpus import Document, content_hash, in_share
 from bert_keras.data.sampling import vocabulary_hash
-from bert_keras.data.sentences import document_sentences, split_sentences
-from bert_keras.data.sources import Document, content_hash, in_share
+from bert_keras.data.sentences import document_sentences
 from bert_keras.data.token_store import (
     StoreWriter,
     TokenStore,
@@ -26,90 +24,79 @@ from bert_keras.data.token_store import (
 )
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
+from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
 
-# Where stores are built, and how they take the place that they are for.
-
-_BESIDE = ".beside"
-
-
-def work_folder(folder: str) -> str:
-    """Where a build writes what is not finished: in the folder itself, or
-    for a remote one in a folder of `files.cache_folder()`."""
-    if not files.is_remote(folder):
-        return folder
-    name = hashlib.sha256(folder.rstrip("/").encode()).hexdigest()[:32]
-    return os.path.join(files.cache_folder(), "building", name)
+_PART = 2_000_000  # characters that are tokenised at once in a process
+_BATCH = 1_000_000  # characters that the tokenizer gets at once
+_SAVE = 5  # seconds; a kill costs that at most, and a part for each worker
+_REBUILT = ".beside"  # a folder in that of finished stores
 
 
-def store_folder(folder: str, names) -> str:
-    """As `work_folder`, for stores of which no journal tells: beside those
-    that are finished, which `settle` compares with the new ones."""
-    finished = [is_store(os.path.join(folder, name)) for name in names]
-    if files.is_remote(folder) or not any(finished):
-        return work_folder(folder)
-    return os.path.join(folder, _BESIDE)
-
-
-def settle(
-    stores: dict[str, TokenStore], work: str, folder: str
+def build_stores(
+    documents: Iterable[Document],
+    tokenizer,
+    folder: str,
+    held_out_share: float = 0.0,
+    sentences: str = "split",
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, TokenStore]:
-    """The stores that were built in `work`, in the folder that they are for.
+    """Tokenises documents into the stores `train` and `held_out`.
+
+    The bytes that are written are the same for any number of workers. An
+    interrupted build resumes where it stopped: what is done is read again,
+    compared, and not tokenised again.
+
+    Args:
+        documents: any number of them; only a few are held in memory.
+        tokenizer: a `WordPieceTokenizer`.
+        folder: where to write; made where it is missing. For a remote one
+            the stores are built in a folder of this machine (see
+            `work_folder`), which stays, and uploaded at the end.
+        held_out_share: about this share of the documents, chosen by the hash
+            of their content, goes to `held_out`; 0 for no such store.
+        sentences: "split" finds the sentences of each paragraph, "lines"
+            takes each paragraph for one. Documents with given sentences are
+            taken as they are.
+        workers: processes, once the corpus is worth them (64 MB); a script
+            that asks for several must guard its call by
+            `if __name__ == "__main__"`.
+        progress: called with the documents and the characters done so far.
 
     Raises:
-        InputError: others stand there, finished. They stay as they are.
+        InputError: an impossible share, fewer than two documents with text
+            on either side, or the folder holds the tokens of another corpus
+            or tokenizer.
     """
-    if work == folder:
-        return stores
-    places = {name: os.path.join(folder, name) for name in stores}
-    try:
-        for name, store in stores.items():
-            _refuse_other(places[name], store.manifest)
-    except InputError:
-        files.remove(work)
-        raise
-    for name, store in stores.items():
-        _put(store, places[name])
-    if files.is_remote(folder):
-        return stores
-    files.remove(work)
-    return {name: TokenStore(place) for name, place in places.items()}
-
-
-def _finished(folder: str) -> dict | None:
-    """The manifest of a store; one that is damaged vouches for none."""
-    with contextlib.suppress(InputError):
-        return read_manifest(folder)
-    return None
-
-
-def _refuse_other(folder: str, manifest: dict):
-    found = _finished(folder)
-    if found is not None and found != manifest:
-        old, new = (
-            {name: value for name, value in one.items() if name != "files"}
-            for one in (found, manifest)
+    tokenise = Tokenise(tokenizer, sentences)
+    if not 0 <= held_out_share < 1:
+        raise InputError(
+            "held_out_share must be at least 0 and below 1; got "
+            f"{held_out_share}."
         )
-        check_same(folder, old, new)
-
-
-def _put(store: TokenStore, folder: str):
-    """Copies a store to its place, unless it is there whole."""
-    store.source = folder
-    entries = store.manifest["files"].items()
-    if _finished(folder) == store.manifest and all(
-        is_intact(folder, {"name": name, **entry}) for name, entry in entries
-    ):
-        return
-    if files.is_remote(folder):
-        files.upload(store.folder, folder)
-        return
-    with files.written_beside(folder) as partial:
-        shutil.copytree(store.folder, partial)
-
-
-# Documents to arrays of ids, in any process.
-
-_BATCH = 1_000_000  # characters that the tokenizer gets at once
+    names = ["train", "held_out"] if held_out_share else ["train"]
+    target, folder = folder, work_folder(folder)
+    if not files.is_file(os.path.join(folder, PROGRESS)):
+        folder = store_folder(target, names)
+    files.make_folder(folder)
+    settings = _settings(tokenizer, held_out_share, sentences)
+    journal = Journal(os.path.join(folder, PROGRESS), settings)
+    with contextlib.ExitStack() as stack:
+        stores = {}
+        for name in names:
+            writer = StoreWriter(os.path.join(folder, name), tokenizer, name)
+            stores[name] = stack.enter_context(writer)
+        build = _Build(stores, journal, progress)
+        parts = build.unseen(parts_of(documents, held_out_share, names))
+        for part in in_order(tokenise, parts, workers):
+            build.add(part)
+        for name, writer in stores.items():
+            if writer.totals["documents"] < 2:
+                _leave_nothing(folder, names, journal)
+                refuse_few(name, writer.totals["documents"])
+        build.save()
+        built = {name: writer.finish() for name, writer in stores.items()}
+    return settle(built, folder, target)
 
 
 @dataclasses.dataclass
@@ -140,28 +127,34 @@ class Tokenise:
     """The function from `Part` to `TokenisedPart`; may be sent elsewhere.
 
     Args:
-        tokenizer: a `WordPieceTokenizer`; built anew where this is sent.
-        split: a function of a paragraph that returns its sentences.
+        tokenizer: a `WordPieceTokenizer`; built again where this is sent.
+        sentences: "split" or "lines"; see `build_stores`.
     """
 
-    def __init__(self, tokenizer, split: Callable[[str], list[str]]):
+    def __init__(self, tokenizer, sentences: str):
+        if sentences not in ("split", "lines"):
+            raise InputError(
+                f"sentences must be 'split' or 'lines'; got {sentences!r}."
+            )
         self._tokenizer = tokenizer
-        self._split = split
+        self._sentences = sentences
 
     def __getstate__(self):
-        kind = type(self._tokenizer)
-        # Plain lists and numbers: Keras's own lists cannot be sent.
-        config = json.loads(json.dumps(self._tokenizer.get_config()))
-        return kind.__module__, kind.__qualname__, config, self._split
+        if self._tokenizer is not None:
+            kind = type(self._tokenizer)
+            # Plain lists and numbers: Keras's own lists cannot be sent.
+            config = json.loads(json.dumps(self._tokenizer.get_config()))
+            self._recipe = kind.__module__, kind.__qualname__, config
+        return self._recipe, self._sentences
 
     def __setstate__(self, state):
         # Built at the first call, when the process is ready for TensorFlow.
-        *self._recipe, self._split = state
+        self._recipe, self._sentences = state
         self._tokenizer = None
 
     def __call__(self, part: Part) -> TokenisedPart:
         if self._tokenizer is None:
-            self._tokenizer = _built(*self._recipe)
+            self._tokenizer = _build_tokenizer(*self._recipe)
         arrays = {
             name: self._arrays(documents)
             for name, documents in part.documents.items()
@@ -172,9 +165,11 @@ class Tokenise:
     def _arrays(self, documents: list[Document]):
         texts, counts = [], []
         for document in documents:
-            found = document_sentences(document, self._split)
-            texts.extend(found)
-            counts.append(len(found))
+            sentences = document.paragraphs
+            if self._sentences == "split":
+                sentences = document_sentences(document)
+            texts.extend(sentences)
+            counts.append(len(sentences))
         ids, lengths = self._encode(texts)
         owner = np.repeat(np.arange(len(counts)), counts)
         full = lengths > 0
@@ -194,86 +189,15 @@ class Tokenise:
         return np.concatenate(ids), np.concatenate(lengths)
 
 
-def _built(module: str, kind: str, config: dict):
+def _build_tokenizer(module: str, kind: str, config: dict):
     """A tokenizer in a worker, whose neighbours have the other cores."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    # A runner of Beam may have started TensorFlow in this process before.
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     return getattr(importlib.import_module(module), kind).from_config(config)
-
-
-# Documents to token stores, for training and for evaluation.
-
-_PART = 2_000_000  # characters that are tokenised at once
-_SAVE = 5  # seconds; what a kill costs at most, beside a part for each worker
-
-
-def build_stores(
-    documents: Iterable[Document],
-    tokenizer,
-    folder: str,
-    held_out_share: float = 0.0,
-    sentences: str | Callable[[str], list[str]] = "split",
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, TokenStore]:
-    """Tokenises documents into the stores `train` and `held_out`.
-
-    The bytes that are written are the same for any number of workers. A
-    build that was broken off goes on where it stopped: what is done is read
-    again, compared, and not tokenised again.
-
-    Args:
-        documents: any number of them; only a few are held in memory.
-        tokenizer: a `WordPieceTokenizer`.
-        folder: where to write; made where it is missing. For a remote one
-            the stores are built in a folder of this machine (see
-            `work_folder`), which stays, and uploaded at the end.
-        held_out_share: about this share of the documents, chosen by the hash
-            of their content, goes to `held_out`; 0 for no such store.
-        sentences: "split" finds the sentences of each paragraph, "lines"
-            takes each paragraph for one, a function returns those of a
-            paragraph. Documents with given sentences are taken as they are.
-        workers: processes, once the corpus is worth them (64 MB); a script
-            that asks for several must guard its call by
-            `if __name__ == "__main__"`.
-        progress: called with the documents and the characters done so far.
-
-    Raises:
-        InputError: a share that is none, fewer than two documents with text
-            on either side, or the folder holds the tokens of another corpus
-            or tokenizer.
-    """
-    split = splitter(sentences)
-    if not 0 <= held_out_share < 1:
-        raise InputError(
-            "held_out_share must be at least 0 and below 1; got "
-            f"{held_out_share}."
-        )
-    names = ["train", "held_out"] if held_out_share else ["train"]
-    target, folder = folder, work_folder(folder)
-    if not files.is_file(os.path.join(folder, PROGRESS)):
-        folder = store_folder(target, names)
-    files.make_folder(folder)
-    settings = _settings(tokenizer, held_out_share, sentences)
-    journal = Journal(os.path.join(folder, PROGRESS), settings)
-    with contextlib.ExitStack() as stack:
-        stores = {}
-        for name in names:
-            writer = StoreWriter(os.path.join(folder, name), tokenizer, name)
-            stores[name] = stack.enter_context(writer)
-        build = _Build(stores, journal, progress)
-        parts = build.unseen(parts_of(documents, held_out_share, names))
-        for part in in_order(Tokenise(tokenizer, split), parts, workers):
-            build.add(part)
-        for name, writer in stores.items():
-            if writer.totals["documents"] < 2:
-                _leave_nothing(folder, names, journal)
-                refuse_few(name, writer.totals["documents"])
-        build.save()
-        built = {name: writer.finish() for name, writer in stores.items()}
-    return settle(built, folder, target)
 
 
 class _Build:
@@ -333,7 +257,7 @@ class _Build:
             self._progress(self._documents, self._characters)
 
     def save(self):
-        """Writes down how far it has come, unless that is known."""
+        """Adds to the journal how far it has come."""
         entries = self._journal.entries
         if not entries or self._parts > entries[-1]["parts"]:
             states = {name: s.state() for name, s in self._stores.items()}
@@ -348,9 +272,7 @@ class _Build:
 
 
 def _settings(tokenizer, held_out_share: float, sentences) -> dict:
-    """What decides which bytes are written, beside the documents."""
-    if callable(sentences):
-        sentences = getattr(sentences, "__qualname__", repr(sentences))
+    """What decides, with the documents, which bytes are written."""
     config = tokenizer.get_config()
     vocabulary = config.pop("vocabulary")
     return {
@@ -365,27 +287,10 @@ def _settings(tokenizer, held_out_share: float, sentences) -> dict:
     }
 
 
-def splitter(sentences) -> Callable[[str], list[str]]:
-    """The function that finds the sentences of a paragraph."""
-    if callable(sentences):
-        return sentences
-    known = {"split": split_sentences, "lines": _as_it_is}
-    if sentences not in known:
-        raise InputError(
-            f"sentences must be 'split', 'lines' or a function; "
-            f"got {sentences!r}."
-        )
-    return known[sentences]
-
-
-def _as_it_is(line: str) -> list[str]:
-    return [line]
-
-
 def parts_of(
     documents: Iterable[Document], share: float, names: list[str]
 ) -> Iterator[Part]:
-    """Runs of documents of about `_PART` characters."""
+    """Runs of documents of about `_PART` characters each."""
 
     def empty():
         hashes = {name: bytearray() for name in names}  # grow in place
@@ -427,3 +332,81 @@ def refuse_few(name: str, documents: int):
         "but a random next sentence needs at least two. Raise the share, set "
         "it to 0, or give more documents."
     )
+
+
+# Where stores are built, and how they get to their place.
+
+
+def work_folder(folder: str) -> str:
+    """Where a build writes what is not finished: in the folder itself, or
+    for a remote one in a folder of `files.cache_folder()`."""
+    if not files.is_remote(folder):
+        return folder
+    name = hashlib.sha256(folder.rstrip("/").encode()).hexdigest()[:32]
+    return os.path.join(files.cache_folder(), "building", name)
+
+
+def store_folder(folder: str, names) -> str:
+    """As `work_folder`, for stores without a journal: next to those that are
+    finished, which `settle` compares with the new ones."""
+    finished = [is_store(os.path.join(folder, name)) for name in names]
+    if files.is_remote(folder) or not any(finished):
+        return work_folder(folder)
+    return os.path.join(folder, _REBUILT)
+
+
+def settle(
+    stores: dict[str, TokenStore], work: str, folder: str
+) -> dict[str, TokenStore]:
+    """Moves the stores that were built in `work` to `folder`.
+
+    Raises:
+        InputError: others stand there, finished. They stay as they are.
+    """
+    if work == folder:
+        return stores
+    targets = {name: os.path.join(folder, name) for name in stores}
+    try:
+        for name, store in stores.items():
+            _refuse_other(targets[name], store.manifest)
+    except InputError:
+        files.remove(work)
+        raise
+    for name, store in stores.items():
+        _put(store, targets[name])
+    if files.is_remote(folder):
+        return stores
+    files.remove(work)
+    return {name: TokenStore(target) for name, target in targets.items()}
+
+
+def _finished(folder: str) -> dict | None:
+    """The manifest of a store, or None where there is none or it is damaged."""
+    with contextlib.suppress(InputError):
+        return read_manifest(folder)
+    return None
+
+
+def _refuse_other(folder: str, manifest: dict):
+    finished = _finished(folder)
+    if finished is not None and finished != manifest:
+        old, new = (
+            {name: value for name, value in one.items() if name != "files"}
+            for one in (finished, manifest)
+        )
+        check_same_settings(old, new, folder)
+
+
+def _put(store: TokenStore, folder: str):
+    """Copies a store to its place, unless it is there whole."""
+    store.source = folder
+    if _finished(folder) == store.manifest and not any(
+        files.content_fault(os.path.join(folder, name), entry)
+        for name, entry in store.manifest["files"].items()
+    ):
+        return
+    if files.is_remote(folder):
+        files.upload(store.folder, folder)
+        return
+    with files.written_beside(folder) as partial:
+        shutil.copytree(store.folder, partial)

@@ -6,33 +6,82 @@ fixed order (files by name), so that a corpus of any size needs the memory of
 one.
 """
 
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import itertools
+import json
 import os
-from collections.abc import Iterator
+import re
+import zlib
+from collections.abc import Iterable, Iterator
 
 from bert_keras import files
-from bert_keras.data import sources
-from bert_keras.data.documentation import installed_documentation
-from bert_keras.data.sources import (
-    Document,
-    content_hash,
-    corpus_hash,
-    held_out,
-    paragraphs,
-)
+from bert_keras.data.documentation import documented_modules
+from bert_keras.data.sentences import ends_sentence, split_sentences
 from bert_keras.errors import InputError
-
-__all__ = [
-    "DOCUMENTATION",
-    "Document",
-    "content_hash",
-    "corpus_hash",
-    "held_out",
-    "installed_documentation",
-    "paragraphs",
-    "read_documents",
-]
+from bert_keras.text.wordpiece import encodable
 
 DOCUMENTATION = "documentation:"
+LAYOUTS = ("auto", "document", "sentences")
+_PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
+SUFFIXES = _PLAIN + tuple(suffix + ".gz" for suffix in _PLAIN)
+_SAMPLE = 50_000  # bytes that are enough to recognise a file's layout
+_WRAPPED = 100  # characters; longer lines were not wrapped by hand
+_ENDS = re.compile(r"\W$")
+
+
+@dataclasses.dataclass
+class Document:
+    """A text that belongs together: a file, an article, a module's docs.
+
+    Args:
+        name: what it is called, for messages and reports.
+        group: what it belongs to (a library, a folder), "" for nothing.
+        paragraphs: its text; each a paragraph, or a sentence where
+            `sentences_given`.
+        sentences_given: whether each paragraph is one sentence already, so
+            that nothing is to be split.
+    """
+
+    name: str
+    group: str
+    paragraphs: list[str]
+    sentences_given: bool = False
+
+
+def paragraphs(documents: Iterable[Document]) -> Iterator[str]:
+    """The paragraphs of all documents, one after the other."""
+    for document in documents:
+        yield from document.paragraphs
+
+
+def content_hash(document: Document) -> bytes:
+    """SHA-256 of the text alone: the same text anywhere, the same hash."""
+    return hashlib.sha256("\n".join(document.paragraphs).encode()).digest()
+
+
+def corpus_hash(documents: Iterable[Document]) -> str:
+    """One hash, in hex, of all documents in their order."""
+    total = hashlib.sha256()
+    for document in documents:
+        total.update(content_hash(document))
+    return total.hexdigest()
+
+
+def held_out(document: Document, share: float = 0.05) -> bool:
+    """Whether a document is kept from training, by the hash of its content.
+
+    The same text is always on the same side, whatever its name, its place
+    and the other documents; about `share` of all documents are held out.
+    """
+    return in_share(content_hash(document), share)
+
+
+def in_share(digest: bytes, share: float) -> bool:
+    """Whether a hash is among the `share` of all hashes that is lowest."""
+    return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 def read_documents(
@@ -44,11 +93,11 @@ def read_documents(
         source: a text file, a folder (every `.txt`, `.text`, `.md`, `.jsonl`,
             `.json` and each of these with `.gz`, also in folders below), a
             glob, `tfds:NAME[/CONFIG][:SPLIT]`, or `documentation:` (what is
-            installed beside Python).
+            installed with Python).
         layout: what a text file holds: "document" (one document), "sentences"
             (one sentence a line, a blank line between documents: the
-            original BERT's format), or "auto" (told from each file's
-            beginning). `.jsonl` files hold one JSON object a line, one
+            original BERT's format), or "auto" (recognised by each
+            file's beginning). `.jsonl` files hold one JSON object a line, one
             document each.
         text_field: the field that holds the text in JSONL and in TFDS.
 
@@ -60,15 +109,17 @@ def read_documents(
         InputError: nothing there, no text in it, not UTF-8 (with the file
             and the byte offset), an unknown layout, or TFDS is not installed.
     """
-    if layout not in sources.LAYOUTS:
+    if layout not in LAYOUTS:
         raise InputError(
-            f"Unknown layout {layout!r}; expected one of "
-            f"{', '.join(sources.LAYOUTS)}."
+            f"Unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}."
         )
     if source == DOCUMENTATION:
-        documents = installed_documentation()
+        documents = (
+            Document(name, group, sentences, sentences_given=True)
+            for name, group, sentences in documented_modules()
+        )
     elif source.startswith("tfds:"):
-        documents = sources.read_tfds(source, text_field)
+        documents = read_tfds(source, text_field)
     else:
         documents = _read_files(*find_files(source), layout, text_field)
     return _not_empty(documents, source)
@@ -79,25 +130,25 @@ def find_files(source: str) -> tuple[str, list[str]]:
     if files.is_file(source):
         return os.path.dirname(source), [source]
     if files.is_folder(source):
-        root, found = source, files.walk(source)
-        found = [path for path in found if _is_text(path, source)]
+        root = source
+        paths = [p for p in files.walk(source) if _is_text(p, source)]
     else:
         root = os.path.dirname(source.partition("*")[0])
-        found = [path for path in files.find(source) if files.is_file(path)]
-    if not found:
+        paths = [path for path in files.find(source) if files.is_file(path)]
+    if not paths:
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
-            f"with files that end in {', '.join(sources.SUFFIXES)}, a "
+            f"with files that end in {', '.join(SUFFIXES)}, a "
             "glob in quotes, or tfds:NAME[/CONFIG][:SPLIT]."
         )
-    return root, found
+    return root, paths
 
 
 def _is_text(path: str, root: str) -> bool:
     """Whether a file below `root` is text, and neither it nor a folder on
     the way to it is hidden."""
     hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
-    return path.endswith(sources.SUFFIXES) and not hidden
+    return path.endswith(SUFFIXES) and not hidden
 
 
 def _read_files(
@@ -106,7 +157,7 @@ def _read_files(
     for path in paths:
         name = os.path.relpath(path, root or ".")
         group = os.path.dirname(name).replace(os.sep, "/")
-        yield from sources.read_file(path, name, group, layout, text_field)
+        yield from read_file(path, name, group, layout, text_field)
 
 
 def _not_empty(documents: Iterator[Document], source: str):
@@ -119,3 +170,217 @@ def _not_empty(documents: Iterator[Document], source: str):
             f"{source!r} holds no text: expected at least one line that is "
             "not blank."
         )
+
+
+# Documents of one file: plain text, the original's format, or JSONL; gzip.
+
+
+def read_file(
+    path: str, name: str, group: str, layout: str, text_field: str
+) -> Iterator[Document]:
+    """Yields a file's documents that hold text.
+
+    A file of one document is held in memory; of the other layouts, one
+    document at a time.
+    """
+    with _opened(path) as file:
+        if path.removesuffix(".gz").endswith((".jsonl", ".json")):
+            documents = _json_lines(_lines(file, path), path, text_field)
+        elif _layout(file, path, layout) == "sentences":
+            documents = _blank_line_between(_lines(file, path))
+        else:
+            lines = _decode(file.read(), path, 0).split("\n")
+            paragraphs = _paragraphs([line.strip() for line in lines])
+            if paragraphs:
+                yield Document(name, group, paragraphs)
+            return
+        for number, paragraphs, given in documents:
+            if paragraphs:
+                yield Document(f"{name}#{number}", group, paragraphs, given)
+
+
+@contextlib.contextmanager
+def _opened(path: str):
+    """The file's bytes, which may be compressed."""
+    try:
+        with files.open_file(path) as file:
+            packed = path.endswith(".gz")
+            yield gzip.GzipFile(fileobj=file) if packed else file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is not a whole gzip file ({error}). Compress it again."
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _lines(file, path: str) -> Iterator[str]:
+    """The stripped lines of a file."""
+    offset = 0
+    for raw in file:
+        yield _decode(raw, path, offset).strip()
+        offset += len(raw)
+
+
+def _decode(raw: bytes, path: str, offset: int) -> str:
+    try:
+        return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        # Without the mark of UTF-8 that a file may begin with.
+        where = offset + error.start + len(raw) - len(error.object)
+        raise InputError(
+            f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
+            "Convert it first, for instance with `iconv -f LATIN1 -t UTF-8`."
+        ) from error
+
+
+def _layout(file, path: str, layout: str) -> str:
+    """The layout of a file: "sentences" for one sentence a line.
+
+    "auto" recognises that by blank lines between blocks of several lines,
+    punctuation at the end of nine of ten lines, and hardly any line with two
+    sentences.
+    """
+    if layout != "auto":
+        return layout
+    beginning = file.read(_SAMPLE).decode("utf-8", "replace")
+    file.seek(0)
+    lines = [line.strip() for line in beginning.split("\n")]
+    blocks = list(_blocks(lines[:-1]))
+    full = [line for block in blocks for line in block]
+    if len(blocks) < 2 or len(full) < 2 * len(blocks):
+        return "document"
+    ended = sum(_ENDS.search(line) is not None for line in full)
+    single = sum(len(split_sentences(line)) == 1 for line in full)
+    given = min(ended, single) >= 0.9 * len(full)
+    return "sentences" if given else "document"
+
+
+def _blocks(lines) -> Iterator[list[str]]:
+    """Runs of lines that are not blank."""
+    for is_text, block in itertools.groupby(lines, bool):
+        if is_text:
+            yield list(block)
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    """A line a paragraph, or a block of wrapped lines a paragraph."""
+    blocks = list(_blocks(lines))
+    wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
+    if wrapped:
+        return [" ".join(block) for block in blocks]
+    return [line for block in blocks for line in block]
+
+
+def _blank_line_between(lines: Iterator[str]):
+    """(number, sentences, True) of each document."""
+    for number, block in enumerate(_blocks(lines)):
+        yield number, block, True
+
+
+def _json_lines(lines: Iterator[str], path: str, text_field: str):
+    """(line, paragraphs, False) of each document."""
+    for number, line in enumerate(lines, 1):
+        if line:
+            text = _field(line, text_field, f"{path}, line {number}")
+            parts = [part.strip() for part in text.split("\n")]
+            yield number, _paragraphs(parts), False
+
+
+def _field(line: str, field: str, where: str) -> str:
+    """The text of one JSON object, as far as UTF-8 can hold it."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{where} is not JSON ({error}). Expected one object a line."
+        ) from error
+    text = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        has = sorted(record) if isinstance(record, dict) else record
+        raise InputError(
+            f"{where}: expected an object with the text under {field!r}, "
+            f"found {str(has)[:200]}. Name the field with text_field."
+        )
+    return encodable(text)
+
+
+# Documents from TensorFlow Datasets, which is imported only when asked.
+
+_SOURCE = re.compile(r"tfds:(?P<name>[^:]+)(?::(?P<split>.+))?")
+# wiki40b marks titles, sections and paragraphs in the text.
+_PARAGRAPH = re.compile(r"_START_PARAGRAPH_(.*?)(?=_START_[A-Z]+_|\Z)", re.S)
+_NEWLINE = re.compile(r"_NEWLINE_|\n")
+_MARKUP = tuple("*#;:|{!=")  # of lists, tables and headings
+_LONG = 200  # characters; no heading is so long, and Thai ends no sentence
+
+
+def read_tfds(source: str, text_field: str) -> Iterator[Document]:
+    """The documents of `tfds:NAME[/CONFIG][:SPLIT]`; the split is "train"."""
+    match = _SOURCE.fullmatch(source)
+    if match is None:
+        raise InputError(
+            f"{source!r} names no data set; expected "
+            "tfds:NAME[/CONFIG][:SPLIT], for instance "
+            "tfds:wikipedia/20230601.en:train."
+        )
+    return _documents(match["name"], match["split"] or "train", text_field)
+
+
+def _documents(name: str, split: str, text_field: str):
+    tfds = _import(name)
+    try:
+        records = tfds.load(name, split=split, shuffle_files=False)
+    except ValueError as error:  # no such data set, configuration or split
+        message = str(error).strip().splitlines()[0][:300]
+        raise InputError(f"tfds:{name} cannot be read ({message}).") from None
+    for number, record in enumerate(tfds.as_numpy(records)):
+        if text_field not in record:
+            raise InputError(
+                f"tfds:{name} has no field {text_field!r}, but "
+                f"{', '.join(sorted(record))}; name one with text_field."
+            )
+        text = record[text_field].decode("utf-8")
+        parts = map(str.strip, _passages(text, name, text_field))
+        paragraphs = [part for part in parts if part]
+        if paragraphs:
+            yield Document(f"{name}:{split}#{number}", name, paragraphs)
+
+
+def _passages(text: str, name: str, text_field: str) -> list[str]:
+    """The lines of a text; of Wikipedia, as in the paper (section 3.1), the
+    text passages without headings, lists and tables."""
+    data_set = name.partition("/")[0]
+    if data_set == "wiki40b":
+        passages = _PARAGRAPH.findall(text)
+        return [line for part in passages for line in _NEWLINE.split(part)]
+    lines = text.split("\n")
+    if data_set == "wikipedia" and text_field == "text":
+        lines = list(filter(_is_passage, lines))
+    return lines
+
+
+def _is_passage(line: str) -> bool:
+    """Whether a line of an article is sentences: it ends one, holds two, or
+    is longer than any heading or item of a list.
+
+    A line that begins with a blank was an item: its asterisk is gone. It may
+    have been a passage after a picture, so that two sentences are kept.
+    """
+    text = line.strip()
+    if text.startswith(_MARKUP):
+        return False
+    ends = ends_sentence(text) and not line[:1].isspace()
+    return ends or len(text) > _LONG or len(split_sentences(text)) > 1
+
+
+def _import(name: str):
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise InputError(
+            f"tfds:{name} needs tensorflow-datasets, which is not installed: "
+            "pip install 'bert-keras[tfds]'."
+        ) from error
+    return tensorflow_datasets

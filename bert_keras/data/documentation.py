@@ -1,4 +1,9 @@
-"""The documentation that is installed beside Python, as a corpus of prose."""
+"""The documentation that is installed with Python, as English prose.
+
+Real English that is on every machine: the docstrings of the standard library
+and of the libraries that this package needs, and Python's language reference
+(`pydoc_data.topics`). Source files are parsed with `ast`; none is imported.
+"""
 
 import ast
 import gc
@@ -11,7 +16,6 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 
 from bert_keras.data.sentences import split_sentences
-from bert_keras.data.sources import Document
 
 # Docstrings to plain English: code, tables, signatures and markup go.
 
@@ -112,11 +116,6 @@ def _is_prose(text: str) -> bool:
     return 3 * plain >= 2 * len(words)
 
 
-# The documentation that is installed beside Python, as a corpus. Real English
-# that is on every machine: the docstrings of the standard library and of the
-# libraries that this package needs, and Python's language reference
-# (`pydoc_data.topics`). Source files are parsed with `ast`; none is imported.
-
 # What this package depends on, directly or through another; one that is not
 # installed is left out. A longer list would make the corpus depend on what
 # else happens to be installed.
@@ -156,13 +155,12 @@ _DOCUMENTED = (
 _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 
 
-def installed_documentation() -> Iterator[Document]:
-    """Yields one document a module or topic, in a fixed order.
+def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
+    """Yields (name, library, sentences) of each module or topic.
 
-    `group` is the library that it documents, "python" for the standard
-    library. Each paragraph is one sentence; a sentence that an earlier
-    document holds is dropped, so that held-out documents share none with the
-    others. Modules without prose yield nothing.
+    In a fixed order; the library is "python" for the standard library. A
+    sentence that an earlier module holds is dropped, so that held-out
+    documents share none with the others. Modules without prose yield nothing.
     """
     seen: set[str] = set()
     for group, name, docstrings in _modules():
@@ -175,7 +173,7 @@ def installed_documentation() -> Iterator[Document]:
                     seen.add(key)
                     sentences.append(sentence)
         if sentences:
-            yield Document(name, group, sentences, sentences_given=True)
+            yield name, group, sentences
 
 
 def _modules() -> Iterator[tuple[str, str, list[str]]]:

@@ -18,31 +18,30 @@ from bert_keras.data.sampling import (
 )
 from bert_keras.data.token_store import TokenStore
 
-# Which examples each step of an endless, shuffled run sees. A corpus is many
-# units (blocks of a store, pieces of a shard), each with a number of examples.
-# Each epoch takes all units in an order of its own and cuts it into windows of
-# a few ten thousand examples, which are shuffled within. Everything is a
-# function of (seed, epoch), so that a run can begin at any step after loading a
-# single window.
-
-CAPACITY = 32_768  # examples of a window, about: 16 MB at length 128
-_ORDER = 1  # tells these random numbers from those of other purposes
+# Examples of a window, about, as no unit is cut: 16 MB at length 128.
+CAPACITY = 32_768
+_WIDTHS = (32, 64, 128, 256)  # examples up to each are masked together
+# One purpose's random numbers differ from another's by these keys.
+_ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 
 
 class Windows:
-    """The windows of every epoch.
+    """Which examples each step of an endless, shuffled run sees.
+
+    A corpus is many units (blocks of a store, pieces of a shard), each with
+    a number of examples. Each epoch takes all units in another order and cuts
+    it into windows of a few ten thousand examples, which are shuffled within.
+    Everything is a function of (seed, epoch), so that a run can begin at any
+    step after loading a single window.
 
     Args:
         sizes: int `(U,)`, the number of examples of each unit.
         seed: int.
-        capacity: examples of a window, about, by default `CAPACITY`; a unit
-            is never cut.
     """
 
-    def __init__(self, sizes, seed: int, capacity: int | None = None):
+    def __init__(self, sizes, seed: int):
         self._sizes = np.asarray(sizes, np.int64)
         self._seed = seed
-        self._capacity = capacity or CAPACITY
         self.epoch_size = int(self._sizes.sum())
         self._last = (None, None)
 
@@ -61,7 +60,7 @@ class Windows:
         order = rng.permutation(len(self._sizes))
         ends = np.cumsum(self._sizes[order])
         starts = ends - self._sizes[order]
-        window = starts // self._capacity
+        window = starts // CAPACITY
         first = np.flatnonzero(np.diff(window, prepend=-1))
         units = np.split(order, first[1:])
         return units, np.append(starts[first], self.epoch_size)
@@ -138,8 +137,6 @@ def _best_fit(lengths, width: int, most: int):
 
 # Packed rows: several examples each, masked one by one.
 
-_WIDTHS = (32, 64, 128, 256)  # examples up to each are handled together
-
 
 class PackedPairs(NamedTuple):
     """Pairs in the order of their rows, the row of each, and how many rows."""
@@ -206,8 +203,8 @@ def masked_rows(
             narrow = dataclasses.replace(
                 rules, sequence_length=width, max_predictions=most
             )
-            found = mask_rows(examples(some, width), narrow, pieces, rng)
-            packed.put(some, found)
+            masked = mask_rows(examples(some, width), narrow, pieces, rng)
+            packed.put(some, masked)
     return packed.finish()
 
 
@@ -215,13 +212,14 @@ class _Packed:
     """Rows that are filled with examples, some at a time."""
 
     def __init__(self, lengths, rows, count, rules, pieces):
-        first = np.searchsorted(rows, np.arange(count))[rows]  # of its row
+        # (N,): the first example of each one's row
+        first = np.searchsorted(rows, np.arange(count))[rows]
         self._row = rows
-        self._number = np.arange(len(rows)) - first
+        self._number = np.arange(len(rows)) - first  # (N,), in its row
         before = np.cumsum(lengths) - lengths
-        self._start = before - before[first]
+        self._start = before - before[first]  # (N,), its first column
         self._rules = rules
-        shape = count, rules.sequence_length
+        shape = count, rules.sequence_length  # (R, T)
         self._tokens = {
             name: np.zeros(shape, np.int32)
             for name in (
@@ -233,35 +231,37 @@ class _Packed:
             )
         }
         self._tokens["token_ids"].fill(pieces.pad_id)
-        per_example = count, rules.examples_per_row
+        per_example = count, rules.examples_per_row  # (R, E)
         self._labels = np.zeros(per_example, np.int32)
         self._weights = np.zeros(per_example, np.float32)
         self._masks = []
 
-    def put(self, some, found: dict):
+    def put(self, some, masked: dict):
         """Puts examples, masked rows of them `(n, width)`, in their places."""
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
-        example, inside = np.nonzero(found["padding_mask"])
+        # Each piece by its example and its position in that.
+        example, inside = np.nonzero(masked["padding_mask"])
         where = row[example], start[example] + inside
         for name in ("token_ids", "segment_ids", "padding_mask"):
-            self._tokens[name][where] = found[name][example, inside]
+            self._tokens[name][where] = masked[name][example, inside]
         self._tokens["example_ids"][where] = number[example] + 1
         self._tokens["position_ids"][where] = inside
-        self._labels[row, number] = found["next_sentence_labels"]
+        self._labels[row, number] = masked["next_sentence_labels"]
         self._weights[row, number] = 1
-        example, slot = np.nonzero(found["mask_weights"])
-        position = start[example] + found["mask_positions"][example, slot]
-        ids = found["mask_ids"][example, slot]
+        example, slot = np.nonzero(masked["mask_weights"])
+        position = start[example] + masked["mask_positions"][example, slot]
+        ids = masked["mask_ids"][example, slot]
         self._masks.append((row[example], position, ids))
 
     def finish(self) -> dict:
+        """The columns of all rows; see `masked_rows`."""
         row, position, ids = map(np.concatenate, zip(*self._masks, strict=True))
-        order = np.lexsort([position, row])
+        order = np.lexsort([position, row])  # by row, then by position
         row = row[order]
         slot = np.arange(len(row)) - np.searchsorted(row, row)
-        shape = len(self._labels), self._rules.masks_per_row
+        shape = len(self._labels), self._rules.masks_per_row  # (R, M)
         masks = {
             "mask_positions": np.zeros(shape, np.int32),
             "mask_ids": np.zeros(shape, np.int32),
@@ -280,12 +280,9 @@ class _Packed:
 
 # Examples drawn from a token store: a window's pairs, a batch's masks.
 
-# Tell the random numbers of one purpose from those of another.
-_PAIRS, _MASKS, _PACKING = 2, 3, 6
-
 
 class DrawnExamples:
-    """Examples of a store, drawn anew in each epoch.
+    """Examples of a store, drawn again in each epoch.
 
     An epoch has as many examples as the store's tokens fill sequences (or as
     it has sentences, if these are fewer). The pair rule gives some more, as

@@ -1,4 +1,4 @@
-"""Raw documents to token stores and record shards for pre-training."""
+"""Raw documents to token stores and record shards, by one process at a time."""
 
 import contextlib
 import dataclasses
@@ -12,21 +12,102 @@ import tensorflow as tf
 from bert_keras import files
 from bert_keras.data import record_files
 from bert_keras.data.building import build_stores, work_folder
+from bert_keras.data.corpus import Document
 from bert_keras.data.examples import DrawnExamples, count_rows
-from bert_keras.data.manifests import PROGRESS, Journal
 from bert_keras.data.record_files import serialize
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.data.sources import Document
 from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
-from bert_keras.run_folder import Lease
+from bert_keras.run_folder import LEASE, PROGRESS, Journal, Lease
 from bert_keras.text.vocabulary import write_vocabulary
 
-# A data folder that one process at a time writes to.
-
-LEASE = ".lease"
 _CHECKED_EVERY = 10  # seconds
+_BATCH = 1_024  # examples that are gathered, masked and serialized at once
+_FROM_STORE = (
+    "side",
+    "documents",
+    "sentences",
+    "tokens",
+    "corpus_hash",
+    "vocabulary_hash",
+    "vocabulary_size",
+    "lowercase",
+)
+
+
+def create_pretraining_data(
+    documents: Iterable[Document],
+    tokenizer,
+    folder: str,
+    rules: SamplingRules | None = None,
+    seed: int = 0,
+    copies: int = 1,
+    held_out_share: float = 0.05,
+    sentences: str = "split",
+    workers: int = 1,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    records: bool = True,
+) -> dict[str, dict]:
+    """Raw documents to records for training and for evaluation.
+
+    Writes under `folder` the records `train` and `held_out`, and the token
+    stores that they were drawn from, `tokens/train` and `tokens/held_out`.
+    Called again after an interruption, it resumes where it stopped.
+
+    Args:
+        documents: from `read_documents`.
+        tokenizer: a `WordPieceTokenizer`.
+        folder: where to write; made where it is missing. May be remote; see
+            `build_stores`.
+        rules: how pairs and masks are drawn; the paper's by default.
+        seed: int.
+        copies: how often the training text is used, with other pairs and
+            masks (the original's `dupe_factor`); held-out text is used once.
+        held_out_share: about this share of the documents, chosen by the hash
+            of their content, goes to `held_out`; 0 for none.
+        sentences: "split" or "lines"; see `build_stores`.
+        workers: processes; see `build_stores`.
+        progress: called with the stage ("tokens", "train" or "held_out"),
+            how much of it is done (documents or shards) and how much there
+            is, None if unknown.
+        records: whether to write them; the stores alone are enough to draw
+            other examples in each epoch.
+
+    Returns:
+        The manifests of `train` and, unless the share is 0, `held_out`: of
+        the records, or of the stores where no records are written.
+
+    Raises:
+        InputError: fewer than two documents on either side, the folder
+            holds data of other documents or settings, or another process
+            writes to it.
+    """
+    rules = rules or SamplingRules()
+    tokens = os.path.join(folder, "tokens")
+    with one_writer(folder, progress) as progress:
+        stores = build_stores(
+            documents,
+            tokenizer,
+            tokens,
+            held_out_share,
+            sentences,
+            workers,
+            lambda done, _: progress("tokens", done, None),
+        )
+
+        def write(name, store, copies):
+            target = os.path.join(folder, name)
+            report = functools.partial(progress, name)
+            return write_records(
+                store, target, rules, seed, copies, workers, report
+            )
+
+        manifests = manifests_of(stores, copies, write if records else None)
+    if files.is_remote(folder):
+        for part in ("tokens", *manifests):
+            files.remove(work_folder(os.path.join(folder, part)))
+    return manifests
 
 
 @contextlib.contextmanager
@@ -68,107 +149,18 @@ def one_writer(folder: str, progress: Callable | None = None):
 
 def _missing(folder: str) -> list[str]:
     """The folders that making this one makes, the innermost first."""
-    found = []
+    missing = []
     folder = files.absolute(folder)
     while not files.is_remote(folder) and not os.path.exists(folder):
-        found.append(folder)
+        missing.append(folder)
         folder = os.path.dirname(folder)
-    return found
+    return missing
 
 
 def _remove_empty(folders: list[str]):
     with contextlib.suppress(OSError):
         for folder in folders:
             os.rmdir(folder)
-
-
-# Raw documents to record shards for pre-training.
-
-_BATCH = 1_024  # examples that are gathered, masked and serialized at once
-_FROM_STORE = (
-    "side",
-    "documents",
-    "sentences",
-    "tokens",
-    "corpus_hash",
-    "vocabulary_hash",
-    "vocabulary_size",
-    "lowercase",
-)
-
-
-def create_pretraining_data(
-    documents: Iterable[Document],
-    tokenizer,
-    folder: str,
-    rules: SamplingRules | None = None,
-    seed: int = 0,
-    copies: int = 1,
-    held_out_share: float = 0.05,
-    sentences: str | Callable[[str], list[str]] = "split",
-    workers: int = 1,
-    progress: Callable[[str, int, int | None], None] | None = None,
-    records: bool = True,
-) -> dict[str, dict]:
-    """Raw documents to records for training and for evaluation.
-
-    Writes under `folder` the records `train` and `held_out`, and the token
-    stores that they were drawn from, `tokens/train` and `tokens/held_out`.
-    Called again after it was broken off, it goes on where it stopped.
-
-    Args:
-        documents: from `read_documents` or `installed_documentation`.
-        tokenizer: a `WordPieceTokenizer`.
-        folder: where to write; made where it is missing. May be remote; see
-            `build_stores`.
-        rules: how pairs and masks are drawn; the paper's by default.
-        seed: int.
-        copies: how often the training text is used, with other pairs and
-            masks (the original's `dupe_factor`); held-out text is used once.
-        held_out_share: about this share of the documents, chosen by the hash
-            of their content, goes to `held_out`; 0 for none.
-        sentences: "split", "lines" or a function; see `build_stores`.
-        workers: processes; see `build_stores`.
-        progress: called with the stage ("tokens", "train" or "held_out"),
-            how much of it is done (documents or shards) and how much there
-            is, None if unknown.
-        records: whether to write them; the stores alone are enough to draw
-            examples anew.
-
-    Returns:
-        The manifests of `train` and, unless the share is 0, `held_out`: of
-        the records, or of the stores where there are none.
-
-    Raises:
-        InputError: fewer than two documents on either side, the folder
-            holds data of other documents or settings, or another process
-            writes to it.
-    """
-    rules = rules or SamplingRules()
-    tokens = os.path.join(folder, "tokens")
-    with one_writer(folder, progress) as progress:
-        stores = build_stores(
-            documents,
-            tokenizer,
-            tokens,
-            held_out_share,
-            sentences,
-            workers,
-            lambda done, _: progress("tokens", done, None),
-        )
-
-        def write(name, store, copies):
-            target = os.path.join(folder, name)
-            tell = functools.partial(progress, name)
-            return write_records(
-                store, target, rules, seed, copies, workers, tell
-            )
-
-        manifests = manifests_of(stores, copies, write if records else None)
-    if files.is_remote(folder):
-        for part in ("tokens", *manifests):
-            files.remove(work_folder(os.path.join(folder, part)))
-    return manifests
 
 
 def manifests_of(
@@ -230,13 +222,9 @@ def write_records(
     facts = record_facts(store, rules, seed, copies)
     record_files.refuse_other(folder, facts)
     work = work_folder(folder)
-    files.make_folder(folder)
     files.make_folder(work)
-    files.remove_partials(folder)
     journal = Journal(os.path.join(work, PROGRESS), facts)
-    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-    write = WriteShard(store, folder, rules, seed, copies)
-    record_files.remove_others(folder, write.names)
+    write = begin_shards(store, folder, rules, seed, copies)
     done = {
         entry["name"]: entry
         for entry in journal.entries
@@ -262,41 +250,55 @@ def record_facts(
         "laws": dataclasses.asdict(rules),
         "seed": seed,
         "copies": copies,
-        # Older stores do not say their side.
-        **{name: store.manifest.get(name) for name in _FROM_STORE},
+        **{name: store.manifest[name] for name in _FROM_STORE},
     }
+
+
+def begin_shards(store: TokenStore, folder: str, *recipe) -> "WriteShard":
+    """Makes the folder, without shards of other builds, for a `WriteShard`."""
+    files.make_folder(folder)
+    files.remove_partials(folder)  # of writers that were killed
+    write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
+    write = WriteShard(store, folder, *recipe)
+    record_files.remove_others(folder, write.names)
+    return write
 
 
 class WriteShard:
     """A function of a shard's number: writes it, returns its entry.
 
     May be sent to another process, which opens the store for itself.
+
+    Args:
+        shared: folder of the store for other processes, `store.folder` by
+            default.
     """
 
-    def __init__(self, store, folder, rules, seed, copies):
-        self._recipe = store.folder, folder, rules, seed, copies
+    def __init__(self, store, folder, rules, seed, copies, shared=None):
+        self._recipe = folder, rules, seed, copies
+        self._shared = shared or store.folder
         self._folder = folder
         self._examples = DrawnExamples(store, rules, seed)
-        self._places = [
+        self._windows = [
             (copy, window)
             for copy in range(copies)
             for window in range(len(self._examples.windows.epoch(copy)[0]))
         ]
-        count = len(self._places)
+        count = len(self._windows)
         self.names = [
             f"examples-{number:05d}-of-{count:05d}.tfrecord"
             for number in range(count)
         ]
 
     def __getstate__(self):
-        return self._recipe
+        return self._shared, self._recipe
 
-    def __setstate__(self, recipe):
-        store, *others = recipe
-        self.__init__(TokenStore(store), *others)
+    def __setstate__(self, state):
+        shared, recipe = state
+        self.__init__(TokenStore(shared), *recipe, shared)
 
     def __call__(self, number: int) -> dict:
-        copy, window = self._places[number]
+        copy, window = self._windows[number]
         path = os.path.join(self._folder, self.names[number])
         pairs = self._examples.draw(copy, window)
         count = count_rows(pairs)
@@ -307,4 +309,5 @@ class WriteShard:
                     rows = self._examples.rows(batch, copy, window, start)
                     for record in serialize(rows):
                         writer.write(record)
-            return record_files.describe(partial, self.names[number], count)
+            shard = {"name": self.names[number], "examples": count}
+            return shard | files.describe(partial)

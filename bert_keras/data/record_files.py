@@ -1,4 +1,11 @@
-"""TFRecords of examples under the original BERT's feature names."""
+"""TFRecords of examples under the original BERT's feature names.
+
+Written in the wire format of `tf.train.Example` by NumPy, a batch at a time,
+because building the message objects one by one costs most of the time. Read
+with TensorFlow's own parser, the original's files as well as ours. The
+manifest of a folder of shards is written last: a folder without one is
+unfinished. It names each shard with its number of examples.
+"""
 
 import contextlib
 import math
@@ -11,22 +18,12 @@ from google.protobuf.message import DecodeError
 
 from bert_keras import files
 from bert_keras.data.examples import Windows
-from bert_keras.data.manifests import (
-    check_entries,
-    check_fields,
-    check_same,
-    read_sealed,
-    write_sealed,
-)
 from bert_keras.data.sampling import SamplingRules, generator
 from bert_keras.data.token_store import check_vocabulary_hash
 from bert_keras.errors import InputError, cut_middle
+from bert_keras.run_folder import check_same_settings
 
-# TFRecords of examples under the original BERT's feature names. Written in the
-# wire format of `tf.train.Example` by NumPy, a batch at a time, because
-# building the message objects one by one costs most of the time. Read with
-# TensorFlow's own parser, the original's files as well as ours.
-
+MANIFEST = "manifest.json"
 # The original's name of each of our names.
 FEATURES = {
     "token_ids": "input_ids",
@@ -37,7 +34,7 @@ FEATURES = {
     "mask_weights": "masked_lm_weights",
     "next_sentence_labels": "next_sentence_labels",
 }
-# What packed rows have besides; the original knows none.
+# What packed rows have in addition; the original has none of it.
 _PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
@@ -143,10 +140,10 @@ def parser(rules: SamplingRules):
     }
 
     def parse(serialized) -> dict:
-        found = tf.io.parse_example(serialized, types)
+        features = tf.io.parse_example(serialized, types)
         rows = {}
         for name, shape in shapes.items():
-            values = found[FEATURES.get(name, name)]
+            values = features[FEATURES.get(name, name)]
             values = values if is_float(name) else tf.cast(values, tf.int32)
             rows[name] = tf.reshape(values, [-1, *shape])
         return rows
@@ -156,7 +153,7 @@ def parser(rules: SamplingRules):
 
 @contextlib.contextmanager
 def readable(path: str):
-    """Has TensorFlow's errors about a file of records be an `InputError`."""
+    """Turns TensorFlow's errors about a file of records to `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -172,7 +169,7 @@ def lengths_of(path: str) -> tuple[int, int]:
     if "example_ids" in feature:
         raise InputError(
             f"{path} holds packed rows, whose rules only the manifest "
-            "beside them tells. Name the folder instead."
+            "next to them has. Name the folder instead."
         )
     missing = [name for name in FEATURES.values() if name not in feature]
     if missing:
@@ -195,15 +192,13 @@ def check_lengths(path: str, rules: SamplingRules):
     for name, shape in row_shapes(rules).items():
         theirs, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
-        found = (
-            len(getattr(feature[theirs], kind).value)
-            if theirs in feature
-            else 0
-        )
-        if found != expected:
+        count = 0
+        if theirs in feature:
+            count = len(getattr(feature[theirs], kind).value)
+        if count != expected:
             raise InputError(
                 f"{path} has not the rows that are expected: {theirs} has "
-                f"{found} numbers, expected {expected}. Make the records "
+                f"{count} numbers, expected {expected}. Make the records "
                 "again."
             )
 
@@ -219,11 +214,8 @@ def _first_features(path: str):
     raise InputError(f"{path} is empty; expected TFRecords of examples.")
 
 
-# A folder of record shards and the manifest that vouches for them. The manifest
-# is written last: a folder without one is unfinished. It names each shard with
-# its number of examples, its size and its SHA-256.
+# A folder of record shards and its manifest.
 
-MANIFEST = "manifest.json"
 _SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
 
 
@@ -235,7 +227,7 @@ def write_manifest(folder: str, manifest: dict) -> dict:
         "examples": sum(shard["examples"] for shard in manifest["shards"]),
         **manifest,
     }
-    write_sealed(os.path.join(folder, MANIFEST), manifest)
+    files.write_manifest(os.path.join(folder, MANIFEST), manifest)
     return read_manifest(folder)
 
 
@@ -244,40 +236,22 @@ def refuse_other(folder: str, facts: dict):
     try:
         manifest = read_manifest(folder)
     except InputError:
-        return  # there is none, or it is damaged and vouches for nothing
-    check_same(folder, {name: manifest.get(name) for name in facts}, facts)
+        return  # there is none, or it is damaged
+    stated = {name: manifest.get(name) for name in facts}
+    check_same_settings(stated, facts, folder)
 
 
 def remove_others(folder: str, names: list[str]):
-    """Removes shards of another build, which was broken off."""
+    """Removes shards of another build, which was interrupted."""
     for name in files.list_folder(folder):
         if _SHARD.fullmatch(name) and name not in names:
             files.remove(os.path.join(folder, name))
 
 
-def describe(path: str, name: str, examples: int) -> dict:
-    """The entry in the manifest of a shard that lies at `path`."""
-    return {
-        "name": name,
-        "examples": examples,
-        "bytes": files.size(path),
-        "sha256": files.sha256(path),
-    }
-
-
 def is_intact(folder: str, shard: dict) -> bool:
     """Whether a shard has the bytes that its entry says."""
     path = os.path.join(folder, shard["name"])
-    return (
-        files.is_file(path)
-        and files.size(path) == shard["bytes"]
-        and files.sha256(path) == shard["sha256"]
-    )
-
-
-def has_manifest(folder: str) -> bool:
-    """Whether finished records lie in the folder."""
-    return files.is_file(os.path.join(folder, MANIFEST))
+    return files.content_fault(path, shard) is None
 
 
 def read_manifest(folder: str) -> dict:
@@ -286,21 +260,23 @@ def read_manifest(folder: str) -> dict:
     Raises:
         InputError: no manifest, or not one of records.
     """
-    return read_sealed(
-        os.path.join(folder, MANIFEST),
-        "records",
-        _check_manifest,
-    )
+    path = os.path.join(folder, MANIFEST)
+    return files.read_manifest(path, "records", _check_manifest)
+
+
+def rules_of(manifest: dict) -> SamplingRules:
+    """The rules by which the examples of a manifest were drawn."""
+    return SamplingRules(**manifest["laws"])
 
 
 def _check_manifest(manifest: dict):
     """Raises where the manifest says of records what none can be."""
-    kinds = {"vocabulary_size": int, "vocabulary_hash": str}
-    check_fields(manifest, kinds | {"laws": dict, "shards": list})
-    SamplingRules(**manifest["laws"])
+    kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
+    files.check_fields(manifest, kinds | {"laws": dict, "shards": list})
+    rules_of(manifest)
     for shard in manifest["shards"]:
-        check_fields(shard, {"examples": int, "name": str})
-        check_entries({shard["name"]: shard})
+        files.check_fields(shard, {"examples": int, "name": str})
+        files.check_entries({shard["name"]: shard})
     if not any(shard["examples"] for shard in manifest["shards"]):
         raise ValueError("'shards' must have examples")
 
@@ -323,7 +299,7 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
     for name in files.list_folder(folder):
         if ".tfrecord" in name and name not in known:
             raise InputError(
-                f"{os.path.join(folder, name)} is not in the manifest beside "
+                f"{os.path.join(folder, name)} is not in the manifest next to "
                 "it. Remove it, or make the records again."
             )
     if vocabulary is not None:
@@ -332,25 +308,17 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
 
 
 def _check_shard(path: str, shard: dict, owners: dict[str, str]):
-    fault = None
-    if not files.is_remote(path):
-        files.check_inside(path, os.path.dirname(path))
-    if not files.is_file(path):
-        fault = "is missing"
-    elif files.size(path) == 0:
-        fault = "is empty"
-    else:
-        size, found = files.size(path), files.sha256(path)
-        if found in owners and owners[found] != shard["name"]:
-            fault = f"holds the bytes of {owners[found]}"
-        elif size != shard["bytes"]:
-            fault = f"has {size} bytes instead of {shard['bytes']}"
-        elif found != shard["sha256"]:
-            fault = "is damaged: its bytes have changed since it was written"
+    fault = files.content_fault(path, shard)
+    content = shard["sha256"]
+    if fault and files.is_file(path):
+        content = files.sha256(path)
+    owner = owners.get(content, shard["name"])
+    if owner != shard["name"]:
+        fault = f"holds the bytes of {owner}"
     if fault:
         raise InputError(
             f"Shard {path} {fault}. Delete it and run the command that made "
-            "it again: only what is missing is made anew."
+            "it again: only what is missing is made again."
         )
 
 
@@ -361,7 +329,7 @@ _SHUFFLE = 4
 
 
 class RecordedExamples:
-    """Examples of record files, shuffled anew in each epoch.
+    """Examples of record files, shuffled again in each epoch.
 
     Args:
         source: a folder with a manifest, or a path or glob of TFRecords,
@@ -400,8 +368,8 @@ class RecordedExamples:
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
             # The vocabulary is the model's to know.
-            limit = self.rules.sequence_length
-            limit = limit if name.endswith("_positions") else np.inf
+            positions = name.endswith("_positions")
+            limit = self.rules.sequence_length if positions else np.inf
             if values.size and not 0 <= values.min() <= values.max() < limit:
                 raise InputError(
                     f"The records have {name} from {values.min()} to "
@@ -413,13 +381,13 @@ class RecordedExamples:
 
 def _find(source: str):
     """(paths, examples of each, rules) of the records at a source."""
-    if has_manifest(source):
+    if files.is_file(os.path.join(source, MANIFEST)):
         manifest = read_manifest(source)
         paths = [
             os.path.join(source, shard["name"]) for shard in manifest["shards"]
         ]
         counts = [shard["examples"] for shard in manifest["shards"]]
-        return paths, counts, SamplingRules(**manifest["laws"])
+        return paths, counts, rules_of(manifest)
     if files.is_folder(source):
         read_manifest(source)  # says what is missing
     paths = files.find(source)
@@ -444,10 +412,10 @@ def _read(path: str, start: int, count: int) -> np.ndarray:
     """Some serialized examples of a shard, in their order."""
     records = tf.data.TFRecordDataset(path).skip(start).take(count)
     with readable(path):
-        found = next(records.batch(count).as_numpy_iterator(), np.array([]))
-    if len(found) != count:
+        batch = next(records.batch(count).as_numpy_iterator(), np.array([]))
+    if len(batch) != count:
         raise InputError(
-            f"{path} ends after {start + len(found)} of at least "
+            f"{path} ends after {start + len(batch)} of at least "
             f"{start + count} examples: it was cut. Make it again."
         )
-    return found
+    return batch

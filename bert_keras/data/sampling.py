@@ -11,8 +11,6 @@ import numpy as np
 
 from bert_keras.errors import InputError
 
-# The numbers of the pair rule and the masking rule, and the pieces they use.
-
 # Of a default's type: what else may be given, and how that is called.
 _KINDS = {
     int: (numbers.Integral, "a whole number"),
@@ -20,7 +18,7 @@ _KINDS = {
     bool: (bool, "True or False"),
     tuple: ((tuple, list), "three percentages"),
 }
-SHORTEST = 8  # [CLS] and two [SEP], and a few pieces to tell apart
+SHORTEST = 8  # [CLS], two [SEP], and a few pieces in either segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +129,7 @@ class Pieces:
         self.cls_id = vocabulary.index("[CLS]")
         self.sep_id = vocabulary.index("[SEP]")
         self.mask_id = vocabulary.index("[MASK]")
-        # Whether a piece goes on with a word that an earlier piece began.
+        # Whether a piece continues a word that an earlier piece began.
         self.continues = np.array([piece[:2] == "##" for piece in vocabulary])
 
 
@@ -182,7 +180,7 @@ def choose_words(word, starts, count, max_ngram, rng):
     proportional to 1/n, among those that its segment has room for). A run
     that would be too much is cut at its end by as many words as need be; one
     that holds a chosen word is left out. This is the original's rule of whole
-    words, and ALBERT's of runs, but that no run goes on from one segment to
+    words, and ALBERT's of runs, but that no run extends from one segment to
     the other, and that single words fill up what runs leave. Where no word is
     short enough, single pieces are chosen.
 
@@ -212,7 +210,7 @@ class _Words:
         self._word = word
         self._count = count
         self._used = np.zeros(len(word), np.int64)
-        # The number of the word that each column belongs to, or is behind.
+        # The number of the word that each column belongs to, or is after.
         self._number = np.cumsum(starts, axis=1) - 1
         goes_on = np.zeros_like(word)
         goes_on[:, :-1] = (word & ~starts)[:, 1:]
@@ -284,9 +282,9 @@ def mask_rows(rows: dict, rules: SamplingRules, pieces: Pieces, rng) -> dict:
 
     In each row `mask_rate` of its pieces, [CLS] and [SEP] counted, rounded
     half to even, at least one and at most `max_predictions`, is drawn from
-    its words: single pieces, or as `words.py` says whole words and runs of
-    words. Each drawn piece becomes [MASK], any piece of the vocabulary, or
-    stays, by `mask_mix`.
+    its words: single pieces, or whole words and runs of words (see
+    `choose_words`). Each drawn piece becomes [MASK], any piece of the
+    vocabulary, or stays, by `mask_mix`.
 
     Args:
         rows: dict with int32 token_ids, padding_mask `(B, T)`.
@@ -433,14 +431,14 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
         begin = split if random else stop
 
 
-def _other_documents(store, own, wanted, rng):
+def _other_documents(store, own, length, rng):
     """Start and length of text from a random place in another document."""
     other = rng.integers(0, store.num_documents - 1, len(own))
     other += other >= own
     first, last = store.documents[other], store.documents[other + 1]
     sentence = first + (rng.random(len(own)) * (last - first)).astype(np.int64)
     start = store.sentences[sentence]
-    stop = np.searchsorted(store.sentences, start + wanted)
+    stop = np.searchsorted(store.sentences, start + length)
     stop = np.clip(stop, sentence + 1, last)
     return start, store.sentences[stop] - start
 

@@ -5,13 +5,12 @@ terminators of scripts that write no space after a sentence (Chinese,
 Japanese, Khmer, Ethiopic, ...) end it anywhere; `.`, `!`, `?` and the
 ellipsis only before white space, and not after an abbreviation, an initial
 or a list number, nor before a lower-case word. Quotation marks and brackets
-that close behind a terminator stay with the sentence that they close.
+that close after a terminator stay with the sentence that they close.
 """
 
 import re
-from collections.abc import Callable
 
-# Terminators that need white space behind them to end a sentence.
+# Terminators that need white space after them to end a sentence.
 _SPACED = r".!?\u2026\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
 
 # The rest of Unicode's Sentence_Terminal, with the Tibetan shad and the
@@ -44,9 +43,9 @@ _OPENING = (
 
 
 def _boundary(terminators: str) -> re.Pattern:
-    """A terminator, more of them, what closes behind them, white space.
+    """A terminator, more of them, what closes after them, white space.
 
-    Ethiopic has a mark of its own where others have a space.
+    Ethiopic has a word separator (U+1361) where others have a space.
     """
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
@@ -77,7 +76,7 @@ _TITLES = _words(
     "i.e eg ie al ed eds trans approx ca resp wrt def thm lem prop ex exs "
     "z.b d.h bzw u.a s.o s.u m.m"
 )
-# These may end one: it goes on unless a usual first word follows.
+# These may end one: it continues unless a usual first word follows.
 _ABBREVIATIONS = _words(
     "etc inc ltd co corp bros jr jan feb mar apr jun jul aug sep sept oct nov "
     "dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k u.n e.u "
@@ -101,8 +100,8 @@ def split_sentences(paragraph: str) -> list[str]:
 
     Returns them stripped, none empty, in order: joined again they hold every
     character of the paragraph but white space. What is longer than 1,000
-    characters without a terminator is cut behind a clause mark, else at a
-    space, else at 1,000 characters, so that no text stays a single sentence.
+    characters without a terminator is cut after a clause mark, otherwise at a
+    space, otherwise at 1,000 characters, so that no text stays one sentence.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -126,13 +125,13 @@ def ends_sentence(text: str) -> bool:
     return _AT_END.search(text) is not None
 
 
-def document_sentences(
-    document, split: Callable[[str], list[str]] = split_sentences
-) -> list[str]:
-    """The sentences of a `Document`: as given, or as `split` finds them."""
+def document_sentences(document) -> list[str]:
+    """The sentences of a `Document`: as given, or as found."""
     if document.sentences_given:
         return document.paragraphs
-    return [found for text in document.paragraphs for found in split(text)]
+    return [
+        one for text in document.paragraphs for one in split_sentences(text)
+    ]
 
 
 def _is_basic(text: str) -> bool:
@@ -166,7 +165,7 @@ def _is_decimal(text: str, match: re.Match) -> bool:
 
 
 def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
-    """Whether the full stop behind `word` only shortens it."""
+    """Whether the full stop after `word` only shortens it."""
     if word.isdigit():  # "1. First item": a number that opens the sentence
         return text[start : match.start()].strip() == word and len(word) <= 3
     lower = word.lower()

@@ -1,4 +1,4 @@
-"""Workarounds for data sets of TensorFlow that must end, or be let go of."""
+"""Workarounds for `tf.data`: a slow end of a pass, a process that hangs."""
 
 import atexit
 import functools
@@ -6,8 +6,6 @@ import threading
 import time
 
 import tensorflow as tf
-
-# Data sets that TensorFlow lets go of at once.
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -22,19 +20,18 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-# Python functions in a data set's graph that let the process end. A data set
-# that is alive when the interpreter ends goes on calling its Python functions
-# from TensorFlow's threads. A call that begins too late waits for an
+# A data set that is alive when the interpreter ends still calls its Python
+# functions from TensorFlow's threads. A call that begins too late waits for an
 # interpreter that is gone, and the interpreter waits for the data set: the
 # process hangs. So, before the interpreter ends, further calls fail, and those
-# under way are waited for. A data set stops to call once its buffers are full.
+# that run are waited for. A data set stops to call once its buffers are full.
 
 _QUIET = 0.3  # seconds without a call after which none is expected
 _LONGEST = 10  # seconds that the end of the process waits at most
 
 
 class _Calls:
-    """The calls that are under way."""
+    """The calls that are running."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -55,7 +52,7 @@ class _Calls:
                 self._running -= 1
 
     def end(self):
-        """Returns when no call is under way and none is to be expected."""
+        """Returns when no call is running and none is expected."""
         start = self._last = time.monotonic()
         self._ending = True
         while time.monotonic() < start + _LONGEST:

@@ -1,4 +1,13 @@
-"""The token store: a corpus as flat arrays of ids on disk, written and read."""
+"""The token store: a corpus as flat arrays of ids on disk, read and written.
+
+`tokens.bin` holds the ids of all sentences in a row (uint16 where the
+vocabulary allows, else int32), `sentences.bin` where each sentence begins in
+it, `documents.bin` where each document begins in `sentences.bin`, `blocks.bin`
+where each block of about 65,536 tokens begins in `documents.bin` (all int64,
+with the end as the last entry). `store.json`, the manifest, is written last.
+The arrays are mapped, not read: a store of any size needs the memory of what
+is looked at. A remote store is first copied to this machine.
+"""
 
 import contextlib
 import hashlib
@@ -9,87 +18,24 @@ import uuid
 import numpy as np
 
 from bert_keras import files
-from bert_keras.data.manifests import (
-    check_entries,
-    check_fields,
-    read_sealed,
-    write_sealed,
-)
 from bert_keras.data.sampling import Pieces, vocabulary_hash
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 
-# Token stores of other machines: a copy here, which can be mapped.
-
-_MANIFEST = "store.json"
-
-
-def fetched(folder: str, manifest: dict) -> str:
-    """The local folder of a store: itself, or a copy of a remote one.
-
-    A store is fetched once a machine, to a folder of `files.cache_folder()`
-    that is named by the hash of its manifest, and each file is compared with
-    the manifest. A store that is built anew gets another folder.
-
-    Raises:
-        InputError: a file is missing, or is not the one that the manifest
-            names.
-    """
-    if not files.is_remote(folder):
-        return folder
-    place = _place(manifest)
-    if not files.is_file(os.path.join(place, _MANIFEST)):
-        partial = f"{place}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
-        try:
-            _fetch(folder, manifest, partial)
-            # Of several processes that fetch it, the first one's copy stays.
-            with contextlib.suppress(OSError):
-                os.rename(partial, place)
-        finally:
-            files.remove(partial)
-    return place
-
-
-def _place(manifest: dict) -> str:
-    name = files.json_hash(manifest)[:32]
-    return os.path.join(files.cache_folder(), "stores", name)
-
-
-def _fetch(folder: str, manifest: dict, partial: str):
-    files.make_folder(partial)
-    for name, entry in manifest["files"].items():
-        path, local = os.path.join(folder, name), os.path.join(partial, name)
-        try:
-            files.download(path, local)
-        except FileNotFoundError:
-            raise InputError(
-                f"{path} is missing, but its manifest names it. Build the "
-                "store again."
-            ) from None
-        size = os.path.getsize(local)
-        if size != entry["bytes"] or files.sha256(local) != entry["sha256"]:
-            raise InputError(
-                f"{path} is damaged: its {size} bytes are not those that its "
-                "manifest names. Build the store again."
-            )
-    files.write_json(manifest, os.path.join(partial, _MANIFEST))
-
-
-# The token store: a corpus as flat arrays of ids on disk. `tokens.bin` holds
-# the ids of all sentences one behind the other (uint16 where the vocabulary
-# allows, else int32), `sentences.bin` where each sentence begins in it,
-# `documents.bin` where each document begins in `sentences.bin`, `blocks.bin`
-# where each block of about 65,536 tokens begins in `documents.bin` (all int64,
-# with the end behind the last). `store.json`, the manifest, is written last.
-# The arrays are mapped, not read: a store of any size needs the memory of what
-# is looked at. A remote store is fetched first, see `fetching.py`.
-
 MANIFEST = "store.json"
 VOCABULARY = "vocab.txt"
-_LARGE = 2**26  # bytes; a smaller file may stay in memory
 ARRAYS = ("tokens", "sentences", "documents", "blocks")
+# How the tokenizer of the ids was set up.
+_TOKENIZER = {
+    "lowercase": bool,
+    "strip_accents": bool,
+    "max_word_length": int,
+    "keep_special_tokens": bool,
+}
 _WIDTHS = {"<u2": 2, "<i4": 4}  # bytes of a token
-_PART = 2**22  # numbers that are checked at a time
+_LARGE = 2**26  # bytes; a smaller file may stay in memory
+_CHECKED = 2**22  # numbers that are checked at a time
+_BLOCK = 65_536  # tokens
 
 
 class TokenStore:
@@ -106,9 +52,8 @@ class TokenStore:
     def __init__(self, folder: str):
         self.source = folder
         self.manifest = read_manifest(folder)
-        self.folder = folder = fetched(folder, self.manifest)
-        for name, entry in self.manifest["files"].items():
-            _check_size(os.path.join(folder, name), entry["bytes"])
+        self.folder = folder = _fetch(folder, self.manifest)
+        _check_files(folder, self.manifest, files.size_fault)
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
         check_vocabulary_hash(self.manifest, self.vocabulary, folder)
         self.pieces = Pieces(self.vocabulary)
@@ -124,15 +69,8 @@ class TokenStore:
 
     @property
     def tokenizer(self) -> dict:
-        """The arguments, beside the vocabulary, of the tokenizer of the ids.
-
-        Older stores say the case alone.
-        """
-        case = self.manifest["lowercase"]
-        usual = {"strip_accents": case, "max_word_length": 200}
-        usual |= {"keep_special_tokens": False}
-        said = {k: self.manifest.get(k, v) for k, v in usual.items()}
-        return {"lowercase": case, **said}
+        """The arguments, without the vocabulary, of the ids' tokenizer."""
+        return {name: self.manifest[name] for name in _TOKENIZER}
 
     def _map(self, name: str, dtype: str) -> np.ndarray:
         with open(os.path.join(self.folder, f"{name}.bin"), "rb") as file:
@@ -164,15 +102,8 @@ def check_store(folder: str, vocabulary: list[str] | None = None) -> dict:
             that the store was made with another vocabulary.
     """
     manifest = read_manifest(folder)
-    folder = fetched(folder, manifest)
-    for name, entry in manifest["files"].items():
-        path = os.path.join(folder, name)
-        _check_size(path, entry["bytes"])
-        if files.sha256(path) != entry["sha256"]:
-            raise InputError(
-                f"{path} is damaged: its bytes are not those that its "
-                "manifest names. Build the store again."
-            )
+    folder = _fetch(folder, manifest)
+    _check_files(folder, manifest, files.content_fault)
     _check_arrays(TokenStore(folder))
     if vocabulary is not None:
         check_vocabulary_hash(manifest, vocabulary, folder)
@@ -197,19 +128,16 @@ def read_manifest(folder: str) -> dict:
         InputError: no manifest, or not one of a store.
     """
     path = os.path.join(folder, MANIFEST)
-    return read_sealed(path, "token store", _check_manifest)
+    return files.read_manifest(path, "token store", _check_manifest)
 
 
 def _check_manifest(manifest: dict):
     """Raises where the manifest says of a store what no store can be."""
     kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
-    kinds |= {"dtype": str, "lowercase": bool, "vocabulary_hash": str}
-    check_fields(manifest, kinds | {"files": dict})
-    later = {"strip_accents": bool, "max_word_length": int}
-    later |= {"keep_special_tokens": bool}
-    check_fields(manifest, {k: v for k, v in later.items() if k in manifest})
+    kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
+    files.check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
     entries = manifest["files"]
-    check_entries(entries)
+    files.check_entries(entries)
     if entries.keys() != {VOCABULARY, *(f"{name}.bin" for name in ARRAYS)}:
         raise ValueError("'files' must be the arrays and the vocabulary")
     width = _WIDTHS.get(manifest["dtype"])
@@ -241,8 +169,8 @@ def _check_arrays(store: "TokenStore"):
     for name, array, end in pairs:
         if array[0] != 0 or array[-1] != end or not _ascends(array):
             fault = f"{name}.bin does not go up from 0 to {end}"
-    highest = max(int(part.max()) for part in _parts(store.tokens))
-    lowest = min(int(part.min()) for part in _parts(store.tokens))
+    highest = max(int(some.max()) for some in _slices(store.tokens))
+    lowest = min(int(some.min()) for some in _slices(store.tokens))
     if not 0 <= lowest <= highest < len(store.vocabulary):
         fault = f"tokens.bin has ids from {lowest} to {highest}, and "
         fault += f"{VOCABULARY} has {len(store.vocabulary)} pieces"
@@ -252,32 +180,58 @@ def _check_arrays(store: "TokenStore"):
         )
 
 
-def _parts(array: np.ndarray, extra: int = 0):
-    for start in range(0, len(array), _PART):
-        yield array[start : start + _PART + extra]
-
-
 def _ascends(array: np.ndarray) -> bool:
-    parts = _parts(array, extra=1)
-    return all(bool((part[1:] > part[:-1]).all()) for part in parts)
+    slices = _slices(array, extra=1)
+    return all(bool((some[1:] > some[:-1]).all()) for some in slices)
 
 
-def _check_size(path: str, size: int):
-    try:
-        found = files.check_file(path, inside=os.path.dirname(path))
-    except OSError:
-        found = None
-    if found != size:
-        state = "is missing" if found is None else f"has {found} bytes"
-        raise InputError(
-            f"{path} {state}; its manifest says {size} bytes. Build the "
-            "store again."
-        )
+def _slices(array: np.ndarray, extra: int = 0):
+    for start in range(0, len(array), _CHECKED):
+        yield array[start : start + _CHECKED + extra]
 
 
-# Writes a token store; see `store.py` for what its files hold.
+def _check_files(folder: str, manifest: dict, fault_of):
+    """Names the file that is not as the manifest says."""
+    for name, entry in manifest["files"].items():
+        path = os.path.join(folder, name)
+        fault = fault_of(path, entry)
+        if fault:
+            raise InputError(f"{path} {fault}. Build the store again.")
 
-_BLOCK = 65_536  # tokens
+
+def _fetch(folder: str, manifest: dict) -> str:
+    """The local folder of a store: itself, or a copy of a remote one.
+
+    A store is fetched once a machine, to a folder of `files.cache_folder()`
+    that is named by the hash of its manifest, and each file is compared with
+    the manifest. A store that is built again gets another folder.
+    """
+    if not files.is_remote(folder):
+        return folder
+    name = files.json_hash(manifest)[:32]
+    copy = os.path.join(files.cache_folder(), "stores", name)
+    if not files.is_file(os.path.join(copy, MANIFEST)):
+        partial = f"{copy}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
+        try:
+            _download(folder, manifest, partial)
+            # Of several processes that fetch it, the first one's copy stays.
+            with contextlib.suppress(OSError):
+                os.rename(partial, copy)
+        finally:
+            files.remove(partial)
+    return copy
+
+
+def _download(folder: str, manifest: dict, partial: str):
+    files.make_folder(partial)
+    for name, entry in manifest["files"].items():
+        path, local = os.path.join(folder, name), os.path.join(partial, name)
+        with contextlib.suppress(FileNotFoundError):
+            files.download(path, local)
+        fault = files.content_fault(local, entry)
+        if fault:
+            raise InputError(f"{path} {fault}. Build the store again.")
+    files.write_json(manifest, os.path.join(partial, MANIFEST))
 
 
 class StoreWriter:
@@ -317,16 +271,16 @@ class StoreWriter:
         return self._corpus.hexdigest()
 
     def hash(self, hashes: bytes):
-        """Takes note of the hashes of documents' contents, joined."""
+        """Adds the hashes of documents' contents, joined."""
         self._corpus.update(hashes)
 
     def state(self) -> dict:
-        """Where to go on from, once the disk holds what was written."""
+        """Where to resume, once the disk holds what was written."""
         self._flush()
         return {"totals": dict(self.totals), "block": int(self._block)}
 
     def restore(self, state: dict | None):
-        """Goes on from a state, None for the start; drops what is behind it.
+        """Resumes from a state, None for the start; drops what is after it.
 
         Raises:
             InputError: a file is shorter than it was then.
@@ -349,7 +303,7 @@ class StoreWriter:
         """Appends documents.
 
         Args:
-            ids: of all sentences, one behind the other.
+            ids: of all sentences, in a row.
             lengths: ids of each sentence.
             per_document: sentences of each document.
         """
@@ -374,13 +328,13 @@ class StoreWriter:
         self._flush()
         vocabulary = os.path.join(self.folder, VOCABULARY)
         write_vocabulary(self._tokenizer.vocabulary, vocabulary)
-        path = os.path.join(self.folder, MANIFEST)
-        write_sealed(path, self._manifest())
+        files.write_manifest(
+            os.path.join(self.folder, MANIFEST), self._manifest()
+        )
         return TokenStore(self.folder)
 
     def _manifest(self) -> dict:
         names = [f"{name}.bin" for name in ARRAYS] + [VOCABULARY]
-        paths = {name: os.path.join(self.folder, name) for name in names}
         return {
             "format": "bert_keras token store",
             "version": 1,
@@ -389,17 +343,11 @@ class StoreWriter:
             "dtype": self._types["tokens"],
             "vocabulary_size": self._tokenizer.vocabulary_size,
             "vocabulary_hash": vocabulary_hash(self._tokenizer.vocabulary),
-            "lowercase": self._tokenizer.lowercase,
-            "strip_accents": self._tokenizer.strip_accents,
-            "max_word_length": self._tokenizer.max_word_length,
-            "keep_special_tokens": self._tokenizer.keep_special_tokens,
+            **{name: getattr(self._tokenizer, name) for name in _TOKENIZER},
             "corpus_hash": self.corpus_hash,
             "files": {
-                name: {
-                    "bytes": os.path.getsize(path),
-                    "sha256": files.sha256(path),
-                }
-                for name, path in paths.items()
+                name: files.describe(os.path.join(self.folder, name))
+                for name in names
             },
         }
 

@@ -1,4 +1,8 @@
-"""The same function over many items on several processes, in their order."""
+"""One function over many items on several processes, results in order.
+
+`Pool.imap` and `Executor.map` read all items first; here they are read a few
+ahead, so that a corpus of any size needs the memory of some of it.
+"""
 
 import collections
 import concurrent.futures
@@ -40,7 +44,7 @@ def in_order(function: Callable, items: Iterable, workers: int = 1) -> Iterator:
 
 
 def _ahead(pool, items: Iterator, count: int) -> Iterator:
-    """Results in order, with at most `count` items under way."""
+    """Results in order, with at most `count` items in work."""
     running = collections.deque()
     for item in items:
         running.append(pool.submit(_call, item))
@@ -54,7 +58,7 @@ _function = None
 
 
 def _begin(function: Callable):
-    """Readies a worker, which leaves GPUs alone."""
+    """Prepares a worker, which leaves GPUs alone."""
     global _function
     _function = function
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras import files
-from bert_keras.data.manifests import check_fields
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.text.wordpiece import encodable
 
@@ -190,14 +189,14 @@ def _decoded(array):
 def _check_card(card):
     """Raises where a field that a call needs is not what it must be."""
     kinds = {"needs": list, "signatures": dict, "default": str}
-    check_fields(card, kinds)
+    files.check_fields(card, kinds)
     for entry in card["signatures"].values():
-        check_fields(
+        files.check_fields(
             entry, {"inputs": dict, "input_order": list, "padded": list}
         )
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):
             raise ValueError("'input_order' must name the inputs")
-        check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+        files.check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
     card["signatures"][card["default"]]  # is there
 
 

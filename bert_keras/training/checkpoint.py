@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
 from bert_keras import files
-from bert_keras.data.manifests import check_entries, check_fields
 from bert_keras.errors import InputError
 
 # One safetensors file of a checkpoint: written in pieces, hashed meanwhile.
@@ -230,8 +229,8 @@ def _read_manifest(path):
     try:
         manifest = files.read_json(os.path.join(path, MANIFEST))
         hash_holds = manifest["sha256"] == _manifest_hash(manifest)
-        check_fields(manifest, _FIELDS)
-        check_entries(manifest["files"])
+        files.check_fields(manifest, _FIELDS)
+        files.check_entries(manifest["files"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DamagedError(f"{MANIFEST} cannot be read ({error})") from None
     if not hash_holds:

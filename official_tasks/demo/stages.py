@@ -10,8 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 import bert_keras
-from bert_keras.data.corpus import held_out, read_documents
-from bert_keras.data.sources import corpus_hash, paragraphs
+from bert_keras.data.corpus import (
+    corpus_hash,
+    held_out,
+    paragraphs,
+    read_documents,
+)
 from bert_keras.run_folder import RunFolder
 from bert_keras.serving.verify import answer_in_fresh_process
 from official_tasks import progress

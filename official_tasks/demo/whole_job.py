@@ -14,7 +14,7 @@ from rich.markup import escape
 
 import bert_keras
 from bert_keras import files
-from bert_keras.data.sources import corpus_hash
+from bert_keras.data.corpus import corpus_hash
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import choose_dtype

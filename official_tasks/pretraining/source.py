@@ -114,12 +114,11 @@ class PretrainingSource:
         Lengths must fit the model; the others would do nothing, and the
         report tells them as what decided the run.
         """
-        from bert_keras.data.record_files import read_manifest
-        from bert_keras.data.sampling import SamplingRules
+        from bert_keras.data.record_files import read_manifest, rules_of
 
         folder = self._examples(phase)
         manifest = read_manifest(os.path.join(folder, "train"))
-        made = dataclasses.asdict(SamplingRules(**manifest["laws"]))
+        made = dataclasses.asdict(rules_of(manifest))
         for name, wanted in dataclasses.asdict(self.rules(phase)).items():
             if made[name] != wanted:
                 raise InputError(
@@ -163,7 +162,6 @@ class PretrainingSource:
             os.path.join(self._examples(phase), "held_out"),
             phase.batch_size,
             rules=self.rules(phase),
-            fill_remainder=True,
         )
         return batches.take(self.settings.evaluation_steps)
 

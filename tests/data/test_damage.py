@@ -94,6 +94,7 @@ LIES = {
         {"max_word_length": DEEP},
         {"vocabulary_hash": LONG},
         {"vocabulary_size": "many"},
+        {"side": None},
     ],
     "records": [
         {"laws": 5},
@@ -109,6 +110,7 @@ LIES = {
         {"shards": [{"name": "\ud800"}]},
         {"shards": [DEEP]},
         {"vocabulary_hash": 5},
+        {"side": None},
     ],
 }
 

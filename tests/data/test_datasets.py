@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bert_keras.data import sources
+from bert_keras.data import corpus
 from bert_keras.data.corpus import read_documents
 from bert_keras.errors import InputError
 
@@ -88,7 +88,7 @@ def test_wikipedia_gives_an_article_a_document(folder):
     ],
 )
 def test_a_passage_is_told_in_any_script(line, kept):
-    assert sources._is_passage(line) == kept
+    assert corpus._is_passage(line) == kept
 
 
 def test_wiki40b_gives_its_paragraphs_alone(folder):

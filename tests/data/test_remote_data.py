@@ -115,8 +115,8 @@ def test_finished_remote_data_of_other_settings_is_refused_and_stays(
         manifests = create(remote, tokenizer, copies=2)
         before = remote_contents(remote)
         for change, named in (
-            ({"copies": 1}, "copies was 2, now 1"),
-            ({"seed": 1}, "seed was 0, now 1"),
+            ({"copies": 1}, "copies was 2 and is now 1"),
+            ({"seed": 1}, "seed was 0 and is now 1"),
             ({"held_out_share": 0.3}, "documents was"),
             ({"sentences": "lines"}, "sentences was"),
         ):

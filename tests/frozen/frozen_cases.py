@@ -109,8 +109,7 @@ BUILDS = {
     "--max_ngram=3 --mask_rate=0.2 --mask_mix=70,20,10 --copies=3 --seed=5 "
     "--short_probability=0.5",
     "packed": "--sequence_length=64 --max_predictions=10 --packed",
-    "lines": "--sequence_length=32 --max_predictions=5 --sentences=lines "
-    "--nolowercase --held_out_share=0 --norecords",
+    "lines": "--sentences=lines --nolowercase --held_out_share=0 --norecords",
 }
 
 # Family -> flags of a task beside where its files are.

@@ -246,7 +246,7 @@ def _batches(name):
             (batch,) = batches.take(1)
             found[f"{kind}, step {step}"] = array_hash(batch)
         held_out = source.replace("train", "held_out")
-        batches = evaluation_dataset(held_out, 8, given, fill_remainder=True)
+        batches = evaluation_dataset(held_out, 8, given)
         found[f"{kind}, held out"] = array_hash(list(batches))
     return found
 

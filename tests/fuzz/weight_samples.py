@@ -40,9 +40,9 @@ def write_samples(folder):
 def write_data_samples(folder):
     """Writes pre-training data of each kind; returns dict of kind -> path."""
     from bert_keras.data.building import build_stores
+    from bert_keras.data.corpus import Document
     from bert_keras.data.pretraining_data import write_records
     from bert_keras.data.sampling import SamplingRules
-    from bert_keras.data.sources import Document
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
     lines = ["good ! goodly goodly good !", "! goodly"] * 4

@@ -7,10 +7,9 @@ import pytest
 from toy_pretraining import SMALLEST, write_data
 
 from bert_keras import InputError
-from bert_keras.data.manifests import read_sealed, write_sealed
 from bert_keras.data.record_files import read_manifest
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.files import read_json
+from bert_keras.files import read_json, write_manifest
 from official_tasks import pretrain
 from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
@@ -135,11 +134,12 @@ def test_a_copy_of_what_is_trained_on_is_not_held_out(kind, name, tmp_path):
     shutil.copytree(sides / "train", sides / "held_out")
     with pytest.raises(InputError, match="made as 'train', expected 'held_out"):
         source(folders, phase_2_steps=0).check()
-    # Older manifests do not say their side, but of which documents they are.
-    for side in ("train", "held_out"):
-        path = f"{sides / side}/{name}.json"
-        manifest = read_sealed(path, "data", lambda _: ["one"])
-        older = manifest.keys() - {"side", "sha256"}
-        write_sealed(path, {key: manifest[key] for key in older})
+    path = sides / "held_out" / f"{name}.json"
+    manifest = read_json(path)
+    del manifest["sha256"], manifest["side"]
+    write_manifest(path, manifest)
+    with pytest.raises(InputError, match="'side' is missing. Make the"):
+        source(folders, phase_2_steps=0).check()
+    write_manifest(path, {**manifest, "side": "held_out"})
     with pytest.raises(InputError, match="were made of the same documents"):
         source(folders, phase_2_steps=0).check()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.sources import Document
+from bert_keras.data.corpus import Document
 from bert_keras.data.token_store import StoreWriter
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

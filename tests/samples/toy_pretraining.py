@@ -4,9 +4,9 @@ import json
 
 from task_samples import write_csv
 
+from bert_keras.data.corpus import Document
 from bert_keras.data.pretraining_data import create_pretraining_data
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.data.sources import Document
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

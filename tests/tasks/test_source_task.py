@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from bert_keras import InputError
-from bert_keras.data.sources import Document
+from bert_keras.data.corpus import Document
 from official_tasks.demo.source_task import write_source_task
 
 

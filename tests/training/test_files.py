@@ -169,10 +169,11 @@ def test_a_remote_lease_refuses_a_second_writer(remote, monkeypatch):
     monkeypatch.setattr(run_folder, "SETTLED_AFTER", 0)
     files.make_folder(remote)
     path = f"{remote}/.lease"
-    with Lease(path) as first:
-        first.check()
-        with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
-            Lease(path)
+    first = Lease(path)
+    first.check()
+    with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
+        Lease(path)
+    first.release()
     second = Lease(path)
     with pytest.raises(InputError, match="taken over by process"):
         first.check()

@@ -128,10 +128,9 @@ def natural_lengths(source, longest, by="documents", count=400):
         by: "documents" or "paragraphs": what a text is.
         count: examples, spread over the source.
     """
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.data.documentation import installed_documentation
+    from bert_keras.data.corpus import DOCUMENTATION, read_documents
 
-    documents = read_documents(source) if source else installed_documentation()
+    documents = read_documents(source or DOCUMENTATION)
     lengths = []
     for document in documents:
         sizes = [len(paragraph) for paragraph in document.paragraphs]
