@@ -11,9 +11,14 @@ seconds and the model's time for as many texts.
 
 import json
 
+import numpy as np
 from absl import flags
 
+from bert_keras import files
+from bert_keras.errors import InputError
 from official_tasks import script
+
+BATCH = 32
 
 
 def define_flags():
@@ -21,17 +26,141 @@ def define_flags():
 
 
 def main(values, records, folder):
-    from bert_keras.serving.comparison import compare, read_records
     from bert_keras.serving.load import load_saved_model
     from official_tasks import progress
 
     records, served = read_records(records), load_saved_model(folder)
-    found = compare(records, served, values.worst)
-    for name, summary in found.items():
+    for name, summary in compare(records, served, values.worst).items():
         cases = summary.pop("worst")
         progress.console.print(name, summary)
         for case in cases:
             progress.console.print("  " + json.dumps(case, ensure_ascii=False))
+
+
+def read_records(path):
+    """The lines of a JSONL file of requests with their answers.
+
+    A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
+    value}}`; without `signature` it is the default's. Of the answer only what
+    is there is compared.
+    """
+    records = []
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                record = files.parse_json(line)
+                is_record = _is_record(record)
+            except (ValueError, LookupError, TypeError, AttributeError):
+                is_record = False
+            if not is_record:
+                raise InputError(
+                    f"{path}, line {number}, is not a recorded request. "
+                    'Expected {"inputs": {"text": "..."}, "answer": '
+                    '{"label": "..."}} on each line.'
+                )
+            records.append(record)
+    if not records:
+        raise InputError(f"{path} holds no requests. Give one with some.")
+    return records
+
+
+def _is_record(record):
+    """Whether its inputs are texts or lists, and it has an answer."""
+    inputs = record["inputs"].values()
+    return bool(
+        inputs
+        and all(isinstance(value, str | list) for value in inputs)
+        and record["answer"].keys()
+        and isinstance(record.get("signature", ""), str)
+    )
+
+
+def compare(records, served, worst=5):
+    """How the served model's answers differ from the recorded ones.
+
+    Args:
+        records: list of dict; see `read_records`.
+        served: a `ServedModel`.
+        worst: how many cases of an output to show.
+
+    Returns:
+        dict, output name -> dict of `compared`, `equal` (a share) and, of
+        numbers, `greatest_difference`; and `worst`, the cases that differ,
+        the farthest first.
+    """
+    cases = {}
+    for signature, group in _by_signature(records, served).items():
+        for first in range(0, len(group), BATCH):
+            batch = group[first : first + BATCH]
+            for record, answer in _ask(served, signature, batch):
+                for name, old in record["answer"].items():
+                    new = answer.get(name)
+                    case = {
+                        "inputs": record["inputs"],
+                        "old": old,
+                        "new": new,
+                        "difference": _difference(old, new),
+                    }
+                    cases.setdefault(name, []).append(case)
+    return {name: _summarize(some, worst) for name, some in cases.items()}
+
+
+def _by_signature(records, served):
+    groups = {}
+    for record in records:
+        name = record.get("signature", served.card["default"])
+        groups.setdefault(name, []).append(record)
+    unknown = sorted(set(groups) - set(served.signatures))
+    if unknown:
+        raise InputError(
+            f"The records ask for {', '.join(unknown)}; the model answers "
+            f"{', '.join(served.signatures)}. Compare with another export."
+        )
+    return groups
+
+
+def _ask(served, signature, batch):
+    """Each record with the answer to it, output name -> plain value."""
+    order = served.card["signatures"][signature]["input_order"]
+    columns = [[record["inputs"].get(key) for record in batch] for key in order]
+    if any(None in column for column in columns):
+        raise InputError(
+            f"A record of {signature} lacks one of {' and '.join(order)}."
+        )
+    answers = getattr(served, signature)(*columns)
+    for row, record in enumerate(batch):
+        yield record, {name: _to_json(v[row]) for name, v in answers.items()}
+
+
+def _to_json(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _difference(old, new):
+    """0 where equal, infinite where missing, no numbers, another shape."""
+    if old == new:
+        return 0.0
+    try:
+        old, new = np.asarray(old, "float64"), np.asarray(new, "float64")
+    except (ValueError, TypeError):
+        return np.inf
+    if old.shape != new.shape:
+        return np.inf
+    difference = np.abs(old - new).max(initial=0.0)
+    return np.inf if np.isnan(difference) else float(difference)
+
+
+def _summarize(cases, worst):
+    differences = np.array([case["difference"] for case in cases])
+    farthest = np.argsort(-differences, kind="stable")[:worst]
+    summary = {
+        "compared": len(cases),
+        "equal": float((differences == 0).mean()),
+        "worst": [cases[i] for i in farthest if differences[i] > 0],
+    }
+    if np.isfinite(differences).all():
+        summary["greatest_difference"] = float(differences.max())
+    return summary
 
 
 if __name__ == "__main__":

@@ -26,16 +26,22 @@ and compares it in its own runtime (pip install 'bert_keras[litert]' or
 Takes about half a minute for a small model, more for BERT base.
 """
 
+import math
 import os
 import tempfile
+import time
 import warnings
 
+import numpy as np
 from absl import flags
 
+from bert_keras.errors import InputError, UntrainedWarning
 from official_tasks import script
 
+BATCH = 32
+ALONE = 100  # rows of --dev that are also asked one at a time
 
-# What text, signatures and a card are made of, and the checks on them.
+
 def define_flags():
     flags.DEFINE_multi_string("model", None, "Model folder; may be repeated.")
     flags.DEFINE_string("output", None, "Folder to write.")
@@ -114,7 +120,6 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras.errors import UntrainedWarning
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
 
@@ -136,7 +141,6 @@ def main(values):
 def preprocessor_of(folders, sequence_length=None):
     """The preprocessor of the first model, which is that of every other."""
     import bert_keras
-    from bert_keras.errors import InputError
 
     first, *others = (
         bert_keras.BertPreprocessor.from_preset(
@@ -185,16 +189,16 @@ def export(models, preprocess, values):
         **arguments,
     )
     served = bert_keras.load_saved_model(folder)
-    tell(folder, served)
+    report(folder, served)
     if values.dev:
-        with tempfile.TemporaryDirectory() as beside:
+        with tempfile.TemporaryDirectory() as scratch:
             full = bert_keras.export_saved_model(
-                models, preprocess, os.path.join(beside, "full"), **arguments
+                models, preprocess, os.path.join(scratch, "full"), **arguments
             )
             compare(full, folder, values)
 
 
-def tell(folder, served):
+def report(folder, served):
     from official_tasks import progress
 
     progress.console.print(f"{folder} answers {', '.join(served.signatures)}")
@@ -206,39 +210,161 @@ def tell(folder, served):
 def compare(full, small, values):
     """Prints size, time and answers of both, on the rows of --dev."""
     import bert_keras
-    from bert_keras.serving.quantize import folder_size, measure
     from official_tasks import progress
     from official_tasks.engine.prediction import asked, lists_of, read_inputs
 
     before, after = map(bert_keras.load_saved_model, (full, small))
     _, entry, columns = asked(before, None, values.columns)
-    wanted, lists = list(columns), lists_of(entry)
+    columns, lists = list(columns), lists_of(entry)
     if values.label:
-        wanted, lists = [*wanted, values.label], [*lists, False]
-    rows = list(read_inputs(values.dev, None, wanted, lists))
+        columns, lists = [*columns, values.label], [*lists, False]
+    rows = list(read_inputs(values.dev, None, columns, lists))
     order = entry["input_order"]
     inputs = {name: [row[i] for row in rows] for i, name in enumerate(order)}
     labels = [row[-1] for row in rows] if values.label else None
-    found = measure(before, after, inputs, labels)
+    result = measure(before, after, inputs, labels)
     say = progress.console.print
     sizes = [folder_size(folder) / 1e6 for folder in (full, small)]
-    say(f"float32 -> {values.dtype} on {found['rows']} rows of {values.dev}:")
+    say(f"float32 -> {values.dtype} on {result['rows']} rows of {values.dev}:")
     say(f"  size         {sizes[0]:.1f} MB -> {sizes[1]:.1f} MB")
-    for size, (old, new) in found["milliseconds"].items():
+    for size, (old, new) in result["milliseconds"].items():
         say(
             f"  batch of {size:<3} {old:.2f} -> {new:.2f} ms a row, "
             f"{old / new:.2f} times as fast"
         )
     for name in ("accuracy", "pearson"):
-        if name in found:
-            old, new = found[name]
+        if name in result:
+            old, new = result[name]
             say(f"  {name:<12} {old:.4f} -> {new:.4f}")
-    say(f"  same answer  {found['equal']:.2%} of the rows")
-    say(f"  numbers differ by {found['greatest_difference']:.2g} at most")
+    say(f"  same answer  {result['equal']:.2%} of the rows")
+    say(f"  numbers differ by {result['greatest_difference']:.2g} at most")
+
+
+def measure(before, after, inputs, labels=None):
+    """Two exports of one model on the same rows, turn by turn.
+
+    Args:
+        before, after: `ServedModel`, usually of float32 and of another dtype.
+        inputs: input name -> list of rows, of the default signature.
+        labels: the true labels (strings), or scores of a regression.
+
+    Returns:
+        dict of `rows`; `milliseconds`, batch size -> the median of each
+        export's time a row; `equal`, the share of rows with the same answer;
+        `greatest_difference` of the numbers; and with labels `accuracy` or
+        `pearson` of each.
+    """
+    name = before.card["default"]
+    order = before.card["signatures"][name]["input_order"]
+    columns = [inputs[key] for key in order]
+    count = len(columns[0])
+    if not count:
+        raise InputError("There are no rows to measure on. Give some.")
+    askers = [getattr(served, name) for served in (before, after)]
+    answers, batched = _ask(askers, columns, count, BATCH)
+    _, alone = _ask(askers, columns, min(count, ALONE), 1)
+    rows = [_rows(batches) for batches in answers]
+    are_equal, differences = zip(*map(_compare_rows, *rows), strict=True)
+    result = {
+        "rows": count,
+        "milliseconds": {1: alone, BATCH: batched},
+        "equal": float(np.mean(are_equal)),
+        "greatest_difference": max(differences),
+    }
+    if labels is not None:
+        result |= _score(rows, labels)
+    return result
+
+
+def folder_size(folder):
+    """Bytes of all files in the folder."""
+    return sum(
+        os.path.getsize(os.path.join(parent, name))
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _ask(askers, columns, count, size):
+    """Each one's answers by batch, and its median milliseconds a row."""
+    answers, seconds = ([], []), ([], [])
+    for asker in askers:  # traces nothing, but warms caches
+        asker(*[column[:size] for column in columns])
+    for first in range(0, count, size):
+        batch = [column[first : first + size] for column in columns]
+        for side in (0, 1) if first // size % 2 else (1, 0):
+            began = time.perf_counter()
+            answers[side].append(askers[side](*batch))
+            spent = time.perf_counter() - began
+            seconds[side].append(spent / len(batch[0]))
+    return answers, [float(np.median(s)) * 1000 for s in seconds]
+
+
+def _rows(answers):
+    """One dict a row, of answers by batch."""
+    return [
+        dict(zip(batch, row, strict=True))
+        for batch in answers
+        for row in zip(*batch.values(), strict=True)
+    ]
+
+
+def _compare_rows(before, after):
+    """Whether all but the numbers is equal, and the numbers' difference.
+
+    Numbers are compared where there are as many of them.
+    """
+    is_equal, greatest = True, 0.0
+    for name, value in before.items():
+        old, new = np.asarray(value), np.asarray(after[name])
+        if old.dtype.kind != "f":
+            is_equal = is_equal and np.array_equal(old, new)
+        elif old.shape == new.shape:
+            difference = float(np.abs(old - new).max(initial=0.0))
+            greatest = max(greatest, difference)
+    return is_equal, greatest
+
+
+def _score(rows, labels):
+    if len(labels) != len(rows[0]):
+        raise InputError(
+            f"There are {len(rows[0])} rows and {len(labels)} labels. Give "
+            "one label a row."
+        )
+    first = rows[0][0]
+    if np.ndim(first.get("score", [])) == 0:
+        true = [_number(*numbered) for numbered in enumerate(labels, 1)]
+        return {
+            "pearson": [
+                float(np.corrcoef([row["score"] for row in side], true)[0, 1])
+                for side in rows
+            ]
+        }
+    if not isinstance(first.get("label"), str):
+        raise InputError(
+            "Labels are compared with one label or one score a row; this "
+            "model answers neither. Leave the labels out: the share of equal "
+            "answers is printed all the same."
+        )
+    answered = [[row["label"] for row in side] for side in rows]
+    true = np.asarray(labels)
+    return {"accuracy": [float(np.mean(true == side)) for side in answered]}
+
+
+def _number(row, label):
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(
+            f"The label of row {row} is {label!r}. Expected a number, since "
+            "the model answers a score."
+        )
+    return number
 
 
 def convert(models, preprocess, values):
-    from bert_keras.errors import InputError
     from bert_keras.serving.portable_formats import export_on_ids
     from official_tasks import progress
 

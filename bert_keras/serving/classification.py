@@ -3,10 +3,16 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.serving.graph import NEXT, SENTENCE, TRUNCATED, Signature
+from bert_keras.serving.graph import (
+    NEXT,
+    SENTENCE,
+    TRUNCATED,
+    Signature,
+    pad_to,
+)
 from bert_keras.text.windows import in_chunks
 
-# `classify`: one label, several labels or a score of a text or a pair.
+NO_CHOICE = -1e30  # a logit
 
 
 def classify(model, rows, pair=False, long_text="truncate"):
@@ -19,7 +25,8 @@ def classify(model, rows, pair=False, long_text="truncate"):
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
     """
-    if pair and long_text == "windows":
+    in_windows = long_text == "windows"
+    if pair and in_windows:
         raise InputError(
             "A pair cannot be read in windows. Export the pair model with "
             'long_text="truncate".'
@@ -35,20 +42,22 @@ def classify(model, rows, pair=False, long_text="truncate"):
 
     def function(*texts):
         segments = [rows.tokenizer(text) for text in texts]
-        if long_text == "windows":
+        if in_windows:
             width = model.output_shape[-1]
             return answer(rows.mean_over_windows(scores, segments[0], width))
         return {
-            **answer(scores(rows.framed(*segments))),
-            "truncated": rows.cut(*segments),
+            **answer(scores(rows.pack(*segments))),
+            "truncated": rows.are_cut(*segments),
         }
 
-    if long_text == "truncate":
-        outputs["truncated"] = TRUNCATED
-    inputs = {"text": SENTENCE, **({"text_pair": NEXT} if pair else {})}
-    padded = ("label", "label_index") if model.problem == "multi" else ()
-    labels = tuple(model.labels or ())
-    return Signature("classify", inputs, function, outputs, padded, labels)
+    return Signature(
+        "classify",
+        {"text": SENTENCE, **({"text_pair": NEXT} if pair else {})},
+        function,
+        outputs if in_windows else outputs | TRUNCATED,
+        padded=("label", "label_index") if model.problem == "multi" else (),
+        labels=tuple(model.labels or ()),
+    )
 
 
 def _single_label(labels):
@@ -80,7 +89,7 @@ def _several_labels(labels):
         count = tf.reduce_sum(holds, axis=-1)
         order = tf.argsort(probabilities, axis=-1, direction="DESCENDING")
         width = tf.reduce_max(tf.concat([count, [0]], axis=0))
-        is_label = tf.range(width) < count[:, tf.newaxis]
+        is_label = tf.range(width) < count[:, tf.newaxis]  # (B, width)
         order = tf.where(is_label, order[:, :width], len(labels))
         return {
             "label": tf.gather(names, order),
@@ -106,11 +115,6 @@ def _regression(labels):
     return tf.identity, answer, {"score": f"float32 {shape}"}
 
 
-# `choose`: the best of several continuations of a text.
-
-NO_CHOICE = -1e30  # a logit
-
-
 def choose(model, rows):
     """The best choice for a prompt. An empty choice is no choice.
 
@@ -125,34 +129,38 @@ def choose(model, rows):
     def function(prompt, choices):
         # A list of fewer choices than another's is filled up with "".
         is_choice = tf.strings.length(choices) > 0  # (B, K)
-        places = _at_least_one(tf.where(is_choice))  # (N, 2)
+        # (N, 2); the first place where there is none, as a model takes no
+        # empty batch.
+        places = pad_to(tf.where(is_choice), [1, None])
         # Of each text more than a row holds, which says that it is cut.
         most = rows.sequence_length
-        asked = rows.tokenizer(prompt)[:, :most]
-        offered = rows.tokenizer(tf.gather_nd(choices, places))[:, :most]
+        prompt_ids = rows.tokenizer(prompt)[:, :most]
+        choice_ids = rows.tokenizer(tf.gather_nd(choices, places))[:, :most]
 
-        def some(begin, end):
-            prompts = tf.gather(asked, places[begin:end, 0])
-            segments = prompts, offered[begin:end]
-            inputs = rows.framed(*segments)
+        def of_choices(begin, end):
+            prompts = tf.gather(prompt_ids, places[begin:end, 0])
+            segments = prompts, choice_ids[begin:end]
+            inputs = rows.pack(*segments)
+            # (n, T) to (n, 1, T): each row is a list of one choice.
             inputs = {k: v[:, tf.newaxis] for k, v in inputs.items()}
             logits = model(inputs, training=False)[:, 0]  # (n,) of (n, 1)
-            return [logits, rows.cut(*segments)]
+            return [logits, rows.are_cut(*segments)]
 
-        logits, cut = in_chunks(
-            some,
+        logits, are_cut = in_chunks(
+            of_choices,
             tf.shape(places, tf.int64)[0],
             [tf.TensorSpec([None], tf.float32), tf.TensorSpec([None], tf.bool)],
         )
+        # (N,) back to (B, K).
         shape = tf.shape(choices, tf.int64)
         logits = tf.where(
             is_choice, tf.scatter_nd(places, logits, shape), NO_CHOICE
         )
-        cut = tf.scatter_nd(places, tf.cast(cut, tf.int32), shape)
+        are_cut = tf.scatter_nd(places, tf.cast(are_cut, tf.int32), shape)
         return {
             "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "probabilities": tf.nn.softmax(logits),
-            "truncated": tf.reduce_any(cut > 0, axis=-1),
+            "truncated": tf.reduce_any(are_cut > 0, axis=-1),
         }
 
     outputs = {
@@ -165,10 +173,3 @@ def choose(model, rows):
         "choices": ["it was raining.", "it was Tuesday."],
     }
     return Signature("choose", inputs, function, outputs)
-
-
-def _at_least_one(places):
-    """Places (N, 2), or the first one where there is none: a model takes no
-    empty batch."""
-    missing = tf.cast(tf.shape(places)[0] == 0, tf.int32)
-    return tf.pad(places, [[0, missing], [0, 0]])

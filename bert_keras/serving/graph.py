@@ -1,4 +1,4 @@
-"""What all signatures share: their description, rows of raw strings, slices."""
+"""What all signatures share: their description, rows of strings, slices."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,12 +9,17 @@ from bert_keras.modeling.padding import skipping_padding
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.windows import in_chunks, windows
 
-# One question that a served model answers, and what both sides call it.
-
 # The examples that the signature cards show.
 SENTENCE = "An hour well spent."
 NEXT = "I would gladly spend another."
-TRUNCATED = "bool (B,): the text was cut to what a row holds"
+MASK = "[MASK]"
+# What outputs of several signatures mean.
+TRUNCATED = {"truncated": "bool (B,): the text was cut to what a row holds"}
+TOKENS = {
+    "pieces": "string (B, T): the tokens, '' padded",
+    "start": "int32 (B, T): its first character, -1 padded",
+    "end": "int32 (B, T): one after its last, -1 padded",
+}
 
 
 @dataclasses.dataclass
@@ -32,6 +37,8 @@ class Signature:
         outputs: output name -> what it means.
         padded: outputs whose second axis is filled up to the batch's largest
             `count`.
+        per_token: outputs with an axis of tokens, whose values at padding
+            mean nothing; the second input is then the padding mask.
         labels: what the classes are called, in the order of their numbers.
         skips_padding: the model computes nothing but attention on padding;
             what it gives there then differs from what it was trained with.
@@ -42,6 +49,7 @@ class Signature:
     function: Callable
     outputs: dict[str, str]
     padded: tuple[str, ...] = ()
+    per_token: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     skips_padding: bool = True
 
@@ -51,99 +59,46 @@ class Signature:
 
     def traced(self):
         """The function as a graph that a SavedModel can hold."""
-        function = tf.function(_of_any_batch(self.function), autograph=False)
+
+        # Not every operation of a model takes no rows: an empty batch is
+        # asked as one of one row, whose answer is cut off.
+        def answer(*tensors):
+            count = tf.shape(tensors[0])[0]
+            outputs = self.function(*map(_with_a_row, tensors))
+            return {name: value[:count] for name, value in outputs.items()}
+
         with skipping_padding(self.skips_padding):
-            return function.get_concrete_function(*self.specs())
-
-
-def _of_any_batch(function):
-    """The function for batches that may be empty.
-
-    Not every operation of a model takes no rows: an empty batch is asked as
-    one of one row, whose answer is cut off.
-    """
-
-    def answer(*tensors):
-        count = tf.shape(tensors[0])[0]
-        outputs = function(*[_at_least_one(tensor) for tensor in tensors])
-        return {name: value[:count] for name, value in outputs.items()}
-
-    return answer
-
-
-def _at_least_one(tensor):
-    """A tensor without rows with one row, of at least one column."""
-    shape = tf.shape(tensor)
-    least = tf.cast(shape[0] == 0, tf.int32)
-    missing = tf.maximum(least - shape, 0)
-    return tf.pad(tensor, tf.stack([tf.zeros_like(missing), missing], axis=1))
+            return tf.function(answer, autograph=False).get_concrete_function(
+                *self.specs()
+            )
 
 
 def _spec(name, row):
-    if isinstance(row, str):
-        return tf.TensorSpec([None], tf.string, name)
-    if isinstance(row[0], list):
-        return tf.TensorSpec([None, None, None], tf.int32, name)
-    is_text = isinstance(row[0], str)
-    dtype = tf.string if is_text else tf.int32
-    return tf.TensorSpec([None, None], dtype, name)
+    """The tensor that a batch of rows like the example is."""
+    axes, inner = [None], row
+    while isinstance(inner, list):
+        axes, inner = [*axes, None], inner[0]
+    dtype = tf.string if isinstance(inner, str) else tf.int32
+    return tf.TensorSpec(axes, dtype, name)
 
 
-# Parts of texts cut out by their bytes, and where they are in characters.
+def _with_a_row(tensor):
+    """A tensor without rows with one row, of at least one column."""
+    least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
+    return pad_to(tensor, [least] * tensor.shape.rank)
 
 
-def cut_out(text, first, after, is_real):
-    """Parts of strings, in time and memory linear in the text.
+def pad_to(tensor, least):
+    """The tensor with at least so many entries on each axis, 0 or "".
 
-    A string operation on every part would copy the whole text for each.
-
-    Args:
-        text: strings (B,).
-        first: int32 (B, N), the byte where a part begins.
-        after: int32 (B, N), the byte after it.
-        is_real: bool (B, N); where it is false there is no part.
-
-    Returns:
-        the parts, strings (B, N); their first character and the one after
-        their last, int32 (B, N); "" and -1 where there is no part.
+    Axes of which `least` is None stay as they are, in their static shape too.
     """
-    first, after = (tf.where(is_real, x, 0) for x in (first, after))
-    # Of the text only as much as the parts reach into.
-    reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
-    head = tf.strings.substr(text, tf.zeros_like(reach), reach)
-    bytes_of = tf.strings.bytes_split(head)  # (B, None)
-    origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
-    parts = _joined(bytes_of.values, origin + first, origin + after)
-    # The characters that begin before each byte of all heads, and at the end.
-    begins = tf.cast(~_goes_on(bytes_of.values), tf.int32)
-    before = tf.concat([[0], tf.cumsum(begins)], axis=0)
-    start, end = (
-        tf.gather(before, origin + x) - tf.gather(before, origin)
-        for x in (first, after)
-    )
-    return parts, tf.where(is_real, start, -1), tf.where(is_real, end, -1)
-
-
-def _joined(values, first, after):
-    """Strings of one byte joined from each `first` to its `after`."""
-    places = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
-    joined = tf.strings.unsorted_segment_join(
-        tf.gather(values, places.values),
-        places.value_rowids(),
-        places.nrows(),
-    )
-    return tf.reshape(joined, tf.shape(first))
-
-
-def _goes_on(values):
-    """Whether strings of one byte go on with a character, as UTF-8 has it."""
-    codes = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1])
-    return tf.bitwise.bitwise_and(codes, tf.constant(0xC0, tf.uint8)) == 0x80
-
-
-# From raw strings to the rows a model reads, inside the serving graph.
-
-MASK = "[MASK]"
+    shape = tf.shape(tensor)
+    paddings = [
+        [0, 0] if size is None else [0, tf.maximum(size - shape[axis], 0)]
+        for axis, size in enumerate(least)
+    ]
+    return tf.pad(tensor, paddings)
 
 
 class Rows:
@@ -170,35 +125,18 @@ class Rows:
         )
         self._pieces = tf.constant(self.tokenizer.vocabulary)
 
-    def packed(self, *texts):
-        """The model's inputs for strings (B,), one tensor a segment."""
-        return self.framed(*[self.tokenizer(text) for text in texts])
-
-    def framed(self, *segments):
-        """The model's inputs for ragged ids (B, None), one a segment."""
+    def pack(self, *segments):
+        """The model's inputs (B, T) for ragged ids (B, None), one a segment."""
+        # A batch without rows has no longest one: T is 1 there.
         return {
-            name: _at_least_one_column(rows)
+            name: pad_to(rows, [None, 1])
             for name, rows in self._packer(segments).items()
         }
 
-    def truncated(self, *texts):
-        """Whether each row of strings (B,) is cut: bool (B,)."""
-        return self.cut(*[self.tokenizer(text) for text in texts])
-
-    def cut(self, *segments):
+    def are_cut(self, *segments):
         """Whether ragged ids (B, None) are more than one row holds."""
         lengths = sum(segment.row_lengths() for segment in segments)
         return lengths > self.sequence_length - len(segments) - 1
-
-    def with_masks(self, text):
-        """Ids of strings (B,) in which `[MASK]` is the mask token."""
-        parts = tf.strings.split(text, MASK)  # (B, parts)
-        ids = self.tokenizer(parts.values)  # (B * parts, L)
-        # A mask before each part; then the first of each row goes again.
-        masks = tf.fill([ids.nrows(), 1], self.tokenizer.mask_id)
-        ids = tf.concat([tf.cast(masks, ids.dtype), ids], axis=1)
-        rows = tf.RaggedTensor.from_row_splits(ids, parts.row_splits)
-        return rows.merge_dims(1, 2)[:, 1:]
 
     def mean_over_windows(self, function, ids, width):
         """The mean of `function` over overlapping windows of each text.
@@ -215,14 +153,14 @@ class Rows:
         # A quarter is seen twice, so that few sentences are seen only in two.
         cut = windows(ids, room, stride=max(room * 3 // 4, 1))
 
-        def some(begin, end):
-            return [function(self.framed(cut.ids[begin:end]))]
+        def of_windows(begin, end):
+            return [function(self.pack(cut.ids[begin:end]))]
 
         spec = tf.TensorSpec([None, width], tf.float32)
-        (values,) = in_chunks(some, cut.ids.nrows(), [spec])
+        (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])  # (W, width)
         return cut.mean(values)
 
-    def offsets(self, text):
+    def byte_offsets(self, text):
         """Ids of strings (B,), and the bytes where each begins and ends."""
         return self.tokenizer.tokenize_with_offsets(text, unit="bytes")
 
@@ -230,8 +168,62 @@ class Rows:
         """Ids of any shape as the vocabulary's strings."""
         return tf.gather(self._pieces, token_ids)
 
+    def tokens(self, ids, start, end):
+        """The outputs `TOKENS` and their `count`, of ragged (B, None)."""
+        pieces = ids.with_values(self.pieces(ids.values))
+        return {
+            "pieces": pieces.to_tensor(""),
+            "start": start.to_tensor(-1),
+            "end": end.to_tensor(-1),
+            "count": tf.cast(ids.row_lengths(), tf.int32),
+        }
 
-def _at_least_one_column(rows):
-    """Rows (B, T) with T at least 1, also where the batch is empty."""
-    missing = tf.cast(tf.equal(tf.shape(rows)[1], 0), tf.int32)
-    return tf.pad(rows, [[0, 0], [0, missing]])
+
+def cut_out(text, first, after, is_real):
+    """Slices of strings by their bytes, in time and memory linear in the text.
+
+    A string operation on every slice would copy the whole text for each.
+
+    Args:
+        text: strings (B,).
+        first: int32 (B, N), the byte where a slice begins.
+        after: int32 (B, N), the byte after it.
+        is_real: bool (B, N); where it is false there is no slice.
+
+    Returns:
+        the slices, strings (B, N); their first character and the one after
+        their last, int32 (B, N); "" and -1 where there is no slice.
+    """
+    first, after = (tf.where(is_real, x, 0) for x in (first, after))
+    # Of the text only as much as the slices reach into.
+    reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
+    head = tf.strings.substr(text, tf.zeros_like(reach), reach)
+    bytes_of = tf.strings.bytes_split(head)  # (B, None)
+    origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
+    slices = _join_bytes(bytes_of.values, origin + first, origin + after)
+    # The characters that begin before each byte of all heads, and at the end.
+    begins = tf.cast(_begins_character(bytes_of.values), tf.int32)
+    before = tf.concat([[0], tf.cumsum(begins)], axis=0)
+    start, end = (
+        tf.gather(before, origin + x) - tf.gather(before, origin)  # (B, N)
+        for x in (first, after)
+    )
+    return slices, tf.where(is_real, start, -1), tf.where(is_real, end, -1)
+
+
+def _join_bytes(values, first, after):
+    """Strings of one byte joined from each `first` to its `after`."""
+    places = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
+    slices = tf.strings.unsorted_segment_join(
+        tf.gather(values, places.values),
+        places.value_rowids(),
+        places.nrows(),
+    )
+    return tf.reshape(slices, tf.shape(first))  # (B * N,) to (B, N)
+
+
+def _begins_character(values):
+    """Whether a character of UTF-8 begins with each string of one byte."""
+    codes = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1])
+    # 10xxxxxx continues the character before.
+    return tf.bitwise.bitwise_and(codes, tf.constant(0xC0, tf.uint8)) != 0x80

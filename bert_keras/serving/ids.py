@@ -111,12 +111,18 @@ def ids(model, rows, style):
             inputs["token_ids"] = tf.identity(ids)
         return dict(zip(names, outputs_of(model, inputs, style), strict=True))
 
-    meanings = _OUTPUTS[type(model)][0]
-    inputs = dict(zip(INPUTS[style], _example(model, rows), strict=True))
-    outputs = dict(zip(names, meanings, strict=True))
-    # Vectors and logits of padding stay those that the old server gave.
-    by_row = isinstance(model, BertClassifier | BertChooser)
-    return Signature("ids", inputs, function, outputs, skips_padding=by_row)
+    # A pre-trainer scores every position here.
+    of_tokens = {*model.token_outputs, "mlm"}
+    by_our_name = zip(output_names(model, "ours"), names, strict=True)
+    return Signature(
+        "ids",
+        dict(zip(INPUTS[style], _example(model, rows), strict=True)),
+        function,
+        dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
+        per_token=tuple(n for ours, n in by_our_name if ours in of_tokens),
+        # Vectors and logits of padding stay those that the old server gave.
+        skips_padding=isinstance(model, BertClassifier | BertChooser),
+    )
 
 
 def output_names(model, style):
@@ -132,7 +138,9 @@ def output_names(model, style):
 def outputs_of(model, inputs, style):
     """The model's outputs for these inputs, in our order: list of tensors."""
     if isinstance(model, BertPretrainer):  # every position is scored
-        places = tf.range(tf.shape(inputs["token_ids"])[1])[tf.newaxis]
+        places = tf.range(tf.shape(inputs["token_ids"])[1])[
+            tf.newaxis
+        ]  # (1, T)
         places = tf.broadcast_to(places, tf.shape(inputs["token_ids"]))
         inputs = {**inputs, "mask_positions": places}
     outputs = model(inputs, training=False)

@@ -36,6 +36,52 @@ def load_saved_model(folder):
     return ServedModel(tf.saved_model.load(folder), card)
 
 
+def read_card(folder):
+    """The signature card of an export.
+
+    Raises:
+        InputError: the folder is no export, or its card is damaged.
+    """
+    folder = os.fspath(folder)
+    names = set(files.list_folder(folder) if files.is_folder(folder) else ())
+    if CARD in names and "saved_model.pb" in names:
+        path = os.path.join(folder, CARD)
+        try:
+            card = files.read_json(path)
+            _check_card(card)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{path} is no signature card, or it is damaged "
+                f"({cut_middle(str(error), 300)}). Export the model again."
+            ) from None
+        return card
+    if {"config.json", "model.safetensors"} <= names:
+        raise InputError(
+            f"{folder} holds weights, not a SavedModel. Make one of it with "
+            f"tools/export.py --model={folder}; or load the weights with "
+            f"`from_preset`, such as BertClassifier.from_preset({folder!r})."
+        )
+    raise InputError(
+        f"{folder} is not a folder that export_saved_model made: it lacks "
+        f"{CARD} or saved_model.pb. Export the model, or name another folder."
+    )
+
+
+def _check_card(card):
+    """Raises where a field that a call needs is not what it must be."""
+    files.check_fields(
+        card, {"needs": list, "signatures": dict, "default": str}
+    )
+    for entry in card["signatures"].values():
+        files.check_fields(
+            entry, {"inputs": dict, "input_order": list, "padded": list}
+        )
+        if sorted(entry["input_order"]) != sorted(entry["inputs"]):
+            raise ValueError("'input_order' must name the inputs")
+        files.check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+    card["signatures"][card["default"]]  # is there
+
+
 class ServedModel:
     """A loaded SavedModel; each signature is a method of its name.
 
@@ -73,7 +119,7 @@ class ServedModel:
                     f"{name} cannot answer these rows: "
                     f"{error.message.split('unavailable>')[-1].strip()}"
                 ) from None
-            return _plain(outputs, entry["padded"])
+            return _to_python(outputs, entry["padded"])
 
         call.__name__ = name
         return call
@@ -84,22 +130,22 @@ class ServedModel:
 
 def _tensors(name, entry, texts, named):
     order = entry["input_order"]
-    given = dict(zip(order, texts, strict=False)) | named
-    if len(texts) + len(named) != len(order) or set(given) != set(order):
+    columns = dict(zip(order, texts, strict=False)) | named
+    if len(texts) + len(named) != len(order) or set(columns) != set(order):
         raise InputError(
             f"{name} takes {' and '.join(order)}, one list each; got "
             f"{len(texts)} by place and {sorted(named)} by name."
         )
-    given = {
+    columns = {
         key: _rows(name, key, _listed(value), entry["inputs"][key])
-        for key, value in given.items()
+        for key, value in columns.items()
     }
-    lengths = {key: len(value) for key, value in given.items()}
+    lengths = {key: len(value) for key, value in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of one length; got {lengths}.")
     return {
         key: as_tensor(rows, entry["inputs"][key])
-        for key, rows in given.items()
+        for key, rows in columns.items()
     }
 
 
@@ -121,17 +167,22 @@ def _rows(name, key, rows, kind):
         raise InputError(
             f"{name} takes a list as {key}; got {what}. Put it in a list."
         )
-    dtype, _, shape = kind.partition(" ")
-    axes = sum(map(str.isalpha, shape))
+    dtype, axes = parse_kind(kind)
     for place, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
             one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
-                f"{name} takes {one} {shape} as {key}; row {place} is "
-                f"{str(row)[:60]!r} ({type(row).__name__}). Correct it, or "
-                "leave the row out."
+                f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
+                f"{place} is {str(row)[:60]!r} ({type(row).__name__}). Correct "
+                "it, or leave the row out."
             )
     return rows
+
+
+def parse_kind(kind):
+    """dtype and number of axes of an input's kind, such as "string (B, N)"."""
+    dtype, _, axes = kind.partition(" ")
+    return dtype, sum(map(str.isalpha, axes))
 
 
 def _fits(value, dtype, axes):
@@ -151,8 +202,8 @@ def as_tensor(rows, kind="string (B,)"):
     integers are three axes. No rows are of `kind`, as the card shows it.
     """
     if not rows:
-        dtype, _, axes = kind.partition(" ")
-        return tf.zeros([0] * sum(map(str.isalpha, axes)), dtype)
+        dtype, axes = parse_kind(kind)
+        return tf.zeros([0] * axes, dtype)
     if isinstance(rows[0], str | bytes):
         return tf.constant(rows, tf.string)
     rows = [list(row) for row in rows]
@@ -163,9 +214,9 @@ def as_tensor(rows, kind="string (B,)"):
     return tf.cast(ragged, dtype).to_tensor()
 
 
-def _plain(outputs, padded):
+def _to_python(outputs, padded):
     """Tensors as Python takes them: decoded, and cut to their counts."""
-    values = {key: _decoded(value.numpy()) for key, value in outputs.items()}
+    values = {key: _decode(value.numpy()) for key, value in outputs.items()}
     for key in padded:
         rows = zip(values[key], values["count"], strict=True)
         values[key] = [row[:count].tolist() for row, count in rows]
@@ -179,53 +230,8 @@ def _is_text(value):
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
-def _decoded(array):
+def _decode(array):
     if array.dtype != object:
         return array
     decode = np.frompyfunc(lambda b: b.decode("utf-8", "replace"), 1, 1)
     return decode(array) if array.size else array
-
-
-def _check_card(card):
-    """Raises where a field that a call needs is not what it must be."""
-    kinds = {"needs": list, "signatures": dict, "default": str}
-    files.check_fields(card, kinds)
-    for entry in card["signatures"].values():
-        files.check_fields(
-            entry, {"inputs": dict, "input_order": list, "padded": list}
-        )
-        if sorted(entry["input_order"]) != sorted(entry["inputs"]):
-            raise ValueError("'input_order' must name the inputs")
-        files.check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
-    card["signatures"][card["default"]]  # is there
-
-
-def read_card(folder):
-    """The signature card of an export.
-
-    Raises:
-        InputError: the folder is no export, or its card is damaged.
-    """
-    folder = os.fspath(folder)
-    names = set(files.list_folder(folder) if files.is_folder(folder) else ())
-    if CARD in names and "saved_model.pb" in names:
-        path = os.path.join(folder, CARD)
-        try:
-            card = files.read_json(path)
-            _check_card(card)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{path} is no signature card, or it is damaged "
-                f"({cut_middle(str(error), 300)}). Export the model again."
-            ) from None
-        return card
-    if {"config.json", "model.safetensors"} <= names:
-        raise InputError(
-            f"{folder} holds weights, not a SavedModel. Make one of it with "
-            f"tools/export.py --model={folder}; or load the weights with "
-            f"`from_preset`, such as BertClassifier.from_preset({folder!r})."
-        )
-    raise InputError(
-        f"{folder} is not a folder that export_saved_model made: it lacks "
-        f"{CARD} or saved_model.pb. Export the model, or name another folder."
-    )

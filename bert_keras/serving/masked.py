@@ -1,11 +1,19 @@
-"""`fill_mask`, `next_sentence`, `tokenize`: what pre-training heads answer."""
+"""`tokenize`, and `fill_mask` and `next_sentence` of the pre-training heads."""
 
 import tensorflow as tf
 
-from bert_keras.serving.graph import MASK, NEXT, SENTENCE, TRUNCATED, Signature
+from bert_keras.serving.graph import (
+    MASK,
+    NEXT,
+    SENTENCE,
+    TOKENS,
+    TRUNCATED,
+    Signature,
+)
 from bert_keras.text.windows import in_chunks
 
-# `tokenize`: what the tokenizer in the graph makes of a text.
+# Masks whose logits are held at once: 31 MB of a vocabulary of 30,522.
+MASKS_AT_ONCE = 256
 
 
 def tokenize(rows):
@@ -15,46 +23,32 @@ def tokenize(rows):
         ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
         return {
             "token_ids": ids.to_tensor(-1),
-            "pieces": ids.with_values(rows.pieces(ids.values)).to_tensor(""),
-            "start": start.to_tensor(-1),
-            "end": end.to_tensor(-1),
-            "count": tf.cast(ids.row_lengths(), tf.int32),
+            **rows.tokens(ids, start, end),
         }
 
-    outputs = {
-        "token_ids": "int32 (B, T): -1 padded",
-        "pieces": "string (B, T): '' padded",
-        "start": "int32 (B, T): its first character, -1 padded",
-        "end": "int32 (B, T): one after its last, -1 padded",
-        "count": "int32 (B,): how many pieces a row has",
-    }
-    inputs, padded = {"text": SENTENCE}, ("token_ids", "pieces", "start", "end")
+    of_token = {"token_ids": "int32 (B, T): -1 padded", **TOKENS}
+    outputs = of_token | {"count": "int32 (B,): how many pieces a row has"}
+    inputs, padded = {"text": SENTENCE}, tuple(of_token)
     return Signature("tokenize", inputs, function, outputs, padded)
-
-
-# `fill_mask` and `next_sentence`: what the pre-training heads answer.
-
-# Masks whose logits are held at once: 31 MB of a vocabulary of 30,522.
-MASKS_AT_ONCE = 256
 
 
 def fill_mask(model, rows, top_k=5):
     """The likeliest pieces at each `[MASK]` of a text."""
 
     def function(text):
-        ids = rows.with_masks(text)
-        inputs = rows.framed(ids)
+        ids = _ids_with_masks(rows.tokenizer, text)
+        inputs = rows.pack(ids)
         vectors = model.encoder(inputs, training=False)["sequence_output"]
         is_mask = inputs["token_ids"] == rows.tokenizer.mask_id  # (B, T)
         count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=-1)
         best, pieces = _likeliest(
             model.mlm,
-            tf.boolean_mask(vectors, is_mask),
+            tf.boolean_mask(vectors, is_mask),  # (masks, D)
             rows.tokenizer.vocabulary_size,
             top_k,
         )
 
-        def by_row(values, missing):
+        def by_row(values, missing):  # (masks, top_k) to (B, M, top_k)
             ragged = tf.RaggedTensor.from_row_lengths(values, count)
             return ragged.to_tensor(missing)
 
@@ -63,19 +57,28 @@ def fill_mask(model, rows, top_k=5):
             "piece_ids": by_row(pieces, -1),
             "probabilities": by_row(best, -1.0),
             "count": count,
-            "truncated": rows.cut(ids),
+            "truncated": rows.are_cut(ids),
         }
 
-    outputs = {
+    of_mask = {
         "pieces": f"string (B, M, {top_k}): likeliest first, '' padded",
         "piece_ids": f"int32 (B, M, {top_k}): their ids, -1 padded",
         "probabilities": f"float32 (B, M, {top_k}): -1 padded",
-        "count": f"int32 (B,): how many {MASK} a row has",
-        "truncated": TRUNCATED,
     }
-    inputs = {"text": f"An {MASK} well spent."}
-    padded = ("pieces", "piece_ids", "probabilities")
-    return Signature("fill_mask", inputs, function, outputs, padded)
+    outputs = of_mask | {"count": f"int32 (B,): how many {MASK} a row has"}
+    inputs, padded = {"text": f"An {MASK} well spent."}, tuple(of_mask)
+    return Signature("fill_mask", inputs, function, outputs | TRUNCATED, padded)
+
+
+def _ids_with_masks(tokenizer, text):
+    """Ragged ids of strings (B,) in which `[MASK]` is the mask token."""
+    between = tf.strings.split(text, MASK)  # (B, masks + 1)
+    ids = tokenizer(between.values)  # (B * (masks + 1), None)
+    # A mask before each of them; then the first of each row goes again.
+    masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
+    ids = tf.concat([tf.cast(masks, ids.dtype), ids], axis=1)
+    rows = tf.RaggedTensor.from_row_splits(ids, between.row_splits)
+    return rows.merge_dims(1, 2)[:, 1:]
 
 
 def _likeliest(head, vectors, vocabulary_size, top_k):
@@ -94,13 +97,14 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
     # The head takes no empty batch.
     vectors = tf.pad(vectors, [[0, 1], [0, 0]])
 
-    def some(begin, end):
+    def of_masks(begin, end):
+        # One row of n + 1 vectors, (1, n + 1, D); its logits (n, V).
         logits = head(vectors[tf.newaxis, begin : end + 1])[0, : end - begin]
         probabilities = tf.nn.softmax(logits[:, :vocabulary_size])
         return list(tf.math.top_k(probabilities, top_k))
 
     return in_chunks(
-        some,
+        of_masks,
         tf.shape(vectors, tf.int64)[0] - 1,
         [
             tf.TensorSpec([None, top_k], tf.float32),
@@ -114,7 +118,7 @@ def next_sentence(model, rows):
     """Whether the second text follows the first in its document."""
 
     def function(text, text_pair):
-        inputs = rows.packed(text, text_pair)
+        inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))
         # The masked-word head is not asked: one position is the least.
         inputs["mask_positions"] = tf.zeros_like(inputs["token_ids"][:, :1])
         logits = model(inputs, training=False)["nsp"]

@@ -1,4 +1,4 @@
-"""The model on token ids for LiteRT and ONNX, its tokenizer beside it.
+"""The model on token ids for LiteRT and ONNX, its tokenizer next to it.
 
 Keras's own `export` writes the model; its runtime then answers as the live
 model does, or nothing is written. Any batch size, any length.
@@ -154,16 +154,16 @@ def greatest_difference(runtime, model):
             "mask_positions": np.full((batch, 2), length // 3, "int32"),
         }
         inputs = {name: inputs[name] for name in _input_names(model)}
-        answered = _named(runtime(inputs))
-        for name, value in _named(model(inputs)).items():
-            apart = np.abs(np.asarray(value) - answered[name])
+        outputs = _by_name(runtime(inputs))
+        for name, value in _by_name(model(inputs)).items():
+            apart = np.abs(np.asarray(value) - outputs[name])
             if name in per_token:
                 apart = apart[mask.astype(bool)]
             worst = float(np.maximum(worst, apart.max()))  # keeps NaN
     return worst
 
 
-def _named(outputs):
+def _by_name(outputs):
     """Outputs by our names; the only output of a model is `logits`."""
     if not isinstance(outputs, dict):
         return {"logits": outputs}
@@ -175,12 +175,12 @@ def _named(outputs):
 def _settings(model, preprocessor, runtime):
     tokenizer = preprocessor.tokenizer
     special = ("pad", "unk", "cls", "sep", "mask")
-    named = len(runtime.outputs) > 1
+    have_names = len(runtime.outputs) > 1
     return {
         "class": type(model).__name__,
         "labels": list(getattr(model, "labels", None) or []),
         "inputs": list(_input_names(model)),
-        "outputs": {n if named else "logits": n for n in runtime.outputs},
+        "outputs": {n if have_names else "logits": n for n in runtime.outputs},
         "sequence_length": preprocessor.sequence_length,
         "lowercase": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,

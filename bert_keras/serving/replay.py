@@ -27,7 +27,7 @@ def main(folder, requests, answers, *packages):
         requests = json.load(file)
     arrays = {}
     for number, (signature, inputs) in enumerate(requests):
-        inputs = {k: tf.constant(_decoded(v)) for k, v in inputs.items()}
+        inputs = {k: tf.constant(_decode(v)) for k, v in inputs.items()}
         for name, value in loaded.signatures[signature](**inputs).items():
             array = value.numpy()
             if array.dtype == object:  # strings: NumPy's own, no pickle
@@ -38,9 +38,9 @@ def main(folder, requests, answers, *packages):
     np.savez(answers, **arrays)
 
 
-def _decoded(value):
+def _decode(value):
     if isinstance(value, list):
-        return [_decoded(item) for item in value]
+        return [_decode(item) for item in value]
     return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
 
 

@@ -1,4 +1,4 @@
-"""The REST form of TensorFlow Serving: requests checked, answers spelled.
+"""The REST form of TensorFlow Serving: requests checked, answers written.
 
 Knows nothing of HTTP libraries: bytes in, plain values out. A request names a
 signature (the default without) and gives `instances`, one object a row, or
@@ -14,6 +14,7 @@ import reprlib
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.serving.load import parse_kind
 
 KEYS = {"signature_name", "instances", "inputs"}
 
@@ -34,7 +35,7 @@ class Limits:
         body: bytes of a request.
         rows: rows of one request.
         text: bytes of one text.
-        tokens: that the model reads for one request; see `work.py`.
+        tokens: that the model reads for one request; see `batching.py`.
         values: numbers and texts in one answer.
     """
 
@@ -66,10 +67,6 @@ class Request:
     inputs: dict[str, list]
     by_row: bool
 
-    @property
-    def rows(self):
-        return len(next(iter(self.inputs.values())))
-
 
 def parse(body, card, limits):
     """The `Request` in a body of JSON.
@@ -77,7 +74,7 @@ def parse(body, card, limits):
     Raises:
         RequestError: it says what is wrong.
     """
-    content = _json(body)
+    content = _read_json(body)
     if not isinstance(content, dict):
         raise RequestError("The body is not a JSON object.")
     name = content.get("signature_name", card["default"])
@@ -94,8 +91,8 @@ def parse(body, card, limits):
     if unknown or by_row == ("inputs" in content):
         raise RequestError(
             "The body needs `instances` or `inputs`, one of them, and may have "
-            f"`signature_name`; it has {_named(content)}. Expected such as "
-            f"{_example(entry)}."
+            f"`signature_name`; it has {_list_keys(content)}. Expected such "
+            f"as {_example(entry)}."
         )
     inputs = (
         _from_instances(content["instances"], entry)
@@ -103,14 +100,13 @@ def parse(body, card, limits):
         else _from_inputs(content["inputs"], entry)
     )
     _check_rows(inputs, limits)
-    inputs = {
-        key: [_value(row, key, entry["inputs"][key], limits) for row in rows]
-        for key, rows in inputs.items()
-    }
+    for key, rows in inputs.items():
+        dtype, axes = parse_kind(entry["inputs"][key])
+        inputs[key] = [_row(x, key, dtype, axes - 1, limits) for x in rows]
     return Request(name, inputs, by_row)
 
 
-def _json(body):
+def _read_json(body):
     try:
         return json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -136,7 +132,7 @@ def _example(entry):
     return json.dumps({"instances": [row]})
 
 
-def _named(content):
+def _list_keys(content):
     """The keys of an object, shortened."""
     return reprlib.repr(sorted(content)).strip("[]") or "nothing"
 
@@ -147,11 +143,11 @@ def _from_instances(instances, entry):
         raise RequestError(
             f"`instances` is not a list. Expected such as {_example(entry)}."
         )
-    if len(order) == 1 and not any(map(_is_object, instances)):
+    if len(order) == 1 and not any(map(_names_inputs, instances)):
         return {order[0]: instances}
     for number, row in enumerate(instances):
-        if not _is_row(row, order):
-            has = f": it has {_named(row)}" if isinstance(row, dict) else ""
+        if not _has_inputs(row, order):
+            has = f": it has {_list_keys(row)}" if isinstance(row, dict) else ""
             raise RequestError(
                 f"Instance {number} is not an object of {' and '.join(order)}"
                 f"{has}. Expected such as {_example(entry)}."
@@ -159,28 +155,30 @@ def _from_instances(instances, entry):
     return {key: [row[key] for row in instances] for key in order}
 
 
-def _is_object(row):
-    """Whether it is one that names inputs, not a text's bytes."""
+def _names_inputs(row):
+    """Whether it is an object other than a text's bytes."""
     return isinstance(row, dict) and set(row) != {"b64"}
 
 
-def _is_row(row, order):
-    return isinstance(row, dict) and set(row) == set(order)
+def _has_inputs(content, order):
+    return isinstance(content, dict) and set(content) == set(order)
 
 
 def _from_inputs(inputs, entry):
     order = entry["input_order"]
     if len(order) == 1 and isinstance(inputs, list):
         return {order[0]: inputs}
-    if not _is_row(inputs, order) or not all(
+    if not _has_inputs(inputs, order) or not all(
         isinstance(rows, list) for rows in inputs.values()
     ):
-        has = f"; it has {_named(inputs)}" if isinstance(inputs, dict) else ""
+        has = ""
+        if isinstance(inputs, dict):
+            has = f"; it has {_list_keys(inputs)}"
         raise RequestError(
             f"`inputs` is not an object with a list each for "
             f"{' and '.join(order)}{has}."
         )
-    return inputs
+    return dict(inputs)
 
 
 def _check_rows(inputs, limits):
@@ -195,25 +193,24 @@ def _check_rows(inputs, limits):
         )
 
 
-def _value(value, key, kind, limits):
-    """One row of an input: text, or a list of texts or of integers."""
-    if kind.endswith("(B,)"):
+def _row(value, key, dtype, axes, limits):
+    """One row of an input: a text, or lists, `axes` deep, of texts or ids."""
+    if not axes:
         return _text(value, key, limits)
     if not isinstance(value, list) or not value:
         raise RequestError(f"{key} has a row that is not a list, or is empty.")
     if len(value) > limits.text:
         raise RequestError(f"{key} has a row of {len(value)} values.", 413)
-    if kind.startswith("string"):
-        return [_text(item, key, limits) for item in value]
-    if kind.endswith("(B, K, N)"):
-        inner = kind.replace("(B, K, N)", "(B, N)")
-        return [_value(row, key, inner, limits) for row in value]
+    if axes > 1 or dtype == "string":
+        return [_row(item, key, dtype, axes - 1, limits) for item in value]
+    # `type`, as True is an int too.
     if not all(type(item) is int and 0 <= item < 1 << 31 for item in value):
         raise RequestError(f"{key} has a row that is not all of token ids.")
     return value
 
 
 def _text(value, key, limits):
+    """The bytes of a text."""
     if isinstance(value, dict) and set(value) == {"b64"}:
         try:
             value = base64.b64decode(value["b64"], validate=True)
@@ -238,27 +235,24 @@ def _text(value, key, limits):
     return value
 
 
-def spelled(outputs, by_row):
+def format_answer(outputs, by_row):
     """The answer's JSON value, of output name -> NumPy array."""
-    values = {key: _plain(array) for key, array in outputs.items()}
-    if not by_row:
-        only = next(iter(values.values())) if len(values) == 1 else values
-        return {"outputs": only}
-    if len(values) == 1:
-        return {"predictions": next(iter(values.values()))}
-    rows = zip(*values.values(), strict=True)
-    return {
-        "predictions": [dict(zip(values, row, strict=True)) for row in rows]
-    }
+    values = {key: _to_json(array) for key, array in outputs.items()}
+    if len(values) == 1:  # its values stand alone
+        (values,) = values.values()
+    elif by_row:
+        rows = zip(*values.values(), strict=True)
+        values = [dict(zip(values, row, strict=True)) for row in rows]
+    return {"predictions" if by_row else "outputs": values}
 
 
-def _plain(array):
+def _to_json(array):
     if array.dtype == object and array.size:
-        array = np.frompyfunc(_decoded, 1, 1)(array)
+        array = np.frompyfunc(_decode, 1, 1)(array)
     return np.asarray(array).tolist()
 
 
-def _decoded(value):
+def _decode(value):
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,6 +1,8 @@
-"""Which questions a model answers, and which of its options that takes."""
+"""Which questions a model answers, from which options and which weights."""
 
+import dataclasses
 import warnings
+from collections.abc import Callable
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.presets import listed
@@ -22,35 +24,112 @@ NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "
     "models, such as BertClassifier."
 )
-
-
 LONG_TEXTS = ("truncate", "windows")
+# What some models can meet and others cannot.
+OPTIONS = ("pair", "top_k", "pooling", "normalize", "features", "long_text")
 
-# Option -> the models that can meet it. A span predictor reads windows anyway.
-MET_BY = {
-    "pair": (BertClassifier,),
-    "top_k": (BertSpanPredictor, BertPretrainer),
-    "pooling": (BertEncoder, BertPretrainer),
-    "normalize": (BertEncoder, BertPretrainer),
-    "features": (BertEncoder, BertPretrainer),
-    "long_text": (
-        BertClassifier,
-        BertEncoder,
-        BertPretrainer,
-        BertSpanPredictor,
-        BertTagger,
-    ),
+
+@dataclasses.dataclass
+class Family:
+    """A question and what its answer depends on.
+
+    Attributes:
+        build: of a model, its `Rows` and the options below; gives the
+            `Signature`, whose name is the function's.
+        options: of `export_saved_model`, which it takes.
+        unread: weights that it does not read, by how their names begin.
+    """
+
+    build: Callable
+    options: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def name(self):
+        return self.build.__name__
+
+    def signature(self, model, rows, options):
+        chosen = {name: options[name] for name in self.options}
+        return self.build(model, rows, **chosen)
+
+
+# `embed` may be asked for the pooler's vector: see `_random_weights`.
+EMBED = Family(
+    embed,
+    ("pooling", "normalize", "long_text", "features"),
+    ("mlm/", "nsp/", "encoder/pooler/"),
+)
+# Model -> the questions that it answers, its own first.
+FAMILIES = {
+    BertClassifier: [Family(classify, ("pair", "long_text"))],
+    BertSpanPredictor: [Family(answer, ("top_k",))],
+    BertTagger: [Family(tag, ("long_text",))],
+    BertChooser: [Family(choose)],
+    BertEncoder: [EMBED],
+    BertPretrainer: [
+        Family(fill_mask, ("top_k",), ("nsp/", "encoder/pooler/")),
+        Family(next_sentence, (), ("mlm/",)),
+        EMBED,
+    ],
 }
+# Of a pre-trainer that learnt one of them, the other one is left out.
+PRETRAINING = {"fill_mask", "next_sentence"}
 
 
-# Question -> weights that its answer does not depend on, by how their names
-# begin; `embed` may be asked for the pooler's vector.
-UNREAD = {
-    "fill_mask": ("nsp/", "encoder/pooler/"),
-    "next_sentence": ("mlm/",),
-    "embed": ("mlm/", "nsp/", "encoder/pooler/"),
-}
-TASKS = ("fill_mask", "next_sentence")
+def families_of(model):
+    """The questions that the model answers, its own first.
+
+    Raises:
+        InputError: it is not a model that can be exported.
+    """
+    for cls, families in FAMILIES.items():
+        if isinstance(model, cls):
+            return families
+    raise InputError(NOT_A_MODEL.format(type(model).__name__))
+
+
+def settle_options(models, options):
+    """The options, with what the models' homes say where nothing was asked.
+
+    Raises:
+        InputError: an option was asked for that none of the models can meet.
+    """
+    if options["long_text"] not in LONG_TEXTS:
+        raise InputError(
+            f"long_text is {options['long_text']!r}. Expected one of "
+            f"{', '.join(LONG_TEXTS)}."
+        )
+    for name in OPTIONS:
+        asked = options[name] not in (None, False, "truncate")
+        if asked and not any(_takes(type(model), name) for model in models):
+            known = [cls.__name__ for cls in FAMILIES if _takes(cls, name)]
+            raise InputError(
+                f"{name} is for a {' or '.join(known)}, and none is exported. "
+                "Leave it out."
+            )
+    defaults = {
+        "pair": any(getattr(model, "pair", False) for model in models),
+        "top_k": 5,
+        "pooling": "mean",
+        "normalize": False,
+    }
+    for model in models:
+        defaults |= getattr(model, "sentence_embedding", {})
+    return defaults | {
+        k: v for k, v in options.items() if v is not None or k not in defaults
+    }
+
+
+def _takes(cls, option):
+    """Whether an answer of such a model can meet the option."""
+    if option == "long_text" and issubclass(cls, BertSpanPredictor):
+        return True  # it reads windows anyway
+    return any(
+        option in family.options
+        for known, families in FAMILIES.items()
+        if issubclass(cls, known)
+        for family in families
+    )
 
 
 def unlearnt(models, options):
@@ -69,7 +148,7 @@ def unlearnt(models, options):
     left_out = []
     for index, model in enumerate(models):
         random = _random_weights(model, options, index == 0)
-        if len(random) == 1 and random.keys() <= set(TASKS):
+        if len(random) == 1 and random.keys() <= PRETRAINING:
             ((task, names),) = random.items()
             warnings.warn(
                 f"The export does not answer {task}, which its model never "
@@ -94,106 +173,59 @@ def refuse_untrained(model, names):
 def _random_weights(model, options, has_ids):
     """Dict of question -> the random weights that it is answered from."""
     weights = felt(model, untrained_weights(model))
-    questions = {BertPretrainer: list(UNREAD), BertEncoder: ["embed"]}
-    unread = dict.fromkeys(questions.get(type(model), ["own"]), ())
-    unread |= {name: UNREAD[name] for name in unread if name in UNREAD}
+    unread = {family.name: family.unread for family in families_of(model)}
     if options["pooling"] == "pooled" and "embed" in unread:
         unread["embed"] = ("mlm/", "nsp/")
     if options["ids_signature"] and has_ids:
         unread["ids"] = ()
-    found = {
+    random = {
         question: [name for name in weights if not name.startswith(others)]
         for question, others in unread.items()
     }
-    return {question: names for question, names in found.items() if names}
-
-
-def offered_by(models, rows, options, left_out=()):
-    """Name -> signature, the default's first, without those left out."""
-    _check(models, rows, options)
-    offered = {}
-    for model in models:
-        for signature in signatures_of(model, rows, options):
-            if signature.name in left_out:
-                continue
-            if signature.name in offered:
-                raise InputError(
-                    f"Two of the models answer {signature.name!r}. Export "
-                    "them to two folders."
-                )
-            offered[signature.name] = signature
-    offered["tokenize"] = tokenize(rows)
-    if options["ids_signature"]:
-        offered["ids"] = ids(models[0], rows, options["ids_signature"])
-    return offered
+    return {question: names for question, names in random.items() if names}
 
 
 def signatures_of(model, rows, options):
     """What the model answers; its own first."""
-    long_text, top_k = options["long_text"], options["top_k"]
-    if isinstance(model, BertClassifier):
-        return [classify(model, rows, options["pair"], long_text)]
-    if isinstance(model, BertSpanPredictor):
-        return [answer(model, rows, top_k)]
-    if isinstance(model, BertTagger):
-        return [tag(model, rows, long_text)]
-    if isinstance(model, BertChooser):
-        return [choose(model, rows)]
-    vectors = embed(
-        model,
-        rows,
-        options["pooling"],
-        options["normalize"],
-        long_text,
-        options["features"],
-    )
-    if isinstance(model, BertPretrainer):
-        filled = fill_mask(model, rows, top_k)
-        return [filled, next_sentence(model, rows), vectors]
-    if isinstance(model, BertEncoder):
-        return [vectors]
-    raise InputError(NOT_A_MODEL.format(type(model).__name__))
+    _check_top_k(model, rows, options)
+    return [
+        family.signature(model, rows, options) for family in families_of(model)
+    ]
 
 
-def settled(models, options):
-    """The options, with what the models' homes say where nothing was asked.
+def all_signatures(models, rows, options, left_out=()):
+    """Name -> signature, the default's first, without those left out.
 
-    Raises:
-        InputError: an option was asked for that none of the models can meet.
+    Args:
+        models: in the dtype that they are served in.
+        rows: `Rows` of their preprocessor.
+        options: settled.
+        left_out: names; see `unlearnt`.
     """
-    if options["long_text"] not in LONG_TEXTS:
-        raise InputError(
-            f"long_text is {options['long_text']!r}. Expected one of "
-            f"{', '.join(LONG_TEXTS)}."
-        )
-    for name, classes in MET_BY.items():
-        asked = options[name] not in (None, False, "truncate")
-        if asked and not any(isinstance(model, classes) for model in models):
-            known = " or ".join(known.__name__ for known in classes)
-            raise InputError(
-                f"{name} is for a {known}, and none is exported. Leave it out."
-            )
-    told = {
-        "pair": any(getattr(model, "pair", False) for model in models),
-        "top_k": 5,
-        "pooling": "mean",
-        "normalize": False,
-    }
+    signatures = {}
     for model in models:
-        told |= getattr(model, "sentence_embedding", {})
-    return told | {
-        k: v for k, v in options.items() if v is not None or k not in told
-    }
+        for signature in signatures_of(model, rows, options):
+            if signature.name in left_out:
+                continue
+            if signature.name in signatures:
+                raise InputError(
+                    f"Two of the models answer {signature.name!r}. Export "
+                    "them to two folders."
+                )
+            signatures[signature.name] = signature
+    signatures["tokenize"] = tokenize(rows)
+    if options["ids_signature"]:
+        signatures["ids"] = ids(models[0], rows, options["ids_signature"])
+    return signatures
 
 
-def _check(models, rows, options):
-    """Refuses more answers or guesses than a model can give."""
-    for model in models:
-        most = None
-        if isinstance(model, BertSpanPredictor):
-            most = MOST_ANSWERS
-        elif isinstance(model, BertPretrainer):
-            most = rows.tokenizer.vocabulary_size
-        top_k = options["top_k"]
-        if most and not (type(top_k) is int and 1 <= top_k <= most):
-            raise InputError(f"top_k is {top_k!r}. Expected 1 to {most}.")
+def _check_top_k(model, rows, options):
+    """Refuses more answers or guesses than the model can give."""
+    most = None
+    if isinstance(model, BertSpanPredictor):
+        most = MOST_ANSWERS
+    elif isinstance(model, BertPretrainer):
+        most = rows.tokenizer.vocabulary_size
+    top_k = options["top_k"]
+    if most and not (type(top_k) is int and 1 <= top_k <= most):
+        raise InputError(f"top_k is {top_k!r}. Expected 1 to {most}.")

@@ -26,34 +26,35 @@ def tag(model, rows, long_text="truncate"):
     is_inner = tf.constant(
         [piece.startswith("##") for piece in rows.tokenizer.vocabulary]
     )
+    truncates = long_text == "truncate"
 
     def function(text):
-        ids, first, after = rows.offsets(text)
+        ids, first, after = rows.byte_offsets(text)
         room = rows.sequence_length - 2
-        truncated = rows.cut(ids)
-        if long_text == "truncate":
+        truncated = {"truncated": rows.are_cut(ids)} if truncates else {}
+        if truncates:
             ids, first, after = ids[:, :room], first[:, :room], after[:, :room]
         probabilities = _probabilities(model, rows, ids, room)
         words = _words(ids, first, after, probabilities, is_inner)
         entities = _entities(words, type_of, begins, ends)
-        answer = _answer(text, entities, types)
-        if long_text == "truncate":
-            answer["truncated"] = truncated
-        return answer
+        return _outputs(text, entities, types) | truncated
 
-    outputs = {
+    of_entity = {
         "text": "string (B, N): the entities, cut from the text",
         "type": f"string (B, N): one of {types}",
         "start": "int32 (B, N): the first character, -1 padded",
         "end": "int32 (B, N): one after the last, -1 padded",
         "score": "float32 (B, N): mean probability of the words' labels",
-        "count": "int32 (B,): how many entities a text has",
     }
-    if long_text == "truncate":
-        outputs["truncated"] = TRUNCATED
-    inputs = {"text": "Ada Lovelace was born in London."}
-    padded = ("text", "type", "start", "end", "score")
-    return Signature("tag", inputs, function, outputs, padded, tuple(types))
+    outputs = of_entity | {"count": "int32 (B,): how many entities a text has"}
+    return Signature(
+        "tag",
+        {"text": "Ada Lovelace was born in London."},
+        function,
+        outputs | TRUNCATED if truncates else outputs,
+        padded=tuple(of_entity),
+        labels=tuple(types),
+    )
 
 
 def _scheme(labels):
@@ -63,11 +64,10 @@ def _scheme(labels):
         for label in labels
     ]
     types = sorted({kind for _, _, kind in prefixes} - {OUTSIDE})
+    type_of = [-1 if p[2] == OUTSIDE else types.index(p[2]) for p in prefixes]
     return (
         types,
-        tf.constant(
-            [-1 if p[2] == OUTSIDE else types.index(p[2]) for p in prefixes]
-        ),
+        tf.constant(type_of),
         tf.constant([p[0] in "BSU" for p in prefixes]),
         tf.constant([p[0] in "ELSU" for p in prefixes]),
     )
@@ -78,16 +78,16 @@ def _probabilities(model, rows, ids, room):
     cut = windows(ids, room, max(room // 2, 1))
     width = len(model.labels)
 
-    def some(begin, end):
-        inputs = rows.framed(cut.ids[begin:end])
+    def of_windows(begin, end):
+        inputs = rows.pack(cut.ids[begin:end])
         logits = model(inputs, training=False)[:, 1:]  # without [CLS]
         length = cut.ids[begin:end].row_lengths()
         is_token = tf.sequence_mask(length, tf.shape(logits)[1])
         return [tf.nn.softmax(tf.boolean_mask(logits, is_token))]
 
     spec = tf.TensorSpec([None, width], tf.float32)
-    (values,) = in_chunks(some, cut.ids.nrows(), [spec])
-    is_best = best_context(cut).values
+    (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])
+    is_best = best_context(cut).values  # one window of each token
     places = tf.boolean_mask(cut.places.values, is_best)
     return tf.scatter_nd(
         places[:, tf.newaxis],
@@ -102,16 +102,33 @@ def _words(ids, first, after, probabilities, is_inner):
     is_first = ~tf.gather(is_inner, ids.values)
     # A text may begin within a word's pieces only by a strange vocabulary.
     is_first |= _changes(text)
-    word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
-    count = tf.reduce_sum(tf.cast(is_first, tf.int32))
+    words, _ = _merge(text, first.values, after.values, is_first)
     of_first = tf.boolean_mask(probabilities, is_first)
-    return {
-        "text": tf.boolean_mask(text, is_first),
-        "first": tf.boolean_mask(first.values, is_first),
-        "after": tf.math.unsorted_segment_max(after.values, word, count),
+    return words | {
         "label": tf.argmax(of_first, axis=-1, output_type=tf.int32),
         "score": tf.reduce_max(of_first, axis=-1),
     }
+
+
+def _entities(words, type_of, begins, ends):
+    """Text, offsets, type and score of each entity: a dict of (entities,)."""
+    kind = tf.gather(type_of, words["label"])
+    follows_end = tf.concat(
+        [[False], tf.gather(ends, words["label"])[:-1]], axis=0
+    )[: tf.size(kind)]
+    is_first = (
+        _changes(words["text"])
+        | _changes(kind)
+        | tf.gather(begins, words["label"])
+        | follows_end
+    )
+    entities, mean = _merge(
+        words["text"], words["first"], words["after"], is_first
+    )
+    entities["type"] = tf.boolean_mask(kind, is_first)
+    entities["score"] = mean(words["score"])
+    is_entity = entities["type"] >= 0
+    return {k: tf.boolean_mask(v, is_entity) for k, v in entities.items()}
 
 
 def _changes(values):
@@ -121,51 +138,45 @@ def _changes(values):
     )
 
 
-def _entities(words, type_of, begins, ends):
-    """Text, offsets, type and score of each entity: a dict of (entities,)."""
-    kind = tf.gather(type_of, words["label"])
-    after_end = tf.concat(
-        [[False], tf.gather(ends, words["label"])[:-1]], axis=0
-    )[: tf.size(kind)]
-    is_new = (
-        _changes(words["text"])
-        | _changes(kind)
-        | tf.gather(begins, words["label"])
-        | after_end
-    )
-    group = tf.cumsum(tf.cast(is_new, tf.int32)) - 1
-    count = tf.reduce_sum(tf.cast(is_new, tf.int32))
-    found = {
-        "text": tf.boolean_mask(words["text"], is_new),
-        "first": tf.boolean_mask(words["first"], is_new),
-        "after": tf.math.unsorted_segment_max(words["after"], group, count),
-        "type": tf.boolean_mask(kind, is_new),
-        "score": tf.math.unsorted_segment_mean(words["score"], group, count),
+def _merge(text, first, after, is_first):
+    """Spans that follow each other as one, from each where `is_first`.
+
+    Returns:
+        dict of the merged spans' text, first and after; and a function that
+        gives the mean of the spans' values in each.
+    """
+    group = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+    count = tf.reduce_sum(tf.cast(is_first, tf.int32))
+    merged = {
+        "text": tf.boolean_mask(text, is_first),
+        "first": tf.boolean_mask(first, is_first),
+        "after": tf.math.unsorted_segment_max(after, group, count),
     }
-    is_entity = found["type"] >= 0
-    return {k: tf.boolean_mask(v, is_entity) for k, v in found.items()}
+    return merged, lambda values: tf.math.unsorted_segment_mean(
+        values, group, count
+    )
 
 
-def _answer(text, entities, types):
+def _outputs(text, entities, types):
     """The signature's outputs: one row a text."""
 
-    def by_text(values):
+    def by_text(values):  # (entities,) to ragged (B, None)
         return tf.RaggedTensor.from_value_rowids(
             values, entities["text"], nrows=tf.size(text, tf.int64)
         )
 
     names = by_text(tf.gather([*types, ""], entities["type"]))
     count = tf.cast(names.row_lengths(), tf.int32)
-    padded = names.to_tensor("")
+    names = names.to_tensor("")  # (B, N)
     first, after, score = (
         by_text(entities[key]).to_tensor(-1)
         for key in ("first", "after", "score")
     )
-    is_real = tf.sequence_mask(count, tf.shape(padded)[1])
-    parts, start, end = cut_out(text, first, after, is_real)
+    is_real = tf.sequence_mask(count, tf.shape(names)[1])
+    slices, start, end = cut_out(text, first, after, is_real)
     return {
-        "text": parts,
-        "type": padded,
+        "text": slices,
+        "type": names,
         "start": start,
         "end": end,
         "score": score,

@@ -1,4 +1,8 @@
-"""Whether an export answers as the live model does, in a fresh process."""
+"""Whether an export answers in a fresh process as its model does in this one.
+
+The functions that were saved answer some requests here; a process that
+imports TensorFlow alone loads the folder and answers them again.
+"""
 
 import base64
 import os
@@ -7,13 +11,15 @@ import sys
 import tempfile
 
 import numpy as np
+import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.serving import live, replay
-from bert_keras.serving import live as live_ids
-from bert_keras.serving.load import read_card
+from bert_keras.serving import replay
+from bert_keras.serving.graph import Rows
+from bert_keras.serving.load import as_tensor, read_card
 from bert_keras.serving.quantize import narrowed
+from bert_keras.serving.signatures import all_signatures
 
 # What breaks text models: nothing, blanks, punctuation alone, bytes that are
 # not UTF-8, other scripts, joined characters, markup, a very long text.
@@ -30,65 +36,64 @@ HARD_TEXTS = (
 )
 
 
-def greatest_difference(folder, models, preprocessor, texts=HARD_TEXTS):
-    """Of all numbers that the export and the live model give for `texts`.
-
-    The export answers in a process that imports TensorFlow and
-    tensorflow-text alone. The live model answers in this one, in the
-    export's dtype, called as in training: on the preprocessor's rows of full
-    length.
+def greatest_difference(folder, models, preprocessor):
+    """Of all numbers that the export and its models' functions answer.
 
     Args:
         folder: of `export_saved_model`.
         models: the model or the models that were exported.
         preprocessor: as exported.
-        texts: strings, or bytes that need not be UTF-8.
 
     Returns:
         float; the export is good where it is at most 1e-5 (`TOLERANCES`).
+        Infinite where anything but a number differs.
     """
     models = models if isinstance(models, list | tuple) else [models]
     card = read_card(folder)
-    dtype = card["options"]["dtype"]
-    asked = _asked([narrowed(model, dtype) for model in models], card)
-    texts = [t.encode() if isinstance(t, str) else t for t in texts]
-    # Windows are compared one by one: some rows' worth of text is enough.
-    few = [text[: 30 * preprocessor.sequence_length] for text in texts]
-    in_windows = card["options"]["long_text"] == "windows"
-    requests = []
-    for name, model, _ in asked:
-        if name == "ids":
-            style = card["options"]["ids_signature"]
-            made = live_ids.request(model, preprocessor, style, few)
-            requests.append((name, made))
-            continue
-        entry = card["signatures"][name]
-        examples = {
-            key: entry["request"][key][0] for key in entry["input_order"]
-        }
-        chosen = few if in_windows or name == "answer" else texts
-        requests.append((name, requested(examples, chosen)))
-    answers = answer_in_fresh_process(folder, requests)
-    return max(
-        check(model, preprocessor, card["options"], answer, *request.values())
-        for (_, model, check), (_, request), answer in zip(
-            asked, requests, answers, strict=True
-        )
+    options = card["options"]
+    signatures = all_signatures(
+        [narrowed(model, options["dtype"]) for model in models],
+        Rows(preprocessor, options["portable"]),
+        options,
     )
+    signatures = {name: signatures[name] for name in card["signatures"]}
+    functions = {name: s.traced() for name, s in signatures.items()}
+    answered = answer_here(signatures, functions, preprocessor, options)
+    return difference(folder, answered)
 
 
-def _asked(models, card):
-    """(signature, model, check) of all that the card offers."""
-    asked = [
-        (name, model, check)
-        for model in models
-        for name, check in live.CHECKS[type(model)].items()
-        if name in card["signatures"]
-    ]
-    for name, check in (("tokenize", live_ids.tokenize), ("ids", live_ids.ids)):
-        if name in card["signatures"]:
-            asked.append((name, models[0], check))
-    return asked
+def answer_here(signatures, functions, preprocessor, options):
+    """List of (signature, request, answer), answered in this process.
+
+    Args:
+        signatures: name -> `Signature`.
+        functions: name -> what is saved of it.
+        preprocessor: of the models.
+        options: of the export, settled.
+    """
+    texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
+    # Of windows, some rows' worth of text is enough.
+    few = [text[: 30 * preprocessor.sequence_length] for text in texts]
+    in_windows = options["long_text"] == "windows"
+    answered = []
+    for name, signature in signatures.items():
+        if name == "ids":
+            request = requested_ids(signature, preprocessor, few)
+        else:
+            chosen = few if in_windows or name == "answer" else texts
+            request = requested(signature.inputs, chosen)
+        answer = functions[name](*map(as_tensor, request.values()))
+        answered.append((signature, request, _arrays(answer)))
+    return answered
+
+
+def _arrays(tensors):
+    """Tensors as NumPy arrays; strings as bytes."""
+    arrays = {name: value.numpy() for name, value in tensors.items()}
+    return {
+        name: array.astype("S") if array.dtype == object else array
+        for name, array in arrays.items()
+    }
 
 
 def requested(examples, texts):
@@ -108,6 +113,57 @@ def requested(examples, texts):
     return request
 
 
+def requested_ids(signature, preprocessor, texts):
+    """The texts as a request of ids: input name -> rows, filled up with 0."""
+    packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
+    ours = ("token_ids", "padding_mask", "segment_ids")
+    columns = [packed[name].numpy().tolist() for name in ours]
+    if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
+        columns = [[[row, rows[0]] for row in rows] for rows in columns]
+    return dict(zip(signature.inputs, columns, strict=True))
+
+
+def difference(folder, answered):
+    """The greatest one of the answers here and of a fresh process."""
+    requests = [(s.name, request) for s, request, _ in answered]
+    fresh = answer_in_fresh_process(folder, requests)
+    worst = 0.0
+    for (signature, request, here), there in zip(answered, fresh, strict=True):
+        if here.keys() != there.keys():
+            return np.inf
+        here, there = (
+            _meaningful(signature, request, x) for x in (here, there)
+        )
+        for name in here:
+            apart = _difference(here[name], there[name])
+            worst = float(np.maximum(worst, apart))  # keeps NaN
+    return worst
+
+
+def _meaningful(signature, request, answer):
+    """The answer without what stands at padding; flat."""
+    values = dict(answer)
+    for name in signature.padded:
+        width = np.arange(values[name].shape[1])
+        is_real = width < values["count"][:, np.newaxis]  # (B, N)
+        values[name] = values[name][is_real]
+    for name in signature.per_token:
+        mask = np.array(list(request.values())[1], bool)
+        values[name] = values[name][mask]
+    return values
+
+
+def _difference(here, there):
+    """The greatest one of numbers; infinite where anything else differs."""
+    if here.shape != there.shape:
+        return np.inf
+    if here.dtype.kind != "f":
+        return 0.0 if np.array_equal(here, there) else np.inf
+    if not (np.isfinite(here).all() and np.isfinite(there).all()):
+        return np.inf
+    return np.abs(here - there).max(initial=0.0)
+
+
 def answer_in_fresh_process(folder, requests):
     """The export's answers, by a process that imports TensorFlow alone.
 
@@ -121,15 +177,15 @@ def answer_in_fresh_process(folder, requests):
     """
     packages = [n for n in read_card(folder)["needs"] if n != "tensorflow"]
     encoded = [
-        (name, {key: _encoded(rows) for key, rows in inputs.items()})
+        (name, {key: _encode(rows) for key, rows in inputs.items()})
         for name, inputs in requests
     ]
     with tempfile.TemporaryDirectory() as scratch:
-        asked = os.path.join(scratch, "requests.json")
-        answered = os.path.join(scratch, "answers.npz")
-        files.write_json(encoded, asked)
+        questions = os.path.join(scratch, "requests.json")
+        results = os.path.join(scratch, "answers.npz")
+        files.write_json(encoded, questions)
         done = subprocess.run(
-            [sys.executable, replay.__file__, folder, asked, answered]
+            [sys.executable, replay.__file__, folder, questions, results]
             + packages,
             capture_output=True,
             text=True,
@@ -141,16 +197,17 @@ def answer_in_fresh_process(folder, requests):
                 f"with {done.returncode}: {done.stderr.strip()[-2000:]}"
             )
         answers = [{} for _ in requests]
-        with np.load(answered) as arrays:
+        with np.load(results) as arrays:
             for key in arrays.files:
                 number, _, name = key.partition("/")
                 answers[int(number)][name] = arrays[key]
     return answers
 
 
-def _encoded(value):
+def _encode(value):
+    """Bytes as JSON takes them, in lists at any depth; numbers as they are."""
     if isinstance(value, list):
-        return [_encoded(item) for item in value]
+        return [_encode(item) for item in value]
     if isinstance(value, int):
         return value
     value = value.encode() if isinstance(value, str) else value

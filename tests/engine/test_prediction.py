@@ -13,12 +13,12 @@ from served_samples import encoder, preprocessor, spread
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
-from bert_keras.serving.comparison import compare, read_records
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict
 from official_tasks.engine.prediction import Answers, read_inputs
 from official_tasks.tasks.table import dialect
+from official_tasks.tools.compare import compare, read_records
 
 ENTRY = {
     "input_order": ["text"],

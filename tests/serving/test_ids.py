@@ -1,5 +1,6 @@
 """`ids`: every model under every client's names, against the live model."""
 
+import live_answers as live
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +8,6 @@ from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
-from bert_keras.serving import live
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.ids import INPUTS, ids
 from bert_keras.serving.load import _tensors, as_tensor

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from live_answers import CHECKS
 from served_samples import (
     VOCABULARY,
     encoder,
@@ -17,7 +18,6 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.ids import ids
-from bert_keras.serving.live import CHECKS
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.serving.verify import HARD_TEXTS, requested

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_keras.serving.rest import Limits, RequestError, parse, spelled
+from bert_keras.serving.rest import Limits, RequestError, format_answer, parse
 
 CARD = {
     "default": "classify",
@@ -53,7 +53,6 @@ def test_both_forms_and_their_short_forms_are_read():
             assert request.signature == "classify"
             assert request.inputs == {"text": [b"caf\xc3\xa9"]}
             assert request.by_row == ("instances" in content)
-            assert request.rows == 1
 
 
 def test_the_longest_text_fits_a_body_however_it_is_spelled():
@@ -156,7 +155,7 @@ def test_several_inputs_and_lists_are_read():
         ),
     ],
 )
-def test_each_mistake_is_told(body, said, status):
+def test_each_mistake_is_named(body, said, status):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(RequestError, match=said) as raised:
         parse(body, CARD, LIMITS)
@@ -164,24 +163,24 @@ def test_each_mistake_is_told(body, said, status):
     assert len(str(raised.value)) < 400
 
 
-def test_answers_are_spelled_by_row_or_by_output():
+def test_answers_are_written_by_row_or_by_output():
     outputs = {
         "label": np.array([b"good", b"\xff"], object),
         "probabilities": np.array([[0.25, 0.75], [1, 0]], "float32"),
     }
     not_text = {"b64": base64.b64encode(b"\xff").decode()}
-    assert spelled(outputs, by_row=True) == {
+    assert format_answer(outputs, by_row=True) == {
         "predictions": [
             {"label": "good", "probabilities": [0.25, 0.75]},
             {"label": not_text, "probabilities": [1.0, 0.0]},
         ]
     }
-    assert spelled(outputs, by_row=False) == {
+    assert format_answer(outputs, by_row=False) == {
         "outputs": {
             "label": ["good", not_text],
             "probabilities": [[0.25, 0.75], [1.0, 0.0]],
         }
     }
     one = {"probability": np.array([0.5], "float32")}
-    assert spelled(one, by_row=True) == {"predictions": [0.5]}
-    assert spelled(one, by_row=False) == {"outputs": [0.5]}
+    assert format_answer(one, by_row=True) == {"predictions": [0.5]}
+    assert format_answer(one, by_row=False) == {"outputs": [0.5]}

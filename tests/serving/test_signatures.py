@@ -6,6 +6,8 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from live_answers import best_windows
+from live_answers import windows as plain_windows
 
 from bert_keras.errors import InputError
 from bert_keras.serving.answers import answer
@@ -14,8 +16,6 @@ from bert_keras.serving.embedding import embed
 from bert_keras.serving.export import audit, operations, outside_core
 from bert_keras.serving.graph import Rows, cut_out
 from bert_keras.serving.ids import ids
-from bert_keras.serving.live import best_windows
-from bert_keras.serving.live import windows as plain_windows
 from bert_keras.serving.masked import MASKS_AT_ONCE, _likeliest, tokenize
 from bert_keras.serving.tags import tag
 from bert_keras.text.preprocessor import BertPreprocessor

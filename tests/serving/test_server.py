@@ -19,8 +19,8 @@ import types
 import pytest
 import tensorflow as tf
 
+from bert_keras.serving.batching import Batcher, GoneError, OverloadedError
 from bert_keras.serving.rest import Limits, RequestError
-from bert_keras.serving.server import Batcher, GoneError, OverloadedError
 
 ENTRY = {
     "input_order": ["text"],

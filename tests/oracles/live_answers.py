@@ -1,4 +1,8 @@
-"""What the live model answers, found without the serving graph."""
+"""What the live model answers, computed in Python without the serving graph.
+
+Each check computes, row by row on rows that it packs itself, what a signature
+should have answered, and returns the greatest difference of the two.
+"""
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +16,6 @@ from bert_keras.modeling.tagger import BertTagger
 from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import MASK
 from bert_keras.serving.ids import INPUTS, OURS, output_names, outputs_of
-
-# Rows, windows and numbers for the checks of `live.py`, in plain Python.
 
 
 def framed(preprocessor, *segments):
@@ -73,8 +75,6 @@ def difference(left, right):
         return np.inf
     return float(np.abs(left - right).max(initial=0.0))
 
-
-# What the live model answers of spans, tags and choices: see `live.py`.
 
 ANSWER_LENGTH, QUESTION_LENGTH, STRIDE = 30, 64, 128
 
@@ -213,9 +213,6 @@ def choose(model, preprocessor, options, answer, prompts, choices):
     return difference(answer["probabilities"], expected)
 
 
-# What the live model answers to ids, and the tokenizer to texts: `live.py`.
-
-
 def request(model, preprocessor, style, texts):
     """The texts as a request of ids: input name -> rows, filled up with 0."""
     rows = [
@@ -272,12 +269,6 @@ def tokenize(model, preprocessor, options, answer, texts):
         if not np.array_equal(answer["pieces"][row, :count], named):
             return np.inf
     return 0.0
-
-
-# What the live model answers, found without the serving graph. Each check
-# computes in Python what a signature should have answered, row by row on rows
-# that it frames itself, and gives the greatest difference of the two. Spans,
-# tags and choices are in `live_spans.py`.
 
 
 def classify(model, preprocessor, options, answer, *texts):
