@@ -66,7 +66,7 @@ def main(values):
     from bert_keras.errors import InputError
     from official_tasks import progress
     from official_tasks.engine.features import Extractor, write_features
-    from official_tasks.tasks.feature_tagger import find_recipe
+    from official_tasks.tasks.recipes import find_recipe
 
     script.prepare_output(values)
     recipe = find_recipe(values.recipe)

@@ -11,7 +11,7 @@ from bert_keras.errors import InputError
 from bert_keras.files import written_beside
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
-from official_tasks.tasks.feature_tagger import Recipe
+from official_tasks.tasks.recipes import Recipe
 from official_tasks.tasks.tagging import word_pieces
 
 # Features of texts from a frozen encoder: one vector a token, or a word.

@@ -18,7 +18,7 @@ from absl import flags
 
 from official_tasks import script
 from official_tasks.tasks import registry
-from official_tasks.tasks.feature_tagger import RECIPES
+from official_tasks.tasks.recipes import RECIPES
 
 FINE_TUNING = "fine_tuning"
 ROWS = (*RECIPES, FINE_TUNING)

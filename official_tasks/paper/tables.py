@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from official_tasks.tasks.base import RATES
-from official_tasks.tasks.feature_tagger import RECIPES
+from official_tasks.tasks.recipes import RECIPES
 
 # What a table of the paper is made of: runs, variants, tasks, figures.
 

@@ -18,8 +18,8 @@ from official_tasks.tasks.base import (
     tfds_rows,
 )
 from official_tasks.tasks.encoding import windowed_rows
-from official_tasks.tasks.feature_tagger import LSTM_DIM, find_recipe
 from official_tasks.tasks.metrics import OUTSIDE, entity_scores, probabilities
+from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 from official_tasks.tasks.table import told_plainly
 
 # The column files that are known by name, and what a tagger reads at once.

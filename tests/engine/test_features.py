@@ -12,7 +12,7 @@ from bert_keras import (
     WordPieceTokenizer,
 )
 from official_tasks.engine.features import Extractor, write_features
-from official_tasks.tasks.feature_tagger import RECIPES, find_recipe
+from official_tasks.tasks.recipes import RECIPES, find_recipe
 
 WORDS = "ada love ##lace lived in bern london . and".split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -1,0 +1,92 @@
+"""Which layers make a token's features: the paper's six ways, and others."""
+
+from typing import NamedTuple
+
+from bert_keras.errors import InputError
+
+ALL = "all"
+HOW = ("concat", "weighted_sum")
+LSTM_DIM = 768  # of those that read the features, each way: section 5.3
+
+
+class Recipe(NamedTuple):
+    """Layers and how their vectors become one.
+
+    Attributes:
+        layers: numbers of the hidden states, 0 the embeddings, 1 the first
+            layer, -1 the last; or "all" layers (not the embeddings).
+        how: "concat" or "weighted_sum".
+    """
+
+    layers: tuple[int, ...] | str
+    how: str
+
+    def places(self, num_layers: int) -> list[int]:
+        """The hidden states that are read, of an encoder of so many layers.
+
+        Raises:
+            InputError: it has not all of them.
+        """
+        if self.layers == ALL:
+            return list(range(1, num_layers + 1))
+        for layer in self.layers:
+            if not -num_layers <= layer <= num_layers:
+                raise InputError(
+                    f"The recipe reads layer {layer}, but the encoder has "
+                    f"{num_layers} layers: choose a recipe of fewer layers"
+                )
+        return [
+            layer if layer >= 0 else num_layers + 1 + layer
+            for layer in self.layers
+        ]
+
+    def width(self, num_layers: int, hidden_dim: int) -> int:
+        """Numbers of a token's features."""
+        count = len(self.places(num_layers)) if self.how == "concat" else 1
+        return count * hidden_dim
+
+    def vectors(self, states):
+        """Features `(B, T, F)` of hidden states `(B, T, D)`.
+
+        The weights of a sum are all 1, as in the exported model's features;
+        a tagger that is trained on them learns its own: see `LayerMix`.
+        """
+        from keras import ops
+
+        own = [states[place] for place in self.places(len(states) - 1)]
+        if self.how == "concat":
+            return ops.concatenate(own, axis=-1)
+        return sum(own[1:], own[0])
+
+
+# The rows of the paper's table 7.
+RECIPES = {
+    "embeddings": Recipe((0,), "concat"),
+    "second_to_last": Recipe((-2,), "concat"),
+    "last": Recipe((-1,), "concat"),
+    "weighted_sum_last_four": Recipe((-4, -3, -2, -1), "weighted_sum"),
+    "concat_last_four": Recipe((-4, -3, -2, -1), "concat"),
+    "weighted_sum_all": Recipe(ALL, "weighted_sum"),
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by name, or by `concat:` or `weighted_sum:` and its layers.
+
+    >>> find_recipe("concat:-1,0").layers
+    (-1, 0)
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    how, _, layers = name.rpartition(":")
+    try:
+        numbers = tuple(int(layer) for layer in layers.split(","))
+    except ValueError:
+        numbers = ()
+    if how not in HOW or not numbers:
+        raise InputError(
+            f"There is no recipe {name!r}: expected one of "
+            f"{', '.join(RECIPES)}, or such as concat:-1,-2 or "
+            "weighted_sum:0,6,12 with the numbers of layers"
+        )
+    return Recipe(numbers, how)
