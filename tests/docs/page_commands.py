@@ -28,7 +28,7 @@ def small_commands(page, smaller):
     for command in commands(page):
         script = script_of(command)
         told = command[len(script) - 1]
-        name = re.sub(r"\.py$|official_tasks\.|tools/", "", told)
+        name = re.split(r"[./]", told.removesuffix(".py"))[-1]
         words = [*script, *command[len(script) :], *smaller[name].split()]
         yield name, words
 

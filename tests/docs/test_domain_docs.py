@@ -18,7 +18,7 @@ SMALLER = {
     "pretrain": "--sequence_length=16 --max_predictions=3 --batch_size=8 "
     "--steps=40 --evaluations=1 --evaluation_steps=3 --learning_rate=1e-2 "
     "--dropout=0",
-    "json.tool": "",
+    "tool": "",
     "finetune": "--epochs=1 --batch_size=8 --sequence_length=16",
 }
 

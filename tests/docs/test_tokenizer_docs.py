@@ -12,11 +12,11 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
 PAGE = (ROOT / "docs" / "tokenizer.md").read_text(encoding="utf-8")
 # Their parts have tests of their own: these run where there is time.
-SLOW = ("prove_tokenizer", "benchmark_tokenizer")
+SLOW = ("prove_tokenizer", "tokenizer")
 # Appended to the commands, so that they take seconds.
 SMALLER = {
     "prove_tokenizer": "--step=50021 --strings=30",
-    "benchmark_tokenizer": "--batch=2 --repeats=1",
+    "tokenizer": "--batch=2 --repeats=1",
     "train_vocabulary": "--size=120 --workers=1",
     "extend_vocabulary": "--words=3 --workers=1",
     "doctor": "",
@@ -51,7 +51,9 @@ def folder(tmp_path_factory):
 
 def commands():
     """Name and words of each of the page's commands, made smaller."""
-    found = re.findall(r"^    python tools/((\w+)\.py .*)$", PAGE, re.M)
+    found = re.findall(
+        r"^    python tools/((?:\w+/)?(\w+)\.py .*)$", PAGE, re.M
+    )
     assert {name for _, name in found} == set(SMALLER)
     for line, name in found:
         words = [*shlex.split(line), *SMALLER[name].split()]

@@ -5,17 +5,12 @@
 SCRIPTS = {
     **{
         name: f"-m official_tasks.{name}"
-        for name in ("evaluate", "feature_table", "finetune", "predict")
+        for name in ("evaluate", "finetune", "predict", "pretrain", "reproduce")
     },
-    **{name: f"-m official_tasks.{name}" for name in ("pretrain", "reproduce")},
+    "feature_table": "-m official_tasks.paper.feature_table",
     **{
         name: f"tools/{name}.py"
         for name in (
-            "benchmark",
-            "benchmark_data",
-            "benchmark_gpu",
-            "benchmark_serving",
-            "benchmark_tokenizer",
             "compare",
             "convert_checkpoint",
             "create_pretraining_data",
@@ -25,16 +20,21 @@ SCRIPTS = {
             "export",
             "extend_vocabulary",
             "extract_features",
-            "fuzz_loading",
-            "length_buckets",
-            "load_test",
-            "measure_data_memory",
-            "prove_tokenizer",
-            "results_table",
             "serve",
             "train_vocabulary",
         )
     },
+    "benchmark": "tools/benchmark/steps.py",
+    "benchmark_data": "tools/benchmark/data.py",
+    "benchmark_gpu": "tools/benchmark/gpu.py",
+    "benchmark_serving": "tools/benchmark/serving.py",
+    "benchmark_tokenizer": "tools/benchmark/tokenizer.py",
+    "fuzz_loading": "tests/fuzz/fuzz_loading.py",
+    "length_buckets": "tools/benchmark/length_buckets.py",
+    "load_test": "tools/benchmark/load_test.py",
+    "measure_data_memory": "tools/benchmark/data_memory.py",
+    "prove_tokenizer": "tools/maintenance/prove_tokenizer.py",
+    "results_table": "tools/benchmark/results_table.py",
 }
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -287,7 +287,7 @@ def test_results_that_are_broken_are_told_before_measuring(tmp_path, text):
 
 def test_results_are_drawn_by_the_second_command(tmp_path):
     write_json(results(ours=1.0, a=2.0, limit=0.5), tmp_path / "r.json")
-    script = ROOT / "tools" / "benchmark.py"
+    script = ROOT / "tools" / "benchmark" / "steps.py"
     done = run_script(
         script, "--draw=r.json", "--output=c.png", folder=tmp_path
     )
@@ -344,8 +344,9 @@ def test_half_an_environment_is_not_taken(tmp_path, monkeypatch, error):
 
 @pytest.mark.parametrize(
     "tool",
-    "benchmark benchmark_data benchmark_gpu benchmark_serving "
-    "benchmark_tokenizer load_test measure_data_memory prove_tokenizer "
+    "benchmark.steps benchmark.data benchmark.gpu benchmark.serving "
+    "benchmark.tokenizer benchmark.load_test benchmark.data_memory "
+    "maintenance.prove_tokenizer "
     "train_vocabulary extend_vocabulary extract_features".split(),
 )
 def test_a_place_to_write_is_made_before_anything_is_measured(tool, tmp_path):

@@ -28,7 +28,7 @@ FEW = "--rows=packed --dtypes=mixed_bfloat16 --distributions=off".split()
 def commands():
     """Backend -> words of the page's command."""
     page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-    found = re.findall(r"^    python (tools/benchmark_gpu.*)$", page, re.M)
+    found = re.findall(r"^    python (tools/benchmark/gpu.*)$", page, re.M)
     words = [shlex.split(line) for line in found]
     return {line[1].partition("=")[2]: line for line in words}
 

@@ -24,7 +24,7 @@ from absl import flags
 
 from official_tasks import script
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
+TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
 
 
 def define_flags():
@@ -40,12 +40,12 @@ def define_flags():
 def main(values):
     from bert_keras.errors import InputError
 
-    if not (TESTS / "tokenizer_proof.py").exists():
+    if not (TESTS / "oracles" / "tokenizer_proof.py").exists():
         raise InputError(
-            f"There is no tokenizer_proof.py in {TESTS}. The proof runs in a "
+            f"There is no oracles/tokenizer_proof.py in {TESTS}. The proof runs in a "
             "checkout of the source only: clone it and run it there."
         )
-    sys.path.insert(0, str(TESTS))
+    sys.path[:0] = [str(TESTS / "oracles"), str(TESTS / "samples")]
     from tokenizer_proof import MEGABYTES, parts_of_proof
 
     from bert_keras.files import write_json

@@ -59,21 +59,21 @@ def inference(report):
 TOOL_ROWS = {
     "tokenizing": {
         "title": "tokenizing at equal ids",
-        "tool": "benchmark_tokenizer",
+        "tool": "tokenizer",
         "flags": text_flags,
         "times": tokenizing,
         "goal": 10,
     },
     "data": {
         "title": "text to records, by a core",
-        "tool": "benchmark_data",
+        "tool": "data",
         "flags": text_flags,
         "times": data,
         "goal": 10,
     },
     "inference": {
         "title": "inference from raw strings",
-        "tool": "benchmark_serving",
+        "tool": "serving",
         "flags": serving_flags,
         "times": inference,
         "goal": {"transformers": 1.5, "onnxruntime": 1.0},
