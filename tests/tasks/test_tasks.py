@@ -196,10 +196,10 @@ MISTAKES = {
         "evaluate --task=rte --data_dir=glue",
         "Give either --model",
     ),
-    "labels that nobody told": (
+    "predictions of own data": (
         "evaluate --task=custom --dev=glue/RTE/dev.tsv --text=sentence1 "
         "--label=label --predictions=glue/RTE/dev.tsv",
-        "line 2: which labels there are is not known",
+        "The task custom scores no files of predictions",
     ),
     "no folder to write to": (
         "predict --task=rte --data_dir=glue --model=rte",

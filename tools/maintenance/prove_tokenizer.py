@@ -42,8 +42,8 @@ def main(values):
 
     if not (TESTS / "oracles" / "tokenizer_proof.py").exists():
         raise InputError(
-            f"There is no oracles/tokenizer_proof.py in {TESTS}. The proof runs in a "
-            "checkout of the source only: clone it and run it there."
+            f"There is no oracles/tokenizer_proof.py in {TESTS}. The proof "
+            "runs in a checkout of the source only: clone it and run it there."
         )
     sys.path[:0] = [str(TESTS / "oracles"), str(TESTS / "samples")]
     from tokenizer_proof import MEGABYTES, parts_of_proof
