@@ -1,6 +1,7 @@
 """Calls a SavedModel from Python: lists of strings in, plain values out."""
 
 import os
+import reprlib
 from collections.abc import Iterable
 from numbers import Integral
 
@@ -173,7 +174,7 @@ def _rows(name, key, rows, kind):
             one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
                 f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
-                f"{place} is {str(row)[:60]!r} ({type(row).__name__}). Correct "
+                f"{place} is {reprlib.repr(row)} ({type(row).__name__}). Correct "
                 "it, or leave the row out."
             )
     return rows

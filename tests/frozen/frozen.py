@@ -3,11 +3,11 @@
     python tests/frozen/frozen.py --check
     python tests/frozen/frozen.py --record --only=help,errors
 
-tests/frozen.json holds the record: ids, hashes of data and batches, logits of
-every format, losses of every step, scores, answers, help texts, messages. It
-is made anew only where a change of behaviour is meant. --check prints each
-difference in a line and exits with 1; --only names sections; --quick does the
-part that the suite runs. Hashes of trained weights are kept for each kind of
+frozen.json holds the record: ids, hashes of data and batches, logits of every
+format, losses of every step, scores, answers, help texts, messages. It is made
+again only where a change of behaviour is meant. --check prints each difference
+in a line and exits with 1; --only names sections; --quick does the part that
+the suite runs. Hashes of trained weights are kept for each kind of
 processor, all other numbers must agree to 1e-5 on any.
 
 Takes about 6 minutes on two CPU cores, --quick less than one.
@@ -29,7 +29,9 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["COLUMNS"] = "80"
 os.environ["HF_HUB_OFFLINE"] = "1"
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fuzz"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "samples"))
 
 import frozen_scripts
 from frozen_compare import differences, lines_of, merged

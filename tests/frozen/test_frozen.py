@@ -6,7 +6,7 @@ from run_script import ROOT, run_script
 
 def test_the_package_does_what_is_recorded(tmp_path):
     done = run_script(
-        ROOT / "tests" / "frozen.py",
+        ROOT / "tests" / "frozen" / "frozen.py",
         "--check",
         "--quick",
         "--jobs=1",

@@ -497,21 +497,6 @@ def test_calls_that_make_no_sense_are_told_so(served, tmp_path):
         load_saved_model(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        (["bad", None], "row 1 is None"),
-        (["bad", float("nan")], "row 1 is nan"),
-        ([1], "row 0 is 1"),
-        ([["bad"]], "row 0 is \\['bad'\\]"),
-        (5, "got a int"),
-    ],
-)
-def test_rows_that_are_no_texts_are_named(served, texts, said):
-    with pytest.raises(InputError, match=said):
-        served.classify(texts)
-
-
 def test_tensors_and_arrays_of_texts_are_taken(served):
     label = served.classify(["good film"])["label"]
     for texts in (tf.constant(["good film"]), np.array(["good film"])):

@@ -129,15 +129,15 @@ def test_a_served_model_takes_texts_of_any_holder(texts):
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
-        ("text", [1], r"strings \(B,\) as text; row 0 is '1' \(int\)"),
-        ("text", ["a", None], r"row 1 is 'None' \(NoneType\)"),
-        ("text", ["a", float("nan")], r"row 1 is 'nan' \(float\)"),
+        ("text", [1], r"strings \(B,\) as text; row 0 is 1 \(int\)"),
+        ("text", ["a", None], r"row 1 is None \(NoneType\)"),
+        ("text", ["a", float("nan")], r"row 1 is nan \(float\)"),
         ("text", [["a", "b"]], r"row 0 is .* \(list\)"),
         ("text", tf.constant("a"), "takes a list as text; got one string"),
         ("text", None, "takes a list as text; got None"),
         ("ids", [[2, 3], [-1, 3]], "0 and more .* row 1"),
         ("ids", [[2.5]], "row 0"),
-        ("ids", [2, 5], r"row 0 is '2' \(int\)"),
+        ("ids", [2, 5], r"row 0 is 2 \(int\)"),
     ],
 )
 def test_a_served_model_names_the_row_that_it_cannot_take(name, rows, message):
