@@ -174,8 +174,8 @@ def _rows(name, key, rows, kind):
             one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
                 f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
-                f"{place} is {reprlib.repr(row)} ({type(row).__name__}). Correct "
-                "it, or leave the row out."
+                f"{place} is {reprlib.repr(row)} ({type(row).__name__}). "
+                "Correct it, or leave the row out."
             )
     return rows
 
