@@ -237,7 +237,7 @@ def test_a_task_that_the_table_has_not_is_refused():
 
 def test_the_script_tells_what_it_needs():
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "results_table.py"],
+        [sys.executable, ROOT / "tools" / "benchmark" / "results_table.py"],
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
         capture_output=True,
         text=True,

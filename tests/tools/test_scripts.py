@@ -291,12 +291,14 @@ def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
 ON_A_FULL_DISK = {
     "data": (
         "tools/create_pretraining_data.py --input=books --output=full "
-        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=1 --held_out_share=0.2",
+        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=1 "
+        "--held_out_share=0.2",
         8_000,
     ),
     "data with two processes": (
         "tools/create_pretraining_data.py --input=books --output=full "
-        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=2 --held_out_share=0.2",
+        "--vocabulary=runs/vocab.txt --sequence_length=32 --workers=2 "
+        "--held_out_share=0.2",
         8_000,
     ),
     "pretrain": (
