@@ -68,10 +68,12 @@ def check_ids(name, ids, limit):
     of TensorFlow raises on a CPU and gives zeros on a GPU; XLA, which a TPU
     needs, clips; JAX gives NaN.
     """
+    if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
+        return  # symbolic, of Keras or of TensorFlow: NumPy would warn
     try:
         ids = keras.ops.convert_to_numpy(ids)
     except (NotImplementedError, AttributeError, TypeError, RuntimeError):
-        return  # symbolic, of any backend
+        return  # symbolic, of another backend
     if ids.size and not 0 <= ids.min() <= ids.max() < limit:
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise InputError(
