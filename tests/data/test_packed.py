@@ -88,7 +88,9 @@ def test_each_epoch_of_packed_records_holds_each_row_once(sources):
     assert len(set(rows[:total])) == total
     assert sorted(rows[:total]) == sorted(rows[total : 2 * total])
     one_pass = dataset(sources, "records", 8, function=evaluation_dataset)
-    assert sum(len(batch[0]) for batch in arrays(one_pass)) == total
+    # The last batch is filled up, with rows that weigh nothing.
+    count = sum(len(batch[0]) for batch in arrays(one_pass))
+    assert count == -(-total // 8) * 8
     check_shards(str(sources[0] / "records"))
 
 

@@ -120,4 +120,3 @@ def test_given_sentences_are_not_split():
     assert document_sentences(given) == ["One. Two.", "Three."]
     other = Document("a", "", ["One. Two.", "Three."])
     assert document_sentences(other) == ["One.", "Two.", "Three."]
-    assert document_sentences(other, str.split) == ["One.", "Two.", "Three."]

@@ -9,6 +9,7 @@ def test_the_package_does_what_is_recorded(tmp_path):
         ROOT / "tests" / "frozen" / "frozen.py",
         "--check",
         "--quick",
+        "--only=tokens",
         "--jobs=1",
         folder=tmp_path,
     )
