@@ -36,7 +36,12 @@ def bar(title: str, total: int | None = None):
         def update(done: int, total: int | None = None, note: str = ""):
             progress.update(task, completed=done, total=total, note=note)
 
-        yield update
+        try:
+            yield update
+        except BaseException:
+            # In a log file the error stands alone, without an empty bar.
+            progress.live.transient = not console.is_terminal
+            raise
 
 
 @contextmanager
