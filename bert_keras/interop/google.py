@@ -189,7 +189,7 @@ def _classes(config, count):
 def save_google(folder, model, preprocessor=None, without=()):
     """Writes the folder as the original's code reads it.
 
-    Args and Returns: as `save_own`.
+    Args and Returns: as `save_native`.
     """
     check_computable(model, "google", "the original")
     weights = {

@@ -4,7 +4,6 @@ No class is ever looked up by the name in it: the name only says whose head
 the weights belong to.
 """
 
-import inspect
 import os
 
 from bert_keras import files
@@ -30,7 +29,6 @@ from bert_keras.interop.text_settings import (
     text_reader,
     write_pieces,
 )
-from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
@@ -38,12 +36,20 @@ FORMAT = "bert_keras"
 FORMAT_VERSION = 1
 # More than any model has; a bound for a settings file that lies.
 MOST_LAYERS = 1000
-RUN = ("dtype", "name", "rematerialize")  # how an encoder ran, not what it is
+# What an encoder is. How it ran (dtype, name, rematerialize) is not kept.
+ENCODER = (
+    *DIMENSIONS,
+    "dropout",
+    "attention_dropout",
+    "activation",
+    "attention",
+    "norm_epsilon",
+)
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
 
 
-def open_own(folder):
-    """The `Checkpoint` of a folder that `save_own` wrote."""
+def open_native(folder):
+    """The `Checkpoint` of a folder that `save_native` wrote."""
     config = read_json(os.path.join(folder, CONFIG))
     version = config.integer("format_version")
     if version > FORMAT_VERSION:
@@ -81,11 +87,9 @@ def _license(folder, config):
 
 
 def _encoder(settings):
-    known = set(inspect.signature(BertEncoder.__init__).parameters)
-    known -= {"self", *RUN}
-    unknown = sorted(set(settings.values) - known)
+    unknown = sorted(set(settings.values) - set(ENCODER))
     if unknown:
-        known = ", ".join(sorted(known))
+        known = ", ".join(sorted(ENCODER))
         settings.refuse(unknown[0], f"one of {known}", "another")
     for name in DIMENSIONS:
         settings.integer(name, maximum=MOST_LAYERS if "num" in name else 2**31)
@@ -127,7 +131,7 @@ def _unpacked(arguments):
     return {k: once.get(k, value) for k, value in arguments.items()}
 
 
-def save_own(folder, model, preprocessor=None, without=()):
+def save_native(folder, model, preprocessor=None, without=()):
     """Writes the folder beside, then renames it; no optimizer state.
 
     Args:
@@ -173,14 +177,11 @@ def check_replaceable(folder, names):
 
 def _config(model, preprocessor):
     encoder = getattr(model, "encoder", model)
-    settings = encoder.arguments()
-    for name in RUN:
-        del settings[name]
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "class": type(model).__name__,
-        "encoder": settings,
+        "encoder": {name: getattr(encoder, name) for name in ENCODER},
         "arguments": _unpacked(model.arguments())
         if model is not encoder
         else {},

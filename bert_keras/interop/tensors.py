@@ -68,6 +68,7 @@ def _read(folder, name):
 # the head take. Reading a tensor's numbers comes last, one by one.
 
 LONGEST = 400  # characters of each part of a message
+FETCH = "Fetch the file again"
 
 
 class WeightsError(InputError):
@@ -79,7 +80,14 @@ class WeightsError(InputError):
     """
 
     def __init__(
-        self, file, problem, way_out, *, tensor=None, expected=None, found=None
+        self,
+        file,
+        problem,
+        way_out=FETCH,
+        *,
+        tensor=None,
+        expected=None,
+        found=None,
     ):
         problem, tensor, expected, found = (
             part if part is None else cut_middle(str(part), LONGEST)

@@ -45,9 +45,7 @@ def text_reader(path, settings=dict):
 def check_fits(model, preprocessor):
     """Refuses the preprocessor of a model with a smaller table than it makes
     ids for, or fewer positions than its rows have."""
-    from bert_keras.text.preprocessor import BertPreprocessor
-
-    if not isinstance(preprocessor, BertPreprocessor):
+    if not hasattr(preprocessor, "sequence_length"):
         raise InputError(
             f"preprocessor is a {type(preprocessor).__name__}. Expected the "
             "BertPreprocessor of the model."

@@ -1,14 +1,10 @@
 """Classification of a text or a pair, and regression."""
 
-from collections.abc import Iterable
-
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
-
-PROBLEMS = ("single", "multi", "regression")
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -99,24 +95,3 @@ class BertClassifier(TaskModel):
             "examples_per_row": self.examples_per_row,
             "pair": self.pair,
         }
-
-
-def check_labels(labels, problem="single"):
-    """Refuses labels that cannot name the classes of the problem."""
-    if problem not in PROBLEMS:
-        raise InputError(
-            f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
-        )
-    if problem == "regression" and labels is None:
-        return
-    several = isinstance(labels, Iterable) and not isinstance(labels, str)
-    names = list(labels) if several else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(
-            f"labels is {labels!r}. Expected the names of the classes, for "
-            'example labels=["negative", "positive"].'
-        )
-    if len(set(names)) < len(names):
-        raise InputError(
-            f"labels names a class twice: {names}. Expected each once."
-        )

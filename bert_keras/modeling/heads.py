@@ -1,8 +1,11 @@
 """What stands on the encoder: masked words, logits of classes, a BiLSTM."""
 
+from collections.abc import Iterable
+
 import keras
 from keras import ops
 
+from bert_keras.errors import InputError
 from bert_keras.modeling.inputs import check_ids
 from bert_keras.modeling.layers import (
     ACTIVATIONS,
@@ -15,6 +18,8 @@ from bert_keras.modeling.layers import (
     weights_initializer,
 )
 from bert_keras.modeling.lora import KeepsLora
+
+PROBLEMS = ("single", "multi", "regression")
 
 # A bidirectional LSTM on the encoder, for the paper's ablation.
 
@@ -240,3 +245,24 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
             "units": self.units,
             "dropout": self.dropout.rate,
         }
+
+
+def check_labels(labels, problem="single"):
+    """Refuses labels that cannot name the classes of the problem."""
+    if problem not in PROBLEMS:
+        raise InputError(
+            f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
+        )
+    if problem == "regression" and labels is None:
+        return
+    several = isinstance(labels, Iterable) and not isinstance(labels, str)
+    names = list(labels) if several else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"labels is {labels!r}. Expected the names of the classes, for "
+            'example labels=["negative", "positive"].'
+        )
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"labels names a class twice: {names}. Expected each once."
+        )

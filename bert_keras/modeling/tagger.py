@@ -2,8 +2,7 @@
 
 import keras
 
-from bert_keras.modeling.classifier import check_labels
-from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
 

@@ -5,6 +5,7 @@ import functools
 import keras
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import BiLSTM
 from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
 from bert_keras.modeling.lora import adaptation
@@ -30,6 +31,8 @@ class TaskModel(Portable, keras.Model):
     ...         super().__init__(inputs, vectors, encoder, name)
     """
 
+    # What `from_preset` builds below the head.
+    encoder_class = BertEncoder
     # Whether the outputs depend on the pooler.
     pools = True
     # The outputs with a token axis, (B, T, ...), which mean nothing at

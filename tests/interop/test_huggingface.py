@@ -15,15 +15,15 @@ from safetensors.numpy import save_file
 from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
 
 from bert_keras.errors import InputError
-from bert_keras.interop.convert import CLASSES, convert, remark
+from bert_keras.interop.convert import CLASSES, convert
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.presets import (
     load_model,
-    load_preprocessor,
     open_checkpoint,
 )
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
+from bert_keras.text.preprocessor import BertPreprocessor
 
 CONFIG = {
     "model_type": "bert",
@@ -164,7 +164,7 @@ def test_what_is_not_taken_along_is_named(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     row = convert(tmp_path, tmp_path / "own")  # config.json says BertModel
     assert row.skipped == ["classifier.weight"]
-    assert remark(row) == "not taken along: classifier.weight"
+    assert row.remark == "not taken along: classifier.weight"
 
 
 def test_settings_of_the_start_come_along(tmp_path):
@@ -350,7 +350,7 @@ def test_the_tokenizer_of_a_folder_with_vocab_txt(tmp_path):
         "tokenizer_config.json",
         {"do_lower_case": False, "model_max_length": 12},
     )
-    text = load_preprocessor(tmp_path)
+    text = BertPreprocessor.from_preset(tmp_path)
     assert text.tokenizer.vocabulary == tiny.PIECES
     assert text.tokenizer.lowercase is False
     assert text.tokenizer.max_word_length == 100
@@ -372,7 +372,9 @@ def test_the_tokenizer_of_a_folder_without_vocab_txt(tmp_path):
     folder_of(tmp_path)
     fast = fast_tokenizer(lowercase=True, strip_accents=False)
     write_json(tmp_path, "tokenizer.json", fast)
-    tokenizer = load_preprocessor(tmp_path, sequence_length=8).tokenizer
+    tokenizer = BertPreprocessor.from_preset(
+        tmp_path, sequence_length=8
+    ).tokenizer
     assert tokenizer.vocabulary == tiny.PIECES
     assert tokenizer.lowercase is True
     assert tokenizer.strip_accents is False
@@ -403,7 +405,7 @@ def test_a_tokenizer_json_of_other_ids_is_refused(
     fast = {**fast_tokenizer(), part: setting}
     write_json(tmp_path, "tokenizer.json", fast)
     with pytest.raises(WeightsError, match=rf'setting "{named}" .* Expected'):
-        load_preprocessor(tmp_path, sequence_length=8)
+        BertPreprocessor.from_preset(tmp_path, sequence_length=8)
 
 
 def test_files_that_contradict_each_other_ask_for_lowercase(tmp_path):
@@ -411,8 +413,10 @@ def test_files_that_contradict_each_other_ask_for_lowercase(tmp_path):
     write_json(tmp_path, "tokenizer.json", fast_tokenizer(lowercase=True))
     write_json(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
     with pytest.raises(WeightsError, match="Pass lowercase=True or =False"):
-        load_preprocessor(tmp_path, sequence_length=8)
-    text = load_preprocessor(tmp_path, sequence_length=8, lowercase=True)
+        BertPreprocessor.from_preset(tmp_path, sequence_length=8)
+    text = BertPreprocessor.from_preset(
+        tmp_path, sequence_length=8, lowercase=True
+    )
     assert text.tokenizer.lowercase is True
 
 
@@ -432,7 +436,7 @@ def test_another_tokenizer_is_refused_but_the_weights_load(tmp_path, settings):
     (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
     assert load_model(CLASSES["BertEncoder"], tmp_path)
     with pytest.raises(WeightsError, match=next(iter(settings))):
-        load_preprocessor(tmp_path, sequence_length=8)
+        BertPreprocessor.from_preset(tmp_path, sequence_length=8)
 
 
 def test_the_class_of_the_tokenizer_may_stand_in_the_other_settings(tmp_path):
@@ -442,11 +446,11 @@ def test_the_class_of_the_tokenizer_may_stand_in_the_other_settings(tmp_path):
         tmp_path, "tokenizer_config.json", {"word_tokenizer_type": "basic"}
     )
     with pytest.raises(WeightsError, match=r"/config.json: .*tokenizer_class"):
-        load_preprocessor(tmp_path, sequence_length=8)
+        BertPreprocessor.from_preset(tmp_path, sequence_length=8)
     # The tokenizer's own settings go first, as in transformers.
     plain = {"tokenizer_class": "BertTokenizer"}
     write_json(tmp_path, "tokenizer_config.json", plain)
-    assert load_preprocessor(tmp_path, sequence_length=8)
+    assert BertPreprocessor.from_preset(tmp_path, sequence_length=8)
 
 
 @pytest.mark.parametrize(
@@ -465,18 +469,18 @@ def test_added_tokens_are_named_in_the_vocabulary_or_beside(tmp_path, file, of):
     pieces = [*tiny.PIECES[:-1], "[e1]"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     write_json(tmp_path, file, of("[MASK]"))  # special, as in every folder
-    assert load_preprocessor(tmp_path, sequence_length=8)
+    assert BertPreprocessor.from_preset(tmp_path, sequence_length=8)
     for added in ("<e1>", "[e1]"):
         write_json(tmp_path, file, of(added))
         found = re.escape(f"found {added}.")
         with pytest.raises(WeightsError, match=f"{file}: .* {found}"):
-            load_preprocessor(tmp_path, sequence_length=8)
+            BertPreprocessor.from_preset(tmp_path, sequence_length=8)
 
 
 def test_a_folder_without_a_vocabulary_says_so(tmp_path):
     folder_of(tmp_path)
     with pytest.raises(WeightsError, match="no vocabulary"):
-        load_preprocessor(tmp_path)
+        BertPreprocessor.from_preset(tmp_path)
 
 
 def test_left_to_right_is_a_decoder(tmp_path):
