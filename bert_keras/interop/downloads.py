@@ -9,7 +9,7 @@ import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.google import DAMAGED
+from bert_keras.interop.google import DAMAGED, METHODS
 from bert_keras.interop.huggingface import (
     INNER,
     KERAS,
@@ -20,11 +20,8 @@ from bert_keras.interop.huggingface import (
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.torch_pickle import is_pickle
 
-# The weights that the original released, by name, fetched once.
-
 logger = logging.getLogger(__name__)
 
-READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 SMALL = [
     f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}"
@@ -112,12 +109,6 @@ ALIASES = {
 }
 
 
-def released_name(preset):
-    """The original's name for a preset, or None where it has none."""
-    name = ALIASES.get(preset, preset)
-    return name if name in RELEASED else None
-
-
 # The names of the same and of close relatives on the Hugging Face Hub.
 ON_THE_HUB = [
     f"hf://google-bert/bert-{name}"
@@ -133,6 +124,12 @@ ON_THE_HUB = [
         "large-cased-whole-word-masking",
     )
 ]
+
+
+def released_name(preset):
+    """The original's name for a preset, or None where it has none."""
+    name = ALIASES.get(preset, preset)
+    return name if name in RELEASED else None
 
 
 def nearest(preset):
@@ -163,7 +160,7 @@ def fetch_released(name):
     """Path of the released zip; downloaded where it is not there yet.
 
     It is kept below `KERAS_HOME`, which is ~/.keras where it is not set, and
-    its hash beside it: a zip that has changed since is refused. What is in it
+    its hash next to it: a zip that has changed since is refused. What is in it
     must have the published hashes, where there are some.
     """
     home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
@@ -199,7 +196,7 @@ def _check_published(name, path):
     if name not in SHA256:
         logger.warning(
             "No hash of %s is published: what came was checked by its length "
-            "alone. Its own hash is noted beside it.",
+            "alone. Its own hash is noted next to it.",
             name,
         )
         return
@@ -222,7 +219,7 @@ def _hashes(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 # Others can swell without bound while they are read.
-                if member.compress_type in READABLE:
+                if member.compress_type in METHODS:
                     with archive.open(member) as file:
                         digest = hashlib.file_digest(file, "sha256")
                     name = member.filename.rpartition("/")[2]
@@ -348,7 +345,7 @@ def _asked(function, name, **arguments):
 
 
 def _refuse_pickle(name, listed):
-    """Tells the way out where the Hub has nothing but a pickle."""
+    """Names the way out where the Hub has nothing but a pickle."""
     pickles = [file for file in listed if is_pickle(os.path.basename(file))]
     if pickles:
         raise InputError(

@@ -424,9 +424,9 @@ def save_huggingface(folder, model, preprocessor=None, without=()):
     weights = {k: v for k, v in every.items() if k not in without}
     prefix = "" if kind == "BertModel" else "bert."
     tensors = _named_tensors(weights, names(head), prefix)
-    config = _config(model, kind, preprocessor)
     if preprocessor is not None:
         check_fits(model, preprocessor)
+    config = _config(model, kind, preprocessor)
     check_replaceable(folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT))
     with files.written_beside(folder) as partial:
         os.mkdir(partial)

@@ -1,4 +1,5 @@
-"""The library's own folder: config.json, model.safetensors, vocab.txt.
+"""The native folder, read and written: config.json, model.safetensors and
+vocab.txt.
 
 No class is ever looked up by the name in it: the name only says whose head
 the weights belong to.
@@ -126,19 +127,21 @@ def _arguments(settings):
 
 
 def _unpacked(arguments):
-    """A head's, for one example a row: the caller says anew how many."""
+    """A head's, for one example a row: the caller says again how many."""
     once = {"examples_per_row": None}
     return {k: once.get(k, value) for k, value in arguments.items()}
 
 
 def save_native(folder, model, preprocessor=None, without=()):
-    """Writes the folder beside, then renames it; no optimizer state.
+    """Writes the folder to a temporary name, then renames it.
+
+    The optimizer's state does not go into it.
 
     Args:
         folder: where to.
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`; no vocabulary is written without.
-        without: names of weights to leave out: loading begins them anew.
+        without: names of weights to leave out: loading draws them at random.
 
     Returns:
         the names of the weights that were left out.
@@ -164,7 +167,7 @@ def save_native(folder, model, preprocessor=None, without=()):
 
 
 def check_replaceable(folder, names):
-    """Refuses a folder that holds anything but what is written anew."""
+    """Refuses a folder that holds anything but what is written again."""
     if not files.is_folder(folder):
         return
     others = sorted(set(files.list_folder(folder)) - set(names))

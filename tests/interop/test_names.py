@@ -263,7 +263,7 @@ def test_the_published_hashes_are_of_the_published_vocabularies():
 def cut_short(url, data=None):
     """What `urlopen` returns of a connection that ends early."""
     return urllib.response.addinfourl(
-        io.BytesIO(b"half"), {"Content-Length": "8"}, url
+        io.BytesIO(b"half"), {"content-length": "8"}, url
     )
 
 

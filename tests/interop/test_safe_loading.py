@@ -298,22 +298,8 @@ def test_a_message_quotes_a_line_and_no_more(tmp_path, setting):
     with pytest.raises(WeightsError) as caught:
         open_checkpoint(tmp_path)
     assert len(str(caught.value)) < 1_000
-
-
-def test_a_message_is_never_longer_than_a_page():
-    message = f"{'x' * 100_000} is wrong. Give another."
-    assert len(str(InputError(message))) <= 4_000
-    assert str(InputError(message)).endswith("is wrong. Give another.")
-    assert str(InputError("short")) == "short"
-
-
-def test_half_of_a_pair_is_no_name_of_a_file(tmp_path):
-    folder_of(tmp_path)
-    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text('{"weight_map": {"a": "\\ud800"}}')
-    with pytest.raises(WeightsError, match="this is not JSON"):
-        open_checkpoint(tmp_path)
+    message = str(InputError(f"{'x' * 100_000} is wrong. Give another."))
+    assert len(message) <= 4_000 and message.endswith("is wrong. Give another.")
 
 
 def test_labels_beyond_the_head_are_refused(tmp_path, no_model):
