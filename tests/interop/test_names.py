@@ -1,5 +1,6 @@
 """Which weights a name means, and whether their text is lower-cased."""
 
+import email.message
 import fnmatch
 import io
 import os
@@ -262,9 +263,9 @@ def test_the_published_hashes_are_of_the_published_vocabularies():
 
 def cut_short(url, data=None):
     """What `urlopen` returns of a connection that ends early."""
-    return urllib.response.addinfourl(
-        io.BytesIO(b"half"), {"content-length": "8"}, url
-    )
+    headers = email.message.Message()
+    headers["Content-Length"] = "8"
+    return urllib.response.addinfourl(io.BytesIO(b"half"), headers, url)
 
 
 def unreachable(url, data=None):
