@@ -200,7 +200,8 @@ def read_safetensors(path):
     except (safetensors.SafetensorError, UnicodeDecodeError) as error:
         raise WeightsError(
             path,
-            f"this is not a safetensors file, or it was damaged ({error})",
+            "this is not a safetensors file, or it was cut or damaged "
+            f"({error})",
         ) from None
     tensors = {}
     # In the order of the bytes, where each begins at the end of the last.

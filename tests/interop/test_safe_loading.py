@@ -205,34 +205,40 @@ def test_settings_of_the_wrong_kind_are_refused(tmp_path, setting):
     ],
 )
 def test_settings_that_no_folder_of_ours_has_are_refused(
-    tmp_path, part, setting
+    tmp_path, pretrainer, part, setting
 ):
-    folder_of_ours(tmp_path / "a", part, setting)
+    folder = changed(pretrainer, tmp_path / "a", part, setting)
     with pytest.raises(WeightsError, match=next(iter(setting))):
-        load_model(BertPretrainer, tmp_path / "a")
+        load_model(BertPretrainer, folder)
 
 
-@pytest.mark.parametrize(
-    ("part", "setting"),
-    [
-        ("encoder", {"norm_epsilon": None}),
-        ("arguments", {"examples_per_row": "x"}),
-    ],
-)
-def test_settings_that_say_nothing_change_nothing(tmp_path, part, setting):
-    folder_of_ours(tmp_path / "a", part, setting)
-    model = load_model(BertPretrainer, tmp_path / "a")
+def test_settings_that_say_nothing_change_nothing(tmp_path, pretrainer):
+    folder = changed(
+        pretrainer, tmp_path / "a", "encoder", {"norm_epsilon": None}
+    )
+    folder = changed(
+        folder, tmp_path / "b", "arguments", {"examples_per_row": "x"}
+    )
+    model = load_model(BertPretrainer, folder)
     assert model.encoder.norm_epsilon == 1e-12
     assert model.examples_per_row is None
 
 
-def folder_of_ours(folder, part, setting):
-    """A folder of this package with one more setting."""
+@pytest.fixture(scope="module")
+def pretrainer(tmp_path_factory):
+    """A folder of this package, to be read only."""
+    folder = tmp_path_factory.mktemp("pretrainer") / "a"
     save_native(folder, tiny.model("BertPretrainer"))
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
+    return folder
+
+
+def changed(folder, copy, part, setting):
+    """A copy of a folder of this package with one more setting."""
+    shutil.copytree(folder, copy)
+    config = json.loads((copy / "config.json").read_text())
     config[part] |= setting
-    path.write_text(json.dumps(config))
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
