@@ -139,12 +139,11 @@ def nearest(preset):
     """
     names = [*ON_THE_HUB, *ALIASES, *RELEASED]
     known = {_bare(name): name for name in reversed(names)}
-    wanted = _bare(preset)
-    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.8)
-    found = [name for name in known if name == wanted] or [
+    bare = _bare(preset)
+    close = difflib.get_close_matches(bare, known, n=3, cutoff=0.8)
+    found = [name for name in known if name == bare] or [
         *dict.fromkeys(
-            [n for n in known if wanted and n.startswith(f"{wanted}-")][-3:]
-            + close
+            [n for n in known if bare and n.startswith(f"{bare}-")][-3:] + close
         )
     ]
     if not found:

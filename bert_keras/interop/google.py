@@ -352,14 +352,14 @@ def _unpack_weights(path, archive, members, folder):
             found=", ".join(sorted(stems)) or "none",
         )
     (stem,) = stems
-    wanted = {
+    parts = {
         name: member
         for name, member in members.items()
         if name.startswith(f"{stem}.") and not name.endswith(".meta")
     }
-    total = sum(member.file_size for member in wanted.values())
+    total = sum(member.file_size for member in parts.values())
     _check_size(path, stem, total, most)
-    for name, member in wanted.items():
+    for name, member in parts.items():
         _unpack(archive, member, folder, name)
     return stem
 

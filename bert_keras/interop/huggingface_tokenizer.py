@@ -118,7 +118,7 @@ def _check_ids(ids, path):
         raise WeightsError(
             path,
             "the ids of the vocabulary have gaps or are there twice",
-            "Put the vocab.txt that the model was trained with beside it",
+            "Put the vocab.txt that the model was trained with next to it",
             expected=f"each of 0 to {len(ids) - 1} once",
             found="others",
         )

@@ -328,17 +328,17 @@ def _encoder_only(found):
     return {k: v for k, v in found.items() if k.startswith("encoder/")}
 
 
-def _order(stored, wanted):
-    """Where each label that is wanted stands among the stored ones.
+def _order(stored, requested):
+    """Where each requested label stands among the stored ones.
 
     None where they are others; labels that never had names take any.
     """
     stored = list(stored or ["LABEL_0"])
-    wanted = list(wanted or stored)
-    if stored == [f"LABEL_{index}" for index in range(len(wanted))]:
-        return list(range(len(wanted)))
-    if sorted(stored) == sorted(wanted):
-        return [stored.index(label) for label in wanted]
+    requested = list(requested or stored)
+    if stored == [f"LABEL_{index}" for index in range(len(requested))]:
+        return list(range(len(requested)))
+    if sorted(stored) == sorted(requested):
+        return [stored.index(label) for label in requested]
     return None
 
 
@@ -526,17 +526,17 @@ def _text(checkpoint):
     return text
 
 
-def _length(checkpoint, text, wanted):
+def _length(checkpoint, text, requested):
     from bert_keras.text.packing import check_length  # needs TensorFlow
 
     longest = checkpoint.encoder["max_sequence_length"]
-    if wanted is None:
+    if requested is None:
         return min(text.sequence_length or SEQUENCE_LENGTH, longest)
-    check_length(wanted)
-    if wanted > longest:
+    check_length(requested)
+    if requested > longest:
         raise InputError(
-            f"sequence_length is {wanted}, but the model of "
+            f"sequence_length is {requested}, but the model of "
             f"{checkpoint.source} has {longest} positions. Choose at most "
             f"{longest}."
         )
-    return wanted
+    return requested

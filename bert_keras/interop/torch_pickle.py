@@ -60,9 +60,9 @@ def _copy_small(folder, target):
     os.makedirs(target, exist_ok=True)
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        wanted = name.endswith(COPIED) or name in FILES
+        is_copied = name.endswith(COPIED) or name in FILES
         if (
-            wanted
+            is_copied
             and os.path.isfile(path)
             and files.check_file(path, inside=folder) <= files.MOST_JSON
         ):
