@@ -1,4 +1,7 @@
-"""Files of strangers, checked before use: JSON, safetensors, HDF5."""
+"""Files of strangers, checked before use: JSON, safetensors, HDF5.
+
+TensorFlow's checkpoints are in `tensor_bundle.py`.
+"""
 
 import json
 import math
@@ -16,28 +19,20 @@ from bert_keras.interop.tensors import FETCH, Tensor, WeightsError
 # JSON from strangers: bounded in size and depth, each field checked.
 
 
-def read_json(path, kind=dict, inside=None):
+def read_json(path, kind=dict):
     """The JSON object in the file, as `Fields`; a list with `kind=list`.
 
     Args:
-        path: the file.
+        path: the file, no link out of its folder.
         kind: dict or list.
-        inside: the folder that it must be in; its own one by default.
     """
     try:
-        text = files.read_bytes(
-            path, files.MOST_JSON, inside or os.path.dirname(path)
-        )
+        text = files.read_bytes(path, files.MOST_JSON, os.path.dirname(path))
     except OSError as error:
         raise WeightsError(
             path,
             f"the file cannot be read ({error.strerror})",
         ) from None
-    return parse_json(text, path, kind)
-
-
-def parse_json(text, path, kind=dict):
-    """The JSON value in `text`, as `Fields`; `path` is for messages."""
     try:
         value = files.parse_json(text, parse_constant=_refuse_constant)
     except ValueError as error:
