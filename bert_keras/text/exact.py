@@ -1,5 +1,7 @@
-"""The exact path: any bytes to ids in a graph, of TensorFlow's core operations
-alone.
+"""The exact path: any bytes to ids in a graph, of core operations alone.
+
+Text becomes words in normalizer.py; here words become pieces, by the greedy
+longest match of `WordPiece`, and pieces their places in the text.
 """
 
 import collections
@@ -7,204 +9,66 @@ import collections
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.text import unicode_tables as unicode
-from bert_keras.text.tables import (
+from bert_keras.text.normalizer import (
     FIRST_STAND_IN,
-    KINDS,
-    ORDERED,
-    SEVERAL,
+    Normalizer,
+    close_rows,
     table_of,
-    tables_for,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# Text to words in a graph, of TensorFlow's core operations alone. Equals
-# `WordPiece.words` on any bytes, in time linear in them. Rows are decoded to
-# one long vector of code points, each row closed by a line feed, and every step
-# of the law is an operation on that vector.
 
-Words = collections.namedtuple(
-    "Words", "code_points starts rows sources ends row_splits"
-)
-Words.__doc__ = """The words of some rows, one after another.
-
-    code_points: their characters, `int32 (C,)`.
-    starts: where in these each word begins, `int64 (W,)`.
-    rows: the row of each word, `int64 (W,)`.
-    sources: the decoded character that each character is of, `int64 (C,)`.
-    ends: the decoded character behind it and its accents, `int64 (C,)`.
-    row_splits: where in the decoded characters each row begins, `(B + 1,)`.
-    """
-
-
-class Normalizer:
-    """Strings to normalised words, as the law makes them.
+class ExactText:
+    """Ids of strings as `WordPiece` makes them, whatever is in the strings.
 
     Args:
-        lowercase, strip_accents, keep_special_tokens: as of `WordPiece`.
-
-    Call arguments:
-        strings: `(B,)`, any bytes.
-
-    Returns:
-        `Words`.
+        vocabulary, lowercase, strip_accents, max_word_length,
+        keep_special_tokens: as of `WordPiece`.
     """
 
-    def __init__(self, lowercase, strip_accents, keep_special_tokens=False):
-        self._lowercase = lowercase
-        self._strip_accents = strip_accents
-        self._keep_special_tokens = keep_special_tokens
-        self._tables = tables_for(lowercase, strip_accents, keep_special_tokens)
-
-    def __call__(self, strings):
-        decoded = tf.strings.unicode_decode(closed(strings), "UTF-8", "ignore")
-        codes = decoded.values
-        if self._keep_special_tokens:
-            codes = _with_stand_ins(codes)
-        if self._lowercase:
-            (codes,) = _if_any(
-                codes == ord(unicode.CAPITAL_SIGMA), self._final_sigmas, codes
-            )
-        codes, kinds, sources = self._mapped(codes)
-        if self._strip_accents:
-            codes, kinds, sources = _if_any(
-                kinds == ORDERED, self._in_order, codes, kinds, sources
-            )
-        words = _words(codes, kinds, sources, decoded.row_splits)
-        return _past_tokens(words) if self._keep_special_tokens else words
-
-    def _final_sigmas(self, codes):
-        """The code points with a final sigma for each capital that ends."""
-        roles = self._tables.roles(codes)
-        places = tf.where(roles != unicode.IGNORED)  # (stops, 1)
-        roles = tf.gather_nd(roles, places)
-        before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
-        after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
-        is_final = (
-            (tf.gather_nd(codes, places) == ord(unicode.CAPITAL_SIGMA))
-            & (before == unicode.CASED)
-            & (after != unicode.CASED)
+    def __init__(
+        self,
+        vocabulary,
+        lowercase,
+        strip_accents,
+        max_word_length,
+        keep_special_tokens,
+    ):
+        self._normalize = Normalizer(
+            lowercase, strip_accents, keep_special_tokens
         )
-        places = tf.boolean_mask(places, is_final)
-        final = tf.fill(tf.shape(places)[:1], ord(unicode.FINAL_SIGMA))
-        return (tf.tensor_scatter_nd_update(codes, places, final),)
-
-    def _mapped(self, codes):
-        """Lower-cased, decomposed: code points, kinds, sources."""
-        entries = self._tables.characters(codes)
-        codes += tf.bitwise.right_shift(entries, 3)
-        kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
-        sources = tf.range(tf.size(codes, tf.int64))
-        return _if_any(codes >= SEVERAL, self._expanded, codes, kinds, sources)
-
-    def _expanded(self, codes, kinds, sources):
-        """As `_mapped`, with room for results of several characters."""
-        starts, lengths, results = map(tf.constant, self._tables.several)
-        several = codes >= SEVERAL
-        number = tf.where(several, codes - SEVERAL, 0)
-        length = tf.where(several, tf.gather(lengths, number), [1])
-        sources = tf.repeat(sources, length)
-        # Place in its result, for a character that is of one; else whatever.
-        offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
-        place = tf.range(tf.size(sources, tf.int64)) + tf.gather(
-            offset, sources
-        )
-        entry = tf.gather(
-            results, tf.where(tf.gather(several, sources), place, [0])
-        )
-        several = tf.gather(several, sources)
-        codes, kinds = tf.gather(codes, sources), tf.gather(kinds, sources)
-        return (
-            tf.where(several, tf.bitwise.right_shift(entry, 3), codes),
-            tf.where(several, tf.bitwise.bitwise_and(entry, KINDS - 1), kinds),
-            sources,
+        self._match = LongestMatch(
+            vocabulary, max_word_length, keep_special_tokens
         )
 
-    def _in_order(self, codes, kinds, sources):
-        """With each run of marks sorted by combining class."""
-        there = kinds != unicode.DROPPED
-        classes = tf.cast(self._tables.classes(codes), tf.int64)
-        places = tf.where(there & (classes > 0))  # (marks, 1)
-        run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
-        key = tf.gather_nd(run * 256 + classes, places)
-        origin = tf.gather(places, tf.argsort(key, stable=True))
-        return tuple(
-            tf.tensor_scatter_nd_update(
-                values, places, tf.gather_nd(values, origin)
-            )
-            for values in (codes, kinds, sources)
-        )
+    def ids(self, strings):
+        """Flat ids and row splits of strings `(B,)`."""
+        words = self._normalize(strings)
+        pieces = self._match(words)
+        return [pieces.ids, _row_splits(words, pieces, strings)]
+
+    def spans(self, strings, unit):
+        """Flat ids, their starts and ends, and row splits of strings `(B,)`.
+
+        Args:
+            unit: of starts and ends, "characters" or "bytes".
+        """
+        words = self._normalize(strings)
+        pieces = self._match(words)
+        starts, ends = piece_spans(words, pieces, strings, unit)
+        return [pieces.ids, starts, ends, _row_splits(words, pieces, strings)]
 
 
-def closed(strings):
-    """The strings, each with a line feed behind it, a stop for any look."""
-    return tf.strings.join([strings, "\n"])
-
-
-def _if_any(mask, function, *values):
-    """`function(*values)` where any of the mask is true, else the values."""
-    return tf.cond(
-        tf.reduce_any(mask), lambda: function(*values), lambda: values
-    )
-
-
-def _words(codes, kinds, sources, row_splits):
-    """`Words` from characters, without those that have had their effect."""
-    is_mark = kinds == unicode.MARK
-    seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]
-    ends = tf.gather(_ends(sources, is_mark), seen)
-    kinds = tf.gather(kinds, seen)
-    is_space = kinds == unicode.SPACE
-    is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
-    after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
-    letters = tf.where(~is_space)[:, 0]
-    starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]
-    seen = tf.gather(seen, letters)
-    sources = tf.gather(sources, seen)
-    rows = tf.searchsorted(
-        row_splits[1:],
-        tf.gather(sources, starts),
-        side="right",
+def _row_splits(words, pieces, strings):
+    """Where among the pieces each row begins, `int64 (B + 1,)`."""
+    return tf.searchsorted(
+        tf.gather(words.rows, pieces.words),
+        tf.range(tf.size(strings, tf.int64) + 1),
         out_type=tf.int64,
     )
-    codes, ends = tf.gather(codes, seen), tf.gather(ends, letters)
-    return Words(codes, starts, rows, sources, ends, row_splits)
 
 
-def _ends(sources, is_mark):
-    """The decoded character behind each one and the accents that follow it."""
-    bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
-    number = tf.cumsum(tf.cast(~is_mark, tf.int32))
-    following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
-    return tf.maximum(sources + 1, following)
-
-
-def _with_stand_ins(codes):
-    """One stand-in for each special token, and none for other characters."""
-    count = len(SPECIAL_TOKENS)
-    is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
-    codes = tf.where(is_stand_in, 0, codes)
-    for number, token in enumerate(SPECIAL_TOKENS):
-        ahead = tf.pad(codes, [[0, len(token)]])
-        here = tf.ones_like(codes, tf.bool)
-        for offset, character in enumerate(token):
-            here &= ahead[offset : tf.size(codes) + offset] == ord(character)
-        for offset in range(1, len(token)):
-            codes = tf.where(tf.roll(here, offset, axis=0), 0, codes)
-        codes = tf.where(here, FIRST_STAND_IN + number, codes)
-    return codes
-
-
-def _past_tokens(words):
-    """`Words` in which a stand-in ends where its token does."""
-    more = [0] * FIRST_STAND_IN + [len(token) - 1 for token in SPECIAL_TOKENS]
-    codes = words.code_points
-    number = tf.where(codes < len(more), codes, 0)
-    more = tf.gather(tf.constant(more, words.ends.dtype), number)
-    return words._replace(ends=words.ends + more)
-
-
-# Words to pieces in a graph: greedy longest match, core operations alone.
+# Words to pieces: the greedy longest match.
 
 # The first two nodes of the trie: before any piece, and behind "##".
 WORD_ROOT, REST_ROOT = 0, 1
@@ -220,11 +84,11 @@ Pieces.__doc__ = """The pieces of some words, one after another.
 
 
 class LongestMatch:
-    """Words to ids, as the law covers them.
+    """Words to ids, as `WordPiece.cover` does.
 
     The pieces form a trie, numbered from its roots so that a sorted vector of
     (node, symbol) has at place i the way to node i + 2. It is walked from all
-    characters of all distinct words at once, which tells the longest piece
+    characters of all distinct words at once, which gives the longest piece
     that begins at each; then those pieces are kept that a word's beginning
     leads to, one behind the other.
 
@@ -458,7 +322,7 @@ def piece_spans(words, pieces, strings, unit):
             last - origin, tf.int32
         )
     characters, begins = tf.strings.unicode_decode_with_offsets(
-        closed(strings), "UTF-8", errors="ignore"
+        close_rows(strings), "UTF-8", errors="ignore"
     )
     start = tf.gather(begins.values, first)
     end = tf.gather(begins.values, last - 1) + _width(
@@ -488,57 +352,4 @@ def _width(code_points):
     return 1 + sum(
         tf.cast(code_points >= bound, tf.int64)
         for bound in (0x80, 0x800, 0x10000)
-    )
-
-
-# The exact road: any bytes to ids, of TensorFlow's core operations alone.
-
-
-class ExactText:
-    """Ids of strings as the law has them, whatever is in the strings.
-
-    Args:
-        vocabulary, lowercase, strip_accents, max_word_length,
-        keep_special_tokens: as of `WordPiece`.
-    """
-
-    def __init__(
-        self,
-        vocabulary,
-        lowercase,
-        strip_accents,
-        max_word_length,
-        keep_special_tokens,
-    ):
-        self._normalize = Normalizer(
-            lowercase, strip_accents, keep_special_tokens
-        )
-        self._match = LongestMatch(
-            vocabulary, max_word_length, keep_special_tokens
-        )
-
-    def ids(self, strings):
-        """Flat ids and row splits of strings `(B,)`."""
-        words = self._normalize(strings)
-        pieces = self._match(words)
-        return [pieces.ids, _row_splits(words, pieces, strings)]
-
-    def spans(self, strings, unit):
-        """Flat ids, their starts and ends, and row splits of strings `(B,)`.
-
-        Args:
-            unit: of starts and ends, "characters" or "bytes".
-        """
-        words = self._normalize(strings)
-        pieces = self._match(words)
-        starts, ends = piece_spans(words, pieces, strings, unit)
-        return [pieces.ids, starts, ends, _row_splits(words, pieces, strings)]
-
-
-def _row_splits(words, pieces, strings):
-    """Where among the pieces each row begins, `int64 (B + 1,)`."""
-    return tf.searchsorted(
-        tf.gather(words.rows, pieces.words),
-        tf.range(tf.size(strings, tf.int64) + 1),
-        out_type=tf.int64,
     )
