@@ -1,4 +1,4 @@
-"""What stands on the encoder: masked words, logits of classes, a BiLSTM."""
+"""Layers on the encoder: masked words, logits of classes, a BiLSTM."""
 
 import keras
 from keras import ops
@@ -23,8 +23,8 @@ from bert_keras.modeling.lora import KeepsLora
 class BiLSTM(keras.layers.Layer):
     """Reads the token vectors forwards and backwards; skips padding.
 
-    The paper adds it, new, on an encoder that sees in one direction only,
-    for fine-tuning (section 5.1).
+    The paper adds it, untrained, to an encoder that sees in one direction
+    only, for fine-tuning (section 5.1).
 
     Weights, by path: both/{forward,backward}_lstm/lstm_cell/
     {kernel,recurrent_kernel,bias}.
@@ -72,7 +72,7 @@ class BiLSTM(keras.layers.Layer):
         return {**super().get_config(), "units": self.units}
 
 
-# What stands on the encoder: masked words, and logits of a few classes.
+# Masked words, and logits of a few classes.
 
 
 def logits_dtype(dtype_policy):
@@ -146,12 +146,12 @@ class MaskedLanguageModelHead(keras.layers.Layer):
                 check_ids("mask_positions", mask_positions, x.shape[1])
             x = gather_positions(x, mask_positions)  # (B, M, D)
         x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
-        *lead, width = ops.shape(x)
+        *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
         logits = _product(ops.reshape(x, (-1, width)), table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
-        return ops.reshape(logits, (*lead, self.embedding.input_dim))
+        return ops.reshape(logits, (*lead, self.embedding.input_dim))  # ... V
 
     def compute_output_spec(self, sequence_output, mask_positions=None):
         rows = sequence_output if mask_positions is None else mask_positions
@@ -178,14 +178,15 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 def _product(x, table):
     """`x` (rows, D) by each row of `table` (V, D): (rows, V).
 
-    Its gradient is written out, so that the table's comes as the table lies:
-    turning over (D, V) numbers costs 4 % of a small model's step on a CPU.
+    Its gradient is written out, so that the table's comes as (V, D):
+    transposing (D, V) numbers costs 4 % of a small model's step on a CPU.
     """
 
     def gradient(*args, upstream=None):
         upstream = args[0] if upstream is None else upstream
-        turned = ops.transpose(upstream)
-        return ops.matmul(upstream, table), ops.matmul(turned, x)
+        of_x = ops.matmul(upstream, table)  # (rows, D)
+        of_table = ops.matmul(ops.transpose(upstream), x)  # (V, D)
+        return of_x, of_table
 
     return ops.matmul(x, ops.transpose(table)), gradient
 

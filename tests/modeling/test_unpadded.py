@@ -38,9 +38,13 @@ def both(model, inputs, **arguments):
         return padded, model(inputs, **arguments)
 
 
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize(
-    "attention", ["bidirectional", "left_to_right", "right_to_left"]
+    ("lengths", "attention"),
+    [
+        *((lengths, "bidirectional") for lengths in LENGTHS.values()),
+        (LENGTHS["mixed"], "left_to_right"),
+        (LENGTHS["mixed"], "right_to_left"),
+    ],
 )
 def test_real_tokens_get_the_same_vectors(lengths, attention):
     encoder = spread(BertEncoder(*SIZES, attention=attention))
