@@ -87,7 +87,7 @@ class LongestMatch:
     """Words to ids, as `WordPiece.cover` does.
 
     The pieces form a trie, numbered from its roots so that a sorted vector of
-    (node, symbol) has at place i the way to node i + 2. It is walked from all
+    (node, symbol) has at place i the edge to node i + 2. It is walked from all
     characters of all distinct words at once, which gives the longest piece
     that begins at each; then those pieces are kept that a word's beginning
     leads to, one behind the other.
@@ -117,18 +117,18 @@ class LongestMatch:
         symbols = {ord(c): i for i, c in enumerate(characters, NO_SYMBOL + 1)}
         self._symbols = table_of(symbols, NO_SYMBOL)
         self._count = len(symbols) + 1
-        self._ways, self._ids, self._depths = _trie(bodies, symbols)
+        self._edges, self._ids, self._depths = _trie(bodies, symbols)
 
     def __call__(self, words):
         end = tf.size(words.code_points, tf.int64)
-        lengths = _differences(words.starts, end)
-        distinct, index = _distinct(words, lengths)
+        lengths = _stretch_lengths(words.starts, end)
+        distinct, index = _find_distinct(words, lengths)
         pieces = self._cover(
             words.code_points,
             tf.gather(words.starts, distinct),
             tf.gather(lengths, distinct),
         )
-        return _repeated(pieces, index, tf.size(distinct))
+        return _repeat(pieces, index, tf.size(distinct))
 
     def _cover(self, code_points, starts, lengths):
         """`Pieces` of the words that begin and are as long as given."""
@@ -136,16 +136,19 @@ class LongestMatch:
         count = lengths * tf.cast(~too_long, lengths.dtype)
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         # Characters of each word, then one place for its end.
-        first = tf.cumsum(count + 1, exclusive=True)
+        first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
         code_points = tf.pad(code_points, [[0, 1]])
         symbols = self._symbols(
             tf.gather(code_points, tf.gather(starts, word) + inside)
         )
-        node = self._longest(tf.where(is_end, NO_SYMBOL, symbols), is_start)
-        depth = tf.gather(tf.constant(self._depths), node)
-        reached = _reached(is_start, depth)
+        node = self._find_longest(
+            tf.where(is_end, NO_SYMBOL, symbols), is_start
+        )
+        depth = tf.gather(tf.constant(self._depths), node)  # piece's length
+        reached = _follow_pieces(is_start, depth)
+        # Reached, but no piece begins there: the word cannot be covered.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
         unknown = tf.tensor_scatter_nd_update(
             too_long,
@@ -165,20 +168,20 @@ class LongestMatch:
             )
         )
 
-    def _longest(self, symbols, is_start):
+    def _find_longest(self, symbols, is_start):
         """The trie's node of the longest piece that begins at each place."""
-        ways, ids = tf.constant(self._ways), tf.constant(self._ids)
+        edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
         def step(ahead, places, nodes, longest):
             key = nodes * self._count + tf.gather(symbols, places + ahead)
-            way = tf.searchsorted(ways, key, out_type=tf.int64)
-            found = tf.where(tf.gather(ways, way) == key)
+            edge = tf.searchsorted(edges, key, out_type=tf.int64)
+            exists = tf.where(tf.gather(edges, edge) == key)
             places, nodes = (
-                tf.gather_nd(places, found),
-                tf.gather_nd(way, found),
+                tf.gather_nd(places, exists),
+                tf.gather_nd(edge, exists),
             )
-            nodes += REST_ROOT + 1
+            nodes += REST_ROOT + 1  # edge i leads to node i + 2
             is_piece = tf.where(tf.gather(ids, nodes) >= 0)
             longest = tf.tensor_scatter_nd_update(
                 longest,
@@ -201,7 +204,7 @@ class LongestMatch:
         return longest
 
 
-def _distinct(words, lengths):
+def _find_distinct(words, lengths):
     """The first of each distinct word, and which of these each word is."""
     ends = tf.concat([words.starts, [tf.size(words.code_points, tf.int64)]], 0)
     strings = tf.strings.unicode_encode(
@@ -217,7 +220,7 @@ def _distinct(words, lengths):
     return first, index
 
 
-def _reached(is_start, depth):
+def _follow_pieces(is_start, depth):
     """The places that pieces, one behind the other, lead to from a start.
 
     In each round, all that are reached jump, and jumps grow twice as long.
@@ -239,7 +242,7 @@ def _reached(is_start, depth):
     return reached
 
 
-def _repeated(pieces, index, count):
+def _repeat(pieces, index, count):
     """`Pieces` of all words from those of the distinct ones."""
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(pieces.words), pieces.words, count
@@ -257,14 +260,14 @@ def _repeated(pieces, index, count):
     )
 
 
-def _differences(starts, end):
+def _stretch_lengths(starts, end):
     """Lengths of stretches that begin at `starts`, the last up to `end`."""
     ends = tf.concat([starts[1:], [end]], axis=0)
     return ends[: tf.size(starts)] - starts
 
 
 def _trie(bodies, symbols):
-    """Ways, and the piece's id (or -1) and the depth of each node.
+    """Edges, and the piece's id (or -1) and the depth of each node.
 
     Args:
         bodies: piece -> id, "##" before those that go on with a word.
@@ -280,7 +283,7 @@ def _trie(bodies, symbols):
     for row, body in zip(padded, numbers, strict=True):
         row[: len(body)] = body
     node = np.where(rest, REST_ROOT, WORD_ROOT)
-    ways, ids, depths = [], [np.array([-1, -1])], [np.array([0, 0])]
+    edges, ids, depths = [], [np.array([-1, -1])], [np.array([0, 0])]
     total = REST_ROOT + 1
     for depth in range(padded.shape[1]):
         alive = lengths > depth
@@ -290,13 +293,13 @@ def _trie(bodies, symbols):
         ends = lengths == depth + 1
         level_ids = np.full(len(distinct), -1)
         level_ids[node[ends] - total] = piece_ids[ends]
-        ways.append(distinct)
+        edges.append(distinct)
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
-        np.concatenate(ways + beyond),
+        np.concatenate(edges + beyond),
         np.concatenate(ids + [np.array([-1])]).astype(np.int32),
         np.concatenate(depths).astype(np.int64),
     )

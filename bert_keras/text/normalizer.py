@@ -62,26 +62,28 @@ class Normalizer:
         decoded = tf.strings.unicode_decode(
             close_rows(strings), "UTF-8", "ignore"
         )
-        codes = decoded.values
+        codes = decoded.values  # (C,), the characters of all rows
         if self._keep_special_tokens:
             codes = _with_stand_ins(codes)
         if self._lowercase:
             (codes,) = _if_any(
                 codes == ord(unicode.CAPITAL_SIGMA), self._final_sigmas, codes
             )
-        codes, kinds, sources = self._mapped(codes)
+        # From here on as many as the results have, each with its source.
+        codes, kinds, sources = self._map_characters(codes)
         if self._strip_accents:
             codes, kinds, sources = _if_any(
-                kinds == ORDERED, self._in_order, codes, kinds, sources
+                kinds == ORDERED, self._sort_marks, codes, kinds, sources
             )
-        words = _words(codes, kinds, sources, decoded.row_splits)
+        words = _split_words(codes, kinds, sources, decoded.row_splits)
         return _past_tokens(words) if self._keep_special_tokens else words
 
     def _final_sigmas(self, codes):
-        """The code points with a final sigma for each capital that ends."""
+        """The code points with a final sigma for each capital one that ends."""
         roles = self._tables.roles(codes)
         places = tf.where(roles != unicode.IGNORED)  # (stops, 1)
         roles = tf.gather_nd(roles, places)
+        # The roles of the neighbours, ignored characters passed over.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
         after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
         is_final = (
@@ -93,16 +95,16 @@ class Normalizer:
         final = tf.fill(tf.shape(places)[:1], ord(unicode.FINAL_SIGMA))
         return (tf.tensor_scatter_nd_update(codes, places, final),)
 
-    def _mapped(self, codes):
+    def _map_characters(self, codes):
         """Lower-cased, decomposed: code points, kinds, sources."""
         entries = self._tables.characters(codes)
-        codes += tf.bitwise.right_shift(entries, 3)
+        codes += tf.bitwise.right_shift(entries, 3)  # by KINDS
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
         sources = tf.range(tf.size(codes, tf.int64))
-        return _if_any(codes >= SEVERAL, self._expanded, codes, kinds, sources)
+        return _if_any(codes >= SEVERAL, self._expand, codes, kinds, sources)
 
-    def _expanded(self, codes, kinds, sources):
-        """As `_mapped`, with room for results of several characters."""
+    def _expand(self, codes, kinds, sources):
+        """As `_map_characters`, with room for results of several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
         number = tf.where(several, codes - SEVERAL, 0)
@@ -125,12 +127,13 @@ class Normalizer:
             sources,
         )
 
-    def _in_order(self, codes, kinds, sources):
+    def _sort_marks(self, codes, kinds, sources):
         """With each run of marks sorted by combining class."""
         there = kinds != unicode.DROPPED
         classes = tf.cast(self._tables.classes(codes), tf.int64)
         places = tf.where(there & (classes > 0))  # (marks, 1)
         run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
+        # A class is below 256: sorts by run, then by class.
         key = tf.gather_nd(run * 256 + classes, places)
         origin = tf.gather(places, tf.argsort(key, stable=True))
         return tuple(
@@ -153,17 +156,18 @@ def _if_any(mask, function, *values):
     )
 
 
-def _words(codes, kinds, sources, row_splits):
+def _split_words(codes, kinds, sources, row_splits):
     """`Words` from characters, without those that have had their effect."""
     is_mark = kinds == unicode.MARK
-    seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]
+    seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]  # places
     ends = tf.gather(_ends(sources, is_mark), seen)
     kinds = tf.gather(kinds, seen)
     is_space = kinds == unicode.SPACE
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
-    starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]
+    # A word begins at a character that is one, and behind the end of one.
+    starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
     seen = tf.gather(seen, letters)
     sources = tf.gather(sources, seen)
     rows = tf.searchsorted(
@@ -190,10 +194,11 @@ def _with_stand_ins(codes):
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)
     for number, token in enumerate(SPECIAL_TOKENS):
-        ahead = tf.pad(codes, [[0, len(token)]])
+        ahead = tf.pad(codes, [[0, len(token)]])  # (C + length,)
         here = tf.ones_like(codes, tf.bool)
         for offset, character in enumerate(token):
             here &= ahead[offset : tf.size(codes) + offset] == ord(character)
+        # The token's other characters are dropped.
         for offset in range(1, len(token)):
             codes = tf.where(tf.roll(here, offset, axis=0), 0, codes)
         codes = tf.where(here, FIRST_STAND_IN + number, codes)

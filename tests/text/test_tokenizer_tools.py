@@ -35,7 +35,7 @@ def test_the_proof_compares_everything_and_finds_nothing(vocabulary):
         assert compared == total
 
 
-def test_the_proof_finds_a_law_that_is_broken(vocabulary, monkeypatch):
+def test_the_proof_finds_a_reference_that_is_broken(vocabulary, monkeypatch):
     monkeypatch.setattr(WordPiece, "words", lambda self, text: ["un"])
     assert all(differing for differing, *_ in first_parts(vocabulary))
 
