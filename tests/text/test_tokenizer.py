@@ -21,6 +21,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = [*SPECIAL_TOKENS, "an", "hour", "##s", "##able", "un", "##aff", "!"]
+TOKENIZER = WordPieceTokenizer(SMALL)  # traced once for all that use it
 
 
 def glass_vocabulary(texts, **settings):
@@ -91,8 +92,8 @@ def test_tensorflow_text_treats_plain_characters_as_the_reference_does():
         assert tool.plain_among(map(chr, plain), lowercase) == set(plain)
 
 
-@pytest.mark.parametrize("limit", [100, 200])
-def test_over_long_words_are_measured_in_characters(limit):
+def test_over_long_words_are_measured_in_characters():
+    limit = 100
     texts = [
         f"in {letter * length} the"
         for letter in "aéあ😀"
@@ -123,33 +124,29 @@ def test_special_tokens_in_the_text_are_tokens_on_request():
         *("an [MASK] hour", "an[MASK]hours", "[mask]", "[MASK", "[CLS][SEP]"),
         *("[[MASK]]", "[MASK]\u0301s", "\1\2 an\3", "ΑΣ[SEP]ΑΣ", ""),
     ]
-    vocabulary = [*SMALL, "[", "]", "ας"]
-    assert_equals_reference(texts, vocabulary, keep_special_tokens=True)
-    texts = strange_strings(500, seed=6)
+    texts += strange_strings(400, seed=6)
     vocabulary = glass_vocabulary(texts)
     assert_equals_reference(texts, vocabulary, keep_special_tokens=True)
 
 
 def test_strings_of_any_shape_give_the_same_ids():
-    tokenizer = WordPieceTokenizer(SMALL)
-    assert tokenizer("an hour").numpy().tolist() == [5, 6]
-    assert tokenizer(["an hour", ""]).to_list() == [[5, 6], []]
+    assert TOKENIZER("an hour").numpy().tolist() == [5, 6]
+    assert TOKENIZER(["an hour", ""]).to_list() == [[5, 6], []]
     matrix = tf.constant([["an", "hour"], ["…", "hours!"]])
     nested = [[[5], [6]], [[1], [6, 7, 11]]]
-    assert tokenizer(matrix).to_list() == nested
+    assert TOKENIZER(matrix).to_list() == nested
     ragged = tf.ragged.constant([["an"], [], ["hour", "hours"]])
-    assert tokenizer(ragged).to_list() == [[[5]], [], [[6], [6, 7]]]
-    assert tokenizer(tf.constant([], tf.string)).to_list() == []
+    assert TOKENIZER(ragged).to_list() == [[[5]], [], [[6], [6, 7]]]
+    assert TOKENIZER(tf.constant([], tf.string)).to_list() == []
 
 
 def test_eager_function_and_dataset_give_the_same_ids():
-    tokenizer = WordPieceTokenizer(SMALL)
     texts = ["An hour", "unaffable hours", "a\0n …", ""]
-    eager = tokenizer(texts).to_list()
-    assert tf.function(tokenizer)(tf.constant(texts)).to_list() == eager
+    eager = TOKENIZER(texts).to_list()
+    assert tf.function(TOKENIZER)(tf.constant(texts)).to_list() == eager
     dataset = tf.data.Dataset.from_tensor_slices(texts)
-    assert [ids.numpy().tolist() for ids in dataset.map(tokenizer)] == eager
-    (batch,) = dataset.batch(4).map(tokenizer)
+    assert [ids.numpy().tolist() for ids in dataset.map(TOKENIZER)] == eager
+    (batch,) = dataset.batch(4).map(TOKENIZER)
     assert batch.to_list() == eager
 
 
@@ -189,16 +186,15 @@ def test_offsets_take_in_accents_and_whole_unknown_words():
 
 
 def test_detokenize_joins_pieces_and_leaves_the_frame_out():
-    tokenizer = WordPieceTokenizer(SMALL)
     padded = tf.constant([[2, 5, 6, 7, 3, 0], [2, 9, 10, 8, 4, 3]])
     expected = [b"an hours", b"unaffable [MASK]"]
-    assert tokenizer.detokenize(padded).numpy().tolist() == expected
+    assert TOKENIZER.detokenize(padded).numpy().tolist() == expected
     ragged = tf.RaggedTensor.from_tensor(padded)
-    assert tokenizer.detokenize(ragged).numpy().tolist() == expected
-    assert tokenizer.detokenize([5, 6, 7]).numpy() == b"an hours"
-    assert tokenizer.detokenize([7, 5]).numpy() == b"##s an"
+    assert TOKENIZER.detokenize(ragged).numpy().tolist() == expected
+    assert TOKENIZER.detokenize([5, 6, 7]).numpy() == b"an hours"
+    assert TOKENIZER.detokenize([7, 5]).numpy() == b"##s an"
     nested = tf.ragged.constant([[[5], [6, 7]], [[]]])
-    assert tokenizer.detokenize(nested).to_list() == [[b"an", b"hours"], [b""]]
+    assert TOKENIZER.detokenize(nested).to_list() == [[b"an", b"hours"], [b""]]
 
 
 @pytest.mark.parametrize(
@@ -212,23 +208,21 @@ def test_detokenize_joins_pieces_and_leaves_the_frame_out():
     ],
 )
 def test_an_id_or_a_piece_that_is_not_there_is_named(method, argument, message):
-    tokenizer = WordPieceTokenizer(SMALL)
-    assert tokenizer.token_to_id(tokenizer.id_to_token(6)) == 6
+    assert TOKENIZER.token_to_id(TOKENIZER.id_to_token(6)) == 6
     with pytest.raises(InputError, match=message):
-        getattr(tokenizer, method)(argument)
+        getattr(TOKENIZER, method)(argument)
 
 
 def test_an_id_that_is_not_there_fails_in_a_graph_too():
-    detokenize = tf.function(WordPieceTokenizer(SMALL).detokenize)
+    detokenize = tf.function(TOKENIZER.detokenize)
     with pytest.raises(tf.errors.InvalidArgumentError, match="12"):
         detokenize(tf.constant([5, 12]))
 
 
 def test_halves_of_surrogate_pairs_are_dropped_as_their_bytes_are():
-    tokenizer = WordPieceTokenizer(SMALL)
     for form in ("an\ud800 hour", "\udfffan hour\ud83d"):
         strings = [form, [form.encode("utf-8", "surrogatepass")]]
-        ids, (same,) = (tokenizer(x) for x in strings)
+        ids, (same,) = (TOKENIZER(x) for x in strings)
         assert ids.numpy().tolist() == same.numpy().tolist() == [5, 6]
 
 
@@ -248,11 +242,10 @@ def test_what_cannot_be_used_is_refused(arguments, message):
 
 
 def test_units_and_tensors_that_cannot_be_used_are_refused():
-    tokenizer = WordPieceTokenizer(SMALL)
     with pytest.raises(InputError, match="unit is 'words'"):
-        tokenizer.tokenize_with_offsets("an", unit="words")
+        TOKENIZER.tokenize_with_offsets("an", unit="words")
     with tf.Graph().as_default(), pytest.raises(InputError, match="rank"):
-        tokenizer(tf.compat.v1.placeholder(tf.string))
+        TOKENIZER(tf.compat.v1.placeholder(tf.string))
 
 
 def test_no_character_becomes_longer_than_the_fast_path_expects():
