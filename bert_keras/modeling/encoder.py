@@ -108,10 +108,7 @@ class TransformerLayer(SeededLayer):
 
     def _dense(self, units, name, activation=None):
         return Projection(
-            units,
-            activation=activation,
-            name=name,
-            dtype=self.dtype_policy,
+            units, activation=activation, name=name, dtype=self.dtype_policy
         )
 
     def _norm(self, name):
@@ -278,15 +275,34 @@ class BertEncoder(Portable, keras.Model):
         self.norm_epsilon = norm_epsilon
         self.rematerialize = rematerialize
         self._check_arguments()
-        self.embeddings = self._embeddings()
+        policy = self.dtype_policy
+        self.embeddings = BertEmbeddings(
+            vocabulary_size,
+            hidden_dim,
+            max_sequence_length,
+            num_segments,
+            dropout,
+            norm_epsilon,
+            name="embeddings",
+            dtype=policy,
+        )
         self.transformer_layers = [
-            self._transformer_layer(i) for i in range(num_layers)
+            TransformerLayer(
+                num_heads,
+                hidden_dim,
+                intermediate_dim,
+                dropout,
+                attention_dropout,
+                activation,
+                norm_epsilon,
+                rematerialize,
+                name=f"layer_{i}",
+                dtype=policy,
+            )
+            for i in range(num_layers)
         ]
         self.pooler = Projection(
-            hidden_dim,
-            activation="tanh",
-            name="pooler",
-            dtype=self.dtype_policy,
+            hidden_dim, activation="tanh", name="pooler", dtype=policy
         )
         self.build()
 
@@ -309,32 +325,6 @@ class BertEncoder(Portable, keras.Model):
                 f"attention is {self.attention!r}. Expected one of "
                 f"{', '.join(DIRECTIONS)}."
             )
-
-    def _embeddings(self):
-        return BertEmbeddings(
-            self.vocabulary_size,
-            self.hidden_dim,
-            self.max_sequence_length,
-            self.num_segments,
-            self.dropout,
-            self.norm_epsilon,
-            name="embeddings",
-            dtype=self.dtype_policy,
-        )
-
-    def _transformer_layer(self, index):
-        return TransformerLayer(
-            self.num_heads,
-            self.hidden_dim,
-            self.intermediate_dim,
-            self.dropout,
-            self.attention_dropout,
-            self.activation,
-            self.norm_epsilon,
-            self.rematerialize,
-            name=f"layer_{index}",
-            dtype=self.dtype_policy,
-        )
 
     def build(self, input_shape=None):
         self.embeddings.build((None, None))

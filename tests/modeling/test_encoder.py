@@ -288,7 +288,7 @@ def test_numbers_of_any_kind_are_taken():
     ids = np.array([[2, 5, 3]])
     encoder = BertEncoder(**SMALL)
     expected = encoder(ids)["sequence_output"]
-    for kind in ("int8", "int64", "float32"):
+    for kind in ("int8", "float32"):
         found = encoder({"token_ids": ids.astype(kind)})["sequence_output"]
         np.testing.assert_array_equal(found, expected)
 
