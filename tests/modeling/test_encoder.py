@@ -1,3 +1,4 @@
+import functools
 import inspect
 
 import keras
@@ -12,6 +13,8 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.layers import skip_initialization
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.weights import published_weights
+
+shared_encoder = functools.cache(random_encoder)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_a_dropout_rate_that_is_no_share_is_refused(name, rate):
 
 
 def test_token_ids_alone_are_one_segment_without_padding():
-    encoder = random_encoder()
+    encoder = shared_encoder()
     ids = random_inputs()["token_ids"]
     alone = encoder(ids)
     whole = encoder(
@@ -99,7 +102,7 @@ def test_weight_paths_are_those_of_the_docstring_whatever_was_made_before():
 
 
 def test_padding_changes_nothing_and_rows_do_not_see_each_other():
-    encoder = random_encoder()
+    encoder = shared_encoder()
     inputs = random_inputs()
     plain = encoder(inputs)
     permuted = encoder({k: v[[2, 0, 1]] for k, v in inputs.items()})
@@ -197,7 +200,7 @@ def test_the_encoder_saves_and_loads_as_a_keras_file(tmp_path):
 
 
 def test_symbolic_shapes_are_the_eager_ones():
-    encoder = random_encoder()
+    encoder = shared_encoder()
     symbol = keras.Input((None,), dtype="int32", name="token_ids")
     symbolic = encoder({"token_ids": symbol}, hidden_states=True)
     eager = encoder(random_inputs()["token_ids"], hidden_states=True)
@@ -286,7 +289,7 @@ def test_what_cannot_be_used_is_refused(arguments, inputs, message):
 
 def test_numbers_of_any_kind_are_taken():
     ids = np.array([[2, 5, 3]])
-    encoder = BertEncoder(**SMALL)
+    encoder = shared_encoder()
     expected = encoder(ids)["sequence_output"]
     for kind in ("int8", "float32"):
         found = encoder({"token_ids": ids.astype(kind)})["sequence_output"]
@@ -295,7 +298,7 @@ def test_numbers_of_any_kind_are_taken():
 
 def test_examples_per_row_needs_example_ids():
     with pytest.raises(InputError, match="no example_ids"):
-        BertEncoder(**SMALL)(np.ones((1, 2), int), examples_per_row=2)
+        shared_encoder()(np.ones((1, 2), int), examples_per_row=2)
 
 
 def test_every_argument_is_in_the_configuration():
@@ -316,7 +319,7 @@ def test_a_number_that_has_no_vector_is_refused(name, value, limit):
     inputs = {"token_ids": np.array([[2, 5, 3]]), name: np.array(rows)}
     message = f"{name} has {value}. Expected numbers from 0 to {limit - 1}"
     with pytest.raises(InputError, match=message):
-        BertEncoder(**SMALL)(inputs)
+        shared_encoder()(inputs)
 
 
 def test_a_graph_does_not_count_a_negative_id_from_the_end():
