@@ -150,7 +150,9 @@ def half_written(folder):
 
 
 def main(folder, kills, seed, name):
-    whole, cut = os.path.join(folder, "whole"), os.path.join(folder, "cut")
+    whole, cut = (
+        os.path.join(folder, name) for name in ("uninterrupted", "interrupted")
+    )
     steps = STEPS_A_KILL * (kills + 2)
     code, period = uninterrupted(whole, name, steps)
     codes, inside_saves = [code], 0
