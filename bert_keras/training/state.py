@@ -27,8 +27,9 @@ EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
 logger = logging.getLogger(__name__)
 
 # Folder -> the save that this process last began there. A `fit` that was
-# interrupted leaves its thread writing, while the next one restores.
+# interrupted leaves the thread writing, while the next one restores.
 _saves = {}
+_writer = concurrent.futures.ThreadPoolExecutor(1)
 
 
 class Preempted(SystemExit):
@@ -115,8 +116,6 @@ class TrainingState(keras.callbacks.Callback):
         self._carry = False  # whether the next epoch continues them
         self._restored = False
         self._asked_to_stop = False
-        self._writer = None
-        self._writing = None
         self._old_handler = None
 
     def restore(self, model):
@@ -131,7 +130,7 @@ class TrainingState(keras.callbacks.Callback):
         """
         variables = _variables(model)
         if self.folder in _saves:
-            concurrent.futures.wait([_saves[self.folder]])
+            concurrent.futures.wait([_saves.pop(self.folder)])
         if self.writes:
             files.make_folder(self.folder)
             files.remove_partials(self.folder)
@@ -205,18 +204,14 @@ class TrainingState(keras.callbacks.Callback):
             "notes": dict(self.notes),
             "versions": _versions(),
         }
-        if self._writer is None:
-            self._writer = concurrent.futures.ThreadPoolExecutor(1)
-        self._writing = self._writer.submit(
+        _saves[self.folder] = _writer.submit(
             self._write, self.step, groups, facts
         )
-        _saves[self.folder] = self._writing
 
     def wait(self):
         """Returns when the last save is on the disk; raises what it raised."""
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+        if self.folder in _saves:
+            _saves.pop(self.folder).result()
 
     def _write(self, step, groups, facts):
         checkpoint.write(self.folder, step, groups, facts)
@@ -250,7 +245,7 @@ class TrainingState(keras.callbacks.Callback):
         if self._batches_seen == self.params["steps"]:
             self._keep_metrics()
             self._epoch_ended = True
-        if self._writing is not None and self._writing.done():
+        if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises now what went wrong, not at the next save
         if self.step // self.every > self._saved_step // self.every:
             self.save()
@@ -276,9 +271,6 @@ class TrainingState(keras.callbacks.Callback):
 
     def _end(self):
         self.wait()
-        if self._writer is not None:
-            self._writer.shutdown()
-            self._writer = None
         self.release_signal()
 
     def release_signal(self):
