@@ -170,7 +170,6 @@ class History(keras.callbacks.Callback):
     def add(self, logs):
         logs = {name: float(value) for name, value in logs.items()}
         self.lines.append({"step": self.state.step, **logs})
-        self.state.notes["best"] = best_figures(self.lines)
         self._write()
 
     def _write(self):
@@ -182,23 +181,6 @@ class History(keras.callbacks.Callback):
             open(partial, "w", encoding="utf-8") as file,
         ):
             file.writelines(json.dumps(line) + "\n" for line in self.lines)
-
-
-def best_figures(lines):
-    """The best held-out figure of each name, and the step that it is from.
-
-    Of losses and perplexities the least is the best, of all else the
-    greatest.
-    """
-    best = {}
-    for line in lines:
-        for name, value in line.items():
-            least = name.endswith(("loss", "perplexity"))
-            sign = -1 if least else 1
-            so_far = best.get(name, {"value": -sign * float("inf")})
-            if name.startswith("val_") and sign * (value - so_far["value"]) > 0:
-                best[name] = {"value": value, "step": line["step"]}
-    return best
 
 
 class NotFiniteError(ArithmeticError):

@@ -74,7 +74,6 @@ class TrainingState(keras.callbacks.Callback):
 
     Attributes:
         step: steps taken so far, over all processes.
-        notes: JSON dict that is saved and restored with the weights.
 
     Example:
 
@@ -110,7 +109,6 @@ class TrainingState(keras.callbacks.Callback):
         self.writes = writes
         self.any_worker = any_worker
         self.step = 0
-        self.notes = {}
         self._saved_step = self._batches_seen = 0
         self._metrics, self._epoch_ended = {}, True
         self._carry = False  # whether the next epoch continues them
@@ -144,12 +142,11 @@ class TrainingState(keras.callbacks.Callback):
                 )
             return self.step
         groups, manifest = newest
-        facts = manifest.get("settings"), manifest.get("notes")
-        if not all(isinstance(fact, dict) for fact in facts):
+        if not isinstance(manifest.get("settings"), dict):
             raise InputError(
                 f"The newest checkpoint in {self.folder} is not one of a "
-                "training state: its manifest lacks settings or notes. Name "
-                "another folder."
+                "training state: its manifest lacks settings. Name another "
+                "folder."
             )
         check_same_settings(manifest["settings"], self.settings, self.folder)
         for group, named in variables.items():
@@ -157,7 +154,6 @@ class TrainingState(keras.callbacks.Callback):
         for group, named in variables.items():
             _assign(named.values(), groups[group])
         self.step = self._saved_step = manifest["step"]
-        self.notes = manifest["notes"]
         self._metrics = groups.get("metrics", {})
         self._epoch_ended = manifest.get("epoch_ended", True)
         self._carry = not self._epoch_ended
@@ -201,7 +197,6 @@ class TrainingState(keras.callbacks.Callback):
         facts = {
             "epoch_ended": self._epoch_ended,
             "settings": self.settings,
-            "notes": dict(self.notes),
             "versions": _versions(),
         }
         _saves[self.folder] = _writer.submit(

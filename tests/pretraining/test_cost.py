@@ -197,7 +197,7 @@ def test_money_epochs_and_data_follow_from_the_rates(script):
     assert lines[4] == "Money: 1.67 at 3 for a device hour"
     assert lines[5].startswith("Disk of the run: 4.4 GB")
     assert lines[6] == "Corpus: 1,000,000 tokens, seen 12.8 times"
-    assert lines[7].startswith("  disk: 2.5 MB sampled on the fly, or 6.5 MB")
+    assert lines[7].startswith("  disk: 2.5 MB sampled on the fly, or 6.52 MB")
     assert lines[8] == "  made in 5 seconds"
 
 

@@ -97,15 +97,11 @@ def test_the_report_shows_the_figures(finished):
     assert not re.search(r"<(script|link|img|iframe)\b", html)
 
 
-def test_the_checkpoints_have_settings_versions_and_best_figures(finished):
-    folder, results = finished
-    _, manifest = checkpoint.read_newest(folder / "state")
+def test_the_checkpoints_have_settings_and_versions(finished):
+    _, manifest = checkpoint.read_newest(finished[0] / "state")
     assert manifest["step"] == 12
     assert manifest["settings"]["phase_2_steps"] == 4
     assert set(manifest["versions"]) >= {"bert_keras", "keras", "python"}
-    best = manifest["notes"]["best"]["val_mlm_accuracy"]
-    accuracies = [line["val_mlm_accuracy"] for line in results["curve"]]
-    assert best["value"] == max(accuracies)
 
 
 def test_the_doctor_reads_the_run(finished):

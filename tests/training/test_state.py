@@ -164,7 +164,6 @@ def trained(tmp_path_factory):
     folder, model = tmp_path_factory.mktemp("trained"), small_model()
     state = TrainingState(folder, every=2)
     assert state.restore(model) == 0  # without a checkpoint nothing changes
-    state.notes["best_accuracy"] = 0.75
     fit(model, state, steps=4)
     return folder, model
 
@@ -217,7 +216,6 @@ def test_other_workers_read_count_and_write_nothing(trained, tmp_path):
     copy = small_model(seed=5)
     state = TrainingState(folder, every=1, writes=False)
     assert state.restore(copy) == 4
-    assert state.notes == {"best_accuracy": 0.75}
     assert_same_bits(copy, model)
     fit(copy, state, steps=6, first=4)
     assert state.step == 6
