@@ -1,12 +1,14 @@
-"""The verbs that every task answers, and where its splits are."""
+"""The verbs that every task answers, and where its examples are.
+
+The engine asks a task for nothing but these verbs: read, encode, build, loss,
+decode, score, mistakes, write, read_predictions.
+"""
 
 import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
-
-# The few verbs that every task answers; the engine asks for nothing else.
 
 RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
 
@@ -91,7 +93,7 @@ class Task:
             row, learns targets of mean 0 and standard deviation 1. What it
             is saved with maps them back.
         advice: list of str, what in the data deserves a look.
-        to_score: what messages on a file without labels end with.
+        to_score: the end of messages on a file without labels: what to do.
     """
 
     name: str
@@ -127,8 +129,8 @@ class Task:
         return []
 
     def take_arguments(self, arguments: dict) -> None:
-        """Takes what a model that was fine-tuned on the task tells of it,
-        where no training file does; called before `read`.
+        """Takes what a fine-tuned model knows of the task, where there is no
+        training file to learn it from; called before `read`.
 
         By default it takes the labels.
 
@@ -160,13 +162,13 @@ class Task:
     def score(self, examples: list, predictions) -> dict:
         """All the official metrics of predictions as `decode` gives them.
 
-        Numbers at the top level are the metrics that are shown; what else is
-        told (a table per class, a confusion matrix) lies in dicts and lists.
+        Numbers at the top level are the metrics that are shown; the rest (a
+        table per class, a confusion matrix) lies in dicts and lists.
         """
         raise NotImplementedError
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
-        """What was got wrong, the most confidently wrong first.
+        """The wrong predictions, the most confident first.
 
         For the report: each a dict of what to show, text and numbers by
         their headings; all with the same keys. None by default.
@@ -179,19 +181,27 @@ class Task:
 
     def read_predictions(self, path, examples: list) -> Any:
         """Predictions from somebody's official file, as `decode` gives."""
-        from bert_keras.errors import InputError
-
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead."
         )
 
 
-# Where the examples of a split are: files that were named, a folder, TFDS.
+def check_labelled(task, labels, each="row"):
+    """Refuses to score examples some of which have no label (None)."""
+    if any(label is None for label in labels):
+        raise InputError(
+            f"The file of {task.name} has no labels: expected one for each "
+            f"{each}; without, it can only be predicted{task.to_score}"
+        )
+
+
+# Where the examples of a split are: named files, a folder's files, or TFDS.
 
 SPLITS = ("train", "dev", "test")
 TFDS = "tfds:"
-_TFDS_SPLITS = {
+# What TFDS calls a split, by data set.
+TFDS_SPLITS = {
     "train": ("train",),
     "dev": ("validation", "dev"),
     "test": ("test",),
@@ -206,24 +216,66 @@ FILE_OPTIONS = {
 }
 
 
-class Splits:
-    """The files of a task's splits.
+class DataRow(NamedTuple):
+    """All about a data set of a family of tasks.
 
-    Args:
-        task: the task's name, for messages.
-        names: split -> the names, one of which its file has in `data_dir`.
-        data_dir: folder of these files, or `tfds:NAME[/CONFIG]`.
-        files: split -> path, or paths with commas between, that stand in
-            place of those in `data_dir`; None where none was given.
+    A family may have a row with more fields, but has these three.
+
+    Attributes:
+        name: on the command line.
+        files: split -> the names, one of which its official file has.
+        defaults: `Defaults`.
     """
 
-    def __init__(self, task, names, data_dir=None, files=None):
-        self.task = task
-        self.names = names
-        self.data_dir = data_dir
-        self.files = {k: v for k, v in (files or {}).items() if v}
+    name: str
+    files: dict
+    defaults: Defaults = Defaults()
 
-    def tfds(self, split):
+
+class FileTask(Task):
+    """A task that reads its examples from files, or from TFDS.
+
+    A subclass says how, by `from_file` and `from_tfds`.
+
+    Args:
+        row: `DataRow` or the like.
+        data_dir: folder of the official files, or `tfds:NAME[/CONFIG]`.
+        train, dev, test: path, or paths with commas between, that stand in
+            place of the files in `data_dir`.
+    """
+
+    options = FILE_OPTIONS
+
+    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
+        self.row, self.name, self.defaults = row, row.name, row.defaults
+        self.data_dir = data_dir
+        paths = {"train": train, "dev": dev, "test": test}
+        self.files = {split: str(path) for split, path in paths.items() if path}
+        self.advice = []
+
+    def read(self, split):
+        return self.read_split(split)
+
+    def read_split(self, split) -> list:
+        """The examples as the split's files or TFDS have them."""
+        name = self.tfds_name(split)
+        if name:
+            return list(self.from_tfds(name, split))
+        return [
+            example
+            for path in self.paths(split)
+            for example in self.from_file(path, split)
+        ]
+
+    def from_file(self, path, split):
+        """The examples of one of the files of a split."""
+        raise NotImplementedError
+
+    def from_tfds(self, name, split):
+        """The examples of the data set `NAME[/CONFIG]`."""
+        raise NotImplementedError
+
+    def tfds_name(self, split) -> str | None:
         """The TFDS data set to read this split from, or None for files."""
         source = self.data_dir or ""
         if split in self.files or not source.startswith(TFDS):
@@ -234,11 +286,11 @@ class Splits:
         """The files of the split; at least one, each of which exists."""
         if split in self.files:
             return [_existing(path) for path in self.files[split].split(",")]
-        names = self.names.get(split, ())
+        names = self.row.files.get(split, ())
         if self.data_dir is None:
             either = f" or --data_dir with {names[0]}" if names else ""
             raise InputError(
-                f"The task {self.task} has no {split} file: give "
+                f"The task {self.name} has no {split} file: give "
                 f"--{split}=FILE{either}"
             )
         folder = Path(self.data_dir)
@@ -249,18 +301,21 @@ class Splits:
                 return [folder / name]
         expected = f"expected {' or '.join(names)}, or " if names else ""
         raise InputError(
-            f"{folder} has no {split} file of the task {self.task}: "
+            f"{folder} has no {split} file of the task {self.name}: "
             f"{expected}give --{split}=FILE"
         )
 
-    def found(self, *splits) -> list[Path]:
+    def data_files(self):
+        return self.existing_files("train", "dev")
+
+    def existing_files(self, *splits) -> list[Path]:
         """The files that these splits have; none of those from TFDS."""
-        files = []
+        paths: list[Path] = []
         for split in splits:
-            # Reading tells what is missing, where it is needed.
+            # Reading says what is missing, where it is needed.
             with contextlib.suppress(InputError):
-                files += [] if self.tfds(split) else self.paths(split)
-        return files
+                paths += [] if self.tfds_name(split) else self.paths(split)
+        return paths
 
 
 def _existing(path):
@@ -271,7 +326,7 @@ def _existing(path):
 
 
 def tfds_info(name: str):
-    """What TFDS tells of a data set `NAME[/CONFIG]`: its fields, its splits.
+    """What TFDS knows of a data set `NAME[/CONFIG]`: its fields, its splits.
 
     Raises:
         InputError: TFDS is not installed, or has no such data set.
@@ -300,26 +355,26 @@ def tfds_rows(name: str, split: str):
         split: "train", "dev" (as TFDS mostly calls it, "validation"),
             "test", or any other name that TFDS has.
     """
-    there = tfds_info(name).splits
-    names = _TFDS_SPLITS.get(split, (split,))
-    found = [own for own in names if own in there]
-    if there and not found:
+    available = tfds_info(name).splits
+    names = TFDS_SPLITS.get(split, (split,))
+    present = [own for own in names if own in available]
+    if available and not present:
         raise InputError(
-            f"tfds:{name} has no {split} split, but {', '.join(there)}"
+            f"tfds:{name} has no {split} split, but {', '.join(available)}"
         )
     import tensorflow_datasets as tfds
 
-    own = (found or names)[0]
+    own = (present or names)[0]
     rows = tfds.load(name, split=own, shuffle_files=False)
     for row in tfds.as_numpy(rows):
-        yield {key: _decoded(value) for key, value in row.items()}
+        yield {key: _decode(value) for key, value in row.items()}
 
 
-def _decoded(value):
+def _decode(value):
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, dict):
-        return {key: _decoded(part) for key, part in value.items()}
+        return {key: _decode(part) for key, part in value.items()}
     if getattr(value, "dtype", None) is not None and value.dtype.kind == "O":
-        return [_decoded(part) for part in value]
+        return [_decode(part) for part in value]
     return value

@@ -116,6 +116,10 @@ def _correlation(name, first, second):
     return float(getattr(stats, name)(first, second).statistic)
 
 
+def sigmoid(logits) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+
+
 def probabilities(logits) -> np.ndarray:
     """The softmax of logits `(R, C)`."""
     logits = np.asarray(logits, np.float64)

@@ -10,11 +10,11 @@ from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks import glue, multiple_choice, squad, tagging
 from official_tasks.tasks.base import Task
-from official_tasks.tasks.custom import CustomTask
-from official_tasks.tasks.custom_families import (
+from official_tasks.tasks.custom import (
     CustomChoices,
     CustomSpans,
     CustomTags,
+    CustomTask,
 )
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import ChoiceTask

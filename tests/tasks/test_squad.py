@@ -51,12 +51,13 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
     random = np.random.default_rng(0)
     text = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"
     for _ in range(20):
-        windows, spans = [], []
+        rows, spans = [], []
         for first in (0, 16):
             start, end = random.normal(size=(2, 40))
             counts = random.random(36) < 0.5
             begins = np.arange(first, first + 36)
-            windows.append(Window(start, end, 3, begins, begins + 1, counts))
+            window = Window(0, first, 3, begins, begins + 1, counts)
+            rows.append((window, start, end))
             for i in np.flatnonzero(counts):
                 for j in range(i, min(i + 30, 36)):
                     score = start[i + 3] + end[j + 3]
@@ -64,15 +65,15 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
         distinct = {}
         for score, part in sorted(spans, reverse=True):
             distinct.setdefault(part, score)
-        found = best_answer(text, windows, may_be_none=False)
+        found = best_answer(text, rows, may_be_none=False)
         assert found.odds is None
         assert [c.text for c in found.candidates] == [*distinct][:20]
         assert [c.score for c in found.candidates] == pytest.approx(
             [*distinct.values()][:20]
         )
         assert sum(c.probability for c in found.candidates) == pytest.approx(1)
-        with_none = best_answer(text, windows, may_be_none=True)
-        none = min(w.start[0] + w.end[0] for w in windows)
+        with_none = best_answer(text, rows, may_be_none=True)
+        none = min(start[0] + end[0] for _, start, end in rows)
         assert with_none.odds == pytest.approx(none - max(spans)[0])
         assert with_none.text == found.text
         assert len(with_none.candidates) == 21
@@ -80,20 +81,15 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
 
 def test_a_context_that_leaves_only_the_empty_answer_is_no_crash():
     nothing = np.zeros(0, int)
-    window = Window(np.ones(3), np.ones(3), 3, nothing, nothing, nothing == 1)
-    assert best_answer("", [window], may_be_none=False) == ("", None, ())
-    answer = best_answer("", [window], may_be_none=True)
+    window = Window(0, 0, 3, nothing, nothing, nothing == 1)
+    empty = [(window, np.ones(3), np.ones(3))]
+    assert best_answer("", empty, may_be_none=False) == ("", None, ())
+    answer = best_answer("", empty, may_be_none=True)
     assert (answer.text, answer.odds) == ("", 2.0)
     assert [c.text for c in answer.candidates] == [""]
-    blocked = Window(
-        np.ones(4),
-        np.ones(4),
-        3,
-        np.array([0]),
-        np.array([1]),
-        nothing[:1] == 1,
-    )._replace(counts=np.array([False]))
-    assert best_answer("x", [blocked], may_be_none=True).text == ""
+    window = Window(0, 0, 3, np.array([0]), np.array([1]), np.array([False]))
+    blocked = [(window, np.ones(4), np.ones(4))]
+    assert best_answer("x", blocked, may_be_none=True).text == ""
 
 
 def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):

@@ -13,7 +13,7 @@ from official_tasks.tasks.tagging import (
     WIKI_ANN,
     WNUT_17,
     NerTask,
-    Sentence,
+    TaggedText,
     read_columns,
     scheme_of,
 )
@@ -65,15 +65,15 @@ def certain(encoded, labels):
 def test_columns_are_read_with_their_documents(tmp_path):
     found = read_columns(file(tmp_path / "a.txt"))
     assert [s.document for s in found] == [1, 1, 2]
-    assert found[1] == Sentence(
-        ("in", "Bern", "London"), ("O", "I-LOC", "B-LOC"), 1
+    assert found[1] == TaggedText(
+        ("in", "Bern", "London"), ("O", "I-LOC", "B-LOC"), document=1
     )
     path = str(tmp_path / "a.txt")
     assert read_columns(path, labelled=False)[0].labels is None
     assert read_columns(path, labelled=None)[0].labels == found[0].labels
     bare = file(tmp_path / "c.txt", "-DOCSTART-\n\nNew York\tI-LOC\n")
     (found,) = read_columns(bare, labelled=None)
-    assert found == Sentence(("New York",), ("I-LOC",), 1)
+    assert found == TaggedText(("New York",), ("I-LOC",), document=1)
     words = file(tmp_path / "b.txt", "Ada\nI-PER\n")
     assert read_columns(words, labelled=None)[0].labels is None
     task = NerTask(NER, test=words)
@@ -107,7 +107,7 @@ def test_tabs_lone_tabs_language_prefixes_and_strange_words_are_read(tmp_path):
 )
 def test_the_scheme_is_told_from_the_labels(labels, scheme):
     row = tuple(labels.split())
-    assert scheme_of([Sentence(row, row)]) == scheme
+    assert scheme_of([TaggedText(row, row)]) == scheme
 
 
 def test_only_first_pieces_have_a_label(tmp_path):
@@ -161,7 +161,7 @@ def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
     scores = task.score(examples, found)
     assert (scores["f1"], scores["entities"]) == (1, 4)
     flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
-    with pytest.raises(InputError, match="tells no documents apart"):
+    with pytest.raises(InputError, match="no lines of -DOCSTART-"):
         NerTask(NER, train=flat, context="document").read("train")
 
 

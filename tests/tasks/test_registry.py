@@ -10,7 +10,7 @@ from bert_keras import BertPreprocessor, InputError
 from official_tasks.engine import leaderboard
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
-from official_tasks.tasks.custom_families import (
+from official_tasks.tasks.custom import (
     CustomChoices,
     CustomSpans,
     CustomTags,
