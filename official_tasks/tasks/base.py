@@ -146,8 +146,13 @@ class Task:
         raise NotImplementedError
 
     def loss(self):
-        """The Keras loss, or a dict by output, of `build`'s model."""
-        raise NotImplementedError
+        """The Keras loss, or a dict by output, of `build`'s model.
+
+        By default the cross-entropy of logits and integer labels.
+        """
+        import keras
+
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
         """The predictions, one an example: by default the outputs as such.

@@ -18,29 +18,34 @@ from official_tasks.tasks.base import (
     check_labelled,
     tfds_rows,
 )
+from official_tasks.tasks.table import read_text
 from official_tasks.tasks.text_task import TextTask, score_classes
+
+ACCURACY = {"accuracy": metrics.accuracy}
+BINARY = ["0", "1"]
+ENTAILED = ["entailment", "not_entailment"]
+NLI = ["entailment", "neutral", "contradiction"]
 
 
 class GlueRow(NamedTuple):
     """All about one of the tasks.
 
-    name: on the command line.
+    name: on the command line, and the configuration of TFDS's "glue".
     folder: of its files in the official distribution.
-    text, text_pair: their columns in the official files; `text_pair` None
-        where there is one text.
-    label: the column of the label.
     labels: names of the classes, in the order of the logits, as TFDS has
         them; None for a number.
     spelled: the same in the official files and submissions.
+    text, text_pair: their columns in the official files; `text_pair` None
+        where there is one text.
+    label: the column of the label.
     metrics: name -> function, all the official ones: of the confusion
         matrix, or of (truth, prediction) for a number.
     paper: the metric that the paper's table shows.
     header: the columns of train and dev files that have no header line.
     parts: split -> names of the TFDS splits, and of the official files,
         where there is more than one.
-    tfds: the configuration of the TFDS data set "glue".
-    tfds_texts: its fields of the texts, where they are called otherwise.
-    submission: the file names, one a part of the test split.
+    tfds_texts: TFDS's fields of the texts, where they are called otherwise.
+    submission_parts: the file names, where it is not the folder's alone.
     raw: names of files under which the set is distributed elsewhere.
     index: the column that numbers the rows of the test file.
     may_be_ragged: whether the official file has rows of the wrong width.
@@ -48,22 +53,26 @@ class GlueRow(NamedTuple):
 
     name: str
     folder: str
-    text: str
-    text_pair: str | None
-    label: str
     labels: list[str] | None
-    spelled: tuple[str, ...] | None
-    metrics: dict[str, Any]
-    paper: str
-    submission: tuple[str, ...]
-    tfds: str
-    tfds_texts: tuple[str, ...] | None = None
+    spelled: list[str] | None
+    text: str = "sentence1"
+    text_pair: str | None = "sentence2"
+    label: str = "label"
+    metrics: dict[str, Any] = ACCURACY
+    paper: str = "accuracy"
     header: tuple[str, ...] | None = None
     parts: dict[str, tuple[str, ...]] = {}
+    tfds_texts: tuple[str, str] | None = None
+    submission_parts: tuple[str, ...] = ()
     raw: dict[str, str] = {}
     index: str = "index"
     may_be_ragged: bool = False
     defaults: Defaults = Defaults(batch_size=32, epochs=3.0)
+
+    @property
+    def submission(self) -> tuple[str, ...]:
+        """The file names of a submission, one a part of the test split."""
+        return self.submission_parts or (f"{self.folder}.tsv",)
 
     @property
     def files(self) -> dict[str, tuple[str, ...]]:
@@ -71,59 +80,40 @@ class GlueRow(NamedTuple):
         names = {}
         for split in SPLITS:
             for part in self.parts.get(split, (split,)):
-                plain = [
-                    f"{part}.tsv",
-                    *([self.raw[split]] if self.raw else []),
-                ]
-                in_folder = (f"{self.folder}/{name}" for name in plain)
-                names[part] = (*plain, *in_folder)
+                own = (f"{part}.tsv", *([self.raw[split]] if self.raw else []))
+                names[part] = (*own, *(f"{self.folder}/{name}" for name in own))
         return names
 
 
-BINARY = ("0", "1")
-ACCURACY = {"accuracy": metrics.accuracy}
-ENTAILED = ["entailment", "not_entailment"]
-NLI = ["entailment", "neutral", "contradiction"]
-
 COLA = GlueRow(
-    name="cola",
-    folder="CoLA",
+    "cola",
+    "CoLA",
+    ["unacceptable", "acceptable"],
+    BINARY,
     text="sentence",
     text_pair=None,
-    label="label",
-    labels=["unacceptable", "acceptable"],
-    spelled=BINARY,
     metrics={"matthews": metrics.matthews, **ACCURACY},
     paper="matthews",
-    submission=("CoLA.tsv",),
-    tfds="cola",
     header=("source", "label", "mark", "sentence"),
 )
 SST_2 = GlueRow(
-    name="sst2",
-    folder="SST-2",
+    "sst2",
+    "SST-2",
+    ["negative", "positive"],
+    BINARY,
     text="sentence",
     text_pair=None,
-    label="label",
-    labels=["negative", "positive"],
-    spelled=BINARY,
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("SST-2.tsv",),
-    tfds="sst2",
 )
 MRPC = GlueRow(
-    name="mrpc",
-    folder="MRPC",
+    "mrpc",
+    "MRPC",
+    ["not_equivalent", "equivalent"],
+    BINARY,
     text="#1 String",
     text_pair="#2 String",
     label="Quality",
-    labels=["not_equivalent", "equivalent"],
-    spelled=BINARY,
     metrics={**ACCURACY, "f1": metrics.f1},
     paper="f1",
-    submission=("MRPC.tsv",),
-    tfds="mrpc",
     tfds_texts=("sentence1", "sentence2"),
     raw={
         "train": "msr_paraphrase_train.txt",
@@ -132,112 +122,65 @@ MRPC = GlueRow(
     },
 )
 STS_B = GlueRow(
-    name="stsb",
-    folder="STS-B",
-    text="sentence1",
-    text_pair="sentence2",
+    "stsb",
+    "STS-B",
+    None,
+    None,
     label="score",
-    labels=None,
-    spelled=None,
     metrics={"pearson": metrics.pearson, "spearman": metrics.spearman},
     paper="spearman",
-    submission=("STS-B.tsv",),
-    tfds="stsb",
 )
 QQP = GlueRow(
-    name="qqp",
-    folder="QQP",
+    "qqp",
+    "QQP",
+    ["not_duplicate", "duplicate"],
+    BINARY,
     text="question1",
     text_pair="question2",
     label="is_duplicate",
-    labels=["not_duplicate", "duplicate"],
-    spelled=BINARY,
     metrics={**ACCURACY, "f1": metrics.f1},
     paper="f1",
-    submission=("QQP.tsv",),
-    tfds="qqp",
     index="id",
     may_be_ragged=True,
 )
 MNLI = GlueRow(
-    name="mnli",
-    folder="MNLI",
-    text="sentence1",
-    text_pair="sentence2",
+    "mnli",
+    "MNLI",
+    NLI,
+    NLI,
     label="gold_label",
-    labels=NLI,
-    spelled=tuple(NLI),
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("MNLI-m.tsv", "MNLI-mm.tsv"),
-    tfds="mnli",
-    tfds_texts=("premise", "hypothesis"),
     parts={
         "dev": ("dev_matched", "dev_mismatched"),
         "test": ("test_matched", "test_mismatched"),
     },
+    tfds_texts=("premise", "hypothesis"),
+    submission_parts=("MNLI-m.tsv", "MNLI-mm.tsv"),
 )
 QNLI = GlueRow(
-    name="qnli",
-    folder="QNLI",
+    "qnli",
+    "QNLI",
+    ENTAILED,
+    ENTAILED,
     text="question",
     text_pair="sentence",
-    label="label",
-    labels=ENTAILED,
-    spelled=tuple(ENTAILED),
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("QNLI.tsv",),
-    tfds="qnli",
 )
-RTE = GlueRow(
-    name="rte",
-    folder="RTE",
-    text="sentence1",
-    text_pair="sentence2",
-    label="label",
-    labels=ENTAILED,
-    spelled=tuple(ENTAILED),
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("RTE.tsv",),
-    tfds="rte",
-)
-WNLI = GlueRow(
-    name="wnli",
-    folder="WNLI",
-    text="sentence1",
-    text_pair="sentence2",
-    label="label",
-    labels=["not_entailment", "entailment"],
-    spelled=BINARY,
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("WNLI.tsv",),
-    tfds="wnli",
-)
+RTE = GlueRow("rte", "RTE", ENTAILED, ENTAILED)
+WNLI = GlueRow("wnli", "WNLI", ["not_entailment", "entailment"], BINARY)
 # The diagnostic set: predicted by a model of MNLI, never trained on.
 AX = GlueRow(
-    name="ax",
-    folder="diagnostic",
-    text="sentence1",
-    text_pair="sentence2",
+    "ax",
+    "diagnostic",
+    NLI,
+    NLI,
     label="gold_label",
-    labels=NLI,
-    spelled=tuple(NLI),
     metrics={"matthews": metrics.matthews, **ACCURACY},
     paper="matthews",
-    submission=("AX.tsv",),
-    tfds="ax",
-    tfds_texts=("premise", "hypothesis"),
     parts={"test": ("diagnostic",)},
+    tfds_texts=("premise", "hypothesis"),
+    submission_parts=("AX.tsv",),
 )
 ROWS = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
-
-
-# GLUE's files: the official TSVs as distributed, TFDS, submissions.
-
-HEADER = ("index", "prediction")
+HEADER = ("index", "prediction")  # of a submission's files
 
 
 class GlueExample(NamedTuple):
@@ -329,7 +272,7 @@ class GlueTask(FileTask, TextTask):
 
     def from_tfds(self, name, split, part=0):
         row = self.row
-        name = name if "/" in name else f"{name}/{row.tfds}"
+        name = name if "/" in name else f"{name}/{row.name}"
         tfds_split = split
         if len(row.parts.get(split, ())) > 1:
             tfds_split = row.parts[split][part].replace("dev", "validation")
@@ -469,16 +412,7 @@ def _cells(path):
     Lines end where the file says "newline" and nowhere else: the texts hold
     other characters that Python would break a line at.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: expected UTF-8 text, got the byte "
-            f"{error.object[error.start]:#04x} at {error.start}"
-        ) from error
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     rows = [
         (number, line.split("\t"))
         for number, line in enumerate(lines, 1)

@@ -1,6 +1,7 @@
 """The best of several choices: SWAG, CosmosQA, ComVE, and rows like theirs."""
 
 import csv
+import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from official_tasks.tasks.base import (
 )
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
-from official_tasks.tasks.table import plain_errors, read_rows
+from official_tasks.tasks.table import plain_errors, read_rows, read_text
 
 
 class ChoiceRow(NamedTuple):
@@ -98,6 +99,7 @@ COMVE = ChoiceRow(
         ("test_data", "gold_answers"),
     ),
 )
+ROWS = (SWAG, COSMOS_QA, COMVE)
 
 
 class ChoiceExample(NamedTuple):
@@ -200,11 +202,6 @@ class ChoiceTask(FileTask):
 
         return BertChooser(encoder)
 
-    def loss(self):
-        import keras
-
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
     def score(self, examples, predictions):
         labels = [example.label for example in examples]
         check_labelled(self, labels)
@@ -303,10 +300,6 @@ def _read_answers(row, path, needed) -> dict[str, str]:
 
 def _csv_rows(path):
     """Yields the rows of a CSV file without a header."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
-    with (
-        open(path, encoding="utf-8-sig", newline="") as file,
-        plain_errors(path),
-    ):
-        yield from csv.reader(file)
+    lines = io.StringIO(read_text(path), newline="")
+    with plain_errors(path):
+        yield from csv.reader(lines)

@@ -55,6 +55,7 @@ SQUAD_2 = SquadRow(
 TRIVIA_QA = SquadRow(
     "triviaqa", {}, Defaults(32, 1.0, 5e-5, 384), may_be_none=False
 )
+ROWS = (SQUAD_1, SQUAD_2, TRIVIA_QA)
 
 
 class Question(NamedTuple):

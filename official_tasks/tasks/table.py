@@ -119,6 +119,15 @@ def rows_of(
             )
 
 
+def read_text(path) -> str:
+    """All of a UTF-8 file, with or without a byte order mark."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    with plain_errors(path):
+        return path.read_bytes().decode("utf-8-sig")
+
+
 @contextlib.contextmanager
 def plain_errors(path, own=None):
     """Turns errors of reading text or CSV into an `InputError`.

@@ -26,7 +26,7 @@ from official_tasks.tasks.metrics import (
     probabilities,
 )
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
-from official_tasks.tasks.table import plain_errors
+from official_tasks.tasks.table import read_text
 
 NER = DataRow("ner", {})  # any other, from --train, --dev and --test
 CONLL_2003 = DataRow(
@@ -48,6 +48,7 @@ WNUT_17 = DataRow(
 WIKI_ANN = DataRow(
     "wikiann", {"train": ("train",), "dev": ("dev",), "test": ("test",)}
 )
+ROWS = (NER, CONLL_2003, WNUT_17, WIKI_ANN)
 CONTEXTS = ("sentence", "document")
 AROUND = 12  # words on each side of a mistake that are shown with it
 # LSTMs that begin at random want longer steps than a trained encoder.
@@ -258,11 +259,6 @@ class NerTask(FileTask):
 
         return BertTagger(encoder, labels=self.labels)
 
-    def loss(self):
-        import keras
-
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
     def decode(self, examples, encoded, outputs):
         """The best label of each word, and its probability."""
         words = zip(encoded.notes["row"], encoded.notes["place"], strict=True)
@@ -412,11 +408,7 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
         InputError: no such file, not UTF-8, a line of another number of
             columns, a label of no scheme, no sentence at all.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    with plain_errors(path):
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    lines = read_text(path).split("\n")
     if labelled is None:
         labelled = _has_labels(lines)
     sentences = list(_sentences(path, lines, labelled))

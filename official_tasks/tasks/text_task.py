@@ -61,7 +61,7 @@ class TextTask(Task):
             return keras.losses.MeanSquaredError()
         if self.problem == "multi":
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return super().loss()
 
     def score(self, examples, predictions):
         truth = [example.label for example in examples]

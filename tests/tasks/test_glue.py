@@ -178,7 +178,7 @@ def test_a_mistake_gets_a_plain_answer(mistake, data, tmp_path):
 
 def test_bytes_that_are_no_utf8_are_told(tmp_path):
     (tmp_path / "dev.tsv").write_bytes(b"sentence\tlabel\ncaf\xe9\t1\n")
-    with pytest.raises(InputError, match="byte 0xe9 at 18"):
+    with pytest.raises(InputError, match="got the byte 0xe9"):
         task("sst2", data_dir=str(tmp_path)).read("dev")
 
 

@@ -7,7 +7,6 @@ import pytest
 from run_script import ROOT
 from task_samples import save_toy_model, sentences
 
-from bert_keras import InputError
 from official_tasks.engine import finetuning
 from official_tasks.engine.models import Predictor, load_model
 from official_tasks.tasks.registry import task_class
@@ -129,19 +128,6 @@ def test_the_model_reloads_with_its_head(place, task, results):
     dev = task.read("dev")
     predictions = Predictor(model)(task.encode(dev, preprocess))
     assert task.score(dev, predictions)["accuracy"] == results["accuracy"]
-
-
-def test_a_file_with_no_task_or_with_two_is_refused(tmp_path):
-    path = tmp_path / "none.py"
-    path.write_text("x = 1\n")
-    with pytest.raises(InputError, match="one class .* got 0"):
-        task_class(str(path))
-    with pytest.raises(InputError, match="no such file"):
-        task_class(str(tmp_path / "absent.py"))
-    twice = "\nclass Second(Reviews):\n    name = 'second'\n"
-    path.write_text(TASK + twice)
-    with pytest.raises(InputError, match="got 2"):
-        task_class(str(path))
 
 
 def test_the_best_weights_are_those_of_the_best_epoch(results):
