@@ -85,7 +85,7 @@ class Task:
             better.
         defaults: `Defaults`.
         options: name -> `Option`, what the constructor takes; each must be a
-            plain value, because it tells one run from another.
+            plain value, because runs with other options are other runs.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's own length.
         loss_weights: of the model's outputs, as `compile` takes them.
@@ -362,15 +362,15 @@ def tfds_rows(name: str, split: str):
     """
     available = tfds_info(name).splits
     names = TFDS_SPLITS.get(split, (split,))
-    present = [own for own in names if own in available]
+    present = [one for one in names if one in available]
     if available and not present:
         raise InputError(
             f"tfds:{name} has no {split} split, but {', '.join(available)}"
         )
     import tensorflow_datasets as tfds
 
-    own = (present or names)[0]
-    rows = tfds.load(name, split=own, shuffle_files=False)
+    tfds_split = (present or names)[0]
+    rows = tfds.load(name, split=tfds_split, shuffle_files=False)
     for row in tfds.as_numpy(rows):
         yield {key: _decode(value) for key, value in row.items()}
 

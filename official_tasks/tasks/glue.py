@@ -493,7 +493,7 @@ def _raw_rows(row, path, split):
     if not listed.is_file():
         raise InputError(
             f"{path} holds train and dev together: put GLUE's list of the "
-            f"dev rows, dev_ids.tsv, beside it, or give --train and --dev"
+            "dev rows, dev_ids.tsv, next to it, or give --train and --dev"
         )
     lines = listed.read_text(encoding="utf-8-sig").splitlines()
     ids = {tuple(line.split("\t")[:2]) for line in lines if line.strip()}

@@ -199,7 +199,7 @@ def has_text(cell) -> bool:
 
 # What in the user's own rows deserves a look, with line numbers.
 
-SHOWN = 5  # line numbers that a note names
+MOST_LINES = 5  # line numbers that a note names
 RARE = 0.2  # of an even share, under which a class is rare
 MOST_CLASSES = 20  # of integers that may be names of classes
 
@@ -244,10 +244,11 @@ def advice_on_overlap(train, dev) -> list[str]:
     both = [row for row in dev if tuple(row[1]) in known]
     if not both:
         return []
-    (_, (first, *_), _), places = both[0], [place for place, _, _ in both]
+    text = both[0][1][0]
     return [
-        f"{format_lines(places)}: {len(both)} texts stand in train and in dev, "
-        f"which flatters the score: the first is {first[:60]!r}"
+        f"{format_lines([place for place, _, _ in both])}: {len(both)} texts "
+        "stand in train and in dev, which flatters the score: the first is "
+        f"{text[:60]!r}"
     ]
 
 
@@ -308,8 +309,8 @@ def advice_on_labels(problem, examples, labels) -> list[str]:
 
 def format_lines(places):
     """The first few places, the file named once: "a.csv, line 4, 7, ..."."""
-    (file, _), shown = places[0], places[:SHOWN]
-    numbers = [str(number) for path, number in shown if path == file]
+    file, _ = places[0]
+    numbers = [str(n) for path, n in places[:MOST_LINES] if path == file]
     if len(numbers) < len(places):
         numbers.append("...")
     return f"{file}, line {', '.join(numbers)}"

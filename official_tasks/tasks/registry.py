@@ -81,7 +81,7 @@ def define_task_flags(default=None, more=()):
         "split_seed",
     )
     script.applies_only(
-        "beside --predictions of evaluate",
+        "with --predictions of evaluate",
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )

@@ -101,7 +101,7 @@ class SquadTask(FileTask):
         "skip_ids": Option(None, "Files of question ids not to train on."),
         "stride": Option(128, "Tokens from one window to the next."),
         "null_threshold": Option(0.0, "No answer if better by more than it."),
-        "null_odds": Option(None, "null_odds.json beside --predictions."),
+        "null_odds": Option(None, "The null_odds.json of --predictions."),
     }
 
     def __init__(

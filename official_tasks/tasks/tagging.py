@@ -22,8 +22,8 @@ from official_tasks.tasks.metrics import (
     OUTSIDE,
     PREFIXES,
     entity_scores,
-    parts,
     probabilities,
+    split_label,
 )
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 from official_tasks.tasks.table import read_text
@@ -501,7 +501,7 @@ def scheme_of(sentences) -> str:
     for sentence in sentences:
         before = ""
         for label in sentence.labels:
-            prefix, kind = parts(label)
+            prefix, kind = split_label(label)
             if prefix in "ESLU":
                 return "BIOES"
             if prefix == "I" and kind != before:

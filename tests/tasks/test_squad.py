@@ -1,10 +1,10 @@
-import functools
 import json
 
 import numpy as np
 import pytest
+from toy_words import PIECES, pieces_of, preprocessor
 
-from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from bert_keras import InputError
 from official_tasks.tasks.squad import (
     SQUAD_1,
     SQUAD_2,
@@ -17,18 +17,7 @@ from official_tasks.tasks.squad import (
     read_questions,
 )
 
-WORDS = "who was he ada love ##lace lived in bern , london ( 1815 ) and".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
-
-
-@functools.cache  # tracing a tokenizer takes seconds
-def tokenizer():
-    return WordPieceTokenizer(PIECES)
-
-
-def preprocessor(sequence_length=16):
-    return BertPreprocessor(tokenizer(), sequence_length, pad_to_longest=True)
 
 
 def squad_file(path, *asked, context=CONTEXT):
@@ -127,8 +116,7 @@ def test_rows_are_the_question_and_windows_of_the_context(tmp_path):
     file = squad_file(tmp_path / "dev.json", ("1", [("Bern", 57)]))
     task = SquadTask(SQUAD_1, dev=file, stride=3)
     encoded = task.encode(task.read("dev"), preprocessor())
-    rows = encoded.inputs["token_ids"].to_list()
-    tokens = [[PIECES[i] for i in row] for row in rows]
+    tokens = pieces_of(encoded)
     assert tokens[0][:6] == ["[CLS]", "who", "was", "he", "[UNK]", "[SEP]"]
     assert [row[6] for row in tokens] == ["ada", "(", "lived", ","]
     assert encoded.inputs["segment_ids"].to_list()[0][4:8] == [0, 0, 1, 1]

@@ -1,13 +1,13 @@
-import functools
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from toy_words import PIECES, pieces_of, preprocessor
 
-from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from bert_keras import InputError
 from official_tasks.engine import finetuning
-from official_tasks.tasks.metrics import parts
+from official_tasks.tasks.metrics import split_label
 from official_tasks.tasks.tagging import (
     NER,
     WIKI_ANN,
@@ -18,8 +18,6 @@ from official_tasks.tasks.tagging import (
     scheme_of,
 )
 
-WORDS = "ada love ##lace lived in bern london . and".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 CONLL = """\
 -DOCSTART- -X- -X- O
 
@@ -36,15 +34,6 @@ London NNP I-NP B-LOC
 and CC O O
 Bern NNP I-NP I-LOC
 """
-
-
-@functools.cache  # tracing a tokenizer takes seconds
-def tokenizer():
-    return WordPieceTokenizer(PIECES)
-
-
-def preprocessor(sequence_length=16):
-    return BertPreprocessor(tokenizer(), sequence_length, pad_to_longest=True)
 
 
 def file(path, text=CONLL):
@@ -116,10 +105,7 @@ def test_only_first_pieces_have_a_label(tmp_path):
     assert task.labels == ["O", "B-LOC", "I-LOC", "I-PER"]
     assert task.advice == ["the labels follow IOB1"]
     encoded = task.encode(examples, preprocessor())
-    tokens = [
-        [PIECES[i] for i in r] for r in encoded.inputs["token_ids"].to_list()
-    ]
-    assert tokens[0] == "[CLS] ada love ##lace lived [SEP]".split()
+    assert pieces_of(encoded)[0] == "[CLS] ada love ##lace lived [SEP]".split()
     assert encoded.targets.to_list()[0] == [0, 3, 3, 0, 0, 0]
     assert encoded.weights.to_list()[0] == [0, 1, 1, 0, 1, 0]
     found = task.decode(examples, encoded, certain(encoded, task.labels))
@@ -253,5 +239,5 @@ def test_the_real_files_have_the_published_counts():
     dev = task.read("dev")
     assert len(dev) == 10000
     assert not any(word.startswith("en:") for e in dev for word in e.words)
-    types = {parts(label)[1] for e in dev for label in e.labels}
+    types = {split_label(label)[1] for e in dev for label in e.labels}
     assert types == {"", "LOC", "ORG", "PER"}
