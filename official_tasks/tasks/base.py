@@ -211,14 +211,6 @@ TFDS_SPLITS = {
     "dev": ("validation", "dev"),
     "test": ("test",),
 }
-FILE_OPTIONS = {
-    "data_dir": Option(
-        None, "Folder of the official files, or tfds:NAME[/CONFIG]."
-    ),
-    "train": Option(None, "File to learn from; several with commas between."),
-    "dev": Option(None, "File to score on."),
-    "test": Option(None, "File to predict."),
-}
 
 
 class DataRow(NamedTuple):
@@ -249,7 +241,16 @@ class FileTask(Task):
             place of the files in `data_dir`.
     """
 
-    options = FILE_OPTIONS
+    options = {
+        "data_dir": Option(
+            None, "Folder of the official files, or tfds:NAME[/CONFIG]."
+        ),
+        "train": Option(
+            None, "File to learn from; several with commas between."
+        ),
+        "dev": Option(None, "File to score on."),
+        "test": Option(None, "File to predict."),
+    }
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
         self.row, self.name, self.defaults = row, row.name, row.defaults

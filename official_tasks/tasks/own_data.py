@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import FILE_OPTIONS, SPLITS, FileTask, Option
+from official_tasks.tasks.base import SPLITS, FileTask, Option
 from official_tasks.tasks.table import dialect, read_rows
 
 HELD_OUT_SHARE = 0.1  # where no dev file is given
 TABLE_OPTIONS = {
-    **{split: FILE_OPTIONS[split] for split in SPLITS},
+    **{split: FileTask.options[split] for split in SPLITS},
     "split_seed": Option(0, "Of what is held out without --dev."),
     "separator": Option(
         None, "Between the columns of CSV, where it is no comma."

@@ -417,21 +417,3 @@ def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
     task = CustomTask(dev=tmp_path / "absent.csv")
     with pytest.raises(InputError, match="custom scores no files of pred"):
         evaluate(task, predictions="predictions.csv")
-
-
-def test_files_of_other_content_are_kept_unless_overwritten(tmp_path):
-    from official_tasks.engine.leaderboard import new_files
-
-    def write_into(text, overwrite=False):
-        with new_files(tmp_path / "out", overwrite) as folder:
-            Path(folder, "below").mkdir()
-            Path(folder, "below", "a.txt").write_text(text)
-
-    path = tmp_path / "out" / "below" / "a.txt"
-    write_into("one")
-    write_into("one")  # the same run again
-    with pytest.raises(InputError, match="a.txt is there already, with other"):
-        write_into("two")
-    assert path.read_text() == "one"
-    write_into("two", overwrite=True)
-    assert path.read_text() == "two"
