@@ -102,11 +102,11 @@ def test_squad_is_read_from_tfds(tfds, tmp_path, row, config):
     store(tfds, tmp_path, "squad", features, splits, config)
     tfds.core.add_data_dir(str(tmp_path))
     name = "tfds:squad/v2.0" if row.may_be_none else "tfds:squad"
-    found = SquadTask(row, data_dir=name).read("dev")
-    assert found[0].answers == ("Bérn", "in Bérn")
-    assert found[0].start == 22
-    assert found[0].context == "Ada Lovelace lived in Bérn."
-    assert [q.answers for q in found[1:]] == [()] * row.may_be_none
+    questions = SquadTask(row, data_dir=name).read("dev")
+    assert questions[0].answers == ("Bérn", "in Bérn")
+    assert questions[0].start == 22
+    assert questions[0].context == "Ada Lovelace lived in Bérn."
+    assert [q.answers for q in questions[1:]] == [()] * row.may_be_none
     with pytest.raises(InputError, match="no test split, but train, valid"):
         SquadTask(row, data_dir=name).read("test")
 

@@ -85,7 +85,7 @@ def test_mrpc_is_read_in_its_raw_form(tmp_path):
     assert len(mrpc.read("test")) == 4
 
 
-def test_rows_of_qqp_that_are_broken_are_left_out_and_told(data, tmp_path):
+def test_rows_of_qqp_that_are_broken_are_left_out_and_noted(data, tmp_path):
     text = (data / "QQP" / "train.tsv").read_text()
     (tmp_path / "train.tsv").write_text(text + "\n99\tbroken\trow")
     qqp = task("qqp", data_dir=str(tmp_path))
@@ -168,7 +168,7 @@ def test_a_folder_without_the_file_says_which_names_it_may_have(tmp_path):
         task("rte", data_dir=str(tmp_path)).read("dev")
 
 
-def test_bytes_that_are_no_utf8_are_told(tmp_path):
+def test_bytes_that_are_no_utf8_are_refused(tmp_path):
     (tmp_path / "dev.tsv").write_bytes(b"sentence\tlabel\ncaf\xe9\t1\n")
     with pytest.raises(InputError, match="got the byte 0xe9"):
         task("sst2", data_dir=str(tmp_path)).read("dev")
@@ -231,11 +231,11 @@ def test_submissions_have_the_official_names_headers_and_spellings(
         assert [line.split("\t")[0] for line in lines[1:-1]] == [
             str(i) for i in range(8)
         ]
-        told = {line.split("\t")[1] for line in lines[1:-1]}
+        labels = {line.split("\t")[1] for line in lines[1:-1]}
         if row.spelled is None:
-            assert all(0 <= float(value) <= 5 for value in told)
+            assert all(0 <= float(value) <= 5 for value in labels)
         else:
-            assert told <= set(row.spelled)
+            assert labels <= set(row.spelled)
 
 
 def test_a_split_without_labels_can_only_be_predicted(data):

@@ -193,10 +193,10 @@ def test_entity_scores_equal_seqeval(more):
     labels = LABELS + more
     for seed in range(5):
         truth, guess = random_labels(seed, labels)
-        found = entity_scores(truth, guess)
-        assert found["f1"] == pytest.approx(seqeval.f1_score(truth, guess))
+        scores = entity_scores(truth, guess)
+        assert scores["f1"] == pytest.approx(seqeval.f1_score(truth, guess))
         table = seqeval.classification_report(truth, guess, output_dict=True)
-        for kind, own in found["classes"].items():
+        for kind, own in scores["classes"].items():
             assert own["precision"] == pytest.approx(table[kind]["precision"])
             assert own["recall"] == pytest.approx(table[kind]["recall"])
             assert own["f1"] == pytest.approx(table[kind]["f1-score"])
@@ -205,17 +205,17 @@ def test_entity_scores_equal_seqeval(more):
 
 def test_token_scores_equal_scikit_learn():
     truth, guess = random_labels(3, LABELS)
-    found = entity_scores(truth, guess)
+    scores = entity_scores(truth, guess)
     flat = [[x for row in rows for x in row] for rows in (truth, guess)]
     *rates, _ = reference.precision_recall_fscore_support(
         *flat, labels=LABELS[1:], average="micro"
     )
     assert [
-        found["token_precision"],
-        found["token_recall"],
-        found["token_f1"],
+        scores["token_precision"],
+        scores["token_recall"],
+        scores["token_f1"],
     ] == pytest.approx(rates)
-    assert found["accuracy"] == reference.accuracy_score(*flat)
+    assert scores["accuracy"] == reference.accuracy_score(*flat)
 
 
 def test_no_entity_crosses_the_end_of_a_sentence():
@@ -227,8 +227,8 @@ def test_no_entity_crosses_the_end_of_a_sentence():
 def test_nothing_true_or_predicted_scores_0():
     nothing, one = [["O", "O"]], [["B-PER", "O"]]
     for truth, guess in ((nothing, nothing), (nothing, one), (one, nothing)):
-        found = entity_scores(truth, guess)
-        assert found["f1"] == found["precision"] == found["recall"] == 0
+        scores = entity_scores(truth, guess)
+        assert scores["f1"] == scores["precision"] == scores["recall"] == 0
     assert entity_scores(nothing, one)["classes"]["PER"]["support"] == 0
 
 
@@ -264,7 +264,7 @@ def test_empty_answers_match_in_2_0_and_score_nothing_in_1_1():
     assert answer_scores("the", ["a"], empty_matches=False) == (1, 0)
     assert answer_scores("", [], empty_matches=True) == (1, 1)
     assert answer_scores("x", [], empty_matches=True) == (0, 0)
-    # A true answer without words does not count beside one that has some.
+    # A true answer without words does not count next to one that has some.
     assert answer_scores("", ["the", "cat"], empty_matches=True) == (0, 0)
     assert answer_scores("", ["the"], empty_matches=True) == (1, 1)
 
@@ -277,29 +277,29 @@ def test_f1_counts_repeated_words_and_takes_the_nearest_answer():
 
 def test_missing_predictions_score_0_in_1_1_and_do_not_count_in_2_0():
     answers = {"1": ("cat",), "2": ("dog",), "3": ("cow",)}
-    found = scores_v1(answers, {"1": "a cat", "2": "bird"})
-    assert found == {
+    scores = scores_v1(answers, {"1": "a cat", "2": "bird"})
+    assert scores == {
         "exact_match": 1 / 3,
         "f1": 1 / 3,
         "total": 3,
         "missing": 1,
     }
-    found = scores_v2({**answers, "3": ()}, {"1": "cat", "3": "milk"})
-    assert found["exact_match"] == 1 / 2
-    assert found["answerable_f1"] == 1
-    assert found["unanswerable_exact_match"] == 0
-    assert found["missing"] == 1
+    scores = scores_v2({**answers, "3": ()}, {"1": "cat", "3": "milk"})
+    assert scores["exact_match"] == 1 / 2
+    assert scores["answerable_f1"] == 1
+    assert scores["unanswerable_exact_match"] == 0
+    assert scores["missing"] == 1
 
 
 def test_the_threshold_decides_who_is_answered():
     answers = {"1": ("cat",), "2": (), "3": ("dog",), "4": ()}
     predictions = {"1": "cat", "2": "milk", "3": "bird", "4": "x"}
     odds = {"1": -2.0, "2": -1.0, "3": 0.5, "4": 3.0}
-    found = scores_v2(answers, predictions, odds, threshold=0.0)
+    scores = scores_v2(answers, predictions, odds, threshold=0.0)
     # 1 right, 2 answered wrongly, 3 withheld wrongly, 4 withheld rightly.
-    assert found["exact_match"] == 2 / 4
-    assert found["best_exact_match"] == 3 / 4
-    assert found["best_exact_match_threshold"] == -2.0
+    assert scores["exact_match"] == 2 / 4
+    assert scores["best_exact_match"] == 3 / 4
+    assert scores["best_exact_match_threshold"] == -2.0
     assert scores_v2(answers, predictions, odds, -2.0)["exact_match"] == 3 / 4
 
 

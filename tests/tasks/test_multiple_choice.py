@@ -68,8 +68,8 @@ def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     # "he opens the door ." and "she opens the door ." are 10 in 6 places, and
     # the others fewer; so much more room would hold them all.
     assert encoded.cut.tolist() == [4] * 2
-    (told,) = finetuning.notes_on_rows(task, encoded, preprocess)
-    assert "sequence_length=13 would hold most" in told
+    (note,) = finetuning.notes_on_rows(task, encoded, preprocess)
+    assert "sequence_length=13 would hold most" in note
 
 
 def test_the_score_is_accuracy_beside_the_commonest_label(tmp_path):
@@ -131,7 +131,7 @@ def test_labels_in_a_file_of_their_own_are_joined_by_id(tmp_path):
         task.read("dev")
 
 
-def test_what_cannot_be_read_is_told(tmp_path):
+def test_what_cannot_be_read_is_refused(tmp_path):
     file = write(tmp_path / "val.csv", swag_row("4"))
     with pytest.raises(InputError, match="line 2: .* of 0, 1, 2, 3, got '4'"):
         ChoiceTask(SWAG, dev=file).read("dev")
