@@ -11,7 +11,8 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import DataRow, Defaults, Example, Option
+from official_tasks.tasks.base import Defaults, Example, Option
+from official_tasks.tasks.file_task import DataRow
 from official_tasks.tasks.multiple_choice import (
     ChoiceExample,
     ChoiceRow,

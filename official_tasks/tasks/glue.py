@@ -11,13 +11,8 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import (
-    SPLITS,
-    Defaults,
-    FileTask,
-    check_labelled,
-    tfds_rows,
-)
+from official_tasks.tasks.base import SPLITS, Defaults, check_labelled
+from official_tasks.tasks.file_task import FileTask, tfds_rows
 from official_tasks.tasks.table import read_text
 from official_tasks.tasks.text_task import TextTask, score_classes
 

@@ -8,14 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import (
-    Defaults,
-    Encoded,
-    FileTask,
-    check_labelled,
-    tfds_rows,
-)
+from official_tasks.tasks.base import Defaults, Encoded, check_labelled
 from official_tasks.tasks.encoding import encode_texts, fold_choices
+from official_tasks.tasks.file_task import FileTask, tfds_rows
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.table import plain_errors, read_rows, read_text
 

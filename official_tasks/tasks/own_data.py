@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import SPLITS, FileTask, Option
+from official_tasks.tasks.base import SPLITS, Option
+from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.table import dialect, read_rows
 
 HELD_OUT_SHARE = 0.1  # where no dev file is given

@@ -12,14 +12,9 @@ import numpy as np
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import (
-    Defaults,
-    Encoded,
-    FileTask,
-    Option,
-    tfds_rows,
-)
+from official_tasks.tasks.base import Defaults, Encoded, Option
 from official_tasks.tasks.encoding import chunks, windowed_rows
+from official_tasks.tasks.file_task import FileTask, tfds_rows
 from official_tasks.tasks.metrics import probabilities
 
 QUESTION_LENGTH = 64  # tokens at most, as in the original

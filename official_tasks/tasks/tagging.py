@@ -7,17 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import (
+from official_tasks.tasks.base import Defaults, Encoded, Option, check_labelled
+from official_tasks.tasks.encoding import windowed_rows
+from official_tasks.tasks.file_task import (
     DataRow,
-    Defaults,
-    Encoded,
     FileTask,
-    Option,
-    check_labelled,
     tfds_info,
     tfds_rows,
 )
-from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import (
     OUTSIDE,
     PREFIXES,

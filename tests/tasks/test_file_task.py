@@ -7,8 +7,8 @@ import pytest
 
 from bert_keras import InputError
 from official_tasks.tasks import glue
-from official_tasks.tasks.base import DataRow, FileTask, tfds_rows
 from official_tasks.tasks.custom import CustomTags
+from official_tasks.tasks.file_task import DataRow, FileTask, tfds_rows
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import COMVE, COSMOS_QA, ChoiceTask
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, SquadTask
