@@ -24,12 +24,12 @@ class DataRow(NamedTuple):
     Attributes:
         name: on the command line.
         files: split -> the names, one of which its official file has.
-        defaults: `Defaults`.
+        defaults: `Defaults`; the task's where None.
     """
 
     name: str
     files: dict
-    defaults: Defaults = Defaults()
+    defaults: Defaults | None = None
 
 
 class FileTask(Task):
@@ -56,7 +56,8 @@ class FileTask(Task):
     }
 
     def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
-        self.row, self.name, self.defaults = row, row.name, row.defaults
+        self.row, self.name = row, row.name
+        self.defaults = row.defaults or self.defaults
         self.data_dir = data_dir
         paths = {"train": train, "dev": dev, "test": test}
         self.files = {split: str(path) for split, path in paths.items() if path}
