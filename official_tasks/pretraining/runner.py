@@ -1,7 +1,6 @@
 """Pre-training by one call: a run folder from data and settings."""
 
 from bert_keras.files import write_json
-from official_tasks.engine.training import train, training_state
 from official_tasks.pretraining.model import compiled_model, with_rows_of
 from official_tasks.pretraining.settings import (
     Execution,
@@ -84,7 +83,7 @@ class Run:
         self.model, self.strategy = model, strategy
         self.phases = phases(settings)
         self.state = None
-        from official_tasks.engine.callbacks import InputWatch
+        from official_tasks.engine.training import InputWatch
 
         self.watch = InputWatch()
 
@@ -94,6 +93,8 @@ class Run:
 
     def train(self, execution):
         """All phases in one schedule; returns the curve."""
+        from official_tasks.engine.training import train, training_state
+
         settings = self.settings
         self.state = training_state(
             self.folder,

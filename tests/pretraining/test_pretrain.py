@@ -17,7 +17,7 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 from bert_keras import InputError, files
 from bert_keras.training import checkpoint
 from official_tasks import pretrain
-from official_tasks.engine import callbacks
+from official_tasks.engine import training
 from official_tasks.pretraining import run_doctor, runner
 from official_tasks.pretraining.settings import (
     Execution,
@@ -142,7 +142,7 @@ def test_a_run_that_is_broken_off_in_both_phases_ends_with_the_same_bits(
                 raise Broken
 
         with monkeypatch.context() as patch:
-            patch.setattr(callbacks.Board, "on_train_batch_end", end)
+            patch.setattr(training.Board, "on_train_batch_end", end)
             with pytest.raises(Broken):
                 pretrain.run(data, tmp_path, **settings)
 
@@ -171,7 +171,7 @@ def test_a_remote_folder_is_gone_on_with_too(data, monkeypatch):
     output = "ram://runs/pretrain"
     with object_store(monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr(callbacks.Board, "on_train_batch_end", end)
+            patch.setattr(training.Board, "on_train_batch_end", end)
             with pytest.raises(Broken):
                 pretrain.run(data, output, **settings)
         assert checkpoint.steps(f"{output}/state") == [1, 2]
@@ -199,7 +199,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, monkeypatch):
             raise Broken
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.Board, "on_train_batch_end", end)
+        patch.setattr(training.Board, "on_train_batch_end", end)
         with pytest.raises(Broken):
             go()
     pieces = [*PIECES[:-2], "##ker", "tin"]  # as many, two in other places
