@@ -38,7 +38,7 @@ def training_batches(
         encoded: `Encoded` with targets.
         batch_size: rows a batch, over all replicas.
         seed: int.
-        steps: steps of the whole run.
+        steps: steps of the run, from its first one.
         first_step: the step to begin at.
         pad_id: what `token_ids` are padded with.
         length: pads every row to this length instead, in shuffled order, so

@@ -63,9 +63,9 @@ def run(
     Args:
         task: a `Task`.
         init: model folder, run folder of another task, or name of weights.
-        output: the run's folder; a broken run goes on, a finished one is
-            not trained again. Data or weights to start from that changed
-            since it began are refused.
+        output: the run's folder; an interrupted run is resumed, a finished
+            one not trained again. Data or weights to start from that
+            changed since it began are refused.
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs, batch_size, learning_rate, sequence_length: the task's
             `defaults` where None.
@@ -73,7 +73,7 @@ def run(
         pad_to_longest: batches of rows of like length, padded to the longest
             of each; without, rows of `sequence_length`, as a TPU wants them.
         distribution, tpu: devices; see `make_strategy`.
-        settings: further settings that tell this run from another, such as
+        settings: further settings that distinguish this run, such as
             the files that the task reads.
 
     Returns:

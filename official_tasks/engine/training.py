@@ -105,11 +105,11 @@ class Meter(keras.callbacks.Callback):
     Args:
         update: of a `progress.bar`.
         state: `TrainingState`.
-        steps: steps of the whole run.
+        steps: steps of the run, from its first one.
         tokens_until: function of the step, or None.
 
     Attributes:
-        step: steps of the whole run that are done, the one at hand included.
+        step: steps of the run that are done, the current one included.
     """
 
     def __init__(self, update, state, steps, tokens_until=None):
@@ -161,7 +161,7 @@ class Meter(keras.callbacks.Callback):
 
 
 class Board(keras.callbacks.Callback):
-    """Curves and guesses for TensorBoard, by the step of the whole run.
+    """Curves and guesses for TensorBoard, by the step of the run.
 
     Keras's own callback counts from 0 again in a resumed run, and where a run
     is interrupted, its rule of which points to write stays in force for

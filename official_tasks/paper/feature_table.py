@@ -8,8 +8,8 @@ In: a task of named entities and its data; weights to start from. For each of
 the paper's six recipes the encoder is frozen and two LSTMs learn on the
 features of its layers; in the last row it is fine-tuned. Out, in --output: a
 folder of its own for each row, as official_tasks.finetune writes it;
-results.json; table.png, which draws them. The same command goes on with what
-was broken off; --rows=last,fine_tuning fills these rows only.
+results.json; table.png, which draws them. The same command resumes what was
+interrupted; --rows=last,fine_tuning fills these rows only.
 
 Takes seven times as long as one fine-tuning, or more: LSTMs are slow.
 """

@@ -13,7 +13,7 @@ LEVEL = 0.05  # probability under which a difference counts
 AGREES = "agrees"
 DISAGREES = "disagrees"
 HIDDEN = "hidden by spread"
-UNTESTED = "one seed tells no spread"
+UNTESTED = "one seed has no spread"
 COLOURS = ("#2f6fde", "#e0872b", "#1a8f5a", "#b5478f", "#64708a", "#a08a2c")
 
 
@@ -196,7 +196,7 @@ def _comparison(compared):
 def draw_results(results, path):
     """Writes the chart as SVG: points, or lines over steps, with error bars.
 
-    A row of panels for each column: ours, and beside it the paper's where it
+    A row of panels for each column: ours, and next to it the paper's where it
     has figures.
     """
     from matplotlib.figure import Figure

@@ -316,7 +316,7 @@ def pretraining_tasks(scale) -> Table:
             *_of(
                 scale,
                 (
-                    "Questions are read beside the one sentence that holds "
+                    "Questions are read with the one sentence that holds "
                     "their answer, in training and in scoring.",
                 ),
                 (),

@@ -34,7 +34,7 @@ def test_a_verdict_is_of_the_sign_and_the_spread():
     assert compare(near, low)["verdict"] == "hidden by spread"
     assert compare(near, low, claimed=0)["verdict"] == "hidden by spread"
     assert compare(far, near, claimed=0)["verdict"] == "disagrees"
-    assert compare([0.5], [0.4])["verdict"] == "one seed tells no spread"
+    assert compare([0.5], [0.4])["verdict"] == "one seed has no spread"
 
 
 def toy_results():
