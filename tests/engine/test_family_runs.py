@@ -4,7 +4,6 @@ import csv
 import json
 
 import pytest
-from task_samples import save_toy_model
 
 from bert_keras import (
     BertClassifier,
@@ -33,9 +32,9 @@ def write(path, header, rows):
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def init(tmp_path_factory):
-    return str(save_toy_model(tmp_path_factory.mktemp("init") / "model"))
+@pytest.fixture
+def init(place):
+    return str(place / "init")
 
 
 def test_spans_are_learned_kept_and_scored_from_their_files(init, tmp_path):

@@ -1,7 +1,6 @@
 """Fine-tuning: resuming to the bit, defaults, units, plain answers."""
 
 import json
-import os
 import re
 import shutil
 
@@ -168,14 +167,27 @@ def test_a_run_that_learned_nothing_says_what_that_means(
     np.testing.assert_allclose(init, trained, atol=1e-6)
 
 
+TWICE = """
+import sys
+from official_tasks.engine import finetuning
+from official_tasks.tasks.custom import CustomTask
+
+place = sys.argv[1]
+task = CustomTask(f"{place}/train.csv", f"{place}/dev.csv")
+for name in "ab":
+    finetuning.run(
+        task, f"{place}/init", f"{place}/{name}",
+        epochs=0.5, batch_size=8, distribution="multi_worker",
+    )
+"""
+
+
 def test_several_workers_train_twice_in_one_process(tmp_path):
     write_reviews(tmp_path / "train.csv", 16)
     write_reviews(tmp_path / "dev.csv", 8, seed=1)
     save_toy_model(tmp_path / "init")
-    script = [os.path.join(os.path.dirname(__file__), "finetune_twice.py")]
-    finish(
-        *(start(script, str(tmp_path), TF_CONFIG=tf) for tf in tf_configs()),
-    )
+    words = ["-c", TWICE]
+    finish(*(start(words, str(tmp_path), TF_CONFIG=tf) for tf in tf_configs()))
     weights = [
         load_file(tmp_path / run / "model" / "model.safetensors")
         for run in "ab"
