@@ -236,3 +236,5 @@ def test_the_script_answers_and_its_output_can_be_compared(tmp_path):
         predict.asked(served, "tag", None)
     with pytest.raises(InputError, match="names 2"):
         predict.asked(served, None, ["a", "b"])
+    with pytest.raises(InputError, match="--output is missing: give a folder"):
+        predict.main(types.SimpleNamespace(task="rte", output="-"))
