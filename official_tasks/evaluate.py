@@ -1,4 +1,4 @@
-"""Scores models, or somebody's prediction files, by a task's own metrics.
+r"""Scores models, or somebody's prediction files, by a task's own metrics.
 
     python -m official_tasks.evaluate --task=mrpc --data_dir=glue \
         --model=runs/mrpc
@@ -54,25 +54,21 @@ def evaluate(
             nothing.
         overwrite: whether to replace files that are there.
     """
-    from official_tasks.engine.models import ensemble_outputs, take_arguments
+    from bert_keras.files import write_json
+    from official_tasks.engine.leaderboard import new_files
+    from official_tasks.engine.models import predict_split
 
     if predictions is None:
-        take_arguments(task, models[0])
-    elif type(task).read_predictions is Task.read_predictions:
-        task.read_predictions(predictions, [])  # says that it reads none
-    examples = task.read(split)
-    if predictions is not None:
-        found = task.read_predictions(predictions, examples)
+        examples, predicted = predict_split(task, models, split)
     else:
-        encoded, outputs = ensemble_outputs(task, models, examples)
-        found = task.decode(examples, encoded, outputs)
-    scores = task.score(examples, found)
+        if type(task).read_predictions is Task.read_predictions:
+            task.read_predictions(predictions, [])  # says that it reads none
+        examples = task.read(split)
+        predicted = task.read_predictions(predictions, examples)
+    scores = task.score(examples, predicted)
     if output is not None:
-        from bert_keras.files import write_json
-        from official_tasks.engine.leaderboard import new_files
-
         with new_files(output, overwrite) as folder:
-            task.write(examples, found, folder)
+            task.write(examples, predicted, folder)
             write_json(scores, os.path.join(folder, "results.json"))
     return scores
 

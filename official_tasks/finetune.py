@@ -1,4 +1,4 @@
-"""Fine-tunes BERT on a task and scores it.
+r"""Fine-tunes BERT on a task and scores it.
 
     python -m official_tasks.finetune --task=custom --train=reviews.csv \
         --text=review --label=stars --init=runs/pretrain/model \
@@ -15,7 +15,7 @@ may be another task's output. Out, in --output: model/ (the weights that
 scored best on dev, vocabulary and label names, ready for tools/export.py
 unless the task brings a model of its own, as with --recipe), results.json
 with all official metrics, predictions/ of the dev split, report.html,
-TensorBoard logs. The same command goes on with a run that was broken off.
+TensorBoard logs. The same command resumes an interrupted run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
@@ -28,12 +28,10 @@ cores, and about 40 minutes for BERT base.
 from absl import flags
 
 from official_tasks import script
-from official_tasks.engine.finetuning import run
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import RATES
 from official_tasks.tasks.registry import task_from_flags
 
-__all__ = ["run"]
 RUN_FLAGS = (
     "from_scratch",
     "epochs",
@@ -55,15 +53,19 @@ def define_flags():
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_float("epochs", None, "Passes over the training rows.")
-    flags.DEFINE_integer("batch_size", None, "Rows a step.", lower_bound=1)
-    flags.DEFINE_float("learning_rate", None, "At its peak.")
-    flags.DEFINE_integer("sequence_length", None, "Pieces of a row at most.")
-    flags.DEFINE_bool("grid", False, "Keep the best of four learning rates.")
-    flags.DEFINE_integer("seeds", 1, "Runs, with seeds from --seed on.", 1)
+    flags.DEFINE_integer(
+        "batch_size", None, "Rows a step, over all devices.", lower_bound=1
+    )
+    flags.DEFINE_float("learning_rate", None, "Learning rate at its peak.")
+    flags.DEFINE_integer("sequence_length", None, "Word pieces a row, at most.")
+    flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
+    flags.DEFINE_integer(
+        "seeds", 1, "Number of runs, with seeds from --seed on.", 1
+    )
     flags.DEFINE_integer(
         "seed",
         0,
-        "Of order, dropout and new weights.",
+        "Seed of order, dropout and new weights.",
         0,
         script.LARGEST_SEED,
     )
@@ -74,7 +76,9 @@ def define_flags():
         script.DTYPE_HELP,
     )
     flags.DEFINE_bool(
-        "pad_to_longest", True, "Without: every row to --sequence_length."
+        "pad_to_longest",
+        True,
+        "--nopad_to_longest pads every row to --sequence_length.",
     )
     flags.DEFINE_enum(
         "distribution",

@@ -1,4 +1,4 @@
-"""Asks an exported model many texts and writes an answer a line.
+r"""Asks an exported model many texts and writes an answer a line.
 
     python -m official_tasks.predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
@@ -7,9 +7,9 @@ In: the folder of a SavedModel that tools/export.py made, and a file of lines,
 or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
 --separator and --encoding as for a task's own files), or - for a pipe. Out:
 JSONL, one line a row, in the rows' order, with its inputs and its answer;
-tools/compare.py asks such a file again. The same command goes on
-with a file that was broken off. Progress, and the share of texts that were cut
-to what a row holds, go to standard error:
+tools/compare.py asks such a file again. The same command resumes an
+interrupted file. Progress, and the share of texts that were truncated to what
+a row holds, go to standard error:
 
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
@@ -54,9 +54,11 @@ def define_flags():
         ("lines", "csv", "tsv", "jsonl"),
         "Of the input; else by its name, and lines where that says nothing.",
     )
-    flags.DEFINE_string("signature", None, "What to ask; else the default.")
+    flags.DEFINE_string(
+        "signature", None, "Signature to ask; else the default."
+    )
     flags.DEFINE_list(
-        "columns", None, "Columns of the inputs, where called otherwise."
+        "columns", None, "Columns of the inputs, if named differently."
     )
     flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
     registry.define_task_flags()
@@ -81,11 +83,26 @@ def define_flags():
 
 
 def main(values):
-    if values.task is not None:
-        from official_tasks.engine import leaderboard
+    if values.task is None:
+        _ask(values)
+    else:
+        _write_official_files(values)
 
-        leaderboard.run_submission(values)
-        return
+
+def _write_official_files(values):
+    from bert_keras.errors import InputError
+    from official_tasks import progress
+    from official_tasks.engine.leaderboard import predict_task
+
+    if values.output == "-":
+        raise InputError("--output is missing: give a folder for the files")
+    task, _ = registry.task_from_flags(values)
+    models = values.model.split(",")
+    predict_task(task, models, values.output, values.split, values.overwrite)
+    progress.console.print(f"Written to {values.output}")
+
+
+def _ask(values):
     from bert_keras.serving.load import load_saved_model
     from official_tasks import progress
 
@@ -110,10 +127,10 @@ def main(values):
     except BrokenPipeError:  # who reads our output has enough
         sys.stderr.close()
         return
-    told = f"{answers.done} rows, {answers.done - before} of them now"
-    if answers.tells_truncated and answers.done:
-        told += f"; {answers.truncated / answers.done:.1%} truncated"
-    progress.console.print(told)
+    message = f"{answers.done} rows, {answers.done - before} of them now"
+    if answers.counts_truncated and answers.done:
+        message += f"; {answers.truncated / answers.done:.1%} truncated"
+    progress.console.print(message)
 
 
 if __name__ == "__main__":

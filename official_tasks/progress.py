@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-# What is told may hold text and names of the user's own.
+# Lines may hold text and names of the user's, with [ and ] in them.
 console = Console(highlight=False, markup=False)
 
 

@@ -1,4 +1,4 @@
-"""Reproduces a table of the paper, with as many seeds as asked.
+"""Reproduces a table of the paper, over several seeds.
 
     python -m official_tasks.reproduce --table=pretraining_tasks \\
         --scale=small --corpus="books/*.txt" --data_dir=glue \\
@@ -8,16 +8,16 @@
 In: text to pre-train on (--corpus, or --data, a folder of
 tools/create_pretraining_data.py) and the official files of the tasks:
 --data_dir for all, --option=TASK.NAME=VALUE for one, as that task's flags in
-official_tasks.finetune. It pre-trains what the table compares, alike in all
-but the one thing, fine-tunes each on each task, and compares over the seeds.
+official_tasks.finetune. It pre-trains what the table compares, which differs in
+one thing only, fine-tunes each on each task, and compares over the seeds.
 Out, in --output: table.txt, table.svg and results.json with the paper's
-figures beside, and a run folder for every run. The same command goes on with
-what was broken off; more --seeds are added to those that are there. Tables
+figures, and a run folder for every run. The same command resumes an
+interrupted table; more --seeds are added to those that are there. Tables
 given one --pretrained and one --data share the runs that they have in common.
 
 --scale=small is for two CPU cores: 4 layers of 128, 2,000 steps of 16 and then
 64 pieces, tasks of some thousand rows. --scale=paper is the paper's own, and
-needs the machines for it. --dry_run tells runs, hours, disk and commands and
+needs the machines for it. --dry_run prints runs, hours, disk and commands and
 starts nothing; its hours are those of --flops, operations a second that all
 devices sustain: by default what a few steps here measure, or at --scale=paper
 one A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
@@ -36,13 +36,19 @@ from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, VOCABULARY
 
 def define_flags():
     flags.DEFINE_enum("table", None, list(TABLES), "Which table.")
-    flags.DEFINE_enum("scale", "small", list(SCALES), "Its size.")
+    flags.DEFINE_enum(
+        "scale", "small", list(SCALES), "Small, or the paper's own."
+    )
     flags.DEFINE_integer("seeds", 3, "Runs of each variant.", 1)
     flags.DEFINE_string("output", None, "Folder of the table.")
-    flags.DEFINE_bool("dry_run", False, "Tell what it takes; run nothing.")
-    flags.DEFINE_string("corpus", None, "Text, as of create_pretraining_data.")
-    flags.DEFINE_string("data", None, "Folder of pre-training data instead.")
-    flags.DEFINE_string("vocabulary", None, "Of the corpus; else learned.")
+    flags.DEFINE_bool("dry_run", False, "Print the plan and exit.")
+    flags.DEFINE_string("corpus", None, "Text, as for create_pretraining_data.")
+    flags.DEFINE_string(
+        "data", None, "Folder of pre-training data, in place of --corpus."
+    )
+    flags.DEFINE_string(
+        "vocabulary", None, "Vocabulary of the corpus; else learned."
+    )
     flags.DEFINE_integer(
         "vocabulary_size", VOCABULARY, "Of one that is learned.", 100
     )
@@ -50,15 +56,19 @@ def define_flags():
     flags.DEFINE_multi_string(
         "option", [], "TASK.NAME=VALUE, an option of a task; may be repeated."
     )
-    flags.DEFINE_string("pretrained", None, "Runs that tables share.")
-    flags.DEFINE_list("tasks", None, "Of the table's tasks, these only.")
-    flags.DEFINE_integer("steps", None, "Of pre-training, over the scale's.", 1)
+    flags.DEFINE_string(
+        "pretrained", None, "Folder of pre-training runs that tables share."
+    )
+    flags.DEFINE_list("tasks", None, "Only these of the table's tasks.")
+    flags.DEFINE_integer(
+        "steps", None, "Steps of pre-training, in place of the scale's.", 1
+    )
     flags.DEFINE_enum(
         "dtype",
         None,
         script.AUTO_DTYPES,
         # The scale's stays the default: docs/paper.md was computed with it.
-        f"Over the scale's, of all runs. {script.DTYPE_HELP}",
+        f"In place of the scale's, of all runs. {script.DTYPE_HELP}",
     )
     flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
@@ -108,23 +118,22 @@ def check_used(table, inputs, steps=None):
     """
     from bert_keras.errors import InputError
 
-    for name in ("corpus", "vocabulary"):
-        if inputs.data and getattr(inputs, name):
-            raise InputError(
-                f"--{name} does nothing beside --data, which has its own: "
-                "give one of them."
-            )
-    for name in ("corpus", "data", "vocabulary", "pretrained"):
-        if not table.runs and getattr(inputs, name):
-            raise InputError(
-                f"--{name} does nothing for this table: it pre-trains not at "
-                "all. Leave it out."
-            )
-    free = [run for run, own in table.runs.items() if "steps" not in own]
-    if steps and not free:
+    flags_of_data = ("corpus", "vocabulary", "data", "pretrained")
+    given = [name for name in flags_of_data if getattr(inputs, name)]
+    if inputs.data and given[0] != "data":
         raise InputError(
-            f"--steps={steps} does nothing for this table: it pre-trains not "
-            "at all, or each of its runs has its own number of steps. Leave "
+            f"--{given[0]} does nothing with --data, which has its own: give "
+            "one of them."
+        )
+    if given and not table.runs:
+        raise InputError(
+            f"--{given[0]} does nothing for this table: pre-training is "
+            "skipped. Leave it out."
+        )
+    if steps and all("steps" in own for own in table.runs.values()):
+        raise InputError(
+            f"--steps={steps} does nothing for this table: pre-training is "
+            "skipped, or each of its runs has its own number of steps. Leave "
             "it out."
         )
 
@@ -139,7 +148,7 @@ def run(
     tuning=None,
     jobs=1,
 ) -> dict:
-    """Runs a table, or goes on with it.
+    """Runs a table, or resumes it.
 
     Args:
         table: `Table`, see `table_of`.
@@ -151,7 +160,7 @@ def run(
         jobs: how many runs at once.
 
     Returns:
-        The results; see `reproduce_results.gathered`.
+        The results; see `results.gathered`.
     """
     from bert_keras.run_folder import RunFolder
     from official_tasks.paper.results import write
@@ -196,7 +205,7 @@ def options_of(words) -> dict:
     return options
 
 
-def _tell_plan(values, table, inputs, pretraining, tuning):
+def _print_plan(values, table, inputs, pretraining, tuning):
     from official_tasks.paper import table_cost
     from official_tasks.progress import console
 
@@ -219,14 +228,12 @@ def _rate(scale, inputs, pretraining, jobs):
     phase = phases(settings)[0]
     size = inputs.vocabulary_size
     rate = cost.training_rate(settings, phase, size, phase.batch_size)
-    model = cost.model_of(settings, size)
-    return (
-        jobs
-        * rate
-        * cost.sequence_flops(
-            model, phase.sequence_length, phase.max_predictions
-        )
+    work = cost.sequence_flops(
+        cost.model_of(settings, size),
+        phase.sequence_length,
+        phase.max_predictions,
     )
+    return jobs * rate * work
 
 
 def main(values):
@@ -250,7 +257,7 @@ def main(values):
     if values.steps is not None:
         pretraining["steps"] = values.steps
     if values.dry_run:
-        _tell_plan(values, table, inputs, pretraining, tuning)
+        _print_plan(values, table, inputs, pretraining, tuning)
         return
     run(
         table,

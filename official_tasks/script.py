@@ -4,6 +4,7 @@ A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
 mistake or a full disk, 75 saved and to be run again.
 """
 
+import contextlib
 import errno
 import functools
 import math
@@ -21,7 +22,7 @@ USER_ERROR = 2
 RUN_AGAIN = 75
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
 # The default of a flag stays a policy: the same command then computes the
-# same way on any processor, and scores stand beside those of the paper.
+# same way on any processor, and scores compare with those of the paper.
 AUTO_DTYPES = ("auto", *DTYPES)
 DTYPE_HELP = (
     "Keras dtype policy of the computation; auto: bfloat16 where the "
@@ -35,7 +36,9 @@ WRONG_PLACE = (
     NotADirectoryError,
     PermissionError,
 )
-_limits = []  # of `applies_only`, for the script that this process runs
+# Of the script that this process runs:
+_limits = []  # `applies_only`
+_groups: dict[str, list] = {}  # `group_flags`
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 
@@ -43,12 +46,13 @@ LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 def start(main, define_flags, tensorflow=True, places=()):
     """Runs `main(FLAGS)` as the command that this process was started as.
 
-    What a command takes without a flag is named by `places` and handed to
-    `main` behind the flags.
-
     Nothing heavy is imported before `main` runs, so that `--help` answers at
-    once. An `InputError` is printed alone and exits with 2. A script that
-    runs where there is no TensorFlow says `tensorflow=False`.
+    once. An `InputError` is printed alone and exits with 2.
+
+    Args:
+        tensorflow: False of a script that runs where there is no TensorFlow.
+        places: names of the arguments that are no flags; `main` gets their
+            values after the flags.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.set_verbosity(logging.WARNING)
@@ -91,10 +95,12 @@ def prepare_output(values, is_folder=False):
 
 
 def require(expected, check, *names):
-    """Refuses values of these flags, None but, of which `check` is not true.
+    """Refuses values of these flags for which `check` is false.
+
+    None passes.
 
     Args:
-        expected: what to tell, such as "a number above 0".
+        expected: what the message names, such as "a number above 0".
         check: function of a value, or of each of a flag given again.
     """
 
@@ -114,8 +120,7 @@ def require_positive(*names):
 def applies_only(to, acts, *names):
     """Refuses flags where they would change nothing.
 
-    Each flag that others decide on says so here, where it is defined; a flag
-    that is given as it is by default is let pass.
+    A flag that is given with its default value passes.
 
     Args:
         to: what the flags apply to, such as "with --packed".
@@ -125,17 +130,22 @@ def applies_only(to, acts, *names):
     _limits.append((to, acts, names))
 
 
+def group_flags(title, *names):
+    """Lists these flags under a title in `--help`, after the common ones."""
+    _groups.setdefault(title, []).extend(names)
+
+
 def check_limits(values):
     """Raises for the first flag that `applies_only` refuses."""
     for to, acts, names in _limits:
         given = [n for n in names if values[n].value != values[n].default]
         if given and not acts(values):
-            shown = ", ".join(
+            names = ", ".join(
                 f"--no{n}" if values[n].value is False else f"--{n}"
                 for n in given
             )
             verb = "applies" if len(given) == 1 else "apply"
-            raise InputError(f"{shown} only {verb} {to}. Leave that out.")
+            raise InputError(f"{names} only {verb} {to}. Leave that out.")
 
 
 def percentages(words) -> tuple[float, ...]:
@@ -150,7 +160,7 @@ def percentages(words) -> tuple[float, ...]:
 
 def _parse(places, arguments):
     if {"--help", "-h", "-help", "--helpshort"} & set(arguments[1:]):
-        app.usage(shorthelp=True, writeto_stdout=True)
+        _print_help()
         sys.exit(0)
     try:
         rest = flags.FLAGS(arguments)
@@ -162,7 +172,27 @@ def _parse(places, arguments):
         _expand_home()
         return rest
     except flags.Error as error:
-        sys.exit(_told(f"{error} (see --help)"))
+        sys.exit(_print_error(f"{error} (see --help)"))
+
+
+def _print_help():
+    """The script's docstring; the common flags, then those of each group."""
+    script = sys.argv[0]
+    own = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
+    grouped = {name for names in _groups.values() for name in names}
+    sections = {
+        f"flags:\n\n{script}": [name for name in own if name not in grouped],
+        **_groups,
+    }
+    text = [sys.modules["__main__"].__doc__]
+    for title, names in sections.items():
+        section = flags.FlagValues()
+        for name in dict.fromkeys(names):
+            section[name] = own[name]
+        flag_list = section.get_help("  ", include_special_flags=False)
+        text.append(f"{title}:\n{flag_list}\n")
+    with contextlib.suppress(BrokenPipeError):  # such as `--help | head`
+        print("\n".join(text), end="")
 
 
 def _expand_home():
@@ -185,7 +215,7 @@ def _run(main, tensorflow, words):
 
     def show(message, category, *where):
         if issubclass(category, UntrainedWarning):
-            _told(_with_flags(f"note: {message}"))
+            _print_error(_with_flags(f"note: {message}"))
         else:
             show_warning(message, category, *where)
 
@@ -197,9 +227,9 @@ def _run(main, tensorflow, words):
             import_tensorflow()
         return main(flags.FLAGS, *words)
     except InputError as error:
-        return _told(_with_flags(str(error)))
+        return _print_error(_with_flags(str(error)))
     except WRONG_PLACE as error:
-        return _told(
+        return _print_error(
             f"{error.filename} cannot be written or read: {error.strerror}"
         )
     except Exception as error:
@@ -208,7 +238,7 @@ def _run(main, tensorflow, words):
             raise
         _drop_output()
         # Not 75: a queue would start it again on the same full disk.
-        return _told(
+        return _print_error(
             f"a file could not be written ({reason}). What was finished "
             "before is kept. Make room on the disk and give the same command "
             "again."
@@ -216,7 +246,7 @@ def _run(main, tensorflow, words):
 
 
 def _full_disk(error):
-    """What the system said, where an error comes of a full disk; or None.
+    """What the system said, where a full disk caused an error; or None.
 
     TensorFlow and safetensors have errors of their own, with its words.
     """
@@ -237,15 +267,15 @@ def _drop_output():
 
 
 def _with_flags(message):
-    """The message with arguments that it advises as flags of this script.
+    """The message with the arguments in it as flags of this script.
 
     The library says `verify=False` where the command line says `--noverify`.
     """
 
-    def flag(found):
-        name, value = found.groups()
+    def flag(argument):
+        name, value = argument.groups()
         if name not in flags.FLAGS:
-            return found[0]
+            return argument[0]
         return f"--{'' if value == 'True' else 'no'}{name}"
 
     return re.sub(r"(?<!-)\b([a-z_]+)=(True|False)\b", flag, message)
@@ -273,6 +303,6 @@ def import_tensorflow():
             os.close(kept)
 
 
-def _told(message):
+def _print_error(message):
     print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
     return USER_ERROR

@@ -97,7 +97,6 @@ def main(values):
             (vectors, extract.width),
             values.dtype,
             count,
-            tokens,
         )
     size = os.path.getsize(values.output)
     progress.console.print(

@@ -1,4 +1,4 @@
-"""Features of texts from a frozen encoder, and their files."""
+"""Features of texts from a frozen encoder, and the files that hold them."""
 
 import contextlib
 import itertools
@@ -13,8 +13,6 @@ from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.recipes import Recipe
 from official_tasks.tasks.tagging import word_pieces
-
-# Features of texts from a frozen encoder: one vector a token, or a word.
 
 CHUNK = 256  # texts in memory at a time
 PER = ("token", "word_first", "word_mean")
@@ -106,14 +104,13 @@ class Extractor:
         vectors = vectors.astype(self.dtype)
         words_before = np.cumsum([0, *map(len, texts)])
         tokens_before = ids.row_splits.numpy()
-        by_token = self.per == "token"
-        before = tokens_before if by_token else words_before
+        before = tokens_before if self.per == "token" else words_before
         for number in range(len(texts)):
-            own = slice(tokens_before[number], tokens_before[number + 1])
+            tokens = slice(tokens_before[number], tokens_before[number + 1])
             yield TextFeatures(
                 vectors[before[number] : before[number + 1]],
-                ids.values[own].numpy().astype(np.int32),
-                (word[own] - words_before[number]).astype(np.int32),
+                ids.values[tokens].numpy().astype(np.int32),
+                (word[tokens] - words_before[number]).astype(np.int32),
             )
 
     def _vectors(self, ids):
@@ -136,13 +133,8 @@ def _chunks(texts):
         yield chunk
 
 
-# Features of texts on disk: one npz, or TFRecords, written as they come.
-
-KINDS = (".npz", ".tfrecord")
-
-
-def write_features(path, features, shape, dtype, num_texts, tokens):
-    """Writes the features of texts to `path`; whole, or not at all.
+def write_features(path, features, shape, dtype, num_texts):
+    """Writes the features of texts to `path` as they come; all, or no file.
 
     An npz has the arrays
         features: (vectors, F), those of all texts one after the other;
@@ -158,26 +150,24 @@ def write_features(path, features, shape, dtype, num_texts, tokens):
         features: iterable of `TextFeatures`.
         shape: (vectors, F), all texts together.
         dtype: of the vectors.
-        num_texts, tokens: how many there are, all together.
+        num_texts: how many there are.
 
     Raises:
         InputError: another ending; texts that changed while they were read.
     """
-    writer = _writer_of(path)
+    dtype = np.dtype(dtype)
     with written_beside(path) as partial:
-        writer(partial, features, shape, np.dtype(dtype), num_texts, tokens)
+        if str(path).endswith(".npz"):
+            _write_npz(partial, features, shape, dtype, num_texts)
+        elif str(path).endswith(".tfrecord"):
+            _write_records(partial, features, dtype)
+        else:
+            raise InputError(
+                f"{path}: expected a name that ends in .npz or .tfrecord"
+            )
 
 
-def _writer_of(path):
-    for kind, writer in zip(KINDS, (_write_npz, _write_records), strict=True):
-        if str(path).endswith(kind):
-            return writer
-    raise InputError(
-        f"{path}: expected a name that ends in {' or '.join(KINDS)}"
-    )
-
-
-def _write_npz(path, features, shape, dtype, num_texts, tokens):
+def _write_npz(path, features, shape, dtype, num_texts):
     vectors, others = 0, []
     with (
         open(path, "wb") as raw,
@@ -219,23 +209,23 @@ def _array(archive, name, shape, dtype):
         yield file
 
 
-def _write_records(path, features, shape, dtype, num_texts, tokens):
+def _write_records(path, features, dtype):
     import tensorflow as tf
 
-    def whole(numbers):
+    def integers(numbers):
         return tf.train.Feature(int64_list=tf.train.Int64List(value=numbers))
 
-    def text(value):
+    def raw(value):
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
     with tf.io.TFRecordWriter(path) as file:
         for one in features:
             columns = {
-                "features": text(np.ascontiguousarray(one.vectors).tobytes()),
-                "shape": whole(one.vectors.shape),
-                "dtype": text(dtype.name.encode()),
-                "token_ids": whole(one.token_ids),
-                "words": whole(one.words),
+                "features": raw(np.ascontiguousarray(one.vectors).tobytes()),
+                "shape": integers(one.vectors.shape),
+                "dtype": raw(dtype.name.encode()),
+                "token_ids": integers(one.token_ids),
+                "words": integers(one.words),
             }
             example = tf.train.Example(
                 features=tf.train.Features(feature=columns)

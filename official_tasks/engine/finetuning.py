@@ -21,64 +21,12 @@ from official_tasks.engine.models import (
     preset_of,
     weights_of,
 )
-from official_tasks.engine.training import train, training_state
 from official_tasks.report import page, task_report
-
-# What a look at encoded rows tells before any time is spent on training.
-
-CUT_SHARE = 0.1  # of the texts, from which on cutting is worth a note
-UNKNOWN_SHARE = 0.1  # of the pieces; English in its own vocabulary: under 1 %
-
-
-def check_encoded(task, split, encoded):
-    """Returns rows that can be learned from; refuses those that cannot."""
-    if not len(row_lengths(encoded.inputs)):
-        raise InputError(f"The {split} split of {task.name} has no examples.")
-    if encoded.targets is None:
-        raise InputError(
-            f"The {split} split of {task.name} has no labels: expected one "
-            "for each example. A test file without labels can only be "
-            "predicted."
-        )
-    return encoded
-
-
-def notes_on_rows(task, encoded, preprocess) -> list[str]:
-    """What deserves a look: in the data, in their length, in their pieces."""
-    # One task serves several runs, and may read its files in each.
-    found = list(dict.fromkeys(task.advice))
-    share = cut_share(encoded)
-    if share > CUT_SHARE:
-        lengths = np.asarray(encoded.cut)[np.asarray(encoded.cut) > 0]
-        wanted = preprocess.sequence_length + int(np.percentile(lengths, 95))
-        every = "all" if share == 1 else f"{share:.0%} of the"
-        found.append(
-            f"{every} texts are longer than {preprocess.sequence_length} "
-            f"pieces and are cut: sequence_length={wanted} would hold most"
-        )
-    unknown = _unknown_share(encoded, preprocess)
-    if unknown > UNKNOWN_SHARE:
-        found.append(
-            f"{unknown:.0%} of the pieces are [UNK]: the vocabulary of these "
-            "weights does not fit the texts; take weights of their language"
-        )
-    return found
-
-
-def cut_share(encoded) -> float:
-    """The share of the rows whose text did not fit."""
-    return 0.0 if encoded.cut is None else float(np.mean(encoded.cut > 0))
-
-
-def _unknown_share(encoded, preprocess):
-    ids = encoded.inputs["token_ids"].flat_values.numpy()
-    return float(np.mean(ids == preprocess.tokenizer.unk_id))
-
-
-# One fine-tuning run: any task, from any weights, into one folder.
 
 RESULTS = "results.json"
 SAVE_EVERY = 1000  # steps between two checkpoints
+CUT_SHARE = 0.1  # of the texts, from which on cutting is worth a note
+UNKNOWN_SHARE = 0.1  # of the pieces; English in its own vocabulary: under 1 %
 FAILED = (
     "{metric} on dev is {value:.3f}, no better than the best constant guess, "
     "{baseline:.3f}: the model has learned nothing that it can use from the "
@@ -115,9 +63,9 @@ def run(
     Args:
         task: a `Task`.
         init: model folder, run folder of another task, or name of weights.
-        output: the run's folder; a broken run goes on, a finished one is
-            not trained again. Data or weights to start from that changed
-            since it began are refused.
+        output: the run's folder; an interrupted run is resumed, a finished
+            one not trained again. Data or weights to start from that
+            changed since it began are refused.
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs, batch_size, learning_rate, sequence_length: the task's
             `defaults` where None.
@@ -125,7 +73,7 @@ def run(
         pad_to_longest: batches of rows of like length, padded to the longest
             of each; without, rows of `sequence_length`, as a TPU wants them.
         distribution, tpu: devices; see `make_strategy`.
-        settings: further settings that tell this run from another, such as
+        settings: further settings that distinguish this run, such as
             the files that the task reads.
 
     Returns:
@@ -133,34 +81,33 @@ def run(
         "best_step", "cut" (the share of training texts that are cut),
         "notes", and "curve", what was logged after each epoch.
     """
-    given = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "sequence_length": sequence_length,
-    }
-    arguments = {
-        "init": str(init),
-        "from_scratch": from_scratch,
-        **{
-            name: getattr(task.defaults, name) if value is None else value
-            for name, value in given.items()
-        },
-        "seed": seed,
-        "dtype": dtype,
-        "pad_to_longest": pad_to_longest,
-    }
     from bert_keras.errors import require_tensorflow
     from bert_keras.run_folder import RunFolder
     from bert_keras.training.strategy import choose_dtype, make_strategy
 
     require_tensorflow("Fine-tuning")
-    if not 0 < arguments["epochs"] < math.inf:
+    usual = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "sequence_length": sequence_length,
+    }
+    for name, value in usual.items():
+        if value is None:
+            usual[name] = getattr(task.defaults, name)
+    if not 0 < usual["epochs"] < math.inf:
         raise InputError(
-            f"epochs is {arguments['epochs']}; expected a number above 0."
+            f"epochs is {usual['epochs']}; expected a number above 0."
         )
     strategy = make_strategy(distribution, tpu)
-    arguments["dtype"] = choose_dtype(dtype, strategy.name)
+    arguments = {
+        "init": str(init),
+        "from_scratch": from_scratch,
+        **usual,
+        "seed": seed,
+        "dtype": choose_dtype(dtype, strategy.name),
+        "pad_to_longest": pad_to_longest,
+    }
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
         hashes = checked_files([*task.data_files(), *weights_of(init)], folder)
@@ -205,62 +152,53 @@ class _Run:
         }
         self.scale = None  # while the model answers in standard units
         if task.standardises:
-            targets = self._train.targets
-            self.scale = Scale.of(targets)
-            self.encoded["train"] = self._train._replace(
-                targets=self.scale.standardised(targets)
+            train = self.encoded["train"]
+            self.scale = Scale.of(train.targets)
+            self.encoded["train"] = train._replace(
+                targets=self.scale.standardised(train.targets)
             )
-        self.rows = len(row_lengths(self._train.inputs))
+        self.rows = len(row_lengths(self.encoded["train"].inputs))
         self.steps, self.steps_per_epoch = training_steps(
             self.rows, arguments["epochs"], arguments["batch_size"]
         )
         with strategy.scope():
-            self.model = self._compiled(init)
+            self.model = self._compiled_model()
         self.predictor = Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
 
-    @property
-    def _train(self):
-        return self.encoded["train"]
-
-    def _compiled(self, init):
+    def _compiled_model(self):
         import bert_keras
+        from bert_keras.interop.presets import open_checkpoint
 
+        from_scratch = self.arguments["from_scratch"]
         model = load_model(
-            self.task,
-            init,
-            self.arguments["dtype"],
-            self.arguments["from_scratch"],
+            self.task, self.init, self.arguments["dtype"], from_scratch
         )
-        if self.scale and self._begins_trained(init):
-            self.scale.take_out_of(model.classifier)
-        # Lengths that vary would be compiled one by one.
-        varies = self.arguments["pad_to_longest"]
+        if self.scale and not from_scratch:
+            stored = open_checkpoint(preset_of(self.init)).head_arguments
+            if stored.get("problem") == "regression":
+                # Its head was saved in the units of its data.
+                self.scale.take_out_of(model.classifier)
         model.compile(
             bert_keras.adamw(
                 self.arguments["learning_rate"],
                 steps=self.steps,
-                # Few labels learn more surely with it: see `adamw`.
+                # Few labels are learned more reliably with it: see `adamw`.
                 bias_correction=True,
             ),
             self.task.loss(),
             loss_weights=self.task.loss_weights,
-            jit_compile=False if varies else "auto",
+            # Lengths that vary would be compiled one by one.
+            jit_compile=False if self.arguments["pad_to_longest"] else "auto",
         )
         return model
 
-    def _begins_trained(self, init):
-        """Whether the head comes from a run that predicted numbers too."""
-        from bert_keras.interop.presets import open_checkpoint
-
-        arguments = open_checkpoint(preset_of(init)).head_arguments
-        is_new = self.arguments["from_scratch"]
-        return arguments.get("problem") == "regression" and not is_new
-
     def finish(self) -> dict:
         """Trains to the end and writes all that the run leaves."""
-        notes = notes_on_rows(self.task, self._train, self.preprocess)
+        from official_tasks.engine.training import train, training_state
+
+        notes = notes_on_rows(self.task, self.encoded["train"], self.preprocess)
         for note in notes:
             progress.console.print(f"note: {note}")
         curve = train(
@@ -273,45 +211,38 @@ class _Run:
             validation=self._evaluate,
             title=f"Fine-tuning {self.task.name}",
         )
-        best = {"step": self.steps}
-        if self.strategy.is_chief:
-            best = files.read_json(self.folder.file("best.json"))
-        if best["step"] != self.steps:
-            self._take_best()
-        elif self.scale:
-            self.scale.put_into(self.model.classifier)
-        self.scale = None
+        best_step = self._take_best()
         predictions = self._predict()
         results = {
             **self.task.score(self.examples["dev"], predictions),
             "rows": self.rows,
             "dev_rows": len(self.examples["dev"]),
-            "best_step": best["step"],
-            "cut": cut_share(self._train),
+            "best_step": best_step,
+            "cut": cut_share(self.encoded["train"]),
             "notes": notes,
             "curve": curve,
         }
-        if has_failed(self.task.metric, results):
-            notes.append(self._told_failed(results))
+        metric = self.task.metric
+        if has_failed(metric, results):
+            notes.append(
+                FAILED.format(
+                    metric=metric,
+                    value=results[metric],
+                    baseline=results["majority_baseline"],
+                    steps=self.steps,
+                    rows=self.rows,
+                )
+            )
             progress.console.print(f"note: {notes[-1]}")
         if self.strategy.is_chief:
             self._write(results, predictions)
         return results
 
-    def _told_failed(self, results):
-        return FAILED.format(
-            metric=self.task.metric,
-            value=results[self.task.metric],
-            baseline=results["majority_baseline"],
-            steps=self.steps,
-            rows=self.rows,
-        )
-
     def _batches(self, step):
         length = self.arguments["sequence_length"]
         return self.strategy.batches(
             training_batches(
-                self._train,
+                self.encoded["train"],
                 self.arguments["batch_size"],
                 self.seed,
                 self.steps,
@@ -329,22 +260,22 @@ class _Run:
         return self.task.decode(self.examples["dev"], encoded, outputs)
 
     def _evaluate(self, step) -> dict:
-        """Scores the dev split; keeps the weights where none were better.
-
-        A run that goes on may come by a step that was scored before: what
-        was kept from there on is not yet true for it.
-        """
+        """Scores the dev split; keeps the weights if none were better."""
         scores = self.task.score(self.examples["dev"], self._predict())
         if self.strategy.is_chief:
-            self._keep_if_best(step, float(scores[self.task.metric]))
+            value = float(scores[self.task.metric])
+            self._keep_if_best(
+                step, value if math.isfinite(value) else -math.inf
+            )
         return scalars(scores)
 
     def _keep_if_best(self, step, value):
-        value = value if math.isfinite(value) else -math.inf
         try:
             best = files.read_json(self.folder.file("best.json"))
         except FileNotFoundError:
             best = {"step": step}
+        # A resumed run may pass a step that was scored before: what was kept
+        # from there on is not true for it yet.
         if best["step"] >= step or value > best["value"]:
             with self.folder.output("model") as path, self._in_own_units():
                 self.model.save_preset(path, self.preprocess)
@@ -363,17 +294,26 @@ class _Run:
         try:
             yield
         finally:
-            # Not by arithmetic: training goes on with the same bits.
+            # Not by arithmetic: training continues with the same bits.
             head.kernel.assign(before[0])
             head.bias.assign(before[1])
 
-    def _take_best(self):
+    def _take_best(self) -> int:
+        """Gives the model the best weights; returns the step they are of."""
         from bert_keras.modeling.weights import copy_weights
 
-        kept = type(self.model).from_preset(
-            self.folder.file("model"), **self.model.arguments()
-        )
-        copy_weights(kept, self.model)
+        step = self.steps
+        if self.strategy.is_chief:
+            step = files.read_json(self.folder.file("best.json"))["step"]
+        if step != self.steps:
+            kept = type(self.model).from_preset(
+                self.folder.file("model"), **self.model.arguments()
+            )
+            copy_weights(kept, self.model)
+        elif self.scale:
+            self.scale.put_into(self.model.classifier)
+        self.scale = None
+        return step
 
     def _write(self, results, predictions):
         with self.folder.output("predictions") as path:
@@ -412,7 +352,7 @@ class Scale(NamedTuple):
     @classmethod
     def of(cls, targets):
         targets = np.asarray(targets, np.float64)
-        # Numbers that are all the same are of any deviation.
+        # Numbers that are all the same have any deviation.
         return cls(float(targets.mean()), float(targets.std()) or 1.0)
 
     def standardised(self, targets):
@@ -423,14 +363,57 @@ class Scale(NamedTuple):
         return outputs * self.deviation + self.mean
 
     def put_into(self, head):
-        """Has a head that answers in standard units answer in the data's."""
+        """From standard units to those of the data."""
         head.kernel.assign(head.kernel * self.deviation)
         head.bias.assign(self.mapped_back(head.bias))
 
     def take_out_of(self, head):
-        """Has a head that answers in the data's units answer in standard."""
+        """From the units of the data to standard ones."""
         head.kernel.assign(head.kernel / self.deviation)
         head.bias.assign((head.bias - self.mean) / self.deviation)
+
+
+def check_encoded(task, split, encoded):
+    """Returns rows that can be learned from; refuses those that cannot."""
+    if not len(row_lengths(encoded.inputs)):
+        raise InputError(f"The {split} split of {task.name} has no examples.")
+    if encoded.targets is None:
+        raise InputError(
+            f"The {split} split of {task.name} has no labels: expected one "
+            "for each example. A test file without labels can only be "
+            "predicted."
+        )
+    return encoded
+
+
+def notes_on_rows(task, encoded, preprocess) -> list[str]:
+    """What deserves a look: in the data, in their length, in their pieces."""
+    # One task serves several runs, and may read its files in each.
+    notes = list(dict.fromkeys(task.advice))
+    share = cut_share(encoded)
+    if share > CUT_SHARE:
+        cut = np.asarray(encoded.cut)
+        enough = preprocess.sequence_length + int(
+            np.percentile(cut[cut > 0], 95)
+        )
+        every = "all" if share == 1 else f"{share:.0%} of the"
+        notes.append(
+            f"{every} texts are longer than {preprocess.sequence_length} "
+            f"pieces and are cut: sequence_length={enough} would hold most"
+        )
+    ids = encoded.inputs["token_ids"].flat_values.numpy()
+    unknown = float(np.mean(ids == preprocess.tokenizer.unk_id))
+    if unknown > UNKNOWN_SHARE:
+        notes.append(
+            f"{unknown:.0%} of the pieces are [UNK]: the vocabulary of these "
+            "weights does not fit the texts; take weights of their language"
+        )
+    return notes
+
+
+def cut_share(encoded) -> float:
+    """The share of the rows whose text did not fit."""
+    return 0.0 if encoded.cut is None else float(np.mean(encoded.cut > 0))
 
 
 def has_failed(metric, results) -> bool:

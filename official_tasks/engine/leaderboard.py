@@ -1,4 +1,4 @@
-"""Official prediction files, and all of GLUE with the leaderboard's zip."""
+"""Official prediction files of a task; all of GLUE, and its zip."""
 
 import contextlib
 import filecmp
@@ -13,11 +13,28 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import progress
 from official_tasks.engine import grid
-from official_tasks.engine.models import ensemble_outputs, take_arguments
+from official_tasks.engine.models import predict_split
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.glue import AX, MNLI, ROWS, WNLI
 
-# Official prediction files from trained models: one, or several averaged.
+ZIP = "glue.zip"
+
+
+def predict_task(task, models, output, split="test", overwrite=False):
+    """Writes the task's official files of a split to the folder `output`.
+
+    Args:
+        task: a `Task`.
+        models: model or run folders; the outputs of several are averaged.
+        overwrite: whether to replace files that are there.
+    """
+    if split not in SPLITS:
+        raise InputError(
+            f"split is {split!r}: expected one of {', '.join(SPLITS)}"
+        )
+    examples, predictions = predict_split(task, models, split)
+    with new_files(output, overwrite) as folder:
+        task.write(examples, predictions, folder)
 
 
 @contextlib.contextmanager
@@ -48,59 +65,13 @@ def new_files(folder, overwrite):
             shutil.copyfile(path, there)
 
 
-def predict_task(task, models, output, split="test", overwrite=False):
-    """Writes the task's official files of a split to the folder `output`.
-
-    Args:
-        task: a `Task`.
-        models: model or run folders; the outputs of several are averaged.
-        overwrite: whether to replace files that are there.
-
-    Returns:
-        The predictions, as the task's `decode` gives them.
-    """
-    if split not in SPLITS:
-        raise InputError(
-            f"split is {split!r}: expected one of {', '.join(SPLITS)}"
-        )
-    take_arguments(task, models[0])
-    examples = task.read(split)
-    encoded, outputs = ensemble_outputs(task, models, examples)
-    predictions = task.decode(examples, encoded, outputs)
-    with new_files(output, overwrite) as folder:
-        task.write(examples, predictions, folder)
-    return predictions
-
-
-def run_submission(values):
-    """As a script: --task, its options, --model=A[,B], --split, --output."""
-    from official_tasks.tasks.registry import task_from_flags
-
-    if values.output == "-":
-        raise InputError("--output is missing: give a folder for the files")
-    task, _ = task_from_flags(values)
-    predict_task(
-        task,
-        values.model.split(","),
-        values.output,
-        values.split,
-        values.overwrite,
-    )
-    progress.console.print(f"Written to {values.output}")
-
-
-# All of GLUE: nine tasks, the paper's average, the leaderboard's zip.
-
-ZIP = "glue.zip"
-
-
 def run_glue(make_task, init, output, **arguments) -> dict:
     """Fine-tunes all nine tasks and writes what the leaderboard takes.
 
     Args:
         make_task: function of a task's name; returns the task and its
             settings, as `task_from_flags` does.
-        init, arguments: as for `several.run`.
+        init, arguments: as for `grid.run`.
         output: folder; each task has one in it, under its name.
 
     Returns:
@@ -109,15 +80,21 @@ def run_glue(make_task, init, output, **arguments) -> dict:
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in ROWS}
-    _check_files({name: task for name, (task, _) in tasks.items()})
-    scores = {}
-    for name, (task, settings) in tasks.items():
-        if name == AX.name:
-            continue
-        folder = os.path.join(output, name)
-        scores[name] = grid.run(
-            task, init, folder, settings=settings, **arguments
+    for name, (task, _) in tasks.items():
+        # A missing file would end the run days later.
+        for split in ("test",) if name == AX.name else SPLITS:
+            task.read(split)
+    scores = {
+        name: grid.run(
+            task,
+            init,
+            os.path.join(output, name),
+            settings=settings,
+            **arguments,
         )
+        for name, (task, settings) in tasks.items()
+        if name != AX.name
+    }
     for name, (task, _) in tasks.items():
         trained = MNLI.name if name == AX.name else name
         predict_task(
@@ -135,15 +112,15 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 
 def columns(scores) -> dict[str, float]:
     """The columns of the paper's table 1 that there are scores for."""
-    found = {}
+    values = {}
     for row in ROWS:
         if row in (WNLI, AX) or row.name not in scores:
             continue
-        figures = scores[row.name]
-        found[row.folder] = figures[row.paper]
+        metrics = scores[row.name]
+        values[row.folder] = metrics[row.paper]
         if row is MNLI:
-            found["MNLI-mm"] = figures[f"mismatched_{row.paper}"]
-    return found
+            values["MNLI-mm"] = metrics[f"mismatched_{row.paper}"]
+    return values
 
 
 def average(scores) -> float:
@@ -171,14 +148,6 @@ def write_zip(output):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with open(f"{folder}/{name}", "rb") as file:
                 archive.writestr(entry, file.read(), zipfile.ZIP_DEFLATED)
-
-
-def _check_files(tasks):
-    """Reads every split now: a missing one would end the run days later."""
-    for name, task in tasks.items():
-        splits = ("test",) if name == AX.name else ("train", "dev", "test")
-        for split in splits:
-            task.read(split)
 
 
 def _show(results):

@@ -1,4 +1,4 @@
-"""Models of a task from a preset, and the files that a run began with."""
+"""Models of a task from presets, what they answer, and their files."""
 
 import glob
 import os
@@ -12,35 +12,31 @@ from bert_keras.errors import InputError, UntrainedWarning
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
 
-# Models of a task: from a preset, and what they say of encoded rows.
-
 PREDICTION_BATCH = 64
-# Arguments of a head without which its weights answer something else.
+# Arguments of a head without which its weights mean something else.
 DECISIVE = ("labels", "problem", "recipe", "lstm_dim")
 
 
 def load_model(task, preset, dtype="float32", from_scratch=False):
     """The task's model over the encoder of `preset`.
 
-    Where the preset is of the same kind, with the same labels, its head
-    comes along; else the head begins at random.
+    Where the preset is of the same kind, with the same labels, its head is
+    taken too; otherwise the head begins at random.
 
     Args:
         preset: a model folder, the folder of a run, or a name.
         from_scratch: keep the sizes of `preset` only, no weight.
     """
-    from bert_keras.errors import require_tensorflow
-    from bert_keras.interop.presets import belonging_to, open_checkpoint
+    from bert_keras.interop.presets import belonging_to
     from bert_keras.modeling.weights import felt, untrained_weights
 
-    require_tensorflow("A task's model")
-    checkpoint = open_checkpoint(preset_of(preset))
-    encoder = _encoder(checkpoint, dtype)
+    checkpoint, encoder = _open(preset, dtype)
     if from_scratch:
         return task.build(encoder.from_config(encoder.get_config()))
     model = task.build(encoder)
-    checkpoint = belonging_to(type(model).__name__, checkpoint)
-    if checkpoint.head == type(model).__name__:
+    kind = type(model).__name__
+    checkpoint = belonging_to(kind, checkpoint)
+    if checkpoint.head == kind:
         _take_head(model, checkpoint, dtype)
     new = felt(model, untrained_weights(model))
     if new:
@@ -51,13 +47,61 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
     return model
 
 
-def _encoder(checkpoint, dtype):
-    """The encoder; what is new in it is for the whole model to say."""
-    import bert_keras
+def load_trained(task, preset, dtype="float32"):
+    """A model that was fine-tuned on the task, and its preprocessor.
 
+    Raises:
+        InputError: the model is of another kind, has other labels, or reads
+            other layers.
+    """
+    import bert_keras
+    from bert_keras.interop.presets import belonging_to
+
+    checkpoint, encoder = _open(preset, dtype)
+    model = task.build(encoder)
+    kind = type(model).__name__
+    checkpoint = belonging_to(kind, checkpoint)
+    if checkpoint.head != kind:
+        raise InputError(
+            f"The model {checkpoint.source} is a {checkpoint.head}; the task "
+            f"{task.name} needs a {kind}. Name a model that was fine-tuned on "
+            "this task."
+        )
+    arguments = model.arguments()
+    for name in DECISIVE:
+        stored = checkpoint.head_arguments.get(name)
+        if stored and stored != arguments.get(name, stored):
+            raise InputError(
+                f"The model {checkpoint.source} has the {name} {stored}; the "
+                f"task {task.name} has {arguments[name]}. Name a model that "
+                "was fine-tuned on this task."
+            )
+    _take_head(model, checkpoint, dtype)
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        checkpoint, pad_to_longest=True
+    )
+    return model, preprocess
+
+
+def preset_of(path):
+    """The model folder of a run's folder; anything else as it is."""
+    inside = os.path.join(os.fspath(path), "model")
+    return inside if os.path.isdir(inside) else path
+
+
+def _open(preset, dtype):
+    """The checkpoint of a preset, and its encoder."""
+    import bert_keras
+    from bert_keras.errors import require_tensorflow
+    from bert_keras.interop.presets import open_checkpoint
+
+    require_tensorflow("A task's model")
+    checkpoint = open_checkpoint(preset_of(preset))
     with warnings.catch_warnings():
+        # The task's model says what is new in it, head and encoder together.
         warnings.simplefilter("ignore", UntrainedWarning)
-        return bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
+        encoder = bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
+    return checkpoint, encoder
 
 
 def _take_head(model, checkpoint, dtype):
@@ -75,14 +119,6 @@ def _take_head(model, checkpoint, dtype):
         )
     copy_weights(stored, model)
     mark_untrained(model, untrained_weights(stored))
-
-
-def preset_of(path):
-    """The model folder of a run's folder; anything else as it is."""
-    if not isinstance(path, str | os.PathLike):
-        return path  # a checkpoint that was opened before
-    inside = os.path.join(os.fspath(path), "model")
-    return inside if os.path.isdir(inside) else path
 
 
 class Predictor:
@@ -130,93 +166,53 @@ class Predictor:
                 row[: lengths[place]]
                 for row, place in zip(rows, order, strict=True)
             ]
-        places = np.argsort(order)
-        in_order = [rows[place] for place in places]
+        in_order = [rows[place] for place in np.argsort(order)]
         return in_order if self.per_token else np.stack(in_order)
 
 
-def take_arguments(task, preset):
-    """Gives a task what a model that was fine-tuned on it tells of it."""
-    from bert_keras.interop.presets import open_checkpoint
-
-    task.take_arguments(open_checkpoint(preset_of(preset)).head_arguments)
-
-
-def load_trained(task, preset, dtype="float32"):
-    """A model that was fine-tuned on the task, and its preprocessor.
-
-    Raises:
-        InputError: the model is of another kind, has other labels, or reads
-            other layers.
-    """
-    import bert_keras
-    from bert_keras.errors import require_tensorflow
-    from bert_keras.interop.presets import belonging_to, open_checkpoint
-
-    require_tensorflow("A task's model")
-    checkpoint = open_checkpoint(preset_of(preset))
-    model = task.build(_encoder(checkpoint, dtype))
-    checkpoint = belonging_to(type(model).__name__, checkpoint)
-    _check_kind(task, model, checkpoint)
-    _take_head(model, checkpoint, dtype)
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        checkpoint, pad_to_longest=True
-    )
-    return model, preprocess
-
-
-def _check_kind(task, model, checkpoint):
-    wanted = type(model).__name__
-    if checkpoint.head != wanted:
-        raise InputError(
-            f"The model {checkpoint.source} is a {checkpoint.head}; the task "
-            f"{task.name} needs a {wanted}. Name a model that was fine-tuned "
-            "on this task."
-        )
-    arguments = model.arguments()
-    for name in DECISIVE:
-        stored = checkpoint.head_arguments.get(name)
-        if stored and stored != arguments.get(name, stored):
-            raise InputError(
-                f"The model {checkpoint.source} has the {name} {stored}; the "
-                f"task {task.name} has {arguments[name]}. Name a model that "
-                "was fine-tuned on this task."
-            )
-
-
-def ensemble_outputs(task, models, examples, dtype="float32"):
-    """What several models say together, each read, run and left in turn.
+def predict_split(task, models, split):
+    """The examples of a split, and what models predict for them.
 
     Args:
-        models: model or run folders.
+        models: model or run folders; the outputs of several are averaged.
 
     Returns:
-        `(encoded, outputs)`: the rows as the first model cuts them, and the
-        mean of the outputs.
+        `(examples, predictions)`, these as the task's `decode` gives them.
     """
-    first, outputs = None, []
-    for preset in models:
-        model, preprocess = load_trained(task, preset, dtype)
-        encoded = task.encode(examples, preprocess)
-        predictor = Predictor(model, task.per_token, preprocess.packer.pad_id)
-        outputs.append(predictor(encoded))
-        first = first or encoded
-    return first, mean_outputs(outputs)
+    from bert_keras.interop.presets import open_checkpoint
+
+    # Such as labels, which a test file alone does not have.
+    first = open_checkpoint(preset_of(models[0]))
+    task.take_arguments(first.head_arguments)
+    examples = task.read(split)
+    encoded, outputs = ensemble_outputs(task, models, examples)
+    return examples, task.decode(examples, encoded, outputs)
 
 
-def mean_outputs(outputs):
-    """The mean over several models' outputs, as an ensemble's answer.
+def ensemble_outputs(task, models, examples):
+    """The rows as the first model cuts them, and the mean of the outputs.
+
+    One model is in memory at a time.
 
     Raises:
         InputError: the models do not see the same rows.
     """
+    first, outputs = None, []
+    for preset in models:
+        model, preprocess = load_trained(task, preset)
+        encoded = task.encode(examples, preprocess)
+        predictor = Predictor(model, task.per_token, preprocess.packer.pad_id)
+        outputs.append(predictor(encoded))
+        first = first or encoded
+    return first, _mean(outputs)
+
+
+def _mean(outputs):
     first = outputs[0]
     if isinstance(first, dict):
-        return {
-            name: mean_outputs([each[name] for each in outputs])
-            for name in first
-        }
-    if any(_shapes(each) != _shapes(first) for each in outputs):
+        return {name: _mean([each[name] for each in outputs]) for name in first}
+    shapes = [[np.shape(row) for row in each] for each in outputs]
+    if any(each != shapes[0] for each in shapes):
         raise InputError(
             "The models cut the texts into different rows, so that their "
             "outputs cannot be averaged. Give models of one vocabulary and "
@@ -226,13 +222,6 @@ def mean_outputs(outputs):
         return [np.mean(rows, axis=0) for rows in zip(*outputs, strict=True)]
     return np.mean(outputs, axis=0)
 
-
-def _shapes(outputs):
-    rows = outputs if isinstance(outputs, list) else [outputs]
-    return [np.shape(row) for row in rows]
-
-
-# The files that a run began with, and whether they changed.
 
 # Of several checkpoints of TensorFlow, `checkpoint` names the newest.
 _WEIGHTS = re.compile(
@@ -251,24 +240,23 @@ def weights_of(init) -> list:
     patterns = [f"{name}.*"]  # a checkpoint by its path without .index
     if os.path.isdir(preset):
         patterns = [os.path.join(name, place, "*") for place in _PLACES]
-    found = [path for pattern in patterns for path in glob.glob(pattern)]
-    return sorted(filter(_WEIGHTS.search, found))
+    paths = [path for pattern in patterns for path in glob.glob(pattern)]
+    return sorted(filter(_WEIGHTS.search, paths))
 
 
 def checked_files(paths, folder) -> dict:
-    """Hashes of the files, which must be those that the run began with; one
-    of before they were noted goes on with any."""
+    """Hashes of the files, which must be those that the run began with."""
     now = {
         str(path): files.sha256(path)
         for path in paths
-        if files.is_file(path)  # reading tells where it is needed
+        if files.is_file(path)  # reading reports it where it is needed
     }
     before = folder.done("files") or {}
     changed = [path for path in now if before.get(path, now[path]) != now[path]]
     if changed:
         raise InputError(
             f"{folder.path} was begun with other files: {', '.join(changed)} "
-            "changed since. Name another folder for those of now, or give "
-            "those of then."
+            "changed since. Name another folder for the current files, or "
+            "give the original ones."
         )
     return now

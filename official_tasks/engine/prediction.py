@@ -1,7 +1,7 @@
 """A served model's answers to many rows, in their order, as lines of JSON.
 
 Rows are answered in batches of like length; no more of the input is in memory
-than some hundred rows. What an output holds already is not asked again.
+than some hundred rows. Rows that an output holds already are not written again.
 """
 
 import contextlib
@@ -87,15 +87,13 @@ def read_inputs(path, kind, columns, lists, own=None):
         listed = [
             c for c, is_list in zip(columns, lists, strict=True) if is_list
         ]
-        for number, row in rows_of(
-            path, lines, columns, f".{kind}", listed, own=own
-        ):
+        rows = rows_of(path, lines, columns, f".{kind}", listed, own=own)
+        for number, row in rows:
             place = f"{path}, line {number}"
+            cells_of_row = zip(columns, row, lists, strict=True)
             yield [
                 _list(place, column, value, is_list) if is_list else value
-                for column, value, is_list in zip(
-                    columns, row, lists, strict=True
-                )
+                for column, value, is_list in cells_of_row
             ]
 
 
@@ -150,8 +148,8 @@ class Answers:
     text before it.
 
     Args:
-        path: a file, or "-" for standard output. A file that another run of
-            the same model on the same rows left off is gone on with.
+        path: a file, or "-" for standard output. A file that an interrupted
+            run of the same model on the same rows left is continued.
         served: a `ServedModel`.
         signature: its name.
     """
@@ -161,44 +159,41 @@ class Answers:
         entry = served.card["signatures"][signature]
         self.inputs = entry["input_order"]
         self.model = served.card["fingerprint"][:12]
-        self.done, self.truncated, self.asked = 0, 0, hashlib.sha256()
-        self.tells_truncated = "truncated" in entry["outputs"]
+        self.counts_truncated = "truncated" in entry["outputs"]
+        self.done, self.truncated = 0, 0
+        self.inputs_hash = hashlib.sha256()  # of the rows that are done
         if path != "-" and os.path.isfile(path):
-            self._go_on()
+            self._read_done()
 
-    def _go_on(self):
-        """Counts the whole lines, and cuts off one that was not finished."""
+    def _read_done(self):
+        """Counts the lines that are complete, and cuts off one that is not."""
         end = 0
         with open(self.path, "rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    self._check_cut(line)
+                    if not self._begins_next(line):
+                        self._refuse_foreign()
                     break
-                self._check(line)
+                try:
+                    record = json.loads(line)
+                    inputs, answer = record["inputs"], record["answer"]
+                    is_ours = line == self._line(inputs, answer)
+                    truncated = bool(answer.get("truncated"))
+                except FOREIGN:
+                    is_ours = False
+                if not is_ours:
+                    self._refuse_foreign()
+                self.inputs_hash.update(_spell(inputs))
+                self.done += 1
+                self.truncated += truncated
                 end += len(line)
         os.truncate(self.path, end)
 
-    def _check(self, line):
-        try:
-            record = json.loads(line)
-            del record["crc32"]
-            ours = self._record(record["inputs"], record["answer"])
-            is_ours = record == ours and line == _line(record)
-            truncated = bool(record["answer"].get("truncated"))
-        except FOREIGN:
-            is_ours = False
-        if not is_ours:
-            self._refuse_foreign()
-        self.asked.update(_spelled(record["inputs"]))
-        self.done += 1
-        self.truncated += truncated
-
-    def _check_cut(self, line):
-        """Refuses to cut off what is no beginning of the next line of ours."""
+    def _begins_next(self, line):
+        """Whether what is to be cut off is the beginning of our next line."""
         begin = {"row": self.done, "model": self.model}
         begin = json.dumps(begin).removesuffix("}").encode()
-        if line[: len(begin)] != begin[: len(line)]:
-            self._refuse_foreign()
+        return line[: len(begin)] == begin[: len(line)]
 
     def _refuse_foreign(self):
         raise InputError(
@@ -211,8 +206,8 @@ class Answers:
         """Answers the rows that are not done yet; yields how many are.
 
         Numbers depend in the last bits on what else is in a batch. So the
-        batches are those of the whole file, and of one that was broken off
-        the rows before are asked again with the rest, and not written.
+        batches are those of the whole file: where it was interrupted, the
+        rows before are asked again with the rest, and not written.
 
         Args:
             rows: iterator of each row's inputs.
@@ -223,9 +218,13 @@ class Answers:
         with self._opened() as file:
             while some := list(islice(rows, size - len(before))):
                 answers = _in_batches(ask, before + some, batch_size)
-                answers = answers[len(before) :]
-                for row, answer in zip(some, answers, strict=True):
-                    self._write(file, row, answer)
+                for row, answer in zip(
+                    some, answers[len(before) :], strict=True
+                ):
+                    line = self._line(self._by_name(row), answer)
+                    file.write(line.decode())
+                    self.done += 1
+                    self.truncated += bool(answer.get("truncated"))
                 file.flush()
                 before = []
                 yield self.done
@@ -237,46 +236,37 @@ class Answers:
 
     def _skip(self, rows, size):
         """Checks the rows that are done; returns those of a `size` begun."""
-        asked, begun = hashlib.sha256(), []
+        inputs_hash, begun = hashlib.sha256(), []
         for row in islice(rows, self.done):
-            asked.update(_spelled(self._named(row)))
+            inputs_hash.update(_spell(self._by_name(row)))
             begun.append(row)
             if len(begun) == size:
                 begun = []
-        if asked.digest() != self.asked.digest():
+        if inputs_hash.digest() != self.inputs_hash.digest():
             raise InputError(
                 f"{self.path} holds {self.done} answers to other rows. Name "
                 "another --output, or give --overwrite to replace it."
             )
         return begun
 
-    def _record(self, inputs, answer):
-        """What stands in the next line."""
-        return {
+    def _by_name(self, row):
+        return dict(zip(self.inputs, row, strict=True))
+
+    def _line(self, inputs, answer):
+        """The next line, as it is written."""
+        record = {
             "row": self.done,
             "model": self.model,
             "signature": self.signature,
             "inputs": inputs,
             "answer": answer,
         }
-
-    def _named(self, row):
-        return dict(zip(self.inputs, row, strict=True))
-
-    def _write(self, file, row, answer):
-        file.write(_line(self._record(self._named(row), answer)).decode())
-        self.done += 1
-        self.truncated += bool(answer.get("truncated"))
+        text = json.dumps(record, ensure_ascii=False).removesuffix("}")
+        checksum = zlib.crc32(text.encode())
+        return f'{text}, "crc32": "{checksum:08x}"}}\n'.encode()
 
 
-def _line(record):
-    """A record as it is written, with a checksum of what stands before it."""
-    text = json.dumps(record, ensure_ascii=False).removesuffix("}")
-    checksum = zlib.crc32(text.encode())
-    return f'{text}, "crc32": "{checksum:08x}"}}\n'.encode()
-
-
-def _spelled(inputs):
+def _spell(inputs):
     return json.dumps(inputs).encode() + b"\n"
 
 
@@ -288,10 +278,10 @@ def _in_batches(ask, rows, batch_size):
     for first in range(0, len(rows), batch_size):
         batch = order[first : first + batch_size]
         columns = zip(*[rows[i] for i in batch], strict=True)
-        found = ask(*map(list, columns))
+        outputs = ask(*map(list, columns))
         for place, i in enumerate(batch):
             # Sorted: TensorFlow's order is another one in each process.
-            answers[i] = {k: _plain(found[k][place]) for k in sorted(found)}
+            answers[i] = {k: _plain(outputs[k][place]) for k in sorted(outputs)}
     return answers
 
 

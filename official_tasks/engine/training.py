@@ -1,7 +1,23 @@
-"""How every run is trained: state, progress, TensorBoard, evaluation."""
+"""How every run is trained: state, bar, figures, TensorBoard, evaluation."""
 
+import time
+
+import keras
+import tensorflow as tf
+
+from bert_keras.data.tf_data import python_call
 from bert_keras.errors import InputError
+from bert_keras.training.loop import (
+    NotFiniteError,
+    StopWhenNotFinite,
+    any_worker,
+    fit,
+)
+from bert_keras.training.state import TrainingState
 from official_tasks import progress
+
+BAR_EVERY = 10  # steps between two states of the bar
+BOARD_EVERY = 50  # steps between two points of a curve
 
 
 def training_state(folder, strategy, every, **options):
@@ -13,9 +29,6 @@ def training_state(folder, strategy, every, **options):
         every: steps between two checkpoints.
         options: further arguments of `TrainingState`.
     """
-    from bert_keras.training.loop import any_worker
-    from bert_keras.training.state import TrainingState
-
     return TrainingState(
         folder.file("state"),
         every=every,
@@ -41,7 +54,7 @@ def train(
     bounds=(),
     callbacks=(),
 ) -> list[dict]:
-    """Trains a compiled, built model in the run folder, or goes on with it.
+    """Trains a compiled, built model in the run folder, or resumes it.
 
     Args:
         folder: an open `RunFolder`; gets logs/ and metrics.jsonl.
@@ -51,7 +64,7 @@ def train(
         validation: function of the step; returns figures by name.
         title: what the progress bar says.
         tokens_until: function of the step: places trained on until then.
-        guesses: function of nothing; see `callbacks.Board`.
+        guesses: function of nothing; see `Board`.
         bounds: steps at which the batches take another shape.
         callbacks: further ones; they may add to what is logged.
 
@@ -61,14 +74,11 @@ def train(
     Raises:
         InputError: the gradients were not finite, many steps in a row.
     """
-    from bert_keras.training.loop import NotFiniteError, StopWhenNotFinite, fit
-    from official_tasks.engine.callbacks import Board, Meter
-
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)
-        told = [meter, StopWhenNotFinite(), *callbacks]
+        callbacks = [meter, StopWhenNotFinite(), *callbacks]
         if state.writes:
-            told.append(Board(folder.file("logs"), meter, guesses))
+            callbacks.append(Board(folder.file("logs"), meter, guesses))
         try:
             return fit(
                 model,
@@ -78,8 +88,191 @@ def train(
                 state,
                 folder.file("metrics.jsonl"),
                 validation,
-                told,
+                callbacks,
                 bounds=bounds,
             )
         except NotFiniteError as error:
             raise InputError(str(error)) from error
+
+
+class Meter(keras.callbacks.Callback):
+    """Moves the bar; adds to each evaluation what `fit` does not know.
+
+    These are "learning_rate" and "gradient_norm" of the last step and, where
+    `tokens_until` is given, "tokens" (places, padding included, trained on so
+    far) and "tokens_per_second" since the last evaluation.
+
+    Args:
+        update: of a `progress.bar`.
+        state: `TrainingState`.
+        steps: steps of the run, from its first one.
+        tokens_until: function of the step, or None.
+
+    Attributes:
+        step: steps of the run that are done, the current one included.
+    """
+
+    def __init__(self, update, state, steps, tokens_until=None):
+        super().__init__()
+        self.update, self.state = update, state
+        self.steps, self.tokens_until = steps, tokens_until
+        self.step = self._shown = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first = self.state.step
+        self._timed = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        # The state comes later and has not counted this step yet; `batch`
+        # grows by more than 1 under `steps_per_execution`.
+        self.step = self._first + batch + 1
+        # The first step traces the graph: time is taken from its end on.
+        self._timed = [*self._timed[:1], (self.step, time.monotonic())]
+        ended = self.step == self.steps
+        if self.step // BAR_EVERY > self._shown // BAR_EVERY or ended:
+            self._shown = self.step
+            self.update(self.step, self.steps, note=self._note(logs or {}))
+
+    def on_epoch_end(self, epoch, logs):
+        if self.tokens_until:
+            logs["tokens"] = self.tokens_until(self.state.step)
+        logs |= self.rate()
+        logs |= optimizer_figures(self.model.optimizer)
+
+    def rate(self):
+        """{"tokens_per_second": since the last evaluation}, where known."""
+        if not self.tokens_until:
+            return {}
+        if len(self._timed) < 2:
+            return {"tokens_per_second": 0.0}
+        (first, began), (last, ended) = self._timed
+        tokens = self.tokens_until(last) - self.tokens_until(first)
+        return {"tokens_per_second": tokens / max(ended - began, 1e-9)}
+
+    def _note(self, logs):
+        note = [f"loss {float(logs['loss']):.3f}"] if "loss" in logs else []
+        note += [
+            f"{name.removesuffix('_accuracy')} {float(value):.1%}"
+            for name, value in logs.items()
+            if name.endswith("accuracy")
+        ]
+        note += [f"{rate:,.0f} tokens/s" for rate in self.rate().values()]
+        return "  ".join(note)
+
+
+class Board(keras.callbacks.Callback):
+    """Curves and guesses for TensorBoard, by the step of the run.
+
+    Keras's own callback counts from 0 again in a resumed run, and where a run
+    is interrupted, its rule of which points to write stays in force for
+    everything that the process writes afterwards.
+
+    Args:
+        folder: of the logs; gets train/ and held_out/.
+        meter: `Meter`, an earlier callback of the same run.
+        guesses: function of nothing that returns a list of dict, "text" and
+            "masks", shown at each evaluation; or None.
+    """
+
+    def __init__(self, folder, meter, guesses=None):
+        super().__init__()
+        self.meter, self.guesses = meter, guesses
+        self.train = tf.summary.create_file_writer(f"{folder}/train")
+        self.held_out = tf.summary.create_file_writer(f"{folder}/held_out")
+        self._shown = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = self.meter.step
+        if step // BOARD_EVERY == self._shown // BOARD_EVERY:
+            return
+        self._shown = step
+        figures = optimizer_figures(self.model.optimizer)
+        with self.train.as_default(step=step):
+            for values in (logs or {}, self.meter.rate(), figures):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+
+    def on_epoch_end(self, epoch, logs):
+        with self.held_out.as_default(step=self.meter.state.step):
+            for name, value in logs.items():
+                if name.startswith("val_"):
+                    tf.summary.scalar(name.removeprefix("val_"), value)
+            guesses = self.guesses() if self.guesses else []
+            for number, guess in enumerate(guesses):
+                tf.summary.text(f"guesses/{number}", as_markdown(guess))
+        self.train.flush()
+        self.held_out.flush()
+
+    def on_train_end(self, logs=None):
+        self.train.flush()
+
+
+def optimizer_figures(optimizer):
+    """The learning rate of the next step; the last gradient's norm."""
+    # Under mixed_float16 Keras wraps ours in one that scales the loss.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    figures = {"learning_rate": optimizer.learning_rate}
+    if hasattr(optimizer, "gradient_norm"):
+        figures["gradient_norm"] = optimizer.gradient_norm
+    numbers = keras.ops.convert_to_numpy  # of mirrored variables too
+    return {name: float(numbers(value)) for name, value in figures.items()}
+
+
+def as_markdown(guess):
+    """A text with the guesses at each of its masks, for TensorBoard."""
+    lines = [guess["text"], ""]
+    for mask in guess["masks"]:
+        guesses = []
+        for piece, probability in mask["guesses"]:
+            bold = "**" * (piece == mask["truth"])
+            guesses.append(f"{bold}{piece}{bold} {probability:.0%}")
+        lines.append(f"- `{mask['truth']}`: {', '.join(guesses)}")
+    return "\n".join(lines)
+
+
+class InputWatch(keras.callbacks.Callback):
+    """Logs "input_waits": the share of the time in which steps waited.
+
+    A step waits from when it begins until its batch has been taken from the
+    data; a batch that TensorFlow took ahead of its step made nobody wait. The
+    first step of a `fit` is left out, since it traces the graph. Of steps that
+    are executed together, the first one stands for all.
+    """
+
+    def watched(self, dataset):
+        """The same batches, for the next `fit`; noted as they are taken."""
+        self._steps = self._taken = 0
+        self._asked = None
+        return dataset.map(self._noted)
+
+    def _noted(self, *batch):
+        python_call(self._take, [], [])
+        return batch
+
+    def _take(self):
+        if self._taken == self._asked:
+            self._wait = time.monotonic() - self._began
+        self._taken += 1
+        return []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first = self._steps
+        self._ended = None
+        self._seconds = self._waited = 0.0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._wait, self._began = 0.0, time.monotonic()
+        self._asked = self._first + batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        together = self._first + batch + 1 - self._steps
+        if self._steps:
+            seconds = now - (self._ended or self._began)
+            self._seconds += seconds
+            self._waited += min(together * self._wait, seconds)
+        self._steps += together
+        self._ended = now
+
+    def on_epoch_end(self, epoch, logs):
+        logs["input_waits"] = self._waited / max(self._seconds, 1e-9)

@@ -8,8 +8,8 @@ In: a task of named entities and its data; weights to start from. For each of
 the paper's six recipes the encoder is frozen and two LSTMs learn on the
 features of its layers; in the last row it is fine-tuned. Out, in --output: a
 folder of its own for each row, as official_tasks.finetune writes it;
-results.json; table.png, which draws them. The same command goes on with what
-was broken off; --rows=last,fine_tuning fills these rows only.
+results.json; table.png, which draws them. The same command resumes what was
+interrupted; --rows=last,fine_tuning fills these rows only.
 
 Takes seven times as long as one fine-tuning, or more: LSTMs are slow.
 """
@@ -50,87 +50,68 @@ def define_flags():
     flags.mark_flags_as_required(["task", "init", "output"])
 
 
-def fill(
-    make_task, init, output, rows=ROWS, seeds=1, on_features=None, **tuned
-):
+def fill(make_task, init, output, rows=ROWS, seeds=1, features=None, **tuned):
     """Runs each row and gathers the scores.
 
     Args:
         make_task: function of a recipe, or None for fine-tuning; returns
             `(task, settings)`.
-        on_features, tuned: arguments of `several.run`, for the rows on
-            features and for fine-tuning.
+        features, tuned: arguments of `grid.run`, for the rows on features
+            and for fine-tuning.
 
     Returns:
         dict of row -> {"f1", "deviation", "token_f1"} on dev; the mean over
         the seeds where there are several.
     """
-    import os
-
     from official_tasks.engine import grid
 
     table = {}
     for row in rows:
         task, settings = make_task(None if row == FINE_TUNING else row)
-        arguments = tuned if row == FINE_TUNING else on_features or {}
+        arguments = tuned if row == FINE_TUNING else features or {}
         results = grid.run(
             task,
             init,
-            os.path.join(output, row),
+            f"{output}/{row}",
             seeds=seeds,
             settings=settings,
             **arguments,
         )
+        token_f1 = results["token_f1"]
+        if "runs" in results:  # of those that the mean is over
+            runs = results["runs"].items()
+            sound = [
+                r["token_f1"] for n, r in runs if n not in results["failed"]
+            ]
+            token_f1 = sum(sound) / len(sound) if sound else None
         table[row] = {
             "f1": results.get("mean", results["f1"]),
             "deviation": results.get("deviation"),
-            "token_f1": _token_f1(results),
+            "token_f1": token_f1,
         }
     return table
 
 
-def _token_f1(results):
-    """Of the runs that "mean" is over, where there are several."""
-    if "runs" not in results:
-        return results["token_f1"]
-    sound = [
-        figures["token_f1"]
-        for name, figures in results["runs"].items()
-        if name not in results["failed"]
-    ]
-    return sum(sound) / len(sound) if sound else None
-
-
 def draw(table, title, path):
-    """Draws the F1 of each row as a bar, with its number beside it."""
-    import matplotlib
+    """Draws the F1 of each row as a point, with its number above it."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    from official_tasks.paper.results import COLOURS, draw_points
     from official_tasks.report.page import save
 
     names = [name.replace("_", " ") for name in table]
     values = [100 * (row["f1"] or 0) for row in table.values()]
     spread = [100 * (row["deviation"] or 0) for row in table.values()]
-    figure, axes = pyplot.subplots(
-        figsize=(7, 0.5 * len(names) + 1), layout="constrained"
-    )
-    colors = ["tab:orange" if n == "fine tuning" else "tab:blue" for n in names]
-    bars = axes.barh(names, values, xerr=spread, color=colors, height=0.6)
-    axes.bar_label(bars, fmt="%.1f", padding=4)
-    axes.invert_yaxis()
+    size = (7, 0.5 * len(names) + 1)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    draw_points(axes, names, values, spread, COLOURS[0])
     axes.set_xlabel("F1 of entities on dev, percent")
-    axes.set_xlim(0, max(values, default=0) * 1.15 or 1)
     axes.set_title(title, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
     save(figure, path, dpi=150)
-    pyplot.close(figure)
 
 
 def main(values):
-    import os
-
     from bert_keras.errors import InputError
     from bert_keras.files import make_folder, write_json
     from official_tasks import progress
@@ -139,7 +120,7 @@ def main(values):
     from official_tasks.tasks.tagging import NerTask
 
     cls, fixed = registry.find_task(values.task)
-    unknown = sorted(set(values.rows) - set(ROWS))
+    unknown = set(values.rows) - set(ROWS)
     if not issubclass(cls, NerTask) or values["recipe"].present or unknown:
         raise InputError(
             "The table is of a task of named entities without --recipe, and "
@@ -155,6 +136,11 @@ def main(values):
         "batch_size": values.batch_size,
         "sequence_length": values.sequence_length,
     }
+    features = {
+        "epochs": values.feature_epochs,
+        "learning_rate": values.feature_learning_rate,
+        **shared,
+    }
     make_folder(values.output)
     table = fill(
         make_task,
@@ -162,22 +148,17 @@ def main(values):
         values.output,
         values.rows,
         values.seeds,
-        {
-            "epochs": values.feature_epochs,
-            "learning_rate": values.feature_learning_rate,
-            **shared,
-        },
+        features,
         epochs=values.epochs,
         learning_rate=values.learning_rate,
         **shared,
     )
-    write_json(table, os.path.join(values.output, "results.json"))
+    write_json(table, f"{values.output}/results.json")
     progress.console.print(grid.table_of(values.task, table))
-    if not page.can_draw("table.png"):
-        return
-    title = f"{values.task}: features, and fine-tuning"
-    with page.may_fail("table.png"):
-        draw(table, title, os.path.join(values.output, "table.png"))
+    if page.can_draw("table.png"):
+        title = f"{values.task}: features, and fine-tuning"
+        with page.may_fail("table.png"):
+            draw(table, title, f"{values.output}/table.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Task models on encoders that see in one direction, for the paper's ablation.
+"""A task model on encoders that see in one direction, for the paper's ablation.
 
-Alone, or two that were trained apart, their vectors side by side: ELMo's
-shallow way (the paper, section 5.1).
+On one, or on two that were trained apart, with their vectors concatenated:
+the shallow way of ELMo (the paper, section 5.1).
 """
 
 import keras
@@ -12,6 +12,8 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.layers import gather_positions
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+
+HEADS = ("classifier", "tagger", "span")
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -38,40 +40,97 @@ class LastVector(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable("bert_keras")
 class DirectionalModel(TaskModel):
     """A head on a left-to-right encoder, and on a second one if `paired`.
 
-    The second one, `second`, sees right to left and has the sizes of the
-    first; its weights begin at random and lie behind right_to_left/.
+    The second encoder, `second`, sees right to left and has the sizes of the
+    first; its weights begin at random. A classifier reads the token that has
+    seen the whole text: the last one left to right, the first one right to
+    left (`[CLS]`, which `BertClassifier` reads, sees nothing to its right).
+
+    Weights, by path: the encoder's; those of the second behind
+    right_to_left/; {classifier,tagger,span}/{kernel,bias}, by the head.
 
     Args:
         encoder: a `BertEncoder` with `attention="left_to_right"`.
-        head: function of the token vectors and of the text's vector, which
-            returns the outputs.
-        paired: whether there is a second encoder.
+        head: "classifier", "tagger" or "span": what is answered, as by
+            `BertClassifier`, `BertTagger` or `BertSpanPredictor`.
+        labels, problem, dropout: as of these; a span predictor has none.
+        paired: whether a second encoder reads right to left.
+
+    Returns:
+        float32 logits: (B, C) of a classifier, (B, T, C) of a tagger, of
+        spans a dict of `start` and `end`, (B, T).
 
     Raises:
-        InputError: the encoder sees in another direction.
+        InputError: another head or direction; labels missing or repeated.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
+    >>> DirectionalModel(encoder, labels=["no", "yes"])([[2, 45, 3]]).shape
+    (1, 2)
     """
 
     pools = False
 
-    def __init__(self, encoder, head, paired, name):
+    def __init__(
+        self,
+        encoder,
+        head="classifier",
+        labels=None,
+        problem="single",
+        dropout=None,
+        paired=False,
+        name="directional_model",
+    ):
         if encoder.attention != "left_to_right":
             raise InputError(
                 f"The encoder sees {encoder.attention}. Expected one with "
                 'attention="left_to_right".'
             )
-        self.second = _second(encoder) if paired else None
+        if head not in HEADS:
+            raise InputError(
+                f"head is {head!r}. Expected one of {', '.join(HEADS)}."
+            )
+        policy = encoder.dtype_policy
+        if head == "span":
+            units, dropout = 2, 0.0
+        else:
+            check_labels(labels, problem)
+            units = 1 if labels is None else len(labels)
+        self.head, self.problem, self.paired = head, problem, paired
+        self.labels = None if labels is None else list(labels)
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.classifier = LogitsHead(
+            units, self.dropout, name=head, dtype=policy
+        )
         inputs = symbolic_inputs()
         tokens = encode(encoder, inputs)["sequence_output"]  # (B, T, D)
-        last = LastVector(name="last", dtype=encoder.dtype_policy.name)
-        text = last(tokens, inputs["padding_mask"])
+        last = LastVector(name="last", dtype=policy.name)
+        text = last(tokens, inputs["padding_mask"])  # (B, D)
+        self.second = None
         if paired:
+            backward = {"attention": "right_to_left", "name": "right_to_left"}
+            self.second = BertEncoder(
+                **{**encoder.arguments(), **backward, "dtype": policy}
+            )
             back = encode(self.second, inputs)["sequence_output"]
             tokens = ops.concatenate([tokens, back], axis=-1)  # (B, T, 2 D)
-            text = ops.concatenate([text, back[:, 0]], axis=-1)
-        super().__init__(inputs, head(tokens, text), encoder, name)
+            text = ops.concatenate([text, back[:, 0]], axis=-1)  # (B, 2 D)
+        logits = self.classifier(text if head == "classifier" else tokens)
+        if head == "span":  # (B, T, 2)
+            logits = {"start": logits[..., 0], "end": logits[..., 1]}
+        super().__init__(inputs, logits, encoder, name)
+
+    def arguments(self):
+        return {
+            "head": self.head,
+            "labels": self.labels,
+            "problem": self.problem,
+            "dropout": self.dropout,
+            "paired": self.paired,
+        }
 
     def _in_use(self, variables):
         variables = super()._in_use(variables)
@@ -79,143 +138,3 @@ class DirectionalModel(TaskModel):
             return variables
         idle = {id(weight) for weight in self.second.pooler.weights}
         return [v for v in variables if id(v) not in idle]
-
-
-def _second(encoder):
-    return BertEncoder(
-        **{
-            **encoder.arguments(),
-            "attention": "right_to_left",
-            "dtype": encoder.dtype_policy,
-            "name": "right_to_left",
-        }
-    )
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class DirectionalClassifier(DirectionalModel):
-    """Classes from the vector of the token that has seen the whole text.
-
-    That is the last one left to right, and the first one right to left;
-    `[CLS]`, which `BertClassifier` reads, sees nothing to its right.
-
-    Weights, by path: the encoder's, those of the second behind
-    right_to_left/, classifier/{kernel,bias}.
-
-    Args:
-        encoder: a `BertEncoder` with `attention="left_to_right"`.
-        labels, problem, dropout: as of `BertClassifier`.
-        paired: whether a second encoder reads right to left.
-
-    Returns:
-        float32 (B, C), logits.
-
-    Raises:
-        InputError: labels missing or repeated, another direction.
-
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
-    >>> DirectionalClassifier(encoder, ["no", "yes"])([[2, 45, 3]]).shape
-    (1, 2)
-    """
-
-    def __init__(
-        self,
-        encoder,
-        labels=None,
-        problem="single",
-        dropout=None,
-        paired=False,
-        name="directional_classifier",
-    ):
-        check_labels(labels, problem)
-        self.labels = None if labels is None else list(labels)
-        self.problem, self.paired = problem, paired
-        self.dropout = encoder.dropout if dropout is None else dropout
-        self.classifier = LogitsHead(
-            1 if labels is None else len(labels),
-            self.dropout,
-            name="classifier",
-            dtype=encoder.dtype_policy,
-        )
-        super().__init__(
-            encoder, lambda tokens, text: self.classifier(text), paired, name
-        )
-
-    def arguments(self):
-        return {
-            "labels": self.labels,
-            "problem": self.problem,
-            "dropout": self.dropout,
-            "paired": self.paired,
-        }
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class PairedTagger(DirectionalModel):
-    """As `BertTagger`, on both encoders' vectors of each token.
-
-    Weights, by path: the encoder's, those of the second behind
-    right_to_left/, tagger/{kernel,bias}.
-
-    Args:
-        encoder: a `BertEncoder` with `attention="left_to_right"`.
-        labels, dropout: as of `BertTagger`.
-
-    Returns:
-        float32 (B, T, C), logits.
-
-    Raises:
-        InputError: labels missing or repeated, another direction.
-
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
-    >>> PairedTagger(encoder, labels=["O", "B-PER"])([[2, 45, 3]]).shape
-    (1, 3, 2)
-    """
-
-    def __init__(self, encoder, labels=None, dropout=None, name="tagger_pair"):
-        check_labels(labels)
-        self.labels = list(labels)
-        self.dropout = encoder.dropout if dropout is None else dropout
-        self.tagger = LogitsHead(
-            len(labels), self.dropout, name="tagger", dtype=encoder.dtype_policy
-        )
-        super().__init__(
-            encoder, lambda tokens, text: self.tagger(tokens), True, name
-        )
-
-    def arguments(self):
-        return {"labels": self.labels, "dropout": self.dropout}
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class PairedSpanPredictor(DirectionalModel):
-    """As `BertSpanPredictor`, on both encoders' vectors of each token.
-
-    Weights, by path: the encoder's, those of the second behind
-    right_to_left/, span/{kernel,bias}.
-
-    Args:
-        encoder: a `BertEncoder` with `attention="left_to_right"`.
-
-    Returns:
-        dict of `start` and `end`, float32 (B, T), logits.
-
-    Raises:
-        InputError: another direction.
-
-    Example:
-    >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
-    >>> PairedSpanPredictor(encoder)([[2, 45, 3]])["end"].shape
-    (1, 3)
-    """
-
-    def __init__(self, encoder, name="span_pair"):
-        self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
-
-        def head(tokens, text):
-            logits = self.span(tokens)  # (B, T, 2)
-            return {"start": logits[..., 0], "end": logits[..., 1]}
-
-        super().__init__(encoder, head, True, name)

@@ -1,4 +1,4 @@
-"""What the runs of a table say together: statistics, text and chart."""
+"""What the runs of a table say together: comparisons, text and chart."""
 
 import math
 
@@ -8,243 +8,13 @@ from bert_keras import files
 from official_tasks import progress
 from official_tasks.paper.tables import claimed_sign
 from official_tasks.report import page
-from official_tasks.report.page import save
-
-# Whether a difference between two variants is more than their spread.
 
 LEVEL = 0.05  # probability under which a difference counts
-
 AGREES = "agrees"
 DISAGREES = "disagrees"
 HIDDEN = "hidden by spread"
-UNTESTED = "one seed tells no spread"
-
-
-def compare(one, other, claimed=1) -> dict:
-    """A paired test of two variants over the same seeds.
-
-    Args:
-        one, other: their scores, one a seed.
-        claimed: sign of `one` minus `other` in the paper; 0 where it has
-            neither above the other.
-
-    Returns:
-        dict: "difference", its mean; "deviation" of the differences and "p",
-        two-sided, of a paired t test (None of one seed); "verdict".
-    """
-    differences = np.asarray(one, float) - np.asarray(other, float)
-    mean, count = float(differences.mean()), len(differences)
-    if count < 2:
-        told = {"difference": mean, "deviation": None, "p": None}
-        return {**told, "verdict": UNTESTED}
-    deviation = float(differences.std(ddof=1))
-    p = two_sided(mean, deviation / math.sqrt(count), count - 1)
-    verdict = HIDDEN
-    if p < LEVEL:
-        verdict = AGREES if mean * claimed > 0 else DISAGREES
-    return {
-        "difference": mean,
-        "deviation": deviation,
-        "p": p,
-        "verdict": verdict,
-    }
-
-
-def two_sided(mean, error, freedom) -> float:
-    """Probability of a mean this far from 0, by Student's t.
-
-    Args:
-        error: standard error of the mean.
-        freedom: its degrees of freedom.
-    """
-    import tensorflow as tf
-
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    share = freedom / (freedom + (mean / error) ** 2)
-    half = np.float64(0.5)
-    return float(tf.math.betainc(half * freedom, half, np.float64(share)))
-
-
-# A table's results as text and as a chart beside the paper's figures.
-
-PERCENT = 100
+UNTESTED = "one seed has no spread"
 COLOURS = ("#2f6fde", "#e0872b", "#1a8f5a", "#b5478f", "#64708a", "#a08a2c")
-
-
-def results_text(results) -> str:
-    """Means, spread over the seeds, the paper's figures, the comparisons."""
-    columns = results["columns"]
-    lines = [
-        f"{results['title']}; {results['seeds']} seed(s), mean ± deviation "
-        "(paper)"
-    ]
-    rows = [["", *(column.replace("_", " ") for column in columns)]]
-    rows += [
-        [name, *(_cell(results, name, column) for column in columns)]
-        for name in results["scores"]
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += [
-        "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    lines += ["", "Compared, paired over the seeds:"]
-    lines += [_comparison(found) for found in results["comparisons"]]
-    if results["deviations"]:
-        lines += ["", "Otherwise than in the paper:"]
-        lines += [f"- {line}" for line in results["deviations"]]
-    return "\n".join(lines) + "\n"
-
-
-def shown(column, value):
-    """A score in percent; a perplexity as it is."""
-    return value if column.endswith("perplexity") else PERCENT * value
-
-
-def _cell(results, name, column):
-    values = results["scores"][name].get(column)
-    paper = results["paper"][name].get(column)
-    told = []
-    if values:
-        numbers = [shown(column, value) for value in values]
-        told.append(f"{np.mean(numbers):.1f}")
-        if len(numbers) > 1:
-            told.append(f"± {np.std(numbers, ddof=1):.1f}")
-        if paper is not None:
-            told.append(f"({paper:g})")
-    return " ".join(told)
-
-
-def _comparison(found):
-    sign = {1: "above", 0: "level with", -1: "below"}[found["claimed"]]
-    difference = shown(found["task"], found["difference"])
-    p = "" if found["p"] is None else f", p {found['p']:.3f}"
-    task = found["task"].replace("_", " ")
-    return (
-        f"- {found['one']} {sign} {found['other']} on {task}: "
-        f"{found['verdict']} ({difference:+.1f}{p})"
-    )
-
-
-def draw_results(results, path):
-    """Writes the chart as SVG: points, or lines over steps, with error bars.
-
-    A row of panels for each column: ours, and beside it the paper's where it
-    has figures.
-    """
-    from matplotlib.figure import Figure
-
-    columns = results["columns"]
-    theirs = {column: _papers(results, column) for column in columns}
-    beside = any(theirs.values())
-    height = max(2.4, 0.34 * len(results["scores"]) + 0.9)
-    figure = Figure(
-        figsize=(9.5 if beside else 5.7, height * len(columns)),
-        layout="constrained",
-    )
-    panels = figure.subplots(
-        len(columns),
-        1 + beside,
-        squeeze=False,
-        width_ratios=(3, 2)[: 1 + beside],
-    )
-    paint = _lines if results["steps"] else _ours
-    for (ours, *rest), (column, figures) in zip(
-        panels, theirs.items(), strict=True
-    ):
-        paint(ours, results, column)
-        ours.set_title(f"{column.replace('_', ' ')}: ours", loc="left")
-        for axes in rest:
-            _theirs(axes, figures)
-    figure.suptitle(results["title"], x=0.01, ha="left")
-    save(figure, path, format="svg", metadata={"Date": None})
-
-
-def _summary(results, name, column):
-    """Mean and deviation of a variant; None where it was not scored."""
-    values = results["scores"][name].get(column)
-    if not values:
-        return None
-    numbers = [shown(column, value) for value in values]
-    spread = np.std(numbers, ddof=1) if len(numbers) > 1 else 0.0
-    return float(np.mean(numbers)), float(spread)
-
-
-def _ours(axes, results, column):
-    found = {
-        name: summary
-        for name in results["scores"]
-        if (summary := _summary(results, name, column))
-    }
-    means, spreads = zip(*found.values(), strict=True)
-    _points(axes, list(found), means, spreads, COLOURS[0])
-
-
-def _papers(results, column):
-    """The paper's figures of the variants that have a score of ours."""
-    return {
-        name: figures[column]
-        for name, figures in results["paper"].items()
-        if column in figures and results["scores"][name].get(column)
-    }
-
-
-def _theirs(axes, figures):
-    """Draws the paper's figures, or nothing where it has none."""
-    if not figures:
-        axes.set_axis_off()
-        return
-    names, values = zip(*figures.items(), strict=True)
-    _points(axes, names, values, None, COLOURS[1])
-    axes.set_title("the paper's", loc="left")
-
-
-def _points(axes, names, values, spreads, colour):
-    """A point a name, from the top down, its value beside it."""
-    axes.errorbar(values, names, xerr=spreads, color=colour, fmt="o", capsize=3)
-    for name, value in zip(names, values, strict=True):
-        axes.annotate(
-            f"{value:.1f}",
-            (value, name),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-        )
-    axes.margins(x=0.15, y=0.2)
-    axes.invert_yaxis()
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _lines(axes, results, column):
-    groups: dict[str, list] = {}
-    for name, step in results["steps"].items():
-        summary = _summary(results, name, column)
-        if summary:
-            group = name.split(",")[0]
-            groups.setdefault(group, []).append((step, *summary))
-    for (group, points), colour in zip(groups.items(), COLOURS, strict=False):
-        steps, means, spreads = zip(*sorted(points), strict=True)
-        axes.errorbar(
-            steps,
-            means,
-            yerr=spreads,
-            label=group,
-            color=colour,
-            marker="o",
-            markersize=4,
-            capsize=3,
-        )
-    axes.set_xlabel("steps of pre-training")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-# What the runs of a table say together, and the files that tell it.
 
 
 def gathered(table, seeds, scores, held_out) -> dict:
@@ -300,18 +70,47 @@ def _compared(table, values, one, other, task, column):
     first, second = values[one][task], values[other][task]
     if task == table.held_out:  # the lower the better
         first, second = second, first
-    found = compare(first, second, claimed)
+    names = {"one": one, "other": other, "task": task, "claimed": claimed}
+    return names | compare(first, second, claimed)
+
+
+def compare(one, other, claimed=1) -> dict:
+    """A paired t test of two variants over the same seeds.
+
+    Args:
+        one, other: their scores, one a seed.
+        claimed: sign of `one` minus `other` in the paper; 0 where it has
+            neither above the other.
+
+    Returns:
+        dict: "difference", its mean; "deviation" of the differences and "p",
+        two-sided (None of one seed); "verdict".
+    """
+    from scipy import stats
+
+    differences = np.asarray(one, float) - np.asarray(other, float)
+    mean, count = float(differences.mean()), len(differences)
+    deviation, p, verdict = None, None, UNTESTED
+    if count > 1:
+        deviation = float(differences.std(ddof=1))
+        if deviation == 0:
+            p = float(mean == 0)
+        else:
+            t = mean / (deviation / math.sqrt(count))
+            p = float(2 * stats.t.sf(abs(t), count - 1))
+        verdict = HIDDEN
+        if p < LEVEL:
+            verdict = AGREES if mean * claimed > 0 else DISAGREES
     return {
-        "one": one,
-        "other": other,
-        "task": task,
-        "claimed": claimed,
-    } | found
+        "difference": mean,
+        "deviation": deviation,
+        "p": p,
+        "verdict": verdict,
+    }
 
 
 def write(folder, results):
-    """results.json, table.txt and, with matplotlib, table.svg."""
-
+    """Writes results.json, table.txt and, with matplotlib, table.svg."""
     text = results_text(results)
     with folder.output("results.json") as path:
         files.write_json(results, path)
@@ -325,3 +124,170 @@ def write(folder, results):
         return
     with page.may_fail("table.svg"), folder.output("table.svg") as path:
         draw_results(results, path)
+
+
+def results_text(results) -> str:
+    """Means, spread over the seeds, the paper's figures, the comparisons."""
+    columns = results["columns"]
+    lines = [
+        f"{results['title']}; {results['seeds']} seed(s), mean ± deviation "
+        "(paper)"
+    ]
+    rows = [["", *(column.replace("_", " ") for column in columns)]]
+    rows += [
+        [name, *(_cell(results, name, column) for column in columns)]
+        for name in results["scores"]
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    lines += ["", "Compared, paired over the seeds:"]
+    lines += [_comparison(each) for each in results["comparisons"]]
+    if results["deviations"]:
+        lines += ["", "Otherwise than in the paper:"]
+        lines += [f"- {line}" for line in results["deviations"]]
+    return "\n".join(lines) + "\n"
+
+
+def in_percent(column, value):
+    """A score in percent; a perplexity as it is."""
+    return value if column.endswith("perplexity") else 100 * value
+
+
+def _summary(results, name, column):
+    """Mean and deviation of a variant, 0 of one seed; None if not scored."""
+    values = results["scores"][name].get(column)
+    if not values:
+        return None
+    numbers = [in_percent(column, value) for value in values]
+    spread = np.std(numbers, ddof=1) if len(numbers) > 1 else 0.0
+    return float(np.mean(numbers)), float(spread)
+
+
+def _cell(results, name, column):
+    summary = _summary(results, name, column)
+    if summary is None:
+        return ""
+    mean, spread = summary
+    words = [f"{mean:.1f}"]
+    if results["seeds"] > 1:
+        words.append(f"± {spread:.1f}")
+    if column in results["paper"][name]:
+        words.append(f"({results['paper'][name][column]:g})")
+    return " ".join(words)
+
+
+def _comparison(compared):
+    sign = {1: "above", 0: "level with", -1: "below"}[compared["claimed"]]
+    task, p = compared["task"], compared["p"]
+    difference = in_percent(task, compared["difference"])
+    p = "" if p is None else f", p {p:.3f}"
+    return (
+        f"- {compared['one']} {sign} {compared['other']} on "
+        f"{task.replace('_', ' ')}: {compared['verdict']} "
+        f"({difference:+.1f}{p})"
+    )
+
+
+def draw_results(results, path):
+    """Writes the chart as SVG: points, or lines over steps, with error bars.
+
+    A row of panels for each column: ours, and next to it the paper's where it
+    has figures.
+    """
+    from matplotlib.figure import Figure
+
+    columns = results["columns"]
+    paper = {column: _papers(results, column) for column in columns}
+    has_paper = any(paper.values())
+    height = max(2.4, 0.34 * len(results["scores"]) + 0.9)
+    figure = Figure(
+        figsize=(9.5 if has_paper else 5.7, height * len(columns)),
+        layout="constrained",
+    )
+    panels = figure.subplots(
+        len(columns),
+        1 + has_paper,
+        squeeze=False,
+        width_ratios=(3, 2)[: 1 + has_paper],
+    )
+    paint = _lines if results["steps"] else _ours
+    for (ours, *theirs), (column, figures) in zip(
+        panels, paper.items(), strict=True
+    ):
+        paint(ours, results, column)
+        ours.set_title(f"{column.replace('_', ' ')}: ours", loc="left")
+        for axes in theirs:
+            if figures:
+                draw_points(axes, figures, figures.values(), None, COLOURS[1])
+                axes.set_title("the paper's", loc="left")
+            else:
+                axes.set_axis_off()
+    figure.suptitle(results["title"], x=0.01, ha="left")
+    page.save(figure, path, format="svg", metadata={"Date": None})
+
+
+def _papers(results, column):
+    """The paper's figures of the variants that have a score of ours."""
+    return {
+        name: figures[column]
+        for name, figures in results["paper"].items()
+        if column in figures and results["scores"][name].get(column)
+    }
+
+
+def _ours(axes, results, column):
+    summaries = {
+        name: summary
+        for name in results["scores"]
+        if (summary := _summary(results, name, column))
+    }
+    means, spreads = zip(*summaries.values(), strict=True)
+    draw_points(axes, summaries, means, spreads, COLOURS[0])
+
+
+def draw_points(axes, names, values, spreads, colour):
+    """A point a name, from the top down, its value above it."""
+    names, values = list(names), list(values)
+    axes.errorbar(values, names, xerr=spreads, color=colour, fmt="o", capsize=3)
+    for name, value in zip(names, values, strict=True):
+        axes.annotate(
+            f"{value:.1f}",
+            (value, name),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+        )
+    axes.margins(x=0.15, y=0.2)
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _lines(axes, results, column):
+    groups: dict[str, list] = {}
+    for name, step in results["steps"].items():
+        summary = _summary(results, name, column)
+        if summary:
+            group = name.split(",")[0]
+            groups.setdefault(group, []).append((step, *summary))
+    for (group, points), colour in zip(groups.items(), COLOURS, strict=False):
+        steps, means, spreads = zip(*sorted(points), strict=True)
+        axes.errorbar(
+            steps,
+            means,
+            yerr=spreads,
+            label=group,
+            color=colour,
+            marker="o",
+            markersize=4,
+            capsize=3,
+        )
+    axes.set_xlabel("steps of pre-training")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -14,61 +14,9 @@ from official_tasks.paper.tables import SCALES, Table
 from official_tasks.paper.variants import vary
 from official_tasks.pretraining import runner
 
-# The pre-training data of a table, made of a corpus.
-
-HELD_OUT_SHARE = 0.05
-
-
-def make_data(inputs, path) -> dict:
-    """Builds token stores, and the vocabulary where none is given.
-
-    Args:
-        inputs: `Inputs` with a corpus.
-        path: folder to build in.
-
-    Returns:
-        Tokens of each store.
-    """
-    import bert_keras
-    from bert_keras.data.building import build_stores
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.text.vocabulary import read_vocabulary
-
-    vocabulary = inputs.vocabulary or _learned(inputs, path)
-    tokenizer = bert_keras.WordPieceTokenizer(read_vocabulary(vocabulary))
-    with progress.bar("Tokens") as update:
-        stores = build_stores(
-            read_documents(inputs.corpus),
-            tokenizer,
-            os.path.join(path, "tokens"),
-            HELD_OUT_SHARE,
-            progress=lambda documents, characters: update(documents),
-        )
-    return {k: store.manifest["tokens"] for k, store in stores.items()}
-
-
-def _learned(inputs, path):
-    """The file of a vocabulary that is learned from the corpus."""
-    from bert_keras import files
-    from bert_keras.data.corpus import paragraphs, read_documents
-    from bert_keras.text.learning import learn_vocabulary
-    from bert_keras.text.vocabulary import write_vocabulary
-
-    texts = paragraphs(read_documents(inputs.corpus))
-    with progress.bar("Learning pieces") as update:
-        pieces = learn_vocabulary(
-            texts, inputs.vocabulary_size, progress=update
-        )
-    files.make_folder(path)
-    file = os.path.join(path, "vocab.txt")
-    write_vocabulary(pieces, file)
-    return file
-
-
-# Runs a table: pre-training, then each variant on each task, by seed.
-
-# Of rows and variants: what is told beside a score and does not decide it.
-TOLD = {"column", "windows", "only", "figures"}
+HELD_OUT_SHARE = 0.05  # of the documents of a corpus
+# Of rows and variants: what is shown with a score and does not decide it.
+SHOWN = {"column", "windows", "only", "figures"}
 
 
 class Inputs(NamedTuple):
@@ -115,7 +63,7 @@ def options_of(row, inputs, recipe=None):
 
 
 def tuning_of(variant, row):
-    """Arguments of `several.run`; a tagger on features has its task's own."""
+    """Arguments of `grid.run`; a tagger on features has its task's own."""
     left_out = set()
     if variant.recipe:
         left_out = {"epochs", "batch_size", "learning_rate"}
@@ -177,7 +125,7 @@ class Work(NamedTuple):
             **variant._asdict(),
             "pretraining": {run: self.settings_of(run) for run in runs},
         }
-        return {key: made[key] for key in made.keys() - TOLD}
+        return {key: made[key] for key in made.keys() - SHOWN}
 
     def score(self, name, row, seed) -> float:
         """The score of a variant, fine-tuned on a task."""
@@ -189,7 +137,7 @@ class Work(NamedTuple):
         task = vary(
             task,
             {"train": row.rows, "dev": row.dev_rows},
-            self._width(variant) if variant.bilstm else None,
+            self._bilstm_dim(variant) if variant.bilstm else None,
             second,
             row.sentence,
         )
@@ -206,8 +154,8 @@ class Work(NamedTuple):
         )
         return float(results[row.metric])
 
-    def _width(self, variant):
-        """Of the BiLSTM, each way: that of the encoder."""
+    def _bilstm_dim(self, variant):
+        """The width of the BiLSTM, each way: that of the encoder."""
         from official_tasks.pretraining.settings import Settings, model_sizes
 
         settings = Settings(**self.settings_of(variant.run))
@@ -231,13 +179,13 @@ class Run:
     def finish(self) -> dict:
         """Runs what is not done yet; returns the results of the table."""
         table = self.work.table
-        self._read_tasks()
+        self._check_tasks()
         data = self._data() if table.runs else None
         with workers(self.jobs) as start:
             figures, scores = self._begin(start, data)
 
-            def by_seed(made, *key):
-                return [made[*key, s].result() for s in range(self.seeds)]
+            def by_seed(futures, *key):
+                return [futures[*key, s].result() for s in range(self.seeds)]
 
             return gathered(
                 table,
@@ -276,8 +224,8 @@ class Run:
                     self._score, earlier, name, row, seed
                 )
 
-    def _read_tasks(self):
-        """A mistake in a task's files is told before hours of training."""
+    def _check_tasks(self):
+        """Reports a mistake in a task's files before hours of training."""
         for row in self.work.table.tasks:
             task, _ = task_of(row, self.work.inputs)
             task.read("train")
@@ -332,6 +280,46 @@ class Run:
         if self.folder.done("data") is None:
             self.folder.finish("data", make_data(inputs, path))
         return path
+
+
+def make_data(inputs, path) -> dict:
+    """Builds token stores, and the vocabulary where none is given.
+
+    Args:
+        inputs: `Inputs` with a corpus.
+        path: folder to build in.
+
+    Returns:
+        Tokens of each store.
+    """
+    import bert_keras
+    from bert_keras import files
+    from bert_keras.data.building import build_stores
+    from bert_keras.data.corpus import paragraphs, read_documents
+    from bert_keras.text.learning import learn_vocabulary
+    from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+
+    vocabulary = inputs.vocabulary
+    if not vocabulary:
+        with progress.bar("Learning pieces") as update:
+            pieces = learn_vocabulary(
+                paragraphs(read_documents(inputs.corpus)),
+                inputs.vocabulary_size,
+                progress=update,
+            )
+        files.make_folder(path)
+        vocabulary = os.path.join(path, "vocab.txt")
+        write_vocabulary(pieces, vocabulary)
+    tokenizer = bert_keras.WordPieceTokenizer(read_vocabulary(vocabulary))
+    with progress.bar("Tokens") as update:
+        stores = build_stores(
+            read_documents(inputs.corpus),
+            tokenizer,
+            os.path.join(path, "tokens"),
+            HELD_OUT_SHARE,
+            progress=lambda documents, characters: update(documents),
+        )
+    return {k: store.manifest["tokens"] for k, store in stores.items()}
 
 
 def shared_name(settings, scale):

@@ -1,11 +1,12 @@
-"""The paper's tables: a row of settings for each variant, at both scales."""
+"""The paper's tables: a row of settings for each variant, at both scales.
+
+Figures are those of Devlin et al. 2019, in percent; a perplexity as it is.
+"""
 
 from typing import NamedTuple
 
 from official_tasks.tasks.base import RATES
 from official_tasks.tasks.recipes import RECIPES
-
-# What a table of the paper is made of: runs, variants, tasks, figures.
 
 
 class TaskRow(NamedTuple):
@@ -43,7 +44,7 @@ class Variant(NamedTuple):
 
     Attributes:
         run: name of the table's pre-training run, or of released weights.
-        second: name of the run of the encoder beside it, or None.
+        second: name of the run of a second encoder, or None.
         bilstm: whether a BiLSTM stands on the encoder in fine-tuning.
         recipe: of features, see `RECIPES`; None fine-tunes.
         only: names of the tasks; None takes all.
@@ -105,8 +106,6 @@ def claimed_sign(table, one, other, column):
     return -sign if column == table.held_out else sign
 
 
-# The two scales of the paper's tables: sizes, steps, and their tasks.
-
 RELEASED = {
     "base": "hf://google-bert/bert-base-uncased",
     "large": "hf://google-bert/bert-large-uncased",
@@ -138,6 +137,10 @@ SMALL = {
 PAPER = {}  # the defaults of `Settings` are the paper's
 SCALES = {"small": SMALL, "paper": PAPER}
 VOCABULARY = 8000  # pieces, where one is learned at the small scale
+
+
+def _of(scale, small, paper):
+    return small if scale == "small" else paper
 
 
 def small_task(name, task, metric, rows, epochs, column=None, **more):
@@ -195,8 +198,14 @@ SQUAD = paper_task("SQuAD", "squad1", "f1", 87599, sequence_length=384)
 NER = paper_task("NER", "conll2003", "f1", 14041)
 
 
-# The paper's tables that start from released weights, at its own scale. Figures
-# are those of Devlin et al. 2019, in percent.
+def _released(title, tasks, figures, deviations=()) -> Table:
+    """A table of the released weights: size -> the paper's by its columns."""
+    variants = {
+        size: Variant(RELEASED[size], figures=own)
+        for size, own in figures.items()
+    }
+    pairs = [("large", "base")]
+    return Table(title, {}, variants, tasks, pairs, deviations=deviations)
 
 
 def glue(scale) -> Table:
@@ -210,24 +219,17 @@ def glue(scale) -> Table:
         "MRPC": ("mrpc", "f1", 3668, 88.9, 89.3),
         "RTE": ("rte", "accuracy", 2490, 66.4, 70.1),
     }
-    tasks = [
-        paper_task(name, task, metric, count)._replace(rates=RATES)
-        for name, (task, metric, count, *_) in rows.items()
-    ]
-    variants = {
-        size: Variant(
-            RELEASED[size],
-            figures={name: row[3 + i] for name, row in rows.items()},
-        )
-        for i, size in enumerate(("base", "large"))
-    }
-    return Table(
+    return _released(
         "GLUE (table 1)",
-        {},
-        variants,
-        tasks,
-        [("large", "base")],
-        deviations=(
+        [
+            paper_task(name, task, metric, count)._replace(rates=RATES)
+            for name, (task, metric, count, *_) in rows.items()
+        ],
+        {
+            "base": {name: row[3] for name, row in rows.items()},
+            "large": {name: row[4] for name, row in rows.items()},
+        },
+        (
             "Ours are on dev, the paper's on the leaderboard's test sets: "
             "official_tasks.finetune --task=glue writes the glue.zip for it.",
         ),
@@ -235,31 +237,18 @@ def glue(scale) -> Table:
 
 
 def squad(scale) -> Table:
-    tasks = [
-        paper_task("SQuAD 1.1", "squad1", "f1", 87599, sequence_length=384),
-        paper_task(
-            "SQuAD 2.0",
-            "squad2",
-            "f1",
-            130319,
-            sequence_length=384,
-            batch_size=48,
-            epochs=2.0,
-        ),
-    ]
-    return Table(
+    longer = {"sequence_length": 384, "batch_size": 48, "epochs": 2.0}
+    return _released(
         "SQuAD 1.1 and 2.0 (tables 2 and 3), F1 on dev",
-        {},
+        [
+            SQUAD._replace(name="SQuAD 1.1", column="SQuAD 1.1"),
+            paper_task("SQuAD 2.0", "squad2", "f1", 130319, **longer),
+        ],
         {
-            "base": Variant(RELEASED["base"], figures={"SQuAD 1.1": 88.5}),
-            "large": Variant(
-                RELEASED["large"],
-                figures={"SQuAD 1.1": 90.9, "SQuAD 2.0": 81.9},
-            ),
+            "base": {"SQuAD 1.1": 88.5},
+            "large": {"SQuAD 1.1": 90.9, "SQuAD 2.0": 81.9},
         },
-        tasks,
-        [("large", "base")],
-        deviations=(
+        (
             "Single models; the paper's ensemble is evaluate --model=A,B,C, "
             "and TriviaQA first is finetune --task=triviaqa, then its folder "
             "as --init.",
@@ -268,27 +257,12 @@ def squad(scale) -> Table:
 
 
 def swag(scale) -> Table:
-    task = paper_task(
-        "SWAG", "swag", "accuracy", 73546, batch_size=16, learning_rate=2e-5
-    )
-    return Table(
+    tuning = {"batch_size": 16, "learning_rate": 2e-5}
+    return _released(
         "SWAG (table 4), accuracy on dev",
-        {},
-        {
-            "base": Variant(RELEASED["base"], figures={"SWAG": 81.6}),
-            "large": Variant(RELEASED["large"], figures={"SWAG": 86.6}),
-        },
-        [task],
-        [("large", "base")],
+        [paper_task("SWAG", "swag", "accuracy", 73546, **tuning)],
+        {"base": {"SWAG": 81.6}, "large": {"SWAG": 86.6}},
     )
-
-
-# The paper's tables: a row of settings for each variant, at both scales.
-# Figures are those of Devlin et al. 2019, in percent, perplexity but as it is.
-
-
-def _of(scale, small, paper):
-    return small if scale == "small" else paper
 
 
 def pretraining_tasks(scale) -> Table:
@@ -342,7 +316,7 @@ def pretraining_tasks(scale) -> Table:
             *_of(
                 scale,
                 (
-                    "Questions are read beside the one sentence that holds "
+                    "Questions are read with the one sentence that holds "
                     "their answer, in training and in scoring.",
                 ),
                 (),
@@ -447,10 +421,10 @@ def masking_mix(scale) -> Table:
 def steps(scale) -> Table:
     most = _of(scale, SMALL["steps"], 1_000_000)
     runs, variants, at = {}, {}, {}
-    for objective, told in (("mlm", "masked"), ("left_to_right", "LTR")):
+    for objective, short in (("mlm", "masked"), ("left_to_right", "LTR")):
         for share in (8, 4, 2, 1):
             count = most // share
-            name = f"{told}, {count:,} steps"
+            name = f"{short}, {count:,} steps"
             runs[name] = {"objectives": objective, "steps": count}
             variants[name], at[name] = Variant(name), count
     pairs = [

@@ -10,7 +10,7 @@ from official_tasks.tasks.squad import answer_span
 
 
 def vary(task, rows=None, bilstm_dim=None, second=None, sentence=False):
-    """A copy of a task that answers like it, but for what is asked.
+    """A copy of a task with other rows or another model.
 
     On an encoder that sees left to right, a classifier reads the last token.
 
@@ -18,28 +18,30 @@ def vary(task, rows=None, bilstm_dim=None, second=None, sentence=False):
         task: a `Task`.
         rows: split -> most examples, drawn at random, the same each time.
         bilstm_dim: width of a BiLSTM between encoder and head.
-        second: model folder of a right-to-left encoder, whose vectors stand
-            beside those of the first one.
+        second: model folder of a right-to-left encoder, whose vectors are
+            concatenated with those of the first one.
         sentence: whether questions see the sentence of their answer alone.
     """
-    varied, plain, most = copy.copy(task), type(task), rows or {}
+    varied, original, most = copy.copy(task), type(task), rows or {}
 
     def read(split):
-        drawn = _some(plain.read(varied, split), most.get(split))
-        return list(map(in_its_sentence, drawn)) if sentence else drawn
+        examples = original.read(varied, split)
+        if most.get(split) is not None and len(examples) > most[split]:
+            order = np.random.default_rng(0).permutation(len(examples))
+            examples = [examples[i] for i in sorted(order[: most[split]])]
+        return list(map(in_its_sentence, examples)) if sentence else examples
 
-    varied.read = read
-    varied.build = lambda encoder: _rebuilt(
-        plain.build(varied, encoder), encoder, bilstm_dim, second
-    )
+    def build(encoder):
+        model = original.build(varied, encoder)
+        if bilstm_dim:
+            arguments = {**model.arguments(), "bilstm_dim": bilstm_dim}
+            return type(model)(encoder, **arguments)
+        if second:
+            return _paired(model, encoder, second)
+        return _directional(model, encoder)
+
+    varied.read, varied.build = read, build
     return varied
-
-
-def _some(examples, most):
-    if most is None or len(examples) <= most:
-        return examples
-    drawn = np.random.default_rng(0).permutation(len(examples))[:most]
-    return [examples[place] for place in sorted(drawn)]
 
 
 def in_its_sentence(question):
@@ -62,41 +64,36 @@ def in_its_sentence(question):
     )
 
 
-def _rebuilt(model, encoder, bilstm_dim, second):
-    """The model with what the variant puts between encoder and head."""
+def _directional(model, encoder):
+    """The model; where [CLS] sees nothing, one that reads the last token."""
     import bert_keras
-    from official_tasks.paper.paired import DirectionalClassifier
+    from official_tasks.paper.paired import DirectionalModel
 
-    if bilstm_dim:
-        arguments = {**model.arguments(), "bilstm_dim": bilstm_dim}
-        return type(model)(encoder, **arguments)
-    if second:
-        return _paired(model, encoder, second)
     classifies = type(model) is bert_keras.BertClassifier
     if classifies and encoder.attention == "left_to_right":
-        return DirectionalClassifier(encoder, **_kept(model))
+        return DirectionalModel(encoder, **_kept(model))
     return model
 
 
 def _paired(model, encoder, second):
+    """The model's head on this encoder and the one of the folder `second`."""
     import bert_keras
     from bert_keras.modeling.weights import copy_weights
-    from official_tasks.paper import paired
+    from official_tasks.paper.paired import DirectionalModel
 
     heads = {
-        bert_keras.BertClassifier: paired.DirectionalClassifier,
-        bert_keras.BertTagger: paired.PairedTagger,
-        bert_keras.BertSpanPredictor: paired.PairedSpanPredictor,
+        bert_keras.BertClassifier: "classifier",
+        bert_keras.BertTagger: "tagger",
+        bert_keras.BertSpanPredictor: "span",
     }
     if type(model) not in heads:
         raise InputError(
             f"There is no {type(model).__name__} on two encoders. Expected a "
             "task that classifies, tags or finds spans."
         )
-    arguments = _kept(model)
-    if type(model) is bert_keras.BertClassifier:
-        arguments["paired"] = True
-    made = heads[type(model)](encoder, **arguments)
+    paired = DirectionalModel(
+        encoder, heads[type(model)], paired=True, **_kept(model)
+    )
     other = bert_keras.BertEncoder.from_preset(
         second, dtype=encoder.dtype_policy
     )
@@ -105,11 +102,11 @@ def _paired(model, encoder, second):
             f"The second encoder, {second}, sees {other.attention}. Expected "
             "one that was trained right to left."
         )
-    copy_weights(other, made.second)
-    return made
+    copy_weights(other, paired.second)
+    return paired
 
 
 def _kept(model):
-    """Of a head's arguments those that the directional ones take too."""
+    """Of a head's arguments those that the directional one takes too."""
     names = ("labels", "problem", "dropout")
     return {k: v for k, v in model.arguments().items() if k in names}

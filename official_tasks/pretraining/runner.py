@@ -1,7 +1,6 @@
 """Pre-training by one call: a run folder from data and settings."""
 
 from bert_keras.files import write_json
-from official_tasks.engine.training import train, training_state
 from official_tasks.pretraining.settings import (
     phases,
     prepare,
@@ -111,7 +110,7 @@ class Run:
     """The training of one run: batches, evaluation and output by the step."""
 
     def __init__(self, folder, settings, source, model, strategy):
-        from official_tasks.engine.callbacks import InputWatch
+        from official_tasks.engine.training import InputWatch
 
         self.folder, self.settings, self.source = folder, settings, source
         self.model, self.strategy = model, strategy
@@ -121,6 +120,8 @@ class Run:
 
     def train(self, execution):
         """All phases in one schedule; returns the curve."""
+        from official_tasks.engine.training import train, training_state
+
         settings = self.settings
         self.state = training_state(
             self.folder,

@@ -38,6 +38,13 @@ TASKS = {
     **_of_rows(ChoiceTask, multiple_choice.ROWS),
     **_of_rows(NerTask, tagging.ROWS),
 }
+# Title in --help -> the classes whose options stand under it; options of more
+# classes are common.
+FAMILIES = {
+    "--task=custom": (CustomTask, CustomSpans, CustomTags, CustomChoices),
+    "--task=squad1, squad2, triviaqa": (SquadTask,),
+    "--task=ner, conll2003, wnut17, wikiann": (NerTask,),
+}
 OPTIONS = sorted({name for cls, _ in TASKS.values() for name in cls.options})
 _DEFINE = {
     str: flags.DEFINE_string,
@@ -70,6 +77,12 @@ def define_task_flags(default=None, more=()):
     for option, names in owners.items():
         default = TASKS[names[0]][0].options[option].default
         _DEFINE[type(default)](option, None, _format_help(option, names))
+        classes = {TASKS[name][0] for name in names}
+        # Of an option of custom data and of a family, it is the family's.
+        classes = classes - set(FAMILIES["--task=custom"]) or classes
+        for title, family in FAMILIES.items():
+            if classes <= set(family):
+                script.group_flags(title, option)
     script.applies_only(
         "with --problem=multi",
         lambda v: v.problem == "multi" or is_file(v),

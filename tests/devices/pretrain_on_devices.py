@@ -17,7 +17,7 @@ from train_on_devices import use_cpus
 
 from bert_keras.training.strategy import make_strategy
 from official_tasks import pretrain
-from official_tasks.engine import callbacks
+from official_tasks.engine import training
 from official_tasks.pretraining.model import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
@@ -39,14 +39,14 @@ def compare_rows(data, strategy):
 
 def stop_at(step):
     """SIGTERM to this process in the middle of the step before."""
-    move = callbacks.Meter.on_train_batch_end
+    move = training.Meter.on_train_batch_end
 
     def moved(self, batch, logs=None):
         if self._first + batch + 1 == step:
             os.kill(os.getpid(), signal.SIGTERM)
         move(self, batch, logs)
 
-    callbacks.Meter.on_train_batch_end = moved
+    training.Meter.on_train_batch_end = moved
 
 
 def main(devices, data, output, stop):

@@ -23,20 +23,12 @@ def plans():
         if command[1] != "official_tasks.reproduce":
             continue
         table, scale = flag(command, "table"), flag(command, "scale")
-        paper = scale == "paper"
-        for name in TABLES if table == "NAME" else [table]:
-            if paper or name not in PAPER_ONLY:
-                # Tables of released weights alone pre-train on nothing.
-                runs = reproduce.table_of(name, scale).runs
-                drop = () if runs else ("--data=",)
-                yield (
-                    name,
-                    [
-                        word.replace("NAME", name)
-                        for word in command
-                        if not word.startswith(drop)
-                    ],
-                )
+        for name in TABLES if table in ("NAME", "RELEASED") else [table]:
+            if scale != "paper" and name in PAPER_ONLY:
+                continue
+            released = not reproduce.table_of(name, scale).runs
+            if table in (name, "RELEASED" if released else "NAME"):
+                yield name, [word.replace(table, name) for word in command]
 
 
 def test_the_page_names_every_table_at_each_of_its_scales():

@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+"""Which rows a step sees, in what order and shape, by NumPy on their ids."""
 
 import keras
 import numpy as np
@@ -6,11 +6,14 @@ import pytest
 import tensorflow as tf
 from model_samples import fill, random_encoder
 
-from bert_keras import BertTagger, InputError, adamw
-from official_tasks.engine.batches import prediction_batches, training_batches
+from bert_keras import BertTagger, adamw
+from official_tasks.engine.batches import (
+    prediction_batches,
+    shuffled_rows,
+    training_batches,
+)
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import fold_choices
-from official_tasks.tools.benchmark import length_buckets
 
 LENGTHS = np.random.default_rng(0).integers(3, 30, 100)
 
@@ -33,32 +36,38 @@ def batches(first_step=0, steps=60, seed=1, **arguments):
     ]
 
 
-def test_every_pass_holds_every_row_once():
-    rows = np.concatenate([y for _, y, _ in batches()])
-    assert len(rows) == 300
-    counts = np.bincount(rows, minlength=100)
-    assert (counts == 3).all()
+def test_every_pass_holds_every_row_once_in_another_order():
+    rows = np.concatenate([y for _, y, _ in batches(length=32)])
+    passes = rows.reshape(3, 100)
+    assert (np.sort(passes) == np.arange(100)).all()
+    assert (passes[0] != passes[1]).any() and (passes[1] != passes[2]).any()
+    # Of like length, 32 batches span passes; a run may end within one.
+    for steps, least in ((60, 3), (47, 2)):
+        rows = np.concatenate([y for _, y, _ in batches(steps=steps)])
+        counts = np.bincount(rows, minlength=100)
+        assert counts.min() == least and counts.sum() == 5 * steps
 
 
-def test_a_run_that_is_cut_off_sees_the_rows_that_a_pass_has_left():
-    rows = np.concatenate([y for _, y, _ in batches(steps=47)])
-    counts = np.bincount(rows, minlength=100)
-    assert counts.min() >= 2 and counts.sum() == 235
+@pytest.mark.parametrize("length", [None, 32])
+def test_the_batch_of_a_step_is_a_function_of_seed_and_step(length):
+    whole = batches(length=length)
+    for first_step in (31, 32):
+        late = batches(first_step, length=length)
+        for one, other in zip(late, whole[first_step:], strict=True):
+            np.testing.assert_array_equal(
+                one[0]["token_ids"], other[0]["token_ids"]
+            )
+            np.testing.assert_array_equal(one[1], other[1])
+    other = batches(seed=2, length=length)
+    assert any((a[1] != b[1]).any() for a, b in zip(whole, other, strict=True))
 
 
-@pytest.mark.parametrize("first_step", [1, 31, 32, 59])
-def test_the_batch_of_a_step_is_a_function_of_seed_and_step(first_step):
-    whole = batches()
-    for one, other in zip(batches(first_step), whole[first_step:], strict=True):
-        np.testing.assert_array_equal(
-            one[0]["token_ids"], other[0]["token_ids"]
-        )
-        np.testing.assert_array_equal(one[1], other[1])
-
-
-def test_another_seed_is_another_order():
-    first, second = batches(seed=1), batches(seed=2)
-    assert any((a[1] != b[1]).any() for a, b in zip(first, second, strict=True))
+def test_each_row_is_as_likely_at_each_place():
+    # The place of row 0 over 400 passes: uniform, by a chi-squared bound.
+    rows = shuffled_rows(tf.range(4000, dtype=tf.int64), 10, 2)
+    places = np.argwhere(rows.numpy().reshape(400, 10) == 0)[:, 1]
+    counts = np.bincount(places, minlength=10)
+    assert ((counts - 40) ** 2 / 40).sum() < 27.9  # p = 0.001 at 9 degrees
 
 
 def test_rows_are_whole_and_padded_to_little_more_than_their_own_length():
@@ -70,8 +79,8 @@ def test_rows_are_whole_and_padded_to_little_more_than_their_own_length():
             assert (ids[:length] == row + 1).all() and (ids[length:] == 0).all()
         slots += x["token_ids"].size
     assert slots < 1.35 * 3 * LENGTHS.sum()
-    shuffled = sum(x["token_ids"].size for x, _, _ in batches(length=32))
-    assert slots < 0.75 * shuffled
+    shapes = {x["token_ids"].shape for x, _, _ in batches(length=32)}
+    assert shapes == {(5, 32)} and slots < 0.75 * 60 * 5 * 32
 
 
 def test_batches_come_in_no_order_of_length():
@@ -81,11 +90,6 @@ def test_batches_come_in_no_order_of_length():
         found.append(np.corrcoef(lengths, np.arange(60))[0, 1])
     # By chance the mean of 8 has a standard deviation of 0.046.
     assert abs(np.mean(found)) < 0.15
-
-
-def test_every_batch_has_the_same_shape_where_a_length_is_given():
-    shapes = {x["token_ids"].shape for x, _, _ in batches(length=40)}
-    assert shapes == {(5, 40)}
 
 
 def test_weights_have_a_mean_of_one_over_the_slots_and_none_on_padding():
@@ -126,16 +130,16 @@ def test_predictions_see_the_rows_in_the_order_that_was_asked_for():
     assert seen == order.tolist()
 
 
-def test_batches_of_like_length_are_learned_from_in_parts():
+def test_batches_of_like_length_are_learned_from_in_micro_batches():
     def weights_after(accumulate):
         labels = tf.ones_like(encoded().inputs["token_ids"])
-        data = training_batches(encoded(labels), 4, seed=1, steps=4)
+        data = training_batches(encoded(labels), 4, seed=1, steps=2)
         encoder = random_encoder(
             max_sequence_length=32, dropout=0.0, attention_dropout=0.0
         )
         model = fill(BertTagger(encoder, labels=["a", "b"], dropout=0.0))
         model.compile(
-            adamw(1e-3, 4, accumulate=accumulate),
+            adamw(1e-3, 2, accumulate=accumulate),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
         model.fit(data.map(lambda x, y, w: (whole(x), y, w)), verbose=0)
@@ -149,7 +153,7 @@ def test_batches_of_like_length_are_learned_from_in_parts():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_lengths_are_rounded_up_only_beside_other_devices(monkeypatch):
+def test_lengths_are_rounded_up_except_on_a_cpu_alone(monkeypatch):
     def lengths(*kinds):
         devices = [tf.config.LogicalDevice(kind, kind) for kind in kinds]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
@@ -167,8 +171,3 @@ def test_no_pass_over_batches_waits_for_a_thread_that_tunes():
     predicted = prediction_batches(encoded().inputs, np.arange(9), 4)
     for one in (data, predicted, data.map(lambda x, y, w: (x, y))):
         assert one.options().autotune.enabled is False
-
-
-def test_runs_for_the_accuracy_need_a_folder():
-    with pytest.raises(InputError, match="--rows=8 .* --output is missing"):
-        length_buckets.main(SimpleNamespace(rows=8, output=None))

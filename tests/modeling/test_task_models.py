@@ -22,11 +22,7 @@ from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
 from bert_keras.modeling.task_model import encode as encoded
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training.optimizers import adamw
-from official_tasks.paper.paired import (
-    DirectionalClassifier,
-    PairedSpanPredictor,
-    PairedTagger,
-)
+from official_tasks.paper.paired import DirectionalModel
 
 LABELS = ["no", "perhaps", "yes"]
 
@@ -57,14 +53,14 @@ MODELS = {
 }
 
 PAIRED = {
-    "directional classifier": lambda: DirectionalClassifier(
-        encoder(attention="left_to_right"), LABELS, paired=True
+    "directional classifier": lambda: DirectionalModel(
+        encoder(attention="left_to_right"), labels=LABELS, paired=True
     ),
-    "tagger pair": lambda: PairedTagger(
-        encoder(attention="left_to_right"), LABELS
+    "tagger pair": lambda: DirectionalModel(
+        encoder(attention="left_to_right"), "tagger", LABELS, paired=True
     ),
-    "span pair": lambda: PairedSpanPredictor(
-        encoder(attention="left_to_right")
+    "span pair": lambda: DirectionalModel(
+        encoder(attention="left_to_right"), "span", paired=True
     ),
     "pretrainer": lambda: BertPretrainer(encoder()),
 }

@@ -1,3 +1,5 @@
+"""Tables of toys: run, resumed, shared, by several processes at once."""
+
 import json
 import os
 import threading
@@ -10,6 +12,7 @@ from toy_pretraining import PIECES, SMALLEST, WORDS, reviews, write_data
 from bert_keras import InputError
 from bert_keras.run_folder import RunFolder
 from official_tasks import reproduce
+from official_tasks.engine import grid
 from official_tasks.paper import table_runs
 from official_tasks.paper.table_runs import Inputs, Run, Work, shared_name
 from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, TaskRow
@@ -39,23 +42,37 @@ def toy_table(names):
     )
 
 
-def test_a_table_is_run_and_gone_on_with_and_nothing_is_trained_twice(
-    tmp_path, monkeypatch
-):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The data of a table: `Inputs` of toy text and toy reviews."""
+    folder = tmp_path_factory.mktemp("data")
+    options = {"custom": reviews(folder)}
+    return Inputs(data=write_data(folder / "data"), options=options)
+
+
+@pytest.fixture(scope="module")
+def one_job(data, tmp_path_factory):
+    """A table of two variants, run: the arguments, the results."""
     table = toy_table(["LTR, no NSP", "LTR and RTL"])
     table = table._replace(comparisons=[("LTR, no NSP", "LTR and RTL")])
-    data = write_data(tmp_path / "data")
-    inputs = Inputs(data=data, options={"custom": reviews(tmp_path)})
-    arguments = (table, "small", tmp_path / "out", inputs)
-    results = reproduce.run(*arguments, 1, TOY, TUNING)
+    output = tmp_path_factory.mktemp("table") / "out"
+    arguments = (table, "small", output, data)
+    return arguments, reproduce.run(*arguments, 1, TOY, TUNING)
+
+
+def test_a_table_is_run_and_resumed_and_nothing_is_trained_twice(
+    one_job, monkeypatch
+):
+    arguments, results = one_job
+    table, _, output, inputs = arguments
     for name in ("LTR, no NSP", "LTR and RTL"):
         (score,) = results["scores"][name]["reviews"]
         assert 0 <= score <= 1
     assert results["held_out"]["left_to_right"][0]["lm_perplexity"] > 1
-    kept = json.loads((tmp_path / "out/results.json").read_text())
+    kept = json.loads((output / "results.json").read_text())
     assert kept == json.loads(json.dumps(results))
-    assert (tmp_path / "out/table.txt").exists()
-    assert (tmp_path / "out/table.svg").exists()
+    assert (output / "table.txt").exists()
+    assert (output / "table.svg").exists()
 
     def refuse(*_, **__):
         raise AssertionError("trained again")
@@ -65,16 +82,39 @@ def test_a_table_is_run_and_gone_on_with_and_nothing_is_trained_twice(
     with pytest.raises(AssertionError, match="trained again"):
         reproduce.run(*arguments, 2, TOY, TUNING)  # one more seed
     with pytest.raises(InputError, match="other settings: .*scale"):
-        reproduce.run(table, "paper", tmp_path / "out", inputs, 1, TOY, TUNING)
+        reproduce.run(table, "paper", output, inputs, 1, TOY, TUNING)
     fewer = table._replace(tasks=[table.tasks[0]._replace(rows=12)])
     with pytest.raises(InputError, match="rows was 16 and is now 12. Give"):
         reproduce.run(fewer, *arguments[1:], 1, TOY, TUNING)
-    told = table._replace(tasks=[table.tasks[0]._replace(column="SST-2")])
-    again = reproduce.run(told, *arguments[1:], 1, TOY, TUNING)
+    shown = table._replace(tasks=[table.tasks[0]._replace(column="SST-2")])
+    again = reproduce.run(shown, *arguments[1:], 1, TOY, TUNING)
     assert again["scores"] == results["scores"]
 
 
-def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
+def figures(results):
+    return keras.tree.flatten([results["scores"], results["held_out"]])
+
+
+def test_two_jobs_at_once_give_the_same_table(one_job, tmp_path, capfd):
+    arguments, results = one_job
+    table, scale, output, inputs = arguments
+    name = "LTR and RTL"  # two encoders at once, then a model on both
+    table = table._replace(
+        variants={name: table.variants[name]}, comparisons=[]
+    )
+    other = reproduce.run(
+        table, scale, tmp_path / "2", inputs, 1, TOY, TUNING, 2
+    )
+    results = {**results, "scores": {name: results["scores"][name]}}
+    np.testing.assert_allclose(figures(results), figures(other), rtol=1e-4)
+    stages = set(os.listdir(tmp_path / "2/stages"))
+    assert stages < set(os.listdir(output / "stages")) and len(stages) == 3
+    assert "LTR_and_RTL-reviews-0: " in capfd.readouterr().out
+
+
+def test_tables_share_the_runs_that_they_have_in_common(
+    data, tmp_path, monkeypatch
+):
     def same(name, run):
         table = TABLES[name]("small")
         return shared_name({**SCALES["small"], **table.runs[run]}, "small")
@@ -88,11 +128,7 @@ def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
     assert len({*names, same("pretraining_tasks", "mlm")}) == 3
 
     table = toy_table(["no NSP"])
-    inputs = Inputs(
-        data=write_data(tmp_path / "data"),
-        options={"custom": reviews(tmp_path)},
-        pretrained=str(tmp_path / "shared"),
-    )
+    inputs = data._replace(pretrained=str(tmp_path / "shared"))
     one, other = (
         (table, "small", tmp_path / name, inputs, 1, TOY, TUNING)
         for name in ("one", "other")
@@ -103,34 +139,16 @@ def test_tables_share_the_runs_that_they_have_in_common(tmp_path, monkeypatch):
     monkeypatch.setattr(
         runner, "pretrain", lambda *_: pytest.fail("trained again")
     )
+    monkeypatch.setattr(grid, "run", lambda *_, **__: results_of_one)
+    results_of_one = {"accuracy": results["scores"]["no NSP"]["reviews"][0]}
     assert reproduce.run(*other) == results
     text = inputs._replace(data=None, corpus=f"{tmp_path}/*.txt")
     with pytest.raises(InputError, match="share the data too: give --data"):
         reproduce.run(table, "small", tmp_path / "third", text, 1)
 
 
-def test_runs_beside_each_other_give_the_same_table(tmp_path, capfd):
-    table = toy_table(["LTR, no NSP", "LTR and RTL"])
-    inputs = Inputs(
-        data=write_data(tmp_path / "data"),
-        options={"custom": reviews(tmp_path)},
-    )
-    one, other = (
-        reproduce.run(
-            table, "small", tmp_path / str(jobs), inputs, 1, TOY, TUNING, jobs
-        )
-        for jobs in (1, 2)
-    )
-    for name in ("scores", "held_out"):
-        flat = (keras.tree.flatten(results[name]) for results in (one, other))
-        np.testing.assert_allclose(*flat, rtol=1e-4)
-    stages = set(os.listdir(tmp_path / "1/stages"))
-    assert stages == set(os.listdir(tmp_path / "2/stages")) and len(stages) == 4
-    assert "LTR_and_RTL-reviews-0: " in capfd.readouterr().out
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_no_job_stands_still_while_a_score_waits(tmp_path, monkeypatch, jobs):
+def test_no_job_idles_while_a_score_waits(tmp_path, monkeypatch, jobs):
     table = toy_table(["LTR, no NSP"])._replace(
         tasks=[TaskRow(n, "custom", None, 16, {}) for n in ("one", "other")]
     )
@@ -149,7 +167,7 @@ def test_no_job_stands_still_while_a_score_waits(tmp_path, monkeypatch, jobs):
 
     inputs = Inputs(data="data")
     work = Recorded(str(tmp_path), table, "small", inputs, TOY, TUNING)
-    monkeypatch.setattr(Run, "_read_tasks", lambda self: None)
+    monkeypatch.setattr(Run, "_check_tasks", lambda self: None)
     monkeypatch.setattr(
         table_runs, "in_a_process", lambda f, *given, quiet: f(*given)
     )
@@ -162,14 +180,14 @@ def test_no_job_stands_still_while_a_score_waits(tmp_path, monkeypatch, jobs):
     assert len(begun) == 9
 
 
-def test_a_tasks_mistake_is_told_before_any_training(tmp_path, monkeypatch):
+def test_a_tasks_mistake_is_reported_before_any_training(
+    data, tmp_path, monkeypatch
+):
     monkeypatch.setattr(
         runner, "pretrain", lambda *_: pytest.fail("trained before")
     )
-    inputs = Inputs(
-        data=write_data(tmp_path / "data"),
-        options={"custom": reviews(tmp_path) | {"dev": "nowhere.csv"}},
-    )
+    options = data.options["custom"] | {"dev": "nowhere.csv"}
+    inputs = data._replace(options={"custom": options})
     table = toy_table(["no NSP"])
     with pytest.raises(InputError, match="nowhere.csv"):
         reproduce.run(table, "small", tmp_path / "out", inputs, 1, TOY, TUNING)
@@ -196,10 +214,7 @@ def test_data_are_made_of_a_corpus_once(tmp_path):
             Run(folder, work._replace(inputs=Inputs()), 1)._data()
 
 
-@pytest.mark.skipif(
-    not os.environ.get("BERT_KERAS_LONG"),
-    reason="trains every variant of every table: set BERT_KERAS_LONG=1",
-)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name for name in TABLES if name not in PAPER_ONLY]
 )
@@ -234,5 +249,5 @@ def test_every_table_runs_to_its_end(name, tmp_path):
         TUNING,
     )
     assert set(results["scores"]) == set(table.variants)
-    told = (tmp_path / "out/table.txt").read_text()
-    assert "Compared, paired over the seeds:" in told
+    text = (tmp_path / "out/table.txt").read_text()
+    assert "Compared, paired over the seeds:" in text

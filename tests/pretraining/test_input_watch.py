@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_tasks.engine import callbacks
-from official_tasks.engine.callbacks import InputWatch
+from official_tasks.engine import training
+from official_tasks.engine.training import InputWatch
 
 STEPS = 5
 
@@ -42,7 +42,7 @@ def test_slow_data_are_waited_for():
 def test_of_each_step_the_time_until_its_batch_is_taken_counts(monkeypatch):
     times = iter([0, 40, 50, 51, 53, 60, 62, 70, 70, 76, 80])
     clock = types.SimpleNamespace(monotonic=lambda: next(times))
-    monkeypatch.setattr(callbacks, "time", clock)
+    monkeypatch.setattr(training, "time", clock)
     watch, logs = InputWatch(), {}
     watch.watched(tf.data.Dataset.range(9))
     watch.on_epoch_begin(0)

@@ -16,7 +16,7 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 from bert_keras import InputError, files
 from bert_keras.training import checkpoint
 from official_tasks import pretrain
-from official_tasks.engine import callbacks
+from official_tasks.engine import training
 from official_tasks.pretraining import run_doctor, runner
 from official_tasks.pretraining.settings import (
     Execution,
@@ -119,7 +119,7 @@ def interrupt_at(step, monkeypatch):
         if self.meter.step == step:
             raise Interrupted
 
-    monkeypatch.setattr(callbacks.Board, "on_train_batch_end", end)
+    monkeypatch.setattr(training.Board, "on_train_batch_end", end)
 
 
 def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(

@@ -15,6 +15,8 @@ WORDS = (
 ).split()
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 GOOD, BAD = ("good", "fine"), ("bad", "awful")
+# Arguments of a fine-tuning run of seconds that learns toy reviews.
+QUICK = {"batch_size": 8, "learning_rate": 1e-2, "sequence_length": 24}
 
 
 def save_toy_model(folder, seed=0, dropout=0.0, num_layers=1):

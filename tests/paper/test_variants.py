@@ -1,3 +1,5 @@
+"""Directional models by NumPy on their encoders, and variants of a task."""
+
 import json
 
 import keras
@@ -8,11 +10,7 @@ from toy_pretraining import PIECES, reviews
 import bert_keras
 from bert_keras import BertEncoder, BertPreprocessor, InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from official_tasks.paper.paired import (
-    DirectionalClassifier,
-    PairedSpanPredictor,
-    PairedTagger,
-)
+from official_tasks.paper.paired import DirectionalModel
 from official_tasks.paper.variants import vary
 from official_tasks.tasks.custom import CustomTask
 from official_tasks.tasks.squad import SQUAD_1, SquadTask
@@ -40,11 +38,8 @@ def preprocessor():
     return BertPreprocessor(WordPieceTokenizer(PIECES), 16)
 
 
-# The two directions side by side.
-
-
 def test_a_pair_reads_both_encoders_vectors_and_the_ends_that_saw_all():
-    model = DirectionalClassifier(encoder(), ["no", "yes"], paired=True)
+    model = DirectionalModel(encoder(), labels=["no", "yes"], paired=True)
     model.second.set_weights(encoder("right_to_left", seed=1).get_weights())
     ahead = model.encoder(INPUTS)["sequence_output"].numpy()
     back = model.second(INPUTS)["sequence_output"].numpy()
@@ -57,7 +52,7 @@ def test_a_pair_reads_both_encoders_vectors_and_the_ends_that_saw_all():
 
 
 def test_tokens_of_a_pair_depend_on_both_sides_and_alone_on_one():
-    pair = PairedTagger(encoder(), ["O", "X"])
+    pair = DirectionalModel(encoder(), "tagger", ["O", "X"], paired=True)
     alone = bert_keras.BertTagger(encoder(), ["O", "X"])
     changed = IDS.copy()
     changed[0, 3] = 12  # to the right of place 2
@@ -67,16 +62,18 @@ def test_tokens_of_a_pair_depend_on_both_sides_and_alone_on_one():
 
 
 @pytest.mark.parametrize(
-    "make",
+    "arguments",
     [
-        lambda: DirectionalClassifier(encoder(), ["no", "yes"]),
-        lambda: DirectionalClassifier(encoder(), ["no", "yes"], paired=True),
-        lambda: PairedTagger(encoder(), ["O", "X"]),
-        lambda: PairedSpanPredictor(encoder()),
+        {"labels": ["no", "yes"]},
+        {"labels": ["no", "yes"], "paired": True},
+        {"head": "tagger", "labels": ["O", "X"], "paired": True},
+        {"head": "span", "paired": True},
     ],
 )
-def test_a_directional_model_survives_a_folder_and_a_keras_file(make, tmp_path):
-    model = make()
+def test_a_directional_model_survives_a_folder_and_a_keras_file(
+    arguments, tmp_path
+):
+    model = DirectionalModel(encoder(), **arguments)
     expected = keras.tree.flatten(model(INPUTS))
     model.save_preset(tmp_path / "own", preprocessor())
     model.save(tmp_path / "model.keras")
@@ -84,20 +81,20 @@ def test_a_directional_model_survives_a_folder_and_a_keras_file(make, tmp_path):
         type(model).from_preset(tmp_path / "own"),
         keras.saving.load_model(tmp_path / "model.keras"),
     ):
-        for found, wanted in zip(
-            keras.tree.flatten(read(INPUTS)), expected, strict=True
-        ):
-            np.testing.assert_allclose(found, wanted, atol=1e-6)
+        outputs = keras.tree.flatten(read(INPUTS))
+        for output, before in zip(outputs, expected, strict=True):
+            np.testing.assert_allclose(output, before, atol=1e-6)
     poolers = [w.path for w in model.trainable_weights if "pooler" in w.path]
     assert not poolers
 
 
 def test_another_direction_is_refused():
     with pytest.raises(InputError, match="sees bidirectional"):
-        PairedTagger(encoder("bidirectional"), ["O", "X"])
-
-
-# Variants of a task.
+        DirectionalModel(encoder("bidirectional"), labels=["O", "X"])
+    with pytest.raises(InputError, match="head is 'chooser'. Expected one of"):
+        DirectionalModel(encoder(), "chooser")
+    with pytest.raises(InputError, match="labels"):
+        DirectionalModel(encoder(), "tagger")
 
 
 def test_a_variant_sees_fewer_rows_the_same_each_time(tmp_path):
@@ -146,7 +143,7 @@ def test_a_variant_puts_its_part_between_encoder_and_head(tmp_path):
     both_ways = vary(task).build(encoder("bidirectional"))
     assert type(both_ways) is bert_keras.BertClassifier
     alone = vary(task).build(encoder())
-    assert (type(alone), alone.paired) == (DirectionalClassifier, False)
+    assert (type(alone), alone.paired) == (DirectionalModel, False)
     pair = vary(task, second=tmp_path / "back").build(encoder())
     np.testing.assert_array_equal(
         pair.second(INPUTS)["sequence_output"], back(INPUTS)["sequence_output"]

@@ -1,0 +1,29 @@
+"""Toy data, toy weights and one finished run for all tests of the engine."""
+
+import pytest
+from task_samples import QUICK, save_toy_model, write_reviews
+
+from official_tasks.engine import finetuning
+from official_tasks.tasks.custom import CustomTask
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    """Folder of train.csv, dev.csv and the weights init/."""
+    folder = tmp_path_factory.mktemp("tasks")
+    write_reviews(folder / "train.csv", 80)
+    write_reviews(folder / "dev.csv", 30, seed=1)
+    save_toy_model(folder / "init", dropout=0.1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def task(place):
+    return CustomTask(str(place / "train.csv"), str(place / "dev.csv"))
+
+
+@pytest.fixture(scope="session")
+def whole(place, task):
+    """The results of the run whole/ in `place`, of three epochs."""
+    run = place / "whole"
+    return finetuning.run(task, place / "init", run, epochs=3, **QUICK)

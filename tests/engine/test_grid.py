@@ -1,0 +1,117 @@
+"""Several runs of one task: which is kept, what is said of all."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from task_samples import save_toy_model, write_reviews
+from test_devices import tf_configs
+
+from bert_keras import InputError
+from official_tasks.engine import finetuning, grid, leaderboard
+from official_tasks.tasks.custom import CustomTask
+
+
+def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
+    ran = []
+
+    def pretended(task, init, output, *, learning_rate, seed, **rest):
+        """In the place of a training: writes what a run leaves."""
+        ran.append((learning_rate, seed))
+        assert rest == {"settings": {"train": "a.csv"}, "epochs": 7.0}
+        for name in ("model", "predictions"):
+            (Path(output) / name).mkdir(parents=True)
+            (Path(output) / name / "file").write_text(f"{ran[-1]}")
+        (Path(output) / "report.html").write_text("a page")
+        return {"accuracy": learning_rate * 1e4 + seed / 10, "rows": 3}
+
+    monkeypatch.setattr(finetuning, "run", pretended)
+
+    class Task:
+        name, metric = "toy", "accuracy"
+
+    results = grid.run(
+        Task,
+        "init",
+        tmp_path / "run",
+        learning_rates=(5e-5, 2e-5),
+        seeds=2,
+        settings={"train": "a.csv"},
+        epochs=7.0,
+    )
+    assert ran == [(5e-5, 0), (5e-5, 1), (2e-5, 0), (2e-5, 1)]
+    assert results["best_run"] == "rate-5e-05_seed-1"
+    # Over the seeds of 5e-5; the other rate's are no other tries of it.
+    assert results["mean"] == pytest.approx(0.55)
+    assert results["deviation"] == pytest.approx(np.std([0.5, 0.6], ddof=1))
+    for kept in ("model/file", "predictions/file"):
+        assert (tmp_path / "run" / kept).read_text() == "(5e-05, 1)"
+    assert (tmp_path / "run" / "report.html").is_file()
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert written["runs"].keys() == results["runs"].keys()
+    with pytest.raises(InputError, match="leave --learning_rate or --grid"):
+        grid.run(
+            Task, "init", tmp_path, learning_rates=(1, 2), learning_rate=1.0
+        )
+
+
+def test_one_process_trains_twice_on_devices(tmp_path):
+    # Of the strategy, the second `make_strategy` of a process counts.
+    train = write_reviews(tmp_path / "train.csv", 16)
+    dev = write_reviews(tmp_path / "dev.csv", 8, seed=1)
+    results = grid.run(
+        CustomTask(str(train), str(dev)),
+        save_toy_model(tmp_path / "init"),
+        tmp_path / "run",
+        learning_rates=(1, 2e-4),
+        epochs=1.0,
+        batch_size=8,
+        distribution="mirrored",
+    )
+    assert results["runs"].keys() == {"rate-1_seed-0", "rate-0.0002_seed-0"}
+    assert (tmp_path / "run" / "model").is_dir()
+
+
+@pytest.mark.parametrize("distribution", ["multi_worker", "auto"])
+def test_runs_in_a_row_are_refused_on_several_hosts(
+    tmp_path, monkeypatch, distribution
+):
+    monkeypatch.setenv("TF_CONFIG", tf_configs()[0])
+    for run, plan in ((grid.run, {"seeds": 2}), (leaderboard.run_glue, {})):
+        with pytest.raises(InputError, match="one --task, without --grid"):
+            run(
+                None,
+                "init",
+                tmp_path / "run",
+                distribution=distribution,
+                **plan,
+            )
+    assert not (tmp_path / "run").exists()
+
+
+def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
+    def ran(accuracy):
+        return {"accuracy": accuracy, "majority_baseline": 0.6, "notes": []}
+
+    runs = {"a": ran(0.9), "b": ran(0.6), "c": ran(float("nan")), "d": ran(0.8)}
+    results = grid.summary("accuracy", runs, dict.fromkeys(runs, 5e-5))
+    assert results["failed"] == ["b", "c"]
+    assert results["mean"] == pytest.approx(0.85)
+    assert results["deviation"] == pytest.approx(np.std([0.9, 0.8], ddof=1))
+    assert results["best_run"] == "a"
+    nothing = grid.summary("accuracy", {"b": ran(0.6)}, {"b": None})
+    assert nothing["mean"] is None and nothing["deviation"] is None
+    rates = dict(zip(runs, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
+    alone = grid.summary("accuracy", runs, rates)  # a grid of one seed
+    assert alone["mean"] is None and alone["deviation"] is None
+
+
+def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():
+    one = grid.table_of("toy", {"a": {"f1": 0.25, "rows": 9, "classes": {}}})
+    assert [list(column.cells) for column in one.columns] == [
+        ["f1"],
+        ["0.2500"],
+    ]
+    two = grid.table_of("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
+    assert list(two.columns[1].cells) == ["0.2500", ""]

@@ -1,0 +1,119 @@
+"""Models from presets, averaged outputs, and the files of weights."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from task_samples import save_toy_model, sentences, write_csv
+
+from bert_keras import (
+    BertClassifier,
+    BertEncoder,
+    BertPreprocessor,
+    InputError,
+)
+from bert_keras.interop.google import save_google
+from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.presets import open_checkpoint
+from bert_keras.run_folder import RunFolder
+from official_tasks.engine.models import (
+    checked_files,
+    ensemble_outputs,
+    load_model,
+    weights_of,
+)
+from official_tasks.evaluate import evaluate
+from official_tasks.tasks.custom import CustomTask
+
+
+def other_labels(folder):
+    rows = [(text, "xy"[y]) for text, y in sentences(20)]
+    return CustomTask(str(write_csv(folder / "other.csv", rows)))
+
+
+def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
+    place, task, whole, tmp_path, capsys
+):
+    stored = BertClassifier.from_preset(place / "whole" / "model")
+    kept = load_model(task, place / "whole")
+    assert "note: new" not in capsys.readouterr().out
+    np.testing.assert_array_equal(
+        kept.classifier.kernel, stored.classifier.kernel
+    )
+    new = load_model(other_labels(tmp_path), place / "whole")
+    said = "note: new, and random before training: classifier/kernel\n"
+    assert capsys.readouterr().out == said
+    assert not np.allclose(new.classifier.kernel, stored.classifier.kernel)
+    np.testing.assert_array_equal(
+        new.encoder.pooler.kernel, stored.encoder.pooler.kernel
+    )
+
+
+def test_an_ensemble_is_the_mean_of_its_models(place, task, whole, tmp_path):
+    preprocess = BertPreprocessor.from_preset(place / "whole" / "model")
+    load_model(task, place / "init").save_preset(tmp_path / "b", preprocess)
+    models = [place / "whole", tmp_path / "b"]
+    dev = task.read("dev")
+    alone = [ensemble_outputs(task, [model], dev)[1] for model in models]
+    both = ensemble_outputs(task, models, dev)[1]
+    np.testing.assert_allclose(both, np.mean(alone, axis=0), rtol=1e-6)
+    scores = evaluate(task, models, output=tmp_path / "both")
+    written = json.loads((tmp_path / "both" / "results.json").read_text())
+    assert written["accuracy"] == scores["accuracy"]
+
+
+def test_a_model_brings_its_labels_where_no_training_file_is_given(
+    place, whole
+):
+    alone = CustomTask(dev=str(place / "dev.csv"))
+    scores = evaluate(alone, [place / "whole"])
+    assert scores["accuracy"] == whole["accuracy"]
+    assert set(scores["classes"]) == {"bad", "good"}
+
+
+def test_a_model_of_other_labels_or_of_another_kind_is_refused(
+    place, whole, tmp_path
+):
+    other = other_labels(tmp_path)
+    with pytest.raises(InputError, match=r"labels \['bad', 'good'\]"):
+        evaluate(other, [place / "whole"])
+    with pytest.raises(InputError, match="is a BertEncoder; the task custom"):
+        evaluate(other, [place / "init"])
+
+
+@pytest.mark.parametrize("save", [save_google, save_keras_hub])
+def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
+    own, init = save_toy_model(tmp_path / "own"), tmp_path / "init"
+    model = BertEncoder.from_preset(own)
+    save(str(init), model, BertPreprocessor.from_preset(own))
+    read = {t.file for t in open_checkpoint(init).tensors.values()}
+    assert read and read <= set(weights_of(init))
+    for number, path in enumerate(sorted(read)):
+        with RunFolder(tmp_path / str(number), {}) as run:
+            run.finish("files", checked_files(weights_of(init), run))
+            with open(path, "ab") as file:
+                file.write(b" ")
+            with pytest.raises(InputError, match=f"{path} changed since"):
+                checked_files(weights_of(init), run)
+
+
+@pytest.mark.parametrize(
+    ("init", "names"),
+    [
+        ("", ["tf_model.h5", "model-00001-of-00002.safetensors"]),
+        ("", ["ckpt-1.index", "ckpt-1.data-00000-of-00001", "checkpoint"]),
+        ("bert_[1].ckpt", ["bert_[1].ckpt.index", "bert_[1].ckpt.data-0-of-1"]),
+        ("", ["variables/variables.index", "variables/variables.data-0-of-1"]),
+        ("", ["0_Transformer/model.safetensors"]),
+        ("uncased.zip", ["uncased.zip"]),
+    ],
+)
+def test_weights_of_each_format_are_noted_and_nothing_else(
+    tmp_path, init, names
+):
+    for name in (*names, "vocab.txt", "tuned/model/model.safetensors"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    files = weights_of(os.path.join(tmp_path, init))
+    assert sorted(files) == sorted(str(tmp_path / name) for name in names)
