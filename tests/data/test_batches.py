@@ -136,7 +136,7 @@ def test_each_epoch_of_records_holds_each_once_in_an_order_of_its_own(
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_pairs_of_a_store_are_drawn_anew_each_epoch(sources):
+def test_pairs_of_a_store_are_drawn_again_each_epoch(sources):
     batches = arrays(dataset(sources, "store", 64, 3).take(60))
     rows = [row.tobytes() for batch in batches for row in batch[3]]
     assert len(set(rows)) > 0.95 * len(rows)
@@ -191,7 +191,7 @@ def batch_of(sources, kind, size=24):
 
 
 @pytest.mark.parametrize("kind", KINDS[3:])
-def test_every_example_of_a_row_is_masked_by_the_law(sources, kind):
+def test_every_example_of_a_row_is_masked_by_the_rule(sources, kind):
     x, y, w = batch_of(sources, kind)
     examples = examples_of(x, y, w)
     assert len(examples) > 36
@@ -209,7 +209,7 @@ def test_every_example_of_a_row_is_masked_by_the_law(sources, kind):
     assert 0.4 < np.mean([label for *_, label in examples]) < 0.75
 
 
-def test_packed_pairs_are_those_of_the_pair_law(tmp_path):
+def test_packed_pairs_are_those_of_the_pair_rule(tmp_path):
     # The same numbers draw the pairs; packing only puts them in other places.
     store = DrawnExamples(write_store(tmp_path, natural(40)), PACKED, 3)
     packed = store.draw(0, 0)

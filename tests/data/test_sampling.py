@@ -58,7 +58,7 @@ def published(documents, rules, times):
             yield [(len(a), len(b), label) for a, b, label in found]
 
 
-def assert_same_law(ours, theirs):
+def assert_same_rule(ours, theirs):
     """Both `(N, 3)`: lengths of A and of B, and the label."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     random_ours, random_theirs = ours[:, 2].sum(), theirs[:, 2].sum()
@@ -80,17 +80,17 @@ def assert_same_law(ours, theirs):
 
 
 @pytest.mark.parametrize("length", [16, 64])
-def test_pairs_follow_the_published_law(store, documents, length):
+def test_pairs_follow_the_published_rule(store, documents, length):
     rules = SamplingRules(length, max_predictions=3, short_probability=0)
     ours = drawn(store, rules, 20)
     theirs = sum(published(documents, rules, 20), [])
     assert len(ours.labels) == pytest.approx(len(theirs), rel=0.02)
-    assert_same_law(
+    assert_same_rule(
         np.stack([ours.a_length, ours.b_length, ours.labels], 1), theirs
     )
 
 
-def test_short_targets_follow_the_published_law(store, documents):
+def test_short_targets_follow_the_published_rule(store, documents):
     # One pair a document, because a document's pairs share their target.
     rules = SamplingRules(64, short_probability=0.5)
     starts = store.sentences[store.documents]
@@ -102,7 +102,7 @@ def test_short_targets_follow_the_published_law(store, documents):
         first = pairs[np.unique(own, return_index=True)[1]]
         ours.append(np.stack([first.a_length, first.b_length, first.labels], 1))
     theirs = [found[0] for found in published(documents, rules, 60)]
-    assert_same_law(np.concatenate(ours), theirs)
+    assert_same_rule(np.concatenate(ours), theirs)
 
 
 def test_a_true_next_is_the_text_that_follows(store):
@@ -180,7 +180,7 @@ def sample_rows(store, rules, count=4_000):
 
 
 @pytest.mark.parametrize("most", [3, 9, 20])
-def test_masks_follow_the_published_law(store, most):
+def test_masks_follow_the_published_rule(store, most):
     rules = SamplingRules(64, max_predictions=most, short_probability=0.5)
     rows = sample_rows(store, rules)
     ours = mask_rows(rows, rules, store.pieces, generator(5))
@@ -271,7 +271,7 @@ def test_whole_words_and_runs_follow_the_published_rules(store, ngram):
     rules = SamplingRules(
         64, whole_word=True, max_ngram=ngram, short_probability=0.3
     )
-    rows = sample_rows(store, rules, 6_000)
+    rows = sample_rows(store, rules, 3_000)
     ours = mask_rows(rows, rules, store.pieces, generator(5))
     random_ = random.Random(6)
     runs = np.zeros((2, 12), int)
@@ -321,7 +321,7 @@ def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind):
         assert low <= count <= high
 
 
-def test_an_epoch_is_what_fills_sequences_and_is_drawn_anew(store):
+def test_an_epoch_is_what_fills_sequences_and_is_drawn_again(store):
     rules = SamplingRules(64)
     examples = DrawnExamples(store, rules, 3)
     size = examples.windows.epoch_size
