@@ -44,7 +44,7 @@ def whole(toy_data, tmp_path_factory):
 
 
 @pytest.mark.long
-def test_a_run_goes_on_with_one_two_and_four_replicas(
+def test_a_run_resumes_with_one_two_and_four_replicas(
     toy_data, whole, tmp_path
 ):
     folder = str(tmp_path / "run")

@@ -60,7 +60,7 @@ def fit(strategy, model, steps, first=0, callbacks=(), change=None):
             lambda x: tf.TensorSpec(x.shape, x.dtype), parts[0]
         ),
     )
-    # The steps are told: a call that finds no data may draw dropout seeds
+    # The steps are given: a call that finds no data may draw dropout seeds
     # before it fails.
     model.fit(
         strategy.batches(dataset),
@@ -94,6 +94,7 @@ def on_replicas(function):
 def two_replicas_end_with_the_weights_of_one(folder):
     """Four micro-batches on two, in float64: the grid's strictest bound."""
     keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")  # else that of layers made before
     try:
         one, two = (
             {case: train_on_devices.train(strategy, *case.split("-"), ())}
@@ -101,6 +102,7 @@ def two_replicas_end_with_the_weights_of_one(folder):
         )
     finally:
         keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
     weights_apart.check(two, one, "float64")
 
 
