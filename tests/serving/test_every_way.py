@@ -103,6 +103,6 @@ def test_predict_and_the_server_answer(served, tmp_path):
     with every_way.address(served) as port:
         for name, expected in every.items():
             inputs = every_way.requests(served)[name]
-            found = every_way.told_by_http(port, served, name, inputs)
+            found = every_way.answered_by_http(port, served, name, inputs)
             assert set(found) == set(served.card["signatures"][name]["outputs"])
             check(found, expected)
