@@ -26,6 +26,12 @@ FRAME = 3  # [CLS] and two [SEP]
 ANSWER_WINDOWS, ANSWER_STRIDE = 3, 128
 WINDOWED = ("classify", "embed", "tag")
 TEXTS_AT_ONCE = 32
+# Of a batch: 32 rows of 512. Most texts have four bytes a token, so that the
+# bytes that are counted are a quarter as many tokens; ids are exact, and
+# count four times.
+BATCH_TOKENS, IDS_COUNT = 1 << 14, 4
+# Requests that wait may cost so many times what one may.
+WAITING_REQUESTS = 4
 
 
 def row_tokens(name, inputs, card, length=len):
@@ -106,14 +112,6 @@ def counter(inputs, tokenize):
         count = tokenize(text=tf.constant(some))["count"].numpy()
         counts |= dict(zip(some, count.tolist(), strict=True))
     return counts.__getitem__
-
-
-# Of a batch: 32 rows of 512. Most texts have four bytes a token, so that the
-# bytes that are counted are a quarter as many tokens; ids are exact, and
-# count four times.
-BATCH_TOKENS, IDS_COUNT = 1 << 14, 4
-# Requests that wait may cost so many times what one may.
-WAITING_REQUESTS = 4
 
 
 class OverloadedError(RequestError):

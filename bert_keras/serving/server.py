@@ -41,9 +41,12 @@ from bert_keras.serving.rest import Limits, RequestError, format_answer, parse
 DROPPED_AT_MOST = 64 << 20  # bytes read of a body that is too large
 # What was not read of a body would be taken for the next request.
 CLOSE = {"Connection": "close"}
+HEAD_AT_MOST = 1 << 16  # bytes of a request's first line and headers
+# Bytes of a request: the largest body that is read and dropped, and what
+# chunks and trailers put around it.
+REQUEST_AT_MOST = 128 << 20
+AHEAD_AT_MOST = 100  # requests sent before those in front are answered
 PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(/versions/\d+)?")
-
-
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = "any address"  # a site's name cannot be one
 EVERYWHERE = ("0.0.0.0", "::", "")
@@ -308,16 +311,6 @@ def _policy(html):
     )
 
 
-# uvicorn has no time-out for a request's headers or for a client that does not
-# read, and no limit to the headers' size or to requests that are sent ahead.
-
-HEAD_AT_MOST = 1 << 16  # bytes of a request's first line and headers
-# Bytes of a request: the largest body that is read and dropped, and what
-# chunks and trailers put around it.
-REQUEST_AT_MOST = 128 << 20
-AHEAD_AT_MOST = 100  # requests sent before those in front are answered
-
-
 def server_config(app, host, port, slow_client):
     """The `uvicorn.Config` of the application.
 
@@ -342,6 +335,8 @@ def server_config(app, host, port, slow_client):
 class _Connection(HttpToolsProtocol):
     """One connection, looked at every so many seconds.
 
+    uvicorn has no time-out for a request's headers or for a client that does
+    not read, and no limit to the headers' size or to requests sent ahead.
     Once its headers are read, `_Service._body` gives a body its own time.
     """
 

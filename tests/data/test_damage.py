@@ -30,16 +30,16 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_named(whole, tmp_path, kind, damage):
+def check_named(whole, tmp_path, kind, damage, most=None):
+    """Damages each file, or the first `most`, of a copy of its own."""
     names = sorted(
         path.name
         for path in (whole / kind).iterdir()
         if path.suffix in (".bin", ".tfrecord")
     )
     assert len(names) >= 3
-    for name, other in zip(names, [*names[1:], names[0]], strict=True):
+    pairs = zip(names, [*names[1:], names[0]], strict=True)
+    for name, other in list(pairs)[:most]:
         folder = tmp_path / name
         shutil.copytree(whole / kind, folder)
         check_source(str(folder), vocabulary())
@@ -48,6 +48,19 @@ def test_a_damaged_file_is_named(whole, tmp_path, kind, damage):
             check_source(str(folder), vocabulary())
         blamed = (name, other) if damage is swap else (name,)
         assert any(str(folder / n) in str(raised.value) for n in blamed)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named(whole, tmp_path, kind, damage):
+    check_named(whole, tmp_path, kind, damage, most=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_damaged_file_is_named(whole, tmp_path, kind, damage):
+    check_named(whole, tmp_path, kind, damage)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +153,7 @@ def test_a_manifest_that_lies_under_its_own_hash_is_refused(
 
 
 @pytest.mark.parametrize("name", ["sentences", "documents", "blocks", "tokens"])
-@pytest.mark.parametrize("number", [2**62, -5, 0])
+@pytest.mark.parametrize("number", [2**62, -5])
 def test_arrays_that_lead_outside_are_refused(whole, tmp_path, name, number):
     shutil.copytree(whole / "store", tmp_path / "store")
     path = tmp_path / "store" / f"{name}.bin"
@@ -174,7 +187,7 @@ def test_a_flipped_bit_of_a_manifest_is_found(whole, tmp_path, kind):
     name = "store.json" if kind == "store" else "manifest.json"
     path = tmp_path / kind / name
     content = path.read_bytes()
-    for place in range(0, len(content), 13):
+    for place in range(0, len(content), 53):
         if chr(content[place]).isspace():
             continue  # between values
         flipped = bytearray(content)

@@ -87,7 +87,7 @@ def test_wikipedia_gives_an_article_a_document(folder):
         ("* A film. Another.", False),
     ],
 )
-def test_a_passage_is_told_in_any_script(line, kept):
+def test_a_passage_is_recognised_in_any_script(line, kept):
     assert corpus._is_passage(line) == kept
 
 

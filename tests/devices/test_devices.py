@@ -11,10 +11,9 @@ import tempfile
 import numpy as np
 import pytest
 from test_jax import WITHOUT_TENSORFLOW
+from weights_apart import check
 
 HERE = os.path.dirname(__file__)
-LONG = bool(os.environ.get("BERT_KERAS_LONG"))
-BOUNDS = {"float32": 1e-6, "float64": 1e-9}
 
 
 def start(script, *arguments, **environment):
@@ -95,43 +94,23 @@ def free_port():
         return opened.getsockname()[1]
 
 
-def differences(ours, reference):
-    """Norm of the difference over that of the weights; the largest one."""
-    names = [name for name in reference if "/" in name]
-    assert len(names) > 30
-    apart = [ours[name] - reference[name] for name in names]
-    norm = np.sqrt(sum((d.astype("float64") ** 2).sum() for d in apart))
-    length = np.sqrt(
-        sum((reference[n].astype("float64") ** 2).sum() for n in names)
-    )
-    return norm / length, max(abs(d).max() for d in apart)
-
-
 @functools.cache
 def reference(dtype="float32"):
     pytest.importorskip("tensorflow")
-    # LAMB in float64 is of the long test.
-    cases = ["adamw-1", "lamb-1"] if LONG or dtype == "float32" else ["adamw-1"]
-    return train("1", cases, dtype=dtype)
-
-
-def check(results, reference, dtype="float32"):
-    bound = BOUNDS[dtype]
-    for case, ours in results.items():
-        expected = reference[f"{case.split('-')[0]}-1"]
-        relative, largest = differences(ours, expected)
-        print(f"{case}: {relative:.1e} of the norm, at most {largest:.1e}")
-        assert relative <= bound, case
-        assert largest <= bound, case
-        assert ours["norm"] > 1.5, "clipping was not active"
-        for name in ours.keys() - {"norm"}:
-            if "/" not in name:
-                assert ours[name] == pytest.approx(expected[name], abs=1e-5)
+    return train("1", ["adamw-1", "lamb-1"], dtype=dtype)
 
 
 def test_what_two_replicas_in_one_process_do(tmp_path):
+    """A sample of the checks, and the grid's of two replicas in float64."""
     pytest.importorskip("tensorflow")
     finish(start([os.path.join(HERE, "two_replicas.py")], str(tmp_path)))
+
+
+@pytest.mark.long
+def test_all_that_two_replicas_in_one_process_do(tmp_path):
+    pytest.importorskip("tensorflow")
+    script = [os.path.join(HERE, "two_replicas.py")]
+    finish(start(script, str(tmp_path), "all"))
 
 
 ALL = [
@@ -143,24 +122,22 @@ ALL = [
 PLAIN = [case for case in ALL if case.count("-") == 1]
 
 
+def test_two_workers_end_with_the_weights_of_one_device():
+    check(train("worker/1", ["adamw-4"]), reference())
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("devices", "dtype", "cases"),
     [
-        *([("1", "float32", ALL[1:])] if LONG else []),
-        ("2", "float32", ALL if LONG else ["adamw-4", "lamb-1-xla"]),
-        ("4", "float32", ALL if LONG else ["lamb-4-five"]),
-        ("worker/1", "float32", ALL if LONG else ["adamw-4"]),
-        ("worker/2", "float32", ALL if LONG else ["lamb-1"]),
-        ("2", "float64", PLAIN if LONG else ["adamw-4"]),
-        *([("4", "float64", PLAIN)] if LONG else []),
-        *([("worker/1", "float64", PLAIN)] if LONG else []),
-        *([("worker/2", "float64", PLAIN)] if LONG else []),
+        ("1", "float32", ALL[1:]),
+        *((n, "float32", ALL) for n in ("2", "4", "worker/1", "worker/2")),
+        *((n, "float64", PLAIN) for n in ("2", "4", "worker/1", "worker/2")),
     ],
 )
 def test_any_number_of_replicas_ends_with_the_same_weights(
     devices, dtype, cases
 ):
-    pytest.importorskip("tensorflow")
     check(train(devices, cases, dtype=dtype), reference(dtype), dtype)
 
 
@@ -176,11 +153,16 @@ def train_on_jax(devices, *cases):
     )
 
 
+def test_two_jax_devices_end_with_the_weights_of_tensorflow():
+    check(train_on_jax("2", "lamb-4"), reference())
+
+
+@pytest.mark.long
 def test_two_jax_devices_end_with_the_weights_of_one():
-    cases = PLAIN if LONG else ["adamw-4", "lamb-1"]
     one = train_on_jax("1", "adamw-1", "lamb-1")
-    check(train_on_jax("2", *cases), one)
+    check(train_on_jax("2", *PLAIN), one)
 
 
+@pytest.mark.long
 def test_jax_ends_with_the_weights_of_tensorflow():
     check(train_on_jax("1", "adamw-1", "lamb-1"), reference())

@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from test_devices import finish, start, tf_configs
-from toy_pretraining import read_lines, write_data
+from toy_pretraining import read_lines
 
 from bert_keras.training import checkpoint
 
 SCRIPT = [os.path.join(os.path.dirname(__file__), "pretrain_on_devices.py")]
-LONG = pytest.mark.skipif(
-    "BERT_KERAS_LONG" not in os.environ, reason="BERT_KERAS_LONG is not set"
-)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data"))
 
 
 def stopped(*processes):
@@ -40,24 +32,26 @@ def assert_same_weights(ours, theirs):
     assert np.sqrt(apart / length) <= 1e-6
 
 
-def test_replicas_are_given_the_rows_of_the_whole_batches(data):
-    finish(start(SCRIPT, "4", data, "rows", "0"))
+def test_replicas_are_given_the_rows_of_the_whole_batches(toy_data):
+    finish(start(SCRIPT, "4", toy_data, "rows", "0"))
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def whole(toy_data, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("whole") / "run")
-    finish(start(SCRIPT, "1", data, folder, "0"))
+    finish(start(SCRIPT, "1", toy_data, folder, "0"))
     return folder
 
 
-@LONG
-def test_a_run_goes_on_with_one_two_and_four_replicas(data, whole, tmp_path):
+@pytest.mark.long
+def test_a_run_resumes_with_one_two_and_four_replicas(
+    toy_data, whole, tmp_path
+):
     folder = str(tmp_path / "run")
-    stopped(start(SCRIPT, "1", data, folder, "4"))
-    stopped(start(SCRIPT, "2", data, folder, "7"))
-    stopped(start(SCRIPT, "1", data, folder, "9"))
-    finish(start(SCRIPT, "4", data, folder, "0"))
+    stopped(start(SCRIPT, "1", toy_data, folder, "4"))
+    stopped(start(SCRIPT, "2", toy_data, folder, "7"))
+    stopped(start(SCRIPT, "1", toy_data, folder, "9"))
+    finish(start(SCRIPT, "4", toy_data, folder, "0"))
     assert_same_weights(folder, whole)
     lines, expected = (
         read_lines(tmp_path / place / "metrics.jsonl")
@@ -76,13 +70,13 @@ def workers(data, folder, *stops):
     ]
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.parametrize("stops", ["50", "05", "55"])
 def test_sigterm_to_any_worker_saves_and_stops_all(
-    data, whole, tmp_path, stops
+    toy_data, whole, tmp_path, stops
 ):
     folder = str(tmp_path / "run")
-    stopped(*workers(data, folder, *stops))
+    stopped(*workers(toy_data, folder, *stops))
     assert checkpoint.steps(os.path.join(folder, "state"))[-1] == 5
-    finish(*workers(data, folder, *"00"))
+    finish(*workers(toy_data, folder, *"00"))
     assert_same_weights(folder, whole)

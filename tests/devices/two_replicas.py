@@ -1,15 +1,18 @@
 """Checks that take two replicas in one process; for test_devices.py.
 
-python two_replicas.py FOLDER
+    python two_replicas.py FOLDER [all | CHECK ...]
+
+Without names it does those of `QUICK`, a sample that the suite has time for.
 """
 
 import itertools
-import os
 import sys
 
 import keras
 import numpy as np
 import tensorflow as tf
+import train_on_devices
+import weights_apart
 from model_samples import SMALL, fill, pretraining_batch
 
 from bert_keras.modeling.classifier import BertClassifier
@@ -57,7 +60,7 @@ def fit(strategy, model, steps, first=0, callbacks=(), change=None):
             lambda x: tf.TensorSpec(x.shape, x.dtype), parts[0]
         ),
     )
-    # The steps are told: a call that finds no data may draw dropout seeds
+    # The steps are given: a call that finds no data may draw dropout seeds
     # before it fails.
     model.fit(
         strategy.batches(dataset),
@@ -86,6 +89,21 @@ def on_replicas(function):
     return [
         x.numpy() for x in TWO.distributed.experimental_local_results(results)
     ]
+
+
+def two_replicas_end_with_the_weights_of_one(folder):
+    """Four micro-batches on two, in float64: the grid's strictest bound."""
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")  # else that of layers made before
+    try:
+        one, two = (
+            {case: train_on_devices.train(strategy, *case.split("-"), ())}
+            for strategy, case in ((OFF, "adamw-1"), (TWO, "adamw-4"))
+        )
+    finally:
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
+    weights_apart.check(two, one, "float64")
 
 
 def replicas_drop_different_units(folder):
@@ -256,7 +274,7 @@ def an_overflow_on_either_replica_lowers_the_scale_on_both(folder):
         return mark
 
     size = {"dtype": "mixed_float16", "num_segments": 5, **STILL}
-    for row in (0, 3):  # of the first replica, of the second
+    for row in (3, 0):  # of the second replica, of the first
         model = pretrainer(TWO, **size)
         segments = model.encoder.embeddings.segment.weights[0]
         segments.assign(
@@ -272,8 +290,7 @@ def an_overflow_on_either_replica_lowers_the_scale_on_both(folder):
 
 
 def half_precision_trains(folder):
-    long = os.environ.get("BERT_KERAS_LONG")
-    for dtype in ("mixed_bfloat16", "mixed_float16")[: 2 if long else 1]:
+    for dtype in ("mixed_bfloat16", "mixed_float16"):
         model = pretrainer(TWO, dtype=dtype, **STILL)
         before = model.get_weights()
         fit(TWO, model, 3)
@@ -282,14 +299,17 @@ def half_precision_trains(folder):
         assert any((a != b).any() for a, b in zip(after, before, strict=True))
 
 
-CHECKS = [
+QUICK = [
     replicas_drop_different_units,
     recomputed_layers_drop_the_same_units,
+    a_row_that_is_not_finite_skips_the_step_on_all_replicas,
+    a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same,
+    two_replicas_end_with_the_weights_of_one,  # last: turns XLA off
+]
+LONG = [
     a_resumed_run_ends_with_the_same_bits,
     a_run_goes_on_with_another_number_of_replicas,
-    a_row_that_is_not_finite_skips_the_step_on_all_replicas,
     averaged_and_frozen_weights_are_those_of_one_device,
-    a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same,
     a_batch_that_leaves_a_replica_without_rows_is_the_same,
     a_sum_is_that_of_one_device,
     an_overflow_on_either_replica_lowers_the_scale_on_both,
@@ -297,8 +317,9 @@ CHECKS = [
 ]
 
 if __name__ == "__main__":
-    wanted = sys.argv[2:] or [check.__name__ for check in CHECKS]
-    for check in CHECKS:
-        if check.__name__ in wanted:
-            check(sys.argv[1])
+    folder, *names = sys.argv[1:]
+    wanted = LONG + QUICK if names else QUICK
+    for check in wanted:
+        if names in ([], ["all"]) or check.__name__ in names:
+            check(folder)
             print(check.__name__, flush=True)

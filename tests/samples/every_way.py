@@ -45,7 +45,7 @@ def numbers(answer):
     return np.array(found)
 
 
-def told_by_cli(folder, asked):
+def printed_by_cli(folder, asked):
     """Signature -> what saved_model_cli prints of its outputs."""
     asked = {name: expressions(inputs) for name, inputs in asked.items()}
     done = subprocess.run(
@@ -61,10 +61,10 @@ def told_by_cli(folder, asked):
 def check_cli(folder, served):
     """saved_model_cli prints every output of every signature."""
     asked = requests(served)
-    told = told_by_cli(folder, asked)
+    printed = printed_by_cli(folder, asked)
     for name in asked:
         for output in served.card["signatures"][name]["outputs"]:
-            assert f"Result for output key {output}:" in told[name]
+            assert f"Result for output key {output}:" in printed[name]
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def address(served):
         thread.join()
 
 
-def told_by_http(port, served, name, inputs):
+def answered_by_http(port, served, name, inputs):
     """The answer's outputs, by name."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     body = json.dumps({"signature_name": name, "inputs": inputs})

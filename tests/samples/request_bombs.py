@@ -55,7 +55,7 @@ BOMBS = {
 
 
 def exploded(port, process, kinds=BOMBS, patience=120):
-    """Sends each to the server, and a good request beside it.
+    """Sends each to the server, and a good request next to it.
 
     Returns:
         name -> (status, seconds, seconds of the slowest good request, MB that

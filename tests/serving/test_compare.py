@@ -59,7 +59,7 @@ def test_only_what_was_recorded_is_compared():
     assert (case["old"], case["new"]) == (1, None)
 
 
-def test_what_cannot_be_asked_is_told(tmp_path):
+def test_what_cannot_be_asked_is_named(tmp_path):
     with pytest.raises(InputError, match="ask for tag"):
         compare([record("a", "b", 1) | {"signature": "tag"}], SERVED)
     with pytest.raises(InputError, match="lacks one of text"):
@@ -86,9 +86,8 @@ def test_what_cannot_be_asked_is_told(tmp_path):
 
 
 def test_the_command_says_what_it_takes(tmp_path):
-    for arguments in ([], ["old.jsonl"]):
-        done = run_script(SCRIPT, *arguments, folder=tmp_path)
-        assert done.returncode == 2
-        assert "Expected OLD.jsonl FOLDER" in done.stderr
+    done = run_script(SCRIPT, "old.jsonl", folder=tmp_path)
+    assert done.returncode == 2
+    assert "Expected OLD.jsonl FOLDER" in done.stderr
     done = run_script(SCRIPT, "old.jsonl", "served", "more", folder=tmp_path)
     assert "Unexpected argument: more" in done.stderr

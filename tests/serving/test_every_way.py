@@ -4,12 +4,11 @@ The same on models that learned from real data is in `test_real_serving.py`.
 """
 
 import json
-import os
 
 import every_way
 import numpy as np
 import pytest
-from served_samples import encoder, preprocessor, spread, task_models
+from served_samples import encoder, preprocessor, spread
 
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
@@ -17,32 +16,27 @@ from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.verify import answer_in_fresh_process
 from official_tasks.engine.prediction import Answers
 
-
-def classifier(**arguments):
-    return [spread(BertClassifier(encoder(), **arguments))]
-
-
-LONG = os.environ.get("BERT_KERAS_LONG")
 LABELS = ["bad", "fine", "good"]
-EXPORTS = {
-    "all": lambda: (task_models(), {"features": "last"}),
-    "pair": lambda: (classifier(labels=LABELS), {"pair": True}),
-    "several labels": lambda: (
-        classifier(labels=LABELS, problem="multi"),
-        {},
-    ),
-    "score": lambda: (classifier(problem="regression"), {"pair": True}),
+# Export -> what its classifier is, whether it takes pairs.
+CLASSIFIERS = {
+    "several labels": ({"labels": LABELS, "problem": "multi"}, None),
+    "pair": ({"labels": LABELS}, True),
+    "score": ({"problem": "regression"}, True),
 }
+LONG = [pytest.param(x, marks=pytest.mark.long) for x in ("pair", "score")]
 
 
-@pytest.fixture(scope="module", params=EXPORTS)
-def folder(request, tmp_path_factory):
-    models, options = EXPORTS[request.param]()
-    path = tmp_path_factory.mktemp("way") / "served"
+@pytest.fixture(scope="module", params=["all", "several labels", *LONG])
+def folder(request, tmp_path_factory, toy_export):
     if request.param == "all":
-        options["ids_signature"] = "transformers"
+        return toy_export
+    arguments, pair = CLASSIFIERS[request.param]
     return export_saved_model(
-        models, preprocessor(), path, portable=True, **options
+        spread(BertClassifier(encoder(), **arguments)),
+        preprocessor(),
+        tmp_path_factory.mktemp("way") / "served",
+        portable=True,
+        pair=pair,
     )
 
 
@@ -61,14 +55,7 @@ def check(found, expected):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def is_small(served):
-    return len(served.signatures) == 2
-
-
-def test_a_fresh_process_answers(folder, served):
-    """Of the small ones, saved_model_cli's below is one."""
-    if is_small(served) and not LONG:
-        pytest.skip("BERT_KERAS_LONG is not set")
+def check_fresh_process(folder, served):
     asked = every_way.requests(served)
     fresh = answer_in_fresh_process(folder, list(asked.items()))
     for (name, expected), found in zip(
@@ -79,15 +66,29 @@ def test_a_fresh_process_answers(folder, served):
             check(found, expected)
 
 
+def test_a_fresh_process_answers_every_signature(toy_export, toy_served):
+    check_fresh_process(toy_export, toy_served)
+
+
+@pytest.mark.long
+def test_a_fresh_process_answers(folder, served):
+    check_fresh_process(folder, served)
+
+
+def test_saved_model_cli_answers_a_small_export(classifier_export):
+    served = load_saved_model(classifier_export)
+    every_way.check_cli(classifier_export, served)
+
+
+@pytest.mark.long
 def test_saved_model_cli_answers(folder, served):
-    """It reads the folder anew for each signature."""
-    if not is_small(served) and not LONG:
-        pytest.skip("BERT_KERAS_LONG is not set")
+    """It reads the folder again for each signature."""
     every_way.check_cli(folder, served)
 
 
-def test_predict_answers(served, tmp_path):
-    for name, expected in answers(served).items():
+def test_predict_and_the_server_answer(served, tmp_path):
+    every = answers(served)
+    for name, expected in every.items():
         inputs = every_way.requests(served)[name]
         order = served.card["signatures"][name]["input_order"]
         row = [inputs[key][0] for key in order]
@@ -98,13 +99,10 @@ def test_predict_answers(served, tmp_path):
         for line in lines:
             found = json.loads(line)["answer"]
             check(found, {key: rows[0] for key, rows in expected.items()})
-
-
-def test_the_server_answers(served):
     pytest.importorskip("starlette", reason="needs the extra `serve`")
     with every_way.address(served) as port:
-        for name, expected in answers(served).items():
+        for name, expected in every.items():
             inputs = every_way.requests(served)[name]
-            found = every_way.told_by_http(port, served, name, inputs)
+            found = every_way.answered_by_http(port, served, name, inputs)
             assert set(found) == set(served.card["signatures"][name]["outputs"])
             check(found, expected)

@@ -54,7 +54,7 @@ CHOOSE = {
 
 
 class Served:
-    """Counts the letters of texts, slowly if told to; fails on "boom"."""
+    """Counts the letters of texts, slowly if asked to; fails on "boom"."""
 
     def __init__(self):
         self.card = {
@@ -240,13 +240,6 @@ def test_a_request_of_too_much_work_or_answer_is_refused():
     assert answer["label"].tolist() == [b"long"] * 3
 
 
-def test_work_that_waits_has_a_limit_beside_rows():
-    batcher = Batcher(Served(), max_rows=1, limits=Limits(tokens=100))
-    answers = together(batcher, *[("classify", [b"a" * 97])] * 9)
-    refused = [isinstance(x, OverloadedError) for x in answers]
-    assert refused == [False] * 4 + [True] * 5
-
-
 def test_a_request_that_fails_fails_alone():
     good, bad, other = together(
         Batcher(Served()),
@@ -256,13 +249,16 @@ def test_a_request_that_fails_fails_alone():
     assert isinstance(bad, tf.errors.InvalidArgumentError)
 
 
-def test_too_much_that_waits_is_refused():
-    served = Served()
-    batcher = Batcher(served, max_rows=1, max_waiting=3)
-    answers = together(batcher, *[("classify", [b"a"])] * 6)
+@pytest.mark.parametrize(
+    ("arguments", "text", "answered"),
+    [({"limits": Limits(tokens=100)}, 97, 4), ({"max_waiting": 3}, 1, 3)],
+    ids=["work", "rows"],
+)
+def test_too_much_that_waits_is_refused(arguments, text, answered):
+    batcher = Batcher(Served(), max_rows=1, **arguments)
+    answers = together(batcher, *[("classify", [b"a" * text])] * 9)
     refused = [isinstance(x, OverloadedError) for x in answers]
-    assert sum(refused) >= 2
-    assert not refused[0]
+    assert refused == [False] * answered + [True] * (9 - answered)
     assert batcher.waiting == 0
 
 
@@ -334,14 +330,11 @@ def test_the_model_says_what_it_is(server):
     ("content", "status", "said"),
     [
         (b"\xff\xfe", 400, "not UTF-8"),
-        (b"[" * 1500, 400, "nested|not JSON"),
-        ({"instances": [5]}, 400, "not a string"),
-        ({"instances": ["a" * 600]}, 413, "600 bytes"),
         ({"instances": ["a" * 3000]}, 413, "larger than 2000"),
         ({"instances": ["boom"]}, 400, "no booms"),
     ],
 )
-def test_bad_requests_are_told_why(server, content, status, said):
+def test_bad_requests_get_the_reason(server, content, status, said):
     got, answer = predict(server, content)
     assert got == status
     assert re.search(said, answer["error"])
@@ -392,9 +385,7 @@ HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
         b"GET /hea",
-        HEAD + b"X-Part: 1\r\n",
         # An answer was had; the next request does not come.
         HEAD + b"\r\n" + HEAD,
     ],
@@ -478,9 +469,9 @@ def test_requests_sent_far_ahead_are_not_kept(server):
 @pytest.mark.parametrize(
     "data",
     [
-        HEAD + b"X-Long: " + b"a" * 20_000_000 + b"\r\n\r\n",
-        HEAD + b"X-One: 1\r\n" * 2_000_000 + b"\r\n",
-        b"GET /" + b"a" * 20_000_000 + b" HTTP/1.1\r\n\r\n",
+        HEAD + b"X-Long: " + b"a" * 5_000_000 + b"\r\n\r\n",
+        HEAD + b"X-One: 1\r\n" * 500_000 + b"\r\n",
+        b"GET /" + b"a" * 5_000_000 + b" HTTP/1.1\r\n\r\n",
     ],
 )
 def test_long_headers_are_refused_before_they_are_read(server, data):

@@ -1,22 +1,28 @@
+"""Batches of stores and of records, plain and packed."""
+
 import random
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from data_samples import arrays, numbers, open_kind, same, write_store
+from run_script import ROOT
 
 from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
-from bert_keras.data.examples import DrawnExamples, fill_rows
+from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.pretraining_data import write_records
-from bert_keras.data.record_files import check_shards
-from bert_keras.data.sampling import SamplingRules, generator
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
 
-RULES = SamplingRules(256, max_predictions=40, packed=True)
-KINDS = ("store", "records")
+PLAIN = SamplingRules(64, max_predictions=9)
+PACKED = SamplingRules(256, max_predictions=40, packed=True)
+# "files" are those of the records, named by a glob.
+KINDS = ("store", "records", "files", "packed store", "packed records")
 
 
 def natural(documents=300, seed=0):
@@ -33,20 +39,51 @@ def natural(documents=300, seed=0):
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """A store and the packed records that were drawn from it."""
-    folder = tmp_path_factory.mktemp("packed")
-    store = write_store(folder / "store", natural())
+    """Stores, and the records that were drawn from them, by their folders."""
+    folder = tmp_path_factory.mktemp("data")
+    manifests = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_keras.data.examples.CAPACITY", 150)
-        manifest = write_records(store, str(folder / "records"), RULES, 1, 2)
-    return folder, manifest
+        for name, documents, rules, window in (
+            ("plain", numbers(40), PLAIN, 100),
+            ("packed", natural(), PACKED, 150),
+        ):
+            store = write_store(folder / name / "store", documents)
+            patch.setattr("bert_keras.data.examples.CAPACITY", window)
+            place = str(folder / name / "records")
+            manifests[name] = write_records(store, place, rules, 1, 2)
+    return folder, manifests
 
 
 def dataset(sources, kind, *arguments, function=pretraining_dataset, **more):
-    return open_kind(function, sources[0], kind, RULES, *arguments, **more)
+    how, _, last = kind.rpartition(" ")
+    rules = PACKED if how else PLAIN
+    folder = sources[0] / (how or "plain")
+    return open_kind(function, folder, last, rules, *arguments, **more)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_elements_are_inputs_labels_and_weights_of_static_shape(sources, kind):
+    batches = dataset(sources, kind, 8, 0)
+    x, y, w = batches.element_spec
+    for name in ("token_ids", "segment_ids", "padding_mask"):
+        assert x[name] == tf.TensorSpec((8, 64), tf.int32)
+    assert x["mask_positions"] == tf.TensorSpec((8, 9), tf.int32)
+    assert y["mlm"] == tf.TensorSpec((8, 9), tf.int32)
+    assert y["nsp"] == tf.TensorSpec((8,), tf.int32)
+    assert w["mlm"] == tf.TensorSpec((8, 9), tf.float32)
+    assert w["nsp"] == tf.TensorSpec((8,), tf.float32)
+    x, y, w = next(iter(batches))
+    assert (w["nsp"].numpy() == 1).all()
+    real = w["mlm"].numpy() == 1
+    at = np.take_along_axis(
+        x["token_ids"].numpy(), x["mask_positions"].numpy(), 1
+    )
+    assert 0.6 < (at[real] == 4).mean() < 0.95  # [MASK]
+    assert (y["mlm"].numpy()[real] > 4).all()
+    assert (x["token_ids"][:, 0].numpy() == 2).all()
+
+
+@pytest.mark.parametrize("kind", KINDS[3:])
 def test_packed_rows_have_static_shapes_and_hardly_any_padding(sources, kind):
     batches = dataset(sources, kind, 64, 0)
     x, y, w = batches.element_spec
@@ -54,7 +91,7 @@ def test_packed_rows_have_static_shapes_and_hardly_any_padding(sources, kind):
     for name in (*per_token, "example_ids", "position_ids"):
         assert x[name] == tf.TensorSpec((64, 256), tf.int32)
     assert x["mask_positions"].shape == y["mlm"].shape == (64, 47)
-    assert y["nsp"].shape == w["nsp"].shape == (64, RULES.examples_per_row)
+    assert y["nsp"].shape == w["nsp"].shape == (64, PACKED.examples_per_row)
     padding = [
         1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(8)
     ]
@@ -62,7 +99,7 @@ def test_packed_rows_have_static_shapes_and_hardly_any_padding(sources, kind):
 
 
 def test_the_same_examples_unpacked_are_mostly_padding(sources):
-    store = str(sources[0] / "store")
+    store = str(sources[0] / "packed" / "store")
     batches = pretraining_dataset(store, 64, 0, rules=SamplingRules(256, 40))
     padding = [
         1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(8)
@@ -71,27 +108,55 @@ def test_the_same_examples_unpacked_are_mostly_padding(sources):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_over_packed_rows_may_begin_at_any_step(sources, kind):
+def test_a_run_may_begin_at_any_step(sources, kind):
     whole = arrays(dataset(sources, kind, 32, 5).take(24))
     for first in (1, 11, 22):
         part = arrays(dataset(sources, kind, 32, 5, first_step=first).take(2))
         assert same(part, whole[first : first + 2])
-    assert not same(arrays(dataset(sources, kind, 32, 6).take(2)), whole[:2])
+    other = arrays(dataset(sources, kind, 32, 6).take(2))
+    assert not same(other, whole[:2])
 
 
-def test_each_epoch_of_packed_records_holds_each_row_once(sources):
-    total = sources[1]["examples"]
-    batches = arrays(
-        dataset(sources, "records", 32, 3).take(2 * total // 32 + 1)
-    )
-    rows = [row.tobytes() for batch in batches for row in batch[5]]
-    assert len(set(rows[:total])) == total
-    assert sorted(rows[:total]) == sorted(rows[total : 2 * total])
-    one_pass = dataset(sources, "records", 8, function=evaluation_dataset)
-    # The last batch is filled up, with rows that weigh nothing.
-    count = sum(len(batch[0]) for batch in arrays(one_pass))
-    assert count == -(-total // 8) * 8
-    check_shards(str(sources[0] / "records"))
+@pytest.mark.parametrize("kind", ["records", "files", "packed records"])
+def test_each_epoch_of_records_holds_each_once_in_an_order_of_its_own(
+    sources, kind
+):
+    total = sources[1]["packed" if "packed" in kind else "plain"]["examples"]
+    batches = dataset(sources, kind, 16, 3).take(3 * total // 16 + 1)
+    rows = [
+        ids.tobytes() + positions.tobytes()
+        for x, _, _ in batches
+        for ids, positions in zip(
+            x["token_ids"].numpy(), x["mask_positions"].numpy(), strict=True
+        )
+    ]
+    epochs = [rows[i * total : (i + 1) * total] for i in range(3)]
+    assert len(set(epochs[0])) > 0.99 * total
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_pairs_of_a_store_are_drawn_again_each_epoch(sources):
+    batches = arrays(dataset(sources, "store", 64, 3).take(60))
+    rows = [row.tobytes() for batch in batches for row in batch[3]]
+    assert len(set(rows)) > 0.95 * len(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_is_one_pass_and_always_the_same(sources, kind):
+    batches = dataset(sources, kind, 32, function=evaluation_dataset)
+    whole = arrays(batches)
+    assert same(whole, arrays(batches))
+    assert batches.element_spec[1]["nsp"].shape[0] == 32
+    assert {len(batch[0]) for batch in whole} == {32}
+    for weights in whole[-1][-2:]:  # of mlm and of nsp
+        real = weights.reshape(32, -1).any(1)
+        count = int(real.sum())  # the others fill the last batch up
+        assert real[:count].all() and count > 0
+    if "store" not in kind:
+        name = "packed" if "packed" in kind else "plain"
+        examples = 32 * (len(whole) - 1) + count
+        assert examples == sources[1][name]["examples"]
 
 
 def examples_of(x, y, w):
@@ -125,8 +190,8 @@ def batch_of(sources, kind, size=24):
     return tf.nest.map_structure(lambda value: value.numpy(), batch)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_example_of_a_row_is_masked_by_the_law(sources, kind):
+@pytest.mark.parametrize("kind", KINDS[3:])
+def test_every_example_of_a_row_is_masked_by_the_rule(sources, kind):
     x, y, w = batch_of(sources, kind)
     examples = examples_of(x, y, w)
     assert len(examples) > 36
@@ -144,11 +209,9 @@ def test_every_example_of_a_row_is_masked_by_the_law(sources, kind):
     assert 0.4 < np.mean([label for *_, label in examples]) < 0.75
 
 
-def test_packed_pairs_are_those_of_the_pair_law(sources):
+def test_packed_pairs_are_those_of_the_pair_rule(tmp_path):
     # The same numbers draw the pairs; packing only puts them in other places.
-    store = DrawnExamples(
-        write_store(sources[0] / "again", natural(40)), RULES, 3
-    )
+    store = DrawnExamples(write_store(tmp_path, natural(40)), PACKED, 3)
     packed = store.draw(0, 0)
     store.rules = SamplingRules(256, max_predictions=40)
     plain = store.draw(0, 0)
@@ -188,7 +251,7 @@ def one_a_row(examples):
     return x, y, w
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[3:])
 def test_losses_equal_those_of_the_same_examples_one_a_row(sources, kind):
     batch = batch_of(sources, kind, 8)
     keras.utils.set_random_seed(0)
@@ -197,49 +260,54 @@ def test_losses_equal_those_of_the_same_examples_one_a_row(sources, kind):
     for weight in plain.weights:
         weight.assign(keras.random.normal(weight.shape, stddev=0.3))
     packed = BertPretrainer(
-        BertEncoder(*sizes), examples_per_row=RULES.examples_per_row
+        BertEncoder(*sizes), examples_per_row=PACKED.examples_per_row
     )
     packed.set_weights(plain.get_weights())
     expected = losses_of(plain, *one_a_row(examples_of(*batch)))
     np.testing.assert_allclose(losses_of(packed, *batch), expected, atol=1e-5)
 
 
-def test_rows_are_filled_to_the_brim_and_hold_each_example_once():
-    rng = generator(1)
-    for most in (3, 16):
-        lengths = rng.integers(5, 129, 5_000)
-        order, rows, count = fill_rows(lengths, 128, most, rng)
-        assert sorted(order) == list(range(5_000))
-        assert (np.diff(rows) >= 0).all() and rows[-1] == count - 1
-        filled = np.bincount(rows, lengths[order])
-        assert filled.max() <= 128 and np.bincount(rows).max() <= most
-        if most == 16:
-            assert filled.mean() > 0.99 * 128
-
-
-@pytest.mark.parametrize("rate", [0, 0.15, 0.4])
-def test_there_is_a_place_for_every_mask(rate, tmp_path):
-    # The most examples that a row may have, each of very few pieces.
-    rules = SamplingRules(128, 20, mask_rate=rate, packed=True)
-    store = write_store(tmp_path, [[[7] * (1 + n % 5)] for n in range(400)])
-    examples = DrawnExamples(store, rules, 0)
-    packed = examples.draw(0, 0)
-    rows = examples.rows(packed, 1)
-    count = np.clip(np.rint(packed.pairs.lengths * rate), 1, 20)
-    assert rows["mask_weights"].sum() == count.sum()
-    assert (rows["example_ids"].max(1) == 8).mean() > 0.5
-
-
 def test_packed_records_need_their_manifest(sources):
     with pytest.raises(InputError, match="holds packed rows"):
-        pretraining_dataset(str(sources[0] / "records" / "*.tfrecord"), 8, 0)
+        pretraining_dataset(
+            str(sources[0] / "packed" / "records" / "*.tfrecord"), 8, 0
+        )
 
 
-def test_rows_of_a_numbers_corpus_are_as_full(tmp_path):
-    store = write_store(tmp_path, numbers(400))
-    rules = SamplingRules(512, max_predictions=80, packed=True)
-    batches = pretraining_dataset(str(tmp_path), 32, 0, rules=rules)
-    padding = [
-        1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(4)
-    ]
-    assert np.mean(padding) < 0.02 and store.num_documents == 400
+STILL_READING = """
+import sys
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.batches import pretraining_dataset
+
+# Batches that take long, so that one is under way at the end.
+data = pretraining_dataset(sys.argv[1], 8_192, 0, rules=SamplingRules(64, 9))
+iterator = iter(data)
+next(iterator)
+print("read", flush=True)
+"""
+
+
+def test_a_process_ends_while_a_data_set_is_being_read(sources):
+    store = str(sources[0] / "plain" / "store")
+    process = subprocess.run(
+        [sys.executable, "-c", STILL_READING, store],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+    )
+    assert process.returncode == 0 and process.stdout == "read\n"
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("", "No finished records in"),
+        ("none/*.tfrecord", "No records at"),
+        ("none", "No records at"),
+    ],
+)
+def test_a_source_that_is_none_is_named(tmp_path, place, named):
+    with pytest.raises(InputError, match=named):
+        pretraining_dataset(str(tmp_path / place), 8, 0)
