@@ -4,14 +4,14 @@
         --num_layers=2 --hidden_dim=256 --steps=1000 --phase_2_steps=0
 
 In: a folder that tools/create_pretraining_data.py wrote. Pairs and masks are
-drawn anew in each epoch and at both lengths; --records takes examples that
-were drawn once and written as TFRecords, the longer ones from --phase_2_data.
-As in the paper, the last tenth of the steps sees sequences of 512 pieces
-(--phase_2_steps). --init goes on from anybody's weights. Out, in --output:
-model/ (weights and vocabulary, to start fine-tuning from), results.json and
-report.html with the figures on held-out documents, metrics.jsonl and
-TensorBoard logs of the curves. The same command goes on with a run that was
-broken off; --dry_run tells what a run would take, and starts nothing.
+sampled again in each epoch and at both lengths; --records takes examples that
+were sampled once and written as TFRecords, the longer ones from
+--phase_2_data. As in the paper, the last tenth of the steps sees sequences of
+512 pieces (--phase_2_steps). --init starts from anybody's weights. Out, in
+--output: model/ (weights and vocabulary, to start fine-tuning from),
+results.json and report.html with the figures on held-out documents,
+metrics.jsonl and TensorBoard logs of the curves. The same command resumes an
+interrupted run; --dry_run prints what a run would take.
 
 Takes about 3 minutes for 1,000 steps of 64 sequences of 48 pieces with 2
 layers of 256 on two CPU cores in bfloat16, and 5 in float32 with AVX2 alone.
@@ -25,13 +25,15 @@ from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import script
-from official_tasks.pretraining.runner import run, split
+from official_tasks.pretraining.runner import run
 from official_tasks.pretraining.settings import (
     OBJECTIVES,
     Execution,
     Settings,
     phases,
+    split,
 )
+from official_tasks.progress import console
 
 __all__ = ["run"]
 PAPER = Settings()
@@ -48,7 +50,7 @@ FIGURES = (
 def define_flags():
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
     flags.DEFINE_string("output", None, "Folder of this run.")
-    flags.DEFINE_bool("dry_run", False, "Tell what the run takes; train not.")
+    flags.DEFINE_bool("dry_run", False, "Print the plan; do not train.")
     _define_model_flags()
     _define_data_flags()
     _define_training_flags()
@@ -61,7 +63,7 @@ def _define_model_flags():
     flags.DEFINE_enum(
         "objectives", PAPER.objectives, OBJECTIVES, "What is learned."
     )
-    flags.DEFINE_string("init", None, "Weights to go on from, any format.")
+    flags.DEFINE_string("init", None, "Weights to start from, any format.")
     flags.DEFINE_string(
         "vocabulary", None, "The one the data must be made with."
     )
@@ -87,14 +89,14 @@ def _define_data_flags():
     flags.DEFINE_list("mask_mix", "80,10,10", "Percent masked, replaced, kept.")
     flags.DEFINE_bool("whole_word", PAPER.whole_word, "Mask whole words.")
     flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many.", 1)
-    for prefix, told in (("", "Phase 1"), ("phase_2_", "Phase 2")):
+    for prefix, phase in (("", "Phase 1"), ("phase_2_", "Phase 2")):
         for name, what in (
             ("sequence_length", "pieces of an example."),
             ("max_predictions", "masked pieces, at most."),
             ("batch_size", "sequences a step."),
         ):
             default = getattr(PAPER, prefix + name)
-            flags.DEFINE_integer(prefix + name, default, f"{told}: {what}", 1)
+            flags.DEFINE_integer(prefix + name, default, f"{phase}: {what}", 1)
     flags.DEFINE_integer("steps", PAPER.steps, "Of both phases.", 1)
     flags.DEFINE_float(
         "phase_2_steps",
@@ -150,14 +152,14 @@ def _define_execution_flags():
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )
-    for name, told in (
-        ("accumulation", "Parts of a batch, one after another."),
-        ("steps_per_execution", "Steps between two looks at the device."),
+    for name, what in (
+        ("accumulation", "Micro-batches of a batch, one after another."),
+        ("steps_per_execution", "Steps between two returns to Python."),
         ("save_every", "Steps between checkpoints."),
         ("keep", "Newest checkpoints that stay."),
         ("keep_every", "Checkpoints at multiples of this step stay."),
     ):
-        flags.DEFINE_integer(name, getattr(usual, name), told, 1)
+        flags.DEFINE_integer(name, getattr(usual, name), what, 1)
 
 
 def _limit_flags():
@@ -196,25 +198,16 @@ def _arguments(values):
     return {**arguments, "mask_mix": script.percentages(values.mask_mix)}
 
 
-def tell_plan(data, **arguments):
+def print_plan(data, **arguments):
     """Prints what `run` would take, and checks its inputs."""
-    from bert_keras.training.strategy import choose_dtype, make_strategy
     from official_tasks.pretraining.cost import plan
-    from official_tasks.progress import console
 
-    settings, execution = split(arguments)
-    strategy = make_strategy(execution.distribution, execution.tpu)
-    settings = settings._replace(
-        dtype=choose_dtype(settings.dtype, strategy.name)
-    )
-    for line in plan(data, settings, execution, strategy):
+    for line in plan(data, **arguments):
         console.print(line, soft_wrap=True)
 
 
-def tell(results):
+def print_figures(results):
     """Prints the held-out figures, and those before the first step."""
-    from official_tasks.progress import console
-
     before = results["before"] or {}
     for name in FIGURES:
         if name in results:
@@ -224,23 +217,19 @@ def tell(results):
             console.print(f"  {line}")
 
 
-def _run_again(*_):
-    sys.exit(script.RUN_AGAIN)
-
-
 def main(values):
-    # Before and after the training, which saves first; see `TrainingState`.
-    signal.signal(signal.SIGTERM, _run_again)
     if values.init and values["size"].present:
         raise InputError(
-            "--size is given beside --init, whose weights decide the sizes. "
-            "Leave one of the two out."
+            "--size is given together with --init, whose weights decide the "
+            "sizes. Leave one of the two out."
         )
+    # Before and after the training, which saves first; see `TrainingState`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(script.RUN_AGAIN))
     arguments = _arguments(values)
     if values.dry_run:
-        tell_plan(values.data, **arguments)
+        print_plan(values.data, **arguments)
     else:
-        tell(run(values.data, values.output, **arguments))
+        print_figures(run(values.data, values.output, **arguments))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import collections
 from absl import flags
 
 from official_tasks import script
+from official_tasks.progress import console
 
 # Words in a sentence, up to each and from the one before.
 LENGTHS = (5, 10, 20, 40, 80, 160)
@@ -50,44 +51,41 @@ def main(values):
     from official_tasks.pretraining import run_doctor
 
     for line in run_doctor.report(values.run):
-        _tell(line)
+        _print(line)
     return 0
 
 
 def _examine_vocabulary(values):
-    from bert_keras.text import vocabulary_report
-    from bert_keras.text.vocabulary import read_pieces
+    from bert_keras.text import vocabulary
 
-    pieces = read_pieces(values.vocabulary)
-    findings = vocabulary_report.examine_vocabulary(pieces, values.lowercase)
-    _tell(f"{values.vocabulary}: {len(pieces):,} pieces")
+    pieces = vocabulary.read_pieces(values.vocabulary)
+    findings = vocabulary.examine_vocabulary(pieces, values.lowercase)
+    _print(f"{values.vocabulary}: {len(pieces):,} pieces")
     if values.texts and "[UNK]" in pieces:
         findings += _examine_fit(pieces, values)
     for finding in findings:
-        _tell(f"{finding.problem} {finding.evidence}")
-        _tell(f"  {finding.advice}")
+        _print(f"{finding.problem} {finding.evidence}")
+        _print(f"  {finding.advice}")
     if not findings:
-        _tell("Nothing is wrong with it.")
+        _print("Nothing is wrong with it.")
     return int(bool(findings))
 
 
 def _examine_fit(pieces, values):
     """Findings about the pieces on the texts, after their figures."""
-    from bert_keras.text import vocabulary_report
+    from bert_keras.text import vocabulary
 
     lengths = collections.Counter()
     texts = _paragraphs(values.texts, lengths)
-    fit = vocabulary_report.fit_vocabulary(
-        pieces, texts, lowercase=values.lowercase
-    )
-    _tell(
+    fit = vocabulary.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
+    _print(
         f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
         f"pieces a word, {fit.unknown_share:.4%} [UNK]"
     )
-    _tell(f"  most in pieces: {_counted(fit.split_words)}")
-    _tell(f"  most often [UNK]: {_counted(fit.unknown_words)}")
-    _tell(f"  {sum(lengths.values()):,} sentences; {_shares(lengths)}")
-    return vocabulary_report.examine_fit(fit)
+    _print(f"  most in pieces: {_format_counts(fit.split_words)}")
+    _print(f"  most often [UNK]: {_format_counts(fit.unknown_words)}")
+    _print(f"  {sum(lengths.values()):,} sentences; {_format_lengths(lengths)}")
+    return vocabulary.examine_fit(fit)
 
 
 def _paragraphs(source, lengths):
@@ -101,8 +99,8 @@ def _paragraphs(source, lengths):
         yield from document.paragraphs
 
 
-def _shares(lengths):
-    """How many sentences in a hundred have so many words."""
+def _format_lengths(lengths):
+    """Which share of the sentences has how many words."""
     total, below, shares = sum(lengths.values()), 0, []
     for most in LENGTHS:
         upto = sum(n for length, n in lengths.items() if length <= most)
@@ -111,14 +109,12 @@ def _shares(lengths):
     return f"{', '.join(shares)} words, the longest {max(lengths)}"
 
 
-def _counted(words):
+def _format_counts(words):
     return ", ".join(f"{word} ({n:,})" for word, n in words) or "none"
 
 
-def _tell(line):
-    from official_tasks import progress
-
-    progress.console.print(line, markup=False, soft_wrap=True)
+def _print(line):
+    console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

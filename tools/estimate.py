@@ -1,4 +1,4 @@
-"""Tells what pre-training would take: time, money, memory, disk.
+"""Estimates what pre-training takes: time, money, memory, disk.
 
     python tools/estimate.py --size=large --device=a100 --devices=64 \\
         --dtype=mixed_bfloat16 --price=2 --corpus_gb=16
@@ -19,13 +19,11 @@ Takes a second; with --measure about a minute.
 
 from absl import flags
 
+from bert_keras.errors import InputError
 from official_tasks import script
-from official_tasks.pretraining.cost import (
-    BYTES_PER_TOKEN,
-    DEVICES,
-    UTILISATION,
-)
+from official_tasks.pretraining import cost
 from official_tasks.pretraining.settings import OBJECTIVES, Settings, phases
+from official_tasks.progress import console
 
 PAPER = Settings()
 PHASES = (
@@ -61,7 +59,7 @@ def define_flags():
     flags.DEFINE_enum("dtype", PAPER.dtype, script.DTYPES, "As of pretrain.")
     _define_machine_flags()
     flags.DEFINE_float("corpus_gb", None, "Text, in 1e9 bytes.")
-    flags.DEFINE_float("bytes_per_token", BYTES_PER_TOKEN, "Of the text.")
+    flags.DEFINE_float("bytes_per_token", cost.BYTES_PER_TOKEN, "Of the text.")
     flags.DEFINE_integer("data_cores", 1, "That make tokens of the text.", 1)
     flags.DEFINE_float("data_tokens_per_second", None, "Of one core.")
     flags.DEFINE_bool("measure", False, "Measure this machine's rates.")
@@ -126,11 +124,11 @@ def _limit_flags():
 
 
 def _define_machine_flags():
-    flags.DEFINE_string("device", "a100", f"One of {', '.join(DEVICES)}.")
+    flags.DEFINE_string("device", "a100", f"One of {', '.join(cost.DEVICES)}.")
     flags.DEFINE_integer("devices", 1, "How many.", 1)
     flags.DEFINE_float("flops", None, "Peak of a device, over --device.")
     flags.DEFINE_float("memory_gb", None, "Of a device, over --device.")
-    flags.DEFINE_float("utilisation", UTILISATION, "Share of the peak.")
+    flags.DEFINE_float("utilisation", cost.UTILISATION, "Share of the peak.")
     flags.DEFINE_multi_float(
         "sequences_per_second", None, "Of a device; given again for phase 2."
     )
@@ -138,16 +136,30 @@ def _define_machine_flags():
 
 
 def main(values):
-    from official_tasks.pretraining import cost
-    from official_tasks.progress import console
-
+    device = cost.device_named(values.device)
+    rates = values.sequences_per_second
     settings = _settings(values)
     model = cost.model_of(settings, values.vocabulary_size)
-    machine, corpus = _machine(values), _corpus(values)
+    machine = cost.Machine(
+        values.devices,
+        values.flops or device.flops,
+        values.memory_gb * cost.GB if values.memory_gb else device.memory,
+        values.utilisation,
+        tuple(rates) if rates else None,
+    )
+    text_rate = values.data_tokens_per_second
+    token_size = values.bytes_per_token
     if values.measure:
-        machine, corpus = _measured(values, settings, model, machine, corpus)
-    figures = cost.estimate(settings, model, machine, corpus, values.padding)
-    for line in cost.lines(figures, machine):
+        rates = _measure_training(values, settings, model)
+        machine = machine._replace(sequences_per_second=rates)
+        if values.corpus is not None:
+            text_rate, token_size = _measure_text(values)
+    lines = _run_lines(settings, model, machine, values.padding, values.price)
+    if values.corpus_gb is not None:
+        tokens = values.corpus_gb * cost.GB / token_size
+        rate = text_rate and text_rate * values.data_cores
+        lines += _corpus_lines(settings, tokens, rate)
+    for line in lines:
         console.print(line, soft_wrap=True)
 
 
@@ -160,42 +172,8 @@ def _settings(values):
     return Settings(**{name: getattr(values, name) for name in names})
 
 
-def _machine(values):
-    from official_tasks.pretraining.cost import GB, Machine, device_named
-
-    device = device_named(values.device)
-    rates = values.sequences_per_second
-    return Machine(
-        values.devices,
-        values.flops or device.flops,
-        values.memory_gb * GB if values.memory_gb else device.memory,
-        values.utilisation,
-        tuple(rates) if rates else None,
-        values.price,
-    )
-
-
-def _corpus(values):
-    from official_tasks.pretraining.cost import GB, Corpus
-
-    if values.corpus_gb is None:
-        return None
-    return Corpus(
-        values.corpus_gb * GB,
-        values.data_cores,
-        values.data_tokens_per_second,
-        values.bytes_per_token,
-    )
-
-
-def _measured(values, settings, model, machine, corpus):
-    """The machine and the corpus with the rates of this machine."""
-    from bert_keras.errors import InputError
-    from official_tasks.pretraining import cost
-    from official_tasks.pretraining.cost import predictions_of
-    from official_tasks.pretraining.settings import phases
-    from official_tasks.progress import console
-
+def _measure_training(values, settings, model):
+    """Sequences of each phase that this machine trains on in a second."""
     rates = []
     for phase in phases(settings):
         rate = cost.training_rate(
@@ -206,16 +184,18 @@ def _measured(values, settings, model, machine, corpus):
             values.measure_seconds,
         )
         work = rate * cost.sequence_flops(
-            model, phase.sequence_length, predictions_of(settings, phase)
+            model, phase.sequence_length, cost.predictions_of(settings, phase)
         )
         console.print(
             f"Measured: {rate:.1f} sequences of {phase.sequence_length} a "
             f"second, {work:.2e} operations a second"
         )
         rates.append(rate)
-    machine = machine._replace(sequences_per_second=tuple(rates))
-    if values.corpus is None:
-        return machine, corpus
+    return tuple(rates)
+
+
+def _measure_text(values):
+    """Tokens that a core makes in a second, and bytes of each."""
     if values.vocabulary is None:
         raise InputError(
             "--corpus is given without --vocabulary: name the vocabulary "
@@ -226,9 +206,58 @@ def _measured(values, settings, model, machine, corpus):
         f"Measured: {rate:,.0f} tokens a second on a core, {size:.2f} bytes "
         "a token"
     )
-    if corpus is not None:
-        corpus = corpus._replace(tokens_per_second=rate, bytes_per_token=size)
-    return machine, corpus
+    return rate, size
+
+
+def _run_lines(settings, model, machine, padding, price):
+    costs = cost.phase_costs(settings, model, machine, padding)
+    lines = [f"Model: {model.parameters:,} parameters"]
+    for number, phase in enumerate(costs, 1):
+        need, parts = cost.format_bytes(phase["memory"]), phase["accumulation"]
+        memory = f"about {need} for {phase['batch']:,} rows"
+        if parts is None:
+            memory = f"{need} for a single row: it is too small"
+        elif parts > 1:
+            memory += f" with --accumulation={parts}"
+        lines += [
+            f"Phase {number}: {phase['rows']:,.0f} rows of {phase['length']} "
+            f"tokens, {phase['flops']:.2e} operations, "
+            f"{cost.format_time(phase['seconds'])}",
+            f"  memory of a device: {memory}",
+        ]
+    seconds = sum(phase["seconds"] for phase in costs)
+    hours = seconds * machine.devices / cost.HOUR
+    lines.append(
+        f"Time: {cost.format_time(seconds)} on {machine.devices} device(s); "
+        f"{hours:,.1f} device hours"
+    )
+    if price is not None:
+        lines.append(
+            f"Money: {price * hours:,.2f} at {price:g} for a device hour"
+        )
+    disk = cost.format_bytes(cost.run_bytes(model.parameters))
+    return [
+        *lines,
+        f"Disk of the run: {disk} for two checkpoints, one being written, and "
+        "the model",
+    ]
+
+
+def _corpus_lines(settings, tokens, rate):
+    used = phases(settings)
+    length, predictions = used[0].sequence_length, used[0].max_predictions
+    seen = sum((p.last - p.first) * p.tokens_per_step for p in used)
+    # [CLS] and two [SEP] of each example
+    records = tokens / (length - 3) * cost.record_bytes(length, predictions)
+    lines = [
+        f"Corpus: {tokens:,.0f} tokens, seen {seen / tokens:.1f} times",
+        "  disk: "
+        f"{cost.format_bytes(cost.STORE_BYTES_PER_TOKEN * tokens)} sampled on "
+        f"the fly, or {cost.format_bytes(records)} for each copy as records",
+    ]
+    if rate is not None:
+        lines.append(f"  made in {cost.format_time(tokens / rate)}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def define_flags():
 def texts_of(path, columns):
     """Yields the words of each text of a file."""
     from bert_keras.errors import InputError
-    from official_tasks.tasks.table import told_plainly
+    from official_tasks.tasks.table import plain_errors
     from official_tasks.tasks.tagging import read_columns
 
     if columns:
@@ -51,7 +51,7 @@ def texts_of(path, columns):
     try:
         with (
             open(path, encoding="utf-8-sig", newline="\n") as lines,
-            told_plainly(path),
+            plain_errors(path),
         ):
             for line in lines:
                 yield line.split()

@@ -29,8 +29,8 @@ class BertClassifier(TaskModel):
             head; none where None.
         examples_per_row: most examples in a packed row, E; rows are not
             packed where None.
-        pair: whether a row is two texts, as trained. It is told to whoever
-            serves the model; no weight depends on it.
+        pair: whether a row is two texts, as trained. The export reads it; no
+            weight depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -83,6 +83,7 @@ class BertClassifier(TaskModel):
         )
         inputs = symbolic_inputs(packed=examples_per_row is not None)
         encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
+        # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
         logits = self.classifier(encoded["pooled_output"])
         super().__init__(inputs, logits, encoder, name)
 

@@ -1,4 +1,10 @@
-"""One checkpoint: a folder of tensors with a manifest of their hashes."""
+"""One checkpoint: a folder of tensors with a manifest of their hashes.
+
+`step-00001234/` holds one safetensors file for each group of tensors and
+`manifest.json`, written last. A folder whose manifest or hashes do not hold is
+never used, and a remote one counts only once its manifest is there. Which
+tensors, and when to save, is decided in `state.py`.
+"""
 
 import hashlib
 import json
@@ -15,92 +21,16 @@ from safetensors.numpy import load
 from bert_keras import files
 from bert_keras.errors import InputError
 
-# One safetensors file of a checkpoint: written in pieces, hashed meanwhile.
-
-PIECE = 1 << 24  # bytes written at a time
-# NumPy's names of what a variable may hold, and safetensors' own.
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-
-
-def write_tensors(tensors, path):
-    """Writes arrays by name to a local file; returns its size and hash.
-
-    Written here and not by safetensors, so that an error at any write is
-    Python's, and the file is not read again for its hash.
-
-    Args:
-        tensors: dict of name -> NumPy array.
-        path: the file.
-
-    Returns:
-        dict of "bytes" and "sha256", as a manifest states them.
-    """
-    hashed, size = hashlib.sha256(), 0
-    with open(path, "wb") as file:
-        for part in _parts(tensors):
-            hashed.update(part)
-            size += file.write(part)
-    return {"bytes": size, "sha256": hashed.hexdigest()}
-
-
-def _parts(tensors):
-    header, end = {}, 0
-    for name, array in tensors.items():
-        start, end = end, end + array.nbytes
-        header[name] = {
-            "dtype": DTYPES[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
-    yield struct.pack("<Q", len(text)) + text
-    for array in tensors.values():
-        data = memoryview(np.ascontiguousarray(array).reshape(-1).view("u1"))
-        for start in range(0, len(data), PIECE):
-            yield data[start : start + PIECE]
-
-
-def read_tensors(path):
-    """The arrays of a file by name.
-
-    Raises:
-        OSError, ValueError: it cannot be read, or is no safetensors file.
-    """
-    try:
-        if files.is_remote(path):
-            with files.open_file(path) as file:
-                return load(file.read())
-        with safe_open(path, framework="np") as file:
-            names = file.keys()
-            return {name: np.array(file.get_tensor(name)) for name in names}
-    except SafetensorError as error:
-        raise ValueError(f"{os.path.basename(path)}: {error}") from None
-
-
-# One checkpoint: a folder of tensors with a manifest of their hashes.
-# `step-00001234/` holds one safetensors file for each group of tensors and
-# `manifest.json`, written last. A folder whose manifest or hashes do not hold
-# is never used, and a remote one counts only once its manifest is there. Which
-# tensors, and when to save, is not decided here.
-
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _FIELDS = {"format_version": int, "step": int, "files": dict}
+PIECE = 1 << 24  # bytes written at a time
+# NumPy's names of what a variable may hold, and safetensors' own.
+DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
+    f"{kind}{bits}": f"{kind[0].upper()}{bits}"
+    for kind in ("float", "int", "uint")
+    for bits in (8, 16, 32, 64)
+}
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +42,8 @@ class DamagedError(ValueError):
 def steps(folder):
     """The steps of the checkpoints in `folder`, oldest first."""
     names = files.list_folder(folder)
-    found = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
-    numbers = sorted(int(match[1]) for match in found if match)
+    matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
+    numbers = sorted(int(match[1]) for match in matches if match)
     if not files.is_remote(folder):
         return numbers
     # Without rename, half an upload looks like a folder too.
@@ -129,7 +59,7 @@ def path_of(folder, step):
 
 
 def write(folder, step, groups, facts):
-    """Writes a checkpoint beside, then puts it in its place.
+    """Writes a checkpoint under another name, then renames it.
 
     Args:
         folder: where the checkpoints are.
@@ -151,8 +81,44 @@ def write(folder, step, groups, facts):
             "files": written,
             **facts,
         }
-        manifest["sha256"] = _manifest_hash(manifest)
+        manifest["sha256"] = files.json_hash(manifest)
         files.write_json(manifest, os.path.join(partial, MANIFEST))
+
+
+def write_tensors(tensors, path):
+    """Writes arrays by name to a local file; returns its size and hash.
+
+    Written here and not by safetensors, so that an error at any write is
+    Python's, no tensor is copied, and the file is not read again for its hash.
+
+    Returns:
+        dict of "bytes" and "sha256", as a manifest states them.
+    """
+    header, end = {}, 0
+    for name, array in tensors.items():
+        start, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
+    hashed = hashlib.sha256()
+    with open(path, "wb") as file:
+
+        def put(data):
+            hashed.update(data)
+            file.write(data)
+
+        put(struct.pack("<Q", len(text)) + text)
+        for array in tensors.values():
+            array = np.ascontiguousarray(array).reshape(-1)
+            data = memoryview(array.view("u1"))
+            for start in range(0, len(data), PIECE):
+                put(data[start : start + PIECE])
+        size = file.tell()
+    return {"bytes": size, "sha256": hashed.hexdigest()}
 
 
 def read(folder, step):
@@ -173,13 +139,43 @@ def read(folder, step):
     groups = {}
     for name, expected in manifest["files"].items():
         file = os.path.join(path, name)
-        _check_file(file, expected)
-        groups[name.removesuffix(".safetensors")] = _read_tensors(file)
+        try:
+            fault = files.content_fault(file, expected)
+            tensors = None if fault else read_tensors(file)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise DamagedError(f"{name} cannot be read ({error})") from None
+        if fault:
+            raise DamagedError(f"{name} {fault}")
+        groups[name.removesuffix(".safetensors")] = tensors
     return groups, manifest
 
 
+def _read_manifest(path):
+    try:
+        manifest = files.read_json(os.path.join(path, MANIFEST))
+        rest = {k: v for k, v in manifest.items() if k != "sha256"}
+        hash_holds = manifest["sha256"] == files.json_hash(rest)
+        files.check_fields(manifest, _FIELDS)
+        files.check_entries(manifest["files"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
+        raise DamagedError(f"{MANIFEST} cannot be read ({e})") from None
+    if not hash_holds:
+        raise DamagedError(f"{MANIFEST} does not match its own hash")
+    return manifest
+
+
+def read_tensors(path):
+    """The arrays of a file by name."""
+    if files.is_remote(path):
+        with files.open_file(path) as file:
+            return load(file.read())
+    with safe_open(path, framework="np") as file:
+        names = file.keys()
+        return {name: np.array(file.get_tensor(name)) for name in names}
+
+
 def read_newest(folder):
-    """The newest whole checkpoint as `(groups, manifest)`, or None.
+    """The newest sound checkpoint as `(groups, manifest)`, or None.
 
     Each damaged one that is newer is named in a warning.
     """
@@ -189,7 +185,7 @@ def read_newest(folder):
         except DamagedError as error:
             logger.warning(
                 "The checkpoint %s is damaged and is not used: %s. "
-                "Going on from the one before.",
+                "Resuming from the one before.",
                 path_of(folder, step),
                 error,
             )
@@ -204,57 +200,14 @@ def prune(folder, newest, keep, keep_every=None):
     """
     upto = [step for step in steps(folder) if step <= newest]
     for step in upto[:-keep]:
-        if not (keep_every and step % keep_every == 0):
-            _remove(folder, step)
-
-
-def _remove(folder, step):
-    path = path_of(folder, step)
-    if files.is_remote(folder):
-        files.remove(path)  # its manifest first
-        return
-    # Renamed first: a kill in between leaves no half checkpoint.
-    doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
-    files.remove(doomed)
-    os.rename(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _manifest_hash(manifest):
-    rest = {k: v for k, v in manifest.items() if k != "sha256"}
-    return files.json_hash(rest)
-
-
-def _read_manifest(path):
-    try:
-        manifest = files.read_json(os.path.join(path, MANIFEST))
-        hash_holds = manifest["sha256"] == _manifest_hash(manifest)
-        files.check_fields(manifest, _FIELDS)
-        files.check_entries(manifest["files"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedError(f"{MANIFEST} cannot be read ({error})") from None
-    if not hash_holds:
-        raise DamagedError(f"{MANIFEST} does not match its own hash")
-    return manifest
-
-
-def _check_file(path, expected):
-    name = os.path.basename(path)
-    try:
-        size = files.check_file(path, inside=os.path.dirname(path))
-        if size != expected["bytes"]:
-            raise DamagedError(
-                f"{name} has {size} bytes instead of {expected['bytes']}"
-            )
-        if files.sha256(path) != expected["sha256"]:
-            raise DamagedError(f"{name} does not match its hash")
-    except (OSError, InputError) as error:
-        raise DamagedError(f"{name} cannot be read ({error})") from None
-
-
-def _read_tensors(path):
-    try:
-        return read_tensors(path)
-    except (OSError, ValueError) as error:
-        name = os.path.basename(path)
-        raise DamagedError(f"{name} cannot be read ({error})") from None
+        if keep_every and step % keep_every == 0:
+            continue
+        path = path_of(folder, step)
+        if files.is_remote(folder):
+            files.remove(path)  # its manifest first
+            continue
+        # Renamed first: a kill in between leaves no half checkpoint.
+        doomed = os.path.join(folder, f".step{files.PARTIAL}{step}")
+        files.remove(doomed)
+        os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)

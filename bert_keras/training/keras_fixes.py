@@ -13,9 +13,9 @@ import tensorflow as tf
 from keras import Model, tree
 
 
-@functools.cache  # a second time there is nothing left to replace
-def mend():
-    """Replaces them in Keras."""
+@functools.cache  # a second call would wrap the replacements
+def fix_keras():
+    """Replaces all three in Keras."""
     trainer = next(
         kind for kind in Model.__mro__ if "_maybe_symbolic_build" in vars(kind)
     )

@@ -1,6 +1,10 @@
-"""`model.fit` from wherever the saved training state left off."""
+"""`model.fit` from the saved training state on, to the end of the run.
 
-import contextlib
+`fit` trains, evaluates at each epoch's end and keeps the history; at the end
+of the file what stops a run whose gradients stay broken, and what the workers
+of a run agree on.
+"""
+
 import json
 import logging
 
@@ -8,54 +12,188 @@ import keras
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.training.optimizers import GlobalOptimizer
-
-# What the workers of one run agree on; TensorFlow only.
-
-
-def any_worker(strategy):
-    """A function of this worker's bool: whether any worker says yes.
-
-    All workers call it together, as they take each step together.
-
-    Args:
-        strategy: of `make_strategy`.
-    """
-    if strategy.name != "multi_worker":
-        return bool
-    import tensorflow as tf
-
-    def total(value):
-        context = tf.distribute.get_replica_context()
-        # A tensor of the device at hand: one from outside has no device.
-        value = tf.identity(value)
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-    @tf.function
-    def asked(value):
-        found = strategy.distributed.run(total, args=(value,))
-        return strategy.distributed.experimental_local_results(found)[0]
-
-    return lambda flag: bool(asked(tf.constant(float(flag))) > 0)
-
-
-# A run whose gradients stay broken is stopped and told why.
+from bert_keras.training.optimizers import AdamW
+from bert_keras.training.state import strategy_scope
 
 logger = logging.getLogger(__name__)
 
 
+def fit(
+    model,
+    batches,
+    steps,
+    steps_per_epoch,
+    state,
+    history,
+    validation,
+    callbacks=(),
+    bounds=(),
+):
+    """Trains `model` to `steps` steps in all, from where `state` stopped.
+
+    An interrupted epoch is finished first, so that an epoch's end, and with it
+    the evaluation, falls on the same steps as in an uninterrupted run.
+    `steps_per_execution` is that of `compile`, or less where an epoch is no
+    multiple of it.
+
+    Args:
+        model: a compiled and built Keras model.
+        batches: function of the first step; returns a `tf.data.Dataset` of
+            the batches from that step on, at least `steps` minus it.
+        steps: steps of the whole run.
+        steps_per_epoch: steps between two evaluations.
+        state: `TrainingState`.
+        history: path of a JSONL file; gets one object an epoch: the step and
+            what `fit` logs, `val_` before the names of held-out figures.
+        validation: function of the step that returns held-out figures by
+            name, called at the end of each epoch.
+        callbacks: further Keras callbacks.
+        bounds: steps at which the batches take another shape: `batches` is
+            called again there, and an epoch that spans one ends there.
+
+    Returns:
+        list of dict, the lines of `history`.
+    """
+    step = state.restore(model)
+    history = History(history, state, upto=step)
+    if step:
+        _build_metrics(model, batches(step - 1))
+    ends = {*bounds, steps}
+    if step % steps_per_epoch == 0 or step in ends:
+        _add_missing_line(history, model, validation, state)
+    evaluation = _Evaluation(validation, state)
+    most_at_once = model.steps_per_execution
+    while step < steps:
+        end = min(end for end in ends if end > step)
+        length, epochs = _next_stretch(step, end, steps_per_epoch)
+        _execute_at_once(model, most_at_once, length)
+        epoch = step // steps_per_epoch
+        try:
+            model.fit(
+                batches(step),
+                steps_per_epoch=length,
+                initial_epoch=epoch,
+                epochs=epoch + epochs,
+                callbacks=[evaluation, *callbacks, state, history],
+                shuffle=False,  # the batches come in their order
+                verbose=0,
+            )
+        finally:
+            state.release_signal()
+        step += length * epochs
+        if step in ends:
+            # Otherwise TensorFlow makes one graph for both shapes, with its
+            # sizes unknown, and a run resumed here would compute differently.
+            model.train_function = model.test_function = None
+    return history.lines
+
+
+def _build_metrics(model, batches):
+    """Makes the variables of the metrics, for their sums to be restored."""
+    with strategy_scope(model):
+        model._symbolic_build(data_batch=batches.element_spec)
+
+
+def _add_missing_line(history, model, validation, state):
+    """Makes up for the evaluation before which the run was killed."""
+    if history.last_step == state.step:
+        return
+    logs = state.restored_figures(model)
+    # As numbers: the evaluation resets the metrics.
+    logs = {name: float(value) for name, value in logs.items()}
+    history.add(logs | _evaluate(validation, state.step))
+
+
+def _evaluate(validation, step):
+    return {f"val_{name}": x for name, x in validation(step).items()}
+
+
+def _next_stretch(step, steps, steps_per_epoch):
+    """Steps an epoch and epochs of the next call of `fit`."""
+    epochs = (steps - step) // steps_per_epoch
+    if step % steps_per_epoch == 0 and epochs:
+        return steps_per_epoch, epochs
+    end = (step // steps_per_epoch + 1) * steps_per_epoch
+    return min(steps, end) - step, 1
+
+
+def _execute_at_once(model, most, length):
+    """Cuts an epoch into equal groups: Keras would run over its end."""
+    most = min(most, length)
+    steps = next(n for n in range(most, 0, -1) if length % n == 0)
+    if steps < most:
+        logger.warning(
+            "%d steps are executed at once and not %d, of which the %d up to "
+            "the next evaluation are no multiple.",
+            steps,
+            most,
+            length,
+        )
+    if steps != model.steps_per_execution:
+        model.steps_per_execution = steps
+        model.train_function = model.test_function = None
+
+
+class _Evaluation(keras.callbacks.Callback):
+    """Adds the figures of a function of the step to an epoch's logs."""
+
+    def __init__(self, validation, state):
+        super().__init__()
+        self.validation, self.state = validation, state
+
+    def on_epoch_end(self, epoch, logs):
+        # Keras hands the same dict on to the callbacks that come later.
+        logs.update(_evaluate(self.validation, self.state.step))
+
+
+class History(keras.callbacks.Callback):
+    """What each epoch logged, kept in a JSONL file over interrupted runs."""
+
+    def __init__(self, path, state, upto):
+        super().__init__()
+        self.path, self.state, self.lines = path, state, []
+        if files.is_file(path):
+            with files.open_file(path, "r") as file:
+                # Somebody else may have cut the last line.
+                lines = [line for line in file if line.endswith("\n")]
+            lines = map(json.loads, lines)
+            self.lines = [line for line in lines if line["step"] <= upto]
+        self._write()
+
+    @property
+    def last_step(self):
+        return self.lines[-1]["step"] if self.lines else 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.add(logs or {})
+
+    def add(self, logs):
+        logs = {name: float(value) for name, value in logs.items()}
+        self.lines.append({"step": self.state.step, **logs})
+        self._write()
+
+    def _write(self):
+        if not self.state.writes:
+            return
+        # Whole, and renamed: a kill cuts no line.
+        with (
+            files.written_beside(self.path) as partial,
+            open(partial, "w", encoding="utf-8") as file,
+        ):
+            file.writelines(json.dumps(line) + "\n" for line in self.lines)
+
+
 class NotFiniteError(ArithmeticError):
-    """Training was stopped, since its gradients were no numbers any more."""
+    """Training was stopped, as its gradients were not finite."""
 
 
 class StopWhenNotFinite(keras.callbacks.Callback):
-    """Shows how many steps were skipped; stops after so many in a row.
+    """Logs how many steps were skipped; stops after so many in a row.
 
     Our optimizers skip a step whose gradients are not finite. The count of
-    the whole run is logged as `skipped_steps` at each epoch's end, and a
-    warning tells when it grew. It is looked up every `in_a_row` steps, so
-    that no step waits for the one before; a run is stopped after `in_a_row`
-    to twice as many.
+    the run is logged as `skipped_steps` at each epoch's end, and a warning
+    says when it grew. It is read every `in_a_row` steps, so that no step waits
+    for the one before; a run is stopped after `in_a_row` to twice as many.
 
     Args:
         in_a_row: skipped steps, one after another, that end the run.
@@ -74,7 +212,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self._known = 0
         optimizer = self._optimizer()
-        if not isinstance(optimizer, GlobalOptimizer):
+        if not isinstance(optimizer, AdamW):
             raise InputError(
                 "StopWhenNotFinite reads the count that adamw and lamb of "
                 f"bert_keras keep; the model has {type(optimizer).__name__}."
@@ -123,195 +261,27 @@ class StopWhenNotFinite(keras.callbacks.Callback):
             )
 
 
-# `model.fit` from wherever the saved training state left off.
+def any_worker(strategy):
+    """A function of this worker's bool: whether any worker says yes.
 
-logger = logging.getLogger(__name__)
-
-
-def fit(
-    model,
-    batches,
-    steps,
-    steps_per_epoch,
-    state,
-    history,
-    validation=None,
-    callbacks=(),
-    bounds=(),
-):
-    """Trains `model` to `steps` steps in all; goes on where `state` stopped.
-
-    A broken epoch is finished first, so that an epoch's end, and with it the
-    evaluation, falls on the same steps as in a run that was never broken. As
-    many steps are executed at once as `compile` was told, or fewer where an
-    epoch is no multiple of them.
+    All workers call it together, as they take each step together.
 
     Args:
-        model: a compiled and built Keras model.
-        batches: function of the first step; returns a `tf.data.Dataset` of
-            the batches from that step on, at least `steps` minus it.
-        steps: steps of the whole run.
-        steps_per_epoch: steps between two evaluations.
-        state: `TrainingState`.
-        history: path of a JSONL file; gets one object an epoch: the step and
-            what `fit` logs, `val_` before the names of held-out figures.
-        validation: held-out batches, evaluated at the end of each epoch; or
-            a function of the step that returns held-out figures by name.
-        callbacks: further Keras callbacks.
-        bounds: steps at which the batches take another shape: `batches` is
-            called anew there, and an epoch that spans one ends there.
-
-    Returns:
-        list of dict, the lines of `history`.
+        strategy: of `make_strategy`.
     """
-    step = state.restore(model)
-    history = History(history, state, upto=step)
-    if step:
-        _build_metrics(model, batches(step - 1))
-    ends = {*bounds, steps}
-    if step % steps_per_epoch == 0 or step in ends:
-        _make_up(history, model, validation, state)
-    if callable(validation):
-        callbacks = [_Evaluation(validation, state), *callbacks]
-    most_at_once = model.steps_per_execution
-    while step < steps:
-        end = min(end for end in ends if end > step)
-        length, epochs = _next_stretch(step, end, steps_per_epoch)
-        _execute_at_once(model, most_at_once, length)
-        epoch = step // steps_per_epoch
-        try:
-            model.fit(
-                batches(step),
-                steps_per_epoch=length,
-                initial_epoch=epoch,
-                epochs=epoch + epochs,
-                validation_data=None if callable(validation) else validation,
-                callbacks=[*callbacks, state, history],
-                shuffle=False,  # the batches come in their order
-                verbose=0,
-            )
-        finally:
-            state.release_signal()
-        step += length * epochs
-        if step in ends:
-            # Else TensorFlow makes one graph for both shapes, with its sizes
-            # unknown; and a run that goes on here would compute otherwise.
-            model.train_function = model.test_function = None
-    return history.lines
+    if strategy.name != "multi_worker":
+        return bool
+    import tensorflow as tf
 
+    def total(value):
+        context = tf.distribute.get_replica_context()
+        # A tensor of the device at hand: one from outside has no device.
+        value = tf.identity(value)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
-def _build_metrics(model, batches):
-    """Has the model's metrics as variables, for their sums to be restored."""
-    strategy = getattr(model, "distribute_strategy", None)  # None on JAX
-    with strategy.scope() if strategy else contextlib.nullcontext():
-        model._symbolic_build(data_batch=batches.element_spec)
+    @tf.function
+    def asked(value):
+        found = strategy.distributed.run(total, args=(value,))
+        return strategy.distributed.experimental_local_results(found)[0]
 
-
-def _make_up(history, model, validation, state):
-    """For the evaluation before which the run was killed, if it was."""
-    if history.last_step < state.step:
-        logs = state.restored_figures(model)
-        # As numbers: the evaluation begins the metrics anew.
-        logs = {name: float(value) for name, value in logs.items()}
-        history.add(logs | _evaluated(model, validation, state.step))
-
-
-def _evaluated(model, validation, step):
-    if callable(validation):
-        logs = validation(step)
-    else:
-        logs = model.evaluate(validation, verbose=0, return_dict=True)
-    return {f"val_{name}": logs[name] for name in logs}
-
-
-def _next_stretch(step, steps, steps_per_epoch):
-    """Steps an epoch and epochs of the next call of `fit`."""
-    whole = (steps - step) // steps_per_epoch
-    if step % steps_per_epoch == 0 and whole:
-        return steps_per_epoch, whole
-    end = (step // steps_per_epoch + 1) * steps_per_epoch
-    return min(steps, end) - step, 1
-
-
-def _execute_at_once(model, most, length):
-    """Has an epoch be whole groups of steps: Keras would run over its end."""
-    most = min(most, length)
-    steps = next(n for n in range(most, 0, -1) if length % n == 0)
-    if steps < most:
-        logger.warning(
-            "%d steps are executed at once and not %d, of which the %d up to "
-            "the next evaluation are no multiple.",
-            steps,
-            most,
-            length,
-        )
-    if steps != model.steps_per_execution:
-        model.steps_per_execution = steps
-        model.train_function = model.test_function = None
-
-
-class _Evaluation(keras.callbacks.Callback):
-    """Adds the figures of a function of the step to an epoch's logs."""
-
-    def __init__(self, evaluate, state):
-        super().__init__()
-        self.evaluate, self.state = evaluate, state
-
-    def on_epoch_end(self, epoch, logs):
-        # Keras hands the same dict on to the callbacks that come later.
-        logs.update(_evaluated(self.model, self.evaluate, self.state.step))
-
-
-class History(keras.callbacks.Callback):
-    """What each epoch logged, kept in a JSONL file over broken runs."""
-
-    def __init__(self, path, state, upto):
-        super().__init__()
-        self.path, self.state, self.lines = path, state, []
-        if files.is_file(path):
-            with files.open_file(path, "r") as file:
-                # Somebody else may have cut the last line.
-                whole = [line for line in file if line.endswith("\n")]
-            lines = map(json.loads, whole)
-            self.lines = [line for line in lines if line["step"] <= upto]
-        self._write()
-
-    @property
-    def last_step(self):
-        return self.lines[-1]["step"] if self.lines else 0
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.add(logs or {})
-
-    def add(self, logs):
-        logs = {name: float(value) for name, value in logs.items()}
-        self.lines.append({"step": self.state.step, **logs})
-        self.state.notes["best"] = best_figures(self.lines)
-        self._write()
-
-    def _write(self):
-        if not self.state.writes:
-            return
-        # Whole, and renamed: a kill cuts no line.
-        with (
-            files.written_beside(self.path) as partial,
-            open(partial, "w", encoding="utf-8") as file,
-        ):
-            file.writelines(json.dumps(line) + "\n" for line in self.lines)
-
-
-def best_figures(lines):
-    """The best held-out figure of each name, and the step that it is from.
-
-    Of losses and perplexities the least is the best, of all else the
-    greatest.
-    """
-    best = {}
-    for line in lines:
-        for name, value in line.items():
-            least = name.endswith(("loss", "perplexity"))
-            sign = -1 if least else 1
-            so_far = best.get(name, {"value": -sign * float("inf")})
-            if name.startswith("val_") and sign * (value - so_far["value"]) > 0:
-                best[name] = {"value": value, "step": line["step"]}
-    return best
+    return lambda flag: bool(asked(tf.constant(float(flag))) > 0)

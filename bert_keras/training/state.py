@@ -1,6 +1,12 @@
-"""Training that a kill does not lose: all that decides the next step."""
+"""The state of a training run: saved and restored to the bit.
+
+A callback saves model, optimizer and dropout seeds every so many steps and
+restores them; the position in the data is the step. How a checkpoint lies on
+the disk is in `checkpoint.py`, the folder of a run in `run_folder.py`.
+"""
 
 import concurrent.futures
+import contextlib
 import logging
 import os
 import platform
@@ -16,99 +22,14 @@ from bert_keras.errors import InputError
 from bert_keras.run_folder import check_same_settings
 from bert_keras.training import checkpoint
 
-# Which tensors decide the next step, and whether they are a model's own.
-
-
-def state_variables(model):
-    """Group -> name -> variable: all that the next step depends on."""
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None or not model.built:
-        raise InputError(
-            "The training state needs a compiled and built model. Call "
-            "`compile`, and the model once on a batch, before `restore`."
-        )
-    if not optimizer.built:
-        strategy = getattr(model, "distribute_strategy", None)
-        if strategy is None:
-            optimizer.build(model.trainable_variables)
-        else:
-            with strategy.scope():
-                optimizer.build(model.trainable_variables)
-    return {
-        "model": _named(model.variables),
-        "optimizer": _named(optimizer.variables),
-    }
-
-
-def _named(variables):
-    # The place in the list makes the name unique: paths need not be.
-    return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
-
-
-def metrics_on_host(model):
-    """Name -> the sums of each running mean so far, over all replicas.
-
-    Every worker calls it: to read them is a sum over the workers.
-    """
-    named = _named(model.metrics_variables)
-    return {name: to_host(variable) for name, variable in named.items()}
-
-
-def assign_metrics(model, tensors):
-    """Brings `metrics_on_host` back; leaves other metrics as they are."""
-    variables = model.metrics_variables
-    values = [tensor for _, tensor in sorted(tensors.items())]
-    if [v.shape for v in variables] == [v.shape for v in values]:
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-
-
-def to_host(variable):
-    """A copy of a variable that the next step does not change."""
-    return np.array(keras.ops.convert_to_numpy(variable), order="C", copy=True)
-
-
-def check_same_tensors(tensors, named, folder):
-    """Refuses tensors that are not, one by one, those of the model."""
-    saved = [
-        _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
-    ]
-    wanted = [_signature(k, v.shape, v.dtype) for k, v in named.items()]
-    for old, new in zip(saved, wanted, strict=False):
-        if old != new:
-            raise InputError(
-                f"The checkpoints in {folder} are of another model or "
-                f"optimizer: they hold {old}, where this one has {new}. Make "
-                "it as it was, or name another folder."
-            )
-    if len(saved) != len(wanted):
-        raise InputError(
-            f"The checkpoints in {folder} are of another model or optimizer: "
-            f"they hold {len(saved)} tensors, where this one has "
-            f"{len(wanted)}. Make it as it was, or name another folder."
-        )
-
-
-def _signature(name, shape, dtype):
-    # Keras numbers what it names itself (`dense_3`) by what else the process
-    # has made: those numbers are no part of the comparison.
-    path = re.sub(r"_\d+", "", name.split("/", 1)[1])
-    dtype = keras.backend.standardize_dtype(dtype)
-    return f"{path} {dtype}{list(shape)}"
-
-
-# Training that a kill does not lose: all that decides the next step. A callback
-# saves model, optimizer and dropout seeds every so many steps and brings them
-# back; the position in the data is the step. How a checkpoint lies on the disk
-# is in `checkpoint.py`, the folder of a whole run in `run.py`.
-
 EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
 
 logger = logging.getLogger(__name__)
 
 # Folder -> the save that this process last began there. A `fit` that was
-# interrupted leaves its thread writing, while the next one restores.
+# interrupted leaves the thread writing, while the next one restores.
 _saves = {}
+_writer = concurrent.futures.ThreadPoolExecutor(1)
 
 
 class Preempted(SystemExit):
@@ -144,16 +65,15 @@ class TrainingState(keras.callbacks.Callback):
         every: steps from one checkpoint to the next.
         keep: how many of the newest stay.
         keep_every: checkpoints at multiples of this step stay for good.
-        settings: JSON dict that must be the same when the run goes on.
-        check: called before each save; raises where saving must not go on,
-            such as `RunFolder.check`.
+        settings: JSON dict that must be the same when the run resumes.
+        check: called before each save; raises where saving must stop, such
+            as `RunFolder.check`.
         writes: whether this process writes the checkpoints.
         any_worker: function of this process's bool, called by all workers
             after each step: whether any of them says yes.
 
     Attributes:
         step: steps taken so far, over all processes.
-        notes: JSON dict that is saved and restored with the weights.
 
     Example:
 
@@ -189,18 +109,15 @@ class TrainingState(keras.callbacks.Callback):
         self.writes = writes
         self.any_worker = any_worker
         self.step = 0
-        self.notes = {}
         self._saved_step = self._batches_seen = 0
         self._metrics, self._epoch_ended = {}, True
-        self._carry = False  # whether the next epoch goes on with them
+        self._carry = False  # whether the next epoch continues them
         self._restored = False
         self._asked_to_stop = False
-        self._writer = None
-        self._writing = None
         self._old_handler = None
 
     def restore(self, model):
-        """Brings the newest whole checkpoint into `model`; returns its step.
+        """Restores the newest sound checkpoint into `model`; returns its step.
 
         The model is compiled and built; its optimizer is built here. Without
         a checkpoint nothing changes and the step is 0.
@@ -209,34 +126,34 @@ class TrainingState(keras.callbacks.Callback):
             InputError: the model, or the settings, are not those of the run;
                 or every checkpoint is damaged.
         """
-        variables = state_variables(model)
+        variables = _variables(model)
         if self.folder in _saves:
-            concurrent.futures.wait([_saves[self.folder]])
+            concurrent.futures.wait([_saves.pop(self.folder)])
         if self.writes:
             files.make_folder(self.folder)
             files.remove_partials(self.folder)
         self._restored = True
         newest = checkpoint.read_newest(self.folder)
         if newest is None:
-            self._refuse_if_all_damaged()
+            if checkpoint.steps(self.folder):
+                raise InputError(
+                    f"Every checkpoint in {self.folder} is damaged (the log "
+                    "says how). Remove them to start again from step 0."
+                )
             return self.step
         groups, manifest = newest
-        facts = manifest.get("settings"), manifest.get("notes")
-        if not all(isinstance(fact, dict) for fact in facts):
+        if not isinstance(manifest.get("settings"), dict):
             raise InputError(
                 f"The newest checkpoint in {self.folder} is not one of a "
-                "training state: its manifest lacks settings or notes. Name "
-                "another folder."
+                "training state: its manifest lacks settings. Name another "
+                "folder."
             )
         check_same_settings(manifest["settings"], self.settings, self.folder)
         for group, named in variables.items():
-            check_same_tensors(groups.get(group, {}), named, self.folder)
+            _check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
-            values = [tensor for _, tensor in sorted(groups[group].items())]
-            for variable, value in zip(named.values(), values, strict=True):
-                variable.assign(value)
+            _assign(named.values(), groups[group])
         self.step = self._saved_step = manifest["step"]
-        self.notes = manifest["notes"]
         self._metrics = groups.get("metrics", {})
         self._epoch_ended = manifest.get("epoch_ended", True)
         self._carry = not self._epoch_ended
@@ -249,59 +166,57 @@ class TrainingState(keras.callbacks.Callback):
         """
         if not (self._metrics and self._epoch_ended):
             return {}
-        assign_metrics(model, self._metrics)
+        self._assign_metrics(model)
         return model.get_metrics_result()
+
+    def _assign_metrics(self, model):
+        """Restores the running means, if the model still has the same."""
+        variables = model.metrics_variables
+        saved = [tensor for _, tensor in sorted(self._metrics.items())]
+        if [v.shape for v in variables] == [v.shape for v in saved]:
+            _assign(variables, self._metrics)
+
+    def _keep_metrics(self):
+        self._metrics = _to_host(_by_name(self.model.metrics_variables))
 
     def save(self):
         """Copies the state to host memory and has a thread write it."""
         self._saved_step = self.step
         if not self._epoch_ended:  # after it an evaluation may use them
-            self._metrics = metrics_on_host(self.model)
+            self._keep_metrics()
         if not self.writes:
             return
         self.wait()  # for the save before, so that one copy is held
         if self.check is not None:
             self.check()
         groups = {
-            group: {k: to_host(v) for k, v in named.items()}
-            for group, named in state_variables(self.model).items()
+            group: _to_host(named)
+            for group, named in _variables(self.model).items()
         }
         groups["metrics"] = self._metrics
         facts = {
             "epoch_ended": self._epoch_ended,
             "settings": self.settings,
-            "notes": dict(self.notes),
             "versions": _versions(),
         }
-        if self._writer is None:
-            self._writer = concurrent.futures.ThreadPoolExecutor(1)
-        self._writing = self._writer.submit(
+        _saves[self.folder] = _writer.submit(
             self._write, self.step, groups, facts
         )
-        _saves[self.folder] = self._writing
 
     def wait(self):
         """Returns when the last save is on the disk; raises what it raised."""
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+        if self.folder in _saves:
+            _saves.pop(self.folder).result()
 
     def _write(self, step, groups, facts):
         checkpoint.write(self.folder, step, groups, facts)
         checkpoint.prune(self.folder, step, self.keep, self.keep_every)
 
-    def _refuse_if_all_damaged(self):
-        if checkpoint.steps(self.folder):
-            raise InputError(
-                f"Every checkpoint in {self.folder} is damaged (the log says "
-                "how). Remove them to start again from step 0."
-            )
-
     def on_train_begin(self, logs=None):
         if not self._restored and checkpoint.steps(self.folder):
             raise InputError(
                 f"{self.folder} holds checkpoints that this training would "
-                "overwrite. Call `restore(model)` before `fit` to go on from "
+                "overwrite. Call `restore(model)` before `fit` to resume from "
                 "them, or name another folder."
             )
         if self.writes:
@@ -316,16 +231,16 @@ class TrainingState(keras.callbacks.Callback):
         self._epoch_ended = False
         if self._carry:
             self._carry = False
-            assign_metrics(self.model, self._metrics)
+            self._assign_metrics(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
         # `batch` grows by more than 1 under `steps_per_execution`.
         self.step += batch + 1 - self._batches_seen
         self._batches_seen = batch + 1
         if self._batches_seen == self.params["steps"]:
-            self._metrics = metrics_on_host(self.model)
+            self._keep_metrics()
             self._epoch_ended = True
-        if self._writing is not None and self._writing.done():
+        if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises now what went wrong, not at the next save
         if self.step // self.every > self._saved_step // self.every:
             self.save()
@@ -351,16 +266,13 @@ class TrainingState(keras.callbacks.Callback):
 
     def _end(self):
         self.wait()
-        if self._writer is not None:
-            self._writer.shutdown()
-            self._writer = None
         self.release_signal()
 
     def release_signal(self):
-        """Lets SIGTERM be what it was before `fit`.
+        """Restores the handler of SIGTERM from before `fit`.
 
-        For the caller of a `fit` that an exception ended, of which Keras
-        tells its callbacks nothing.
+        For the caller of a `fit` that an exception ended: Keras does not call
+        `on_train_end` then.
         """
         if self._old_handler is not None:
             signal.signal(signal.SIGTERM, self._old_handler)
@@ -371,6 +283,77 @@ class TrainingState(keras.callbacks.Callback):
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._asked_to_stop = True
+
+
+def _variables(model):
+    """Group -> name -> variable: all that the next step depends on."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or not model.built:
+        raise InputError(
+            "The training state needs a compiled and built model. Call "
+            "`compile`, and the model once on a batch, before `restore`."
+        )
+    if not optimizer.built:
+        with strategy_scope(model):
+            optimizer.build(model.trainable_variables)
+    return {
+        "model": _by_name(model.variables),
+        "optimizer": _by_name(optimizer.variables),
+    }
+
+
+def strategy_scope(model):
+    """The scope in which the model was made, in which to make more of it."""
+    strategy = getattr(model, "distribute_strategy", None)  # None on JAX
+    return strategy.scope() if strategy else contextlib.nullcontext()
+
+
+def _by_name(variables):
+    # The place in the list makes the name unique: paths need not be.
+    return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
+
+
+def _to_host(named):
+    """Name -> a copy of a variable that the next step does not change.
+
+    Every worker calls it for metrics: to read them is a sum over the workers.
+    """
+    return {
+        name: np.array(keras.ops.convert_to_numpy(v), order="C", copy=True)
+        for name, v in named.items()
+    }
+
+
+def _assign(variables, tensors):
+    values = [tensor for _, tensor in sorted(tensors.items())]
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def _check_same_tensors(tensors, named, folder):
+    """Refuses tensors that are not, one by one, those of the model."""
+    saved = [
+        _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
+    ]
+    expected = [_signature(k, v.shape, v.dtype) for k, v in named.items()]
+    if saved == expected:
+        return
+    difference = f"{len(saved)} tensors", str(len(expected))
+    pairs = zip(saved, expected, strict=False)
+    old, new = next((pair for pair in pairs if len({*pair}) > 1), difference)
+    raise InputError(
+        f"The checkpoints in {folder} are of another model or optimizer: they "
+        f"hold {old}, where this one has {new}. Make it as it was, or name "
+        "another folder."
+    )
+
+
+def _signature(name, shape, dtype):
+    # Keras numbers what it names itself (`dense_3`) by what else the process
+    # has made: those numbers are no part of the comparison.
+    path = re.sub(r"_\d+", "", name.split("/", 1)[1])
+    dtype = keras.backend.standardize_dtype(dtype)
+    return f"{path} {dtype}{list(shape)}"
 
 
 def _versions():

@@ -1,45 +1,23 @@
 """One mathematics for any number of devices: the loss of a global batch.
 
 The batch that `fit` is given is cut into replicas, and each replica's rows
-into parts that are computed one after another. Whatever the cut, each loss is
-its own mean over the whole batch: sum(weight x loss) / sum(weight), and the
-losses are then added. What such a mean divides by follows from the weights
-alone and not from the model, so it is summed over all rows of all replicas
-before the first part is computed; then each part's mean counts by its share.
-So no loss needs gradients of its own, and no part a second computation.
+into micro-batches that are computed one after another. Whatever the cut, each
+loss is its own mean over the global batch: sum(weight x loss) / sum(weight),
+and the losses are then added. What such a mean divides by follows from the
+weights alone and not from the model, so it is summed over all rows of all
+replicas before the first micro-batch is computed; then each micro-batch's mean
+counts by its share. So no loss needs gradients of its own, and no micro-batch
+a second computation.
 
-Gradients are summed over the parts here, over the replicas by the optimizer,
-which then clips and applies them. Nothing here is TensorFlow's or JAX's; the
-loops over the parts are in `tensorflow_step.py` and `jax_step.py`.
+Nothing here is TensorFlow's or JAX's; the loops over the micro-batches are in
+`step_tensorflow.py` and `step_jax.py`, the sum over the replicas and the
+update in `optimizers.py`.
 """
-
-import importlib
 
 import keras
 from keras import ops, tree
 
 from bert_keras.errors import InputError
-
-
-class GlobalStep:
-    """What an optimizer adds so that task models train by this mathematics.
-
-    A model that knows of it (`TaskModel`) calls these in the place of its own
-    steps. `accumulate` is the number of parts.
-    """
-
-    accumulate = 1
-
-    def train_step(self, model, *arguments):
-        return _backend().train_step(model, self.accumulate, *arguments)
-
-    def test_step(self, model, *arguments):
-        return _backend().test_step(model, *arguments)
-
-
-def _backend():
-    name = keras.backend.backend()
-    return importlib.import_module(f"bert_keras.training.step_{name}")
 
 
 def build(model, batch):
@@ -65,42 +43,44 @@ def rows(batch):
     return ops.shape(first)[0]
 
 
-def sizes(model, batch):
+def normalisers(model, batch):
     """What each loss's mean divides by, float (1 + losses,).
 
     The number of rows comes first. A mean over rows and over their elements
     divides by the elements, of which each row has the same number.
     """
-    number = rows(batch)
-    all_sizes = [number]
+    count = rows(batch)
+    values = [count]
     for item in model._compile_loss._flat_losses:
-        weights = _of(item.path, batch[2])
+        weights = _weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
         counted = by_weight and weights is not None
-        all_sizes.append(ops.sum(weights) if counted else number)
-    return ops.stack([ops.cast(x, keras.config.floatx()) for x in all_sizes])
+        values.append(ops.sum(weights) if counted else count)
+    return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
 
 
-def losses(model, batch, outputs, whole, replicas=1):
-    """This part's loss, and the same before each loss, as (1 + losses,).
+def losses(model, batch, outputs, divisors, replicas=1):
+    """The total of a micro-batch, then its single losses, (1 + losses,).
 
     Args:
         model: a model that was compiled, and has computed `outputs`.
-        batch: (inputs, labels, weights) of the part.
-        outputs: of the model, for the part.
-        whole: `sizes` of the whole batch.
+        batch: (inputs, labels, weights) of the micro-batch.
+        outputs: of the model, for the micro-batch.
+        divisors: `normalisers` of the global batch.
         replicas: by this Keras has divided each mean, under `tf.distribute`.
 
     Returns:
-        float (1 + losses,). Summed over all parts of all replicas, it is the
-        total and each single loss of the whole batch.
+        float (1 + losses,). Summed over all micro-batches of all replicas, it
+        is the total and each single loss of the global batch.
     """
     _, y, weights = batch
-    shares = ops.divide_no_nan(sizes(model, batch), whole)
+    shares = ops.divide_no_nan(normalisers(model, batch), divisors)
     total, each = 0.0, []
     for i, item in enumerate(model._compile_loss._flat_losses):
         value = item.loss(
-            _at(item.path, y), _at(item.path, outputs), _of(item.path, weights)
+            _at(item.path, y),
+            _at(item.path, outputs),
+            _weights_at(item.path, weights),
         )
         value = ops.cast(value, keras.config.floatx())
         if item.loss.reduction != "sum":
@@ -109,27 +89,21 @@ def losses(model, batch, outputs, whole, replicas=1):
         if item.loss_weights is not None:
             value = value * item.loss_weights
         total = total + value
-    # Penalties on the weights, which every part computes whole.
+    # Penalties on the weights, the same in every micro-batch.
     for value in model.losses:
         total = total + ops.cast(ops.sum(value), total.dtype) * shares[0]
     return ops.stack([total, *each])
 
 
-def track(model, values, whole, replicas=1):
-    """Adds a whole batch's losses to the means that `fit` shows.
+def track(model, values, divisors, replicas=1):
+    """Adds a global batch's losses to the means that `fit` shows.
 
     Each replica adds its `values`; Keras divides the sum over the replicas
     by the sum of what is given as their weight.
     """
     trackers = [model._loss_tracker, *model._compile_loss.metrics]
     for i, tracker in enumerate(trackers):
-        tracker.update_state(values[i] * replicas, whole[0] / replicas)
-
-
-def part_size(number, accumulate):
-    """Rows of each part, at least 1; the last one may have fewer."""
-    size = -(-number // accumulate)
-    return max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)
+        tracker.update_state(values[i] * replicas, divisors[0] / replicas)
 
 
 def _at(path, values):
@@ -138,6 +112,6 @@ def _at(path, values):
     return values
 
 
-def _of(path, weights):
-    """One loss's weights: its own, or those of all."""
+def _weights_at(path, weights):
+    """One loss's weights: its own, or those of all losses."""
     return _at(path, weights) if tree.is_nested(weights) else weights

@@ -1,4 +1,4 @@
-"""A training step of the global batch on JAX, on any number of devices.
+"""The training step of a global batch on JAX, on any number of devices.
 
 Under `keras.distribution.DataParallel` every sum over the batch is over all
 devices: nothing here knows how many there are.
@@ -17,34 +17,36 @@ def train_step(model, accumulate, state, data):
     """One optimizer step; returns the logs and the new state."""
     trainable, non_trainable, optimizer_variables, metrics = state
     batch = keras.utils.unpack_x_y_sample_weight(data)
-    whole = step.sizes(model, batch)
+    divisors = step.normalisers(model, batch)
 
-    def loss(trainable, non_trainable, metrics, part):
+    def loss(trainable, non_trainable, metrics, micro_batch):
         values = trainable, non_trainable, metrics, optimizer_variables
         with _stateless(model, *values) as scope:
-            each = _losses(model, part, whole, training=True)
+            each = _losses(model, micro_batch, divisors, training=True)
             scaled = model.optimizer.scale_loss(each[0])
         return scaled, (each, *_updated(model, scope))
 
-    slopes = jax.value_and_grad(loss, has_aux=True)
+    gradients_of = jax.value_and_grad(loss, has_aux=True)
 
-    def add(sums, part):
+    def add(sums, micro_batch):
         values, gradients, *variables = sums
-        (_, (each, *variables)), new = slopes(trainable, *variables, part)
+        (_, (each, *variables)), new = gradients_of(
+            trainable, *variables, micro_batch
+        )
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
     zeros = [jnp.zeros_like(weight) for weight in trainable]
-    sums = (jnp.zeros_like(whole), zeros, non_trainable, metrics)
+    sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:
         sums, _ = add(sums, batch)
     else:
-        sums, _ = jax.lax.scan(add, sums, _parts(batch, accumulate))
+        sums, _ = jax.lax.scan(add, sums, _micro_batches(batch, accumulate))
     values, gradients, non_trainable, metrics = sums
     trainable, optimizer_variables = model.optimizer.stateless_apply(
         optimizer_variables, gradients, trainable
     )
-    logs, metrics = _track(model, metrics, values, whole)
+    logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, optimizer_variables, metrics)
 
 
@@ -52,20 +54,20 @@ def test_step(model, state, data):
     """The losses of the global batch in evaluation; logs and new state."""
     trainable, non_trainable, metrics = state
     batch = keras.utils.unpack_x_y_sample_weight(data)
-    whole = step.sizes(model, batch)
+    divisors = step.normalisers(model, batch)
     with _stateless(model, *state) as scope:
-        values = _losses(model, batch, whole, training=False)
+        values = _losses(model, batch, divisors, training=False)
     non_trainable, metrics = _updated(model, scope)
-    logs, metrics = _track(model, metrics, values, whole)
+    logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, metrics)
 
 
-def _losses(model, part, whole, training):
-    """Losses of a part, which it adds to the metrics too."""
-    x, y, weights = part
+def _losses(model, batch, divisors, training):
+    """Losses of a micro-batch, which is added to the metrics too."""
+    x, y, weights = batch
     outputs = model(x, training=training)
     model.compute_metrics(x, y, outputs, weights)
-    return step.losses(model, part, outputs, whole)
+    return step.losses(model, batch, outputs, divisors)
 
 
 def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
@@ -89,24 +91,25 @@ def _updated(model, scope):
     )
 
 
-def _track(model, metrics, values, whole):
+def _track(model, metrics, values, divisors):
     mapping = list(zip(model.metrics_variables, metrics, strict=True))
     with keras.StatelessScope(mapping) as scope:
-        step.track(model, values, whole)
+        step.track(model, values, divisors)
         logs = model.get_metrics_result()
     metrics = [scope.get_current_value(v) for v in model.metrics_variables]
     return logs, metrics
 
 
-def _parts(batch, accumulate):
-    """The batch with the parts in front, (parts, rows of one, ...).
+def _micro_batches(batch, accumulate):
+    """The batch as (micro-batches, rows of one, ...).
 
-    Every part has rows of every device: they lie there one after another.
+    Every micro-batch has rows of every device: they lie there one after
+    another.
     """
-    number = step.rows(batch)
-    if number % accumulate:
+    count = step.rows(batch)
+    if count % accumulate:
         raise InputError(
-            f"A batch of {number} rows cannot be cut into {accumulate} equal "
+            f"A batch of {count} rows cannot be cut into {accumulate} equal "
             "parts. Take a batch size that `accumulate` divides, and leave "
             "out a last batch that is smaller."
         )
@@ -114,7 +117,8 @@ def _parts(batch, accumulate):
     def cut(values):
         if values is None:
             return None
-        apart = jnp.reshape(values, (-1, accumulate, *values.shape[1:]))
-        return jnp.moveaxis(apart, 1, 0)
+        # (B, ...) to (rows of one, micro-batches, ...)
+        values = jnp.reshape(values, (-1, accumulate, *values.shape[1:]))
+        return jnp.moveaxis(values, 1, 0)
 
     return tree.map_structure(cut, batch)

@@ -1,4 +1,9 @@
-"""From a name to the devices a model is trained on; numerics that fit."""
+"""From a name to the devices a model is trained on; numerics that fit.
+
+`--distribution`, `--tpu` and `--dtype` of the scripts end here. The fixes that
+Keras needs under `tf.distribute` are in `keras_fixes.py`, the mathematics of a
+step over several devices in `step.py`.
+"""
 
 import contextlib
 import functools
@@ -9,56 +14,6 @@ import keras
 
 from bert_keras.errors import InputError
 
-# The dtype policy that computes fastest on the devices at hand.
-
-BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
-# Instructions that multiply bfloat16. A processor without them emulates it,
-# several times slower than float32.
-INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
-CAPABILITY = (8, 0)  # NVIDIA's first GPUs that multiply bfloat16 (A100)
-
-
-def choose_dtype(dtype="auto", distribution="off"):
-    """The name of a Keras dtype policy; "auto" becomes one that fits.
-
-    That is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
-    above, and on processors with the instructions avx512_bf16 or amx_bf16;
-    elsewhere "float32". "mixed_float16", which older GPUs compute fast, is
-    never chosen: its range is too small for training without loss scaling.
-
-    Args:
-        dtype: "auto", or a policy's name, which is returned as it is.
-        distribution: the name of the `Strategy`.
-    """
-    if dtype != "auto":
-        return dtype
-    if distribution == "tpu":
-        return BFLOAT16
-    import tensorflow as tf
-
-    if gpus := tf.config.get_visible_devices("GPU"):
-        details = map(tf.config.experimental.get_device_details, gpus)
-        found = [one.get("compute_capability", (0, 0)) for one in details]
-        return BFLOAT16 if min(found) >= CAPABILITY else FLOAT32
-    return BFLOAT16 if INSTRUCTIONS & _instructions() else FLOAT32
-
-
-@functools.cache
-def _instructions(path="/proc/cpuinfo"):
-    """What Linux says that the first core can do; empty on other systems."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line for line in file if line.startswith("flags")]
-    except OSError:
-        return frozenset()
-    return frozenset(lines[0].split()) if lines else frozenset()
-
-
-# From a name to the devices that a model is trained on. `--distribution` and
-# `--tpu` of the scripts end here, and so do the mends that Keras needs under
-# `tf.distribute` (`keras_mends.py`). The mathematics of a step over several
-# devices is in `global_step.py`.
-
 DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
 
 # As TensorFlow documents it; the index is another one on each host.
@@ -66,57 +21,19 @@ _TF_CONFIG = (
     '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
-
-
-class Strategy:
-    """Where a model lives; made by `make_strategy`.
-
-    Attributes:
-        name: what it became: one of `DISTRIBUTIONS` but "auto".
-        num_replicas: copies of the model, over all hosts; the batch that
-            `fit` is given is split among them.
-        is_chief: whether this process is the one that writes what only one
-            may write.
-        distributed: the `tf.distribute` strategy or `keras.distribution`
-            object; None for one device.
-    """
-
-    def __init__(self, name, distributed=None, num_replicas=1, is_chief=True):
-        self.name = name
-        self.distributed = distributed
-        self.num_replicas = num_replicas
-        self.is_chief = is_chief
-
-    def scope(self):
-        """Context in which to build and compile the model."""
-        if self.distributed is None:
-            return contextlib.nullcontext()
-        return self.distributed.scope()
-
-    def batches(self, dataset):
-        """A `tf.data.Dataset` of global batches, as `fit` wants it here.
-
-        Every host reads the same batches in the same order and keeps its own
-        rows of each. Left to itself, TensorFlow deals out files where it
-        finds some, and the batches are then other ones.
-        """
-        if self.distributed is None or keras.backend.backend() == "jax":
-            return dataset
-        import tensorflow as tf
-
-        options = tf.data.Options()
-        policy = tf.data.experimental.AutoShardPolicy.DATA
-        options.experimental_distribute.auto_shard_policy = policy
-        return dataset.with_options(options)
+BFLOAT16, FLOAT32 = "mixed_bfloat16", "float32"
+# Instructions that multiply bfloat16. A processor without them emulates it,
+# several times slower than float32.
+INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
+CAPABILITY = (8, 0)  # NVIDIA's first GPUs that multiply bfloat16 (A100)
 
 
 def make_strategy(distribution="off", tpu="local"):
     """The devices to train on, by name.
 
-    Call it before anything else runs on a device. A process joins one
-    cluster and sets up a TPU once: a later call returns the same devices. On
-    JAX, "mirrored" and
-    "tpu" are `keras.distribution.DataParallel` over all devices.
+    Call it before anything else runs on a device. A process joins one cluster
+    and sets up a TPU once: a later call returns the same devices. On JAX,
+    "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
         distribution: "off", one device; "mirrored", all GPUs of this host;
@@ -153,8 +70,50 @@ def make_strategy(distribution="off", tpu="local"):
     )
 
 
+class Strategy:
+    """The devices of a model; made by `make_strategy`.
+
+    Attributes:
+        name: one of `DISTRIBUTIONS`, never "auto".
+        num_replicas: copies of the model, over all hosts; the batch that
+            `fit` is given is split among them.
+        is_chief: whether this process is the one that writes what only one
+            may write.
+        distributed: the `tf.distribute` strategy or `keras.distribution`
+            object; None for one device.
+    """
+
+    def __init__(self, name, distributed=None, num_replicas=1, is_chief=True):
+        self.name = name
+        self.distributed = distributed
+        self.num_replicas = num_replicas
+        self.is_chief = is_chief
+
+    def scope(self):
+        """Context in which to build and compile the model."""
+        if self.distributed is None:
+            return contextlib.nullcontext()
+        return self.distributed.scope()
+
+    def batches(self, dataset):
+        """A `tf.data.Dataset` of global batches, as `fit` wants it here.
+
+        Every host reads the same batches in the same order and keeps its own
+        rows of each. By default TensorFlow distributes files where it finds
+        some, and the batches then differ.
+        """
+        if self.distributed is None or keras.backend.backend() == "jax":
+            return dataset
+        import tensorflow as tf
+
+        options = tf.data.Options()
+        policy = tf.data.experimental.AutoShardPolicy.DATA
+        options.experimental_distribute.auto_shard_policy = policy
+        return dataset.with_options(options)
+
+
 def named(distribution):
-    """What a name of `DISTRIBUTIONS` stands for here: "auto" for another."""
+    """The name of `DISTRIBUTIONS` that "auto" stands for on this host."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf
@@ -193,13 +152,13 @@ def _multi_worker():
         )
     task = _tf_config()["task"]
     chief = "chief" if cluster.get("chief") else "worker"
-    strategy = _joined(os.environ["TF_CONFIG"])
+    strategy = _join_cluster(os.environ["TF_CONFIG"])
     is_chief = (task["type"], int(task["index"])) == (chief, 0)
     return _strategy("multi_worker", strategy, is_chief)
 
 
 @functools.cache  # to join again ends the connections of the first time
-def _joined(tf_config):
+def _join_cluster(tf_config):
     import tensorflow as tf
 
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -228,9 +187,9 @@ def _tpu(name):
 
 
 def _strategy(name, distributed, is_chief=True):
-    from bert_keras.training.keras_fixes import mend
+    from bert_keras.training.keras_fixes import fix_keras
 
-    mend()
+    fix_keras()
     replicas = distributed.num_replicas_in_sync
     return Strategy(name, distributed, replicas, is_chief)
 
@@ -272,3 +231,39 @@ def _tf_config():
             f"the cluster; got {text}."
         ) from None
     return config
+
+
+def choose_dtype(dtype="auto", distribution="off"):
+    """The name of a Keras dtype policy; "auto" becomes one that fits.
+
+    That is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
+    above, and on processors with the instructions avx512_bf16 or amx_bf16;
+    elsewhere "float32". "mixed_float16", which older GPUs compute fast, is
+    never chosen: its range is too small for training without loss scaling.
+
+    Args:
+        dtype: "auto", or a policy's name, which is returned as it is.
+        distribution: the name of the `Strategy`.
+    """
+    if dtype != "auto":
+        return dtype
+    if distribution == "tpu":
+        return BFLOAT16
+    import tensorflow as tf
+
+    if gpus := tf.config.get_visible_devices("GPU"):
+        details = map(tf.config.experimental.get_device_details, gpus)
+        found = [one.get("compute_capability", (0, 0)) for one in details]
+        return BFLOAT16 if min(found) >= CAPABILITY else FLOAT32
+    return BFLOAT16 if INSTRUCTIONS & _instructions() else FLOAT32
+
+
+@functools.cache
+def _instructions(path="/proc/cpuinfo"):
+    """What Linux says that the first core can do; empty on other systems."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file if line.startswith("flags")]
+    except OSError:
+        return frozenset()
+    return frozenset(lines[0].split()) if lines else frozenset()

@@ -21,8 +21,8 @@ from official_tasks.tasks.table import (
     KINDS,
     Dialect,
     cells,
+    plain_errors,
     rows_of,
-    told_plainly,
 )
 
 # What reading a line raises that `predict` did not write.
@@ -81,7 +81,7 @@ def read_inputs(path, kind, columns, lists, own=None):
         )
     with _opened(path, kind, own.encoding) as lines:
         if kind == "lines":
-            with told_plainly(path, own):
+            with plain_errors(path, own):
                 yield from ([line.rstrip("\r\n")] for line in lines)
             return
         listed = [

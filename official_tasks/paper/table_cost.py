@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 from official_tasks.paper.table_runs import options_of, plain, tuning_of
 from official_tasks.paper.tables import SCALES
-from official_tasks.pretraining import cost as estimated_plan
-from official_tasks.pretraining import cost as estimating
-from official_tasks.pretraining.cost import HOUR, Machine, told_bytes
+from official_tasks.pretraining import cost
+from official_tasks.pretraining.cost import HOUR, Machine, format_bytes
 from official_tasks.pretraining.settings import Settings
 
 RELEASED_SIZES = ("large", "base")
@@ -40,7 +39,7 @@ def jobs(
     plan, models = [], {}
     for run, own in table.runs.items():
         settings = Settings(**{**base, **own})
-        models[run] = estimated_plan.model_of(settings, size)
+        models[run] = cost.model_of(settings, size)
         plan.append(_pretraining(run, settings, models[run], rate, output))
     for name, variant in table.variants.items():
         model = models.get(variant.run) or _released(variant.run)
@@ -59,13 +58,13 @@ def _released(name):
 
     size = next(size for size in RELEASED_SIZES if size in name)
     numbers = dict(SIZES[size])
-    return estimating.Model(**numbers, vocabulary_size=VOCABULARY_SIZE)
+    return cost.Model(**numbers, vocabulary_size=VOCABULARY_SIZE)
 
 
 def _pretraining(run, settings, model, rate, output):
     machine = Machine(1, rate, float("inf"), utilisation=1.0)
-    costs = estimated_plan.phase_costs(settings, model, machine)
-    hours = sum(cost["seconds"] for cost in costs) / HOUR
+    phases = cost.phase_costs(settings, model, machine)
+    hours = sum(phase["seconds"] for phase in phases) / HOUR
     usual = Settings()._asdict()
     given = {
         name: value
@@ -75,19 +74,19 @@ def _pretraining(run, settings, model, rate, output):
     command = _command(
         "pretrain", {"data": "DATA", "output": f"{output}/{plain(run)}"} | given
     )
-    disk = estimating.checkpoint_bytes(model)
+    disk = cost.run_bytes(model.parameters)
     return Job(f"pre-train {run}", hours, disk, command)
 
 
 def _finetuning(name, variant, row, model, rate, inputs, output, over):
     tuning = {**tuning_of(variant, row), **over}
     tries = len(row.rates or (1,))
-    work = estimating.sequence_flops(model, tuning["sequence_length"], 0)
+    work = cost.sequence_flops(model, tuning["sequence_length"], 0)
     choices = 4 if row.task == "swag" else 1  # each is a row of its own
     encoders = 2 if variant.second else 1
     epochs = tuning.get("epochs", row.tuning["epochs"])
     work *= encoders * choices * tries * epochs * row.rows * row.windows
-    disk = encoders * tries * estimating.checkpoint_bytes(model)
+    disk = encoders * tries * cost.run_bytes(model.parameters)
     told = f"{name} on {row.name}"
     if tries > 1:
         told += f", best of {tries} learning rates"
@@ -131,13 +130,13 @@ def lines(plan, table, seeds, rate) -> list[str]:
     ]
     for job in plan:
         told.append(
-            f"  {job.name}: {_hours(job.hours)}, {told_bytes(job.disk)}"
+            f"  {job.name}: {_hours(job.hours)}, {format_bytes(job.disk)}"
         )
         if job.command:
             told.append(f"    {job.command} --seed=0")
     hours = seeds * sum(job.hours for job in plan)
     disk = seeds * sum(job.disk for job in plan)
-    told.append(f"Together: {_hours(hours)}, {told_bytes(disk)} of disk")
+    told.append(f"Together: {_hours(hours)}, {format_bytes(disk)} of disk")
     told += [f"Otherwise than in the paper: {x}" for x in table.deviations]
     return told
 

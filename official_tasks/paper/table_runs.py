@@ -208,11 +208,10 @@ class Work(NamedTuple):
 
     def _width(self, variant):
         """Of the BiLSTM, each way: that of the encoder."""
-        from official_tasks.pretraining.model import sizes
-        from official_tasks.pretraining.settings import Settings
+        from official_tasks.pretraining.settings import Settings, model_sizes
 
         settings = Settings(**self.settings_of(variant.run))
-        return sizes(settings)["hidden_dim"]
+        return model_sizes(settings)["hidden_dim"]
 
 
 class Run:

@@ -1,5 +1,11 @@
-"""What a pre-training run takes before it starts: time, memory, disk, money."""
+"""What pre-training takes before it starts: time, memory, disk.
 
+First plain arithmetic on sizes and rates, then rates measured on this machine,
+then the plan of a run on its data (`--dry_run`). docs/cost.md says where each
+formula comes from, and how far it is from runs that were published.
+"""
+
+import itertools
 import tempfile
 import time
 from typing import NamedTuple
@@ -8,24 +14,23 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from official_tasks.pretraining.model import compiled_model
-from official_tasks.pretraining.settings import phases
-from official_tasks.pretraining.source import PretrainingSource
-
-# What pre-training takes: operations, time, memory, disk, money. Plain
-# arithmetic on sizes and rates. docs/cost.md says where each formula comes
-# from, and how far it is from runs that were published.
+from official_tasks.pretraining.settings import model_sizes, phases, prepare
 
 # Operations of a training step in forward passes: backward takes two.
 PASSES = 3
 # Share of the peak that published runs of BERT reach: see docs/cost.md.
 UTILISATION = 0.35
+PACKED_FILL = 0.98  # share of a packed row that holds tokens
 # Pieces of English text with a vocabulary of 8,000 to 30,000: 4.5 bytes each.
 BYTES_PER_TOKEN = 4.5
 # A token store: two bytes a token and eight a sentence, of 16 tokens each.
 STORE_BYTES_PER_TOKEN = 2.5
-PACKED_FILL = 0.98  # share of a packed row that holds tokens
 GB = 1e9
+HOUR = 3600
+STEPS = 3  # timed at a time
+CORPUS_SAMPLE = 2_000_000  # characters of the corpus from which tokens are made
+WINDOWS = 3  # of examples, that the input holds at a time
+RECORDS_SAMPLE = 256  # examples whose records are measured
 
 
 class Model(NamedTuple):
@@ -95,16 +100,6 @@ def sequence_flops(model, length, predictions):
     return PASSES * (model.num_layers * layer + head + 2 * width**2)
 
 
-def rows_of_sequences(sequences, packed=False, padding=0.0):
-    """How many rows of full length the sequences take.
-
-    Args:
-        padding: share of the places that hold no token when each sequence
-            has a row of its own; packing fills them.
-    """
-    return sequences * (1 - padding) / PACKED_FILL if packed else sequences
-
-
 def activation_bytes(model, length, half=True):
     """What back-propagation keeps of one sequence.
 
@@ -129,21 +124,16 @@ def memory_bytes(model, length, predictions, batch, half=True):
     )
 
 
-def store_bytes(tokens):
-    """Disk of the token store, from which examples are drawn anew."""
-    return STORE_BYTES_PER_TOKEN * tokens
-
-
 def record_bytes(length, predictions):
     """Disk of one example as a record: ids of two bytes, two flags of one,
     seven bytes a prediction, names and frame."""
     return 4 * length + 7 * predictions + 163
 
 
-def checkpoint_bytes(model):
-    """Disk of a run: weights and two moments, twice and one under way, and
-    the model alone."""
-    return (12 * 3 + 4) * model.parameters
+def run_bytes(parameters):
+    """Disk of a run: weights and two moments in two checkpoints and one being
+    written; and the model."""
+    return (12 * 3 + 4) * parameters
 
 
 def device_named(name):
@@ -156,37 +146,14 @@ def device_named(name):
     return DEVICES[name]
 
 
-def told_bytes(count):
-    """A number of bytes in the unit that suits it."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB" if count < 1000 else f"{count:,.0f} TB"
-
-
-def told_time(seconds):
-    """Seconds in the unit that suits them."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
-# The cost of a pre-training run on a machine, as numbers and as lines.
-
-HOUR = 3600
-
-
 class Machine(NamedTuple):
-    """What a run is carried out on.
+    """The devices of a run.
 
     devices: how many, of this peak `flops` (operations a second) and of
         this `memory` (bytes).
     utilisation: share of the peak that is reached.
     sequences_per_second: of one device in each phase, where it is known;
         in place of `flops` and `utilisation`.
-    price: of one device for an hour, in any currency.
     """
 
     devices: int
@@ -194,31 +161,12 @@ class Machine(NamedTuple):
     memory: float
     utilisation: float = UTILISATION
     sequences_per_second: tuple[float, ...] | None = None
-    price: float | None = None
-
-
-class Corpus(NamedTuple):
-    """Text of `size` bytes, made into tokens on `cores` cores.
-
-    tokens_per_second: that one core makes of text; None where unknown.
-    """
-
-    size: float
-    cores: int = 1
-    tokens_per_second: float | None = None
-    bytes_per_token: float = BYTES_PER_TOKEN
-
-    @property
-    def tokens(self):
-        return self.size / self.bytes_per_token
 
 
 def model_of(settings, vocabulary_size):
     """The `Model` that the settings of a pre-training run name."""
-    from official_tasks.pretraining.model import sizes
-
     return Model(
-        **sizes(settings),
+        **model_sizes(settings),
         vocabulary_size=vocabulary_size,
         max_sequence_length=max(512, settings.longest),
     )
@@ -232,7 +180,17 @@ def predictions_of(settings, phase):
 
 
 def phase_costs(settings, model, machine, padding=0.0) -> list[dict]:
-    """Of each phase: "rows", "seconds" and, of a device, "memory"."""
+    """What each phase takes.
+
+    Args:
+        padding: share of the places that hold no token when each sequence
+            has a row of its own; packing fills them.
+
+    Returns:
+        list of dict: "length", "rows", "flops", "seconds"; of a device:
+        "batch" (rows), "memory" (bytes) and "accumulation", the fewest equal
+        micro-batches that fit into it, None where no row does.
+    """
     costs = []
     rates = machine.sequences_per_second
     for place, phase in enumerate(phases(settings)):
@@ -240,137 +198,55 @@ def phase_costs(settings, model, machine, padding=0.0) -> list[dict]:
             phase.sequence_length,
             predictions_of(settings, phase),
         )
-        sequences = (phase.last - phase.first) * phase.batch_size
-        rows = rows_of_sequences(sequences, settings.packed, padding)
+        rows = (phase.last - phase.first) * phase.batch_size
+        if settings.packed:
+            rows *= (1 - padding) / PACKED_FILL
         work = rows * sequence_flops(model, length, predictions)
         if rates is None:
-            speed = machine.flops * machine.utilisation * machine.devices
-            seconds = work / speed
+            seconds = work / (machine.flops * machine.utilisation)
         else:
-            rate = rates[min(place, len(rates) - 1)]
-            seconds = rows / (rate * machine.devices)
+            seconds = rows / rates[min(place, len(rates) - 1)]
         batch = -(-phase.batch_size // machine.devices)
         half = settings.dtype != "float32"
-        memory, parts = _fitting(
-            machine.memory, model, length, predictions, batch, half
-        )
+
+        def need(count, work=(model, length, predictions), half=half):
+            return memory_bytes(*work, count, half)
+
+        divisors = (n for n in range(1, batch + 1) if batch % n == 0)
+        fitting = (n for n in divisors if need(batch // n) <= machine.memory)
+        accumulation = next(fitting, None)
         costs.append(
             {
                 "length": length,
                 "rows": rows,
                 "flops": work,
-                "seconds": seconds,
+                "seconds": seconds / machine.devices,
                 "batch": batch,
-                "memory": memory,
-                "accumulation": parts,
+                "memory": need(batch // accumulation if accumulation else 1),
+                "accumulation": accumulation,
             }
         )
     return costs
 
 
-def _fitting(memory, model, length, predictions, batch, half):
-    """Memory of a batch in as few equal parts as fit; None if none does."""
-
-    def need(rows):
-        return memory_bytes(model, length, predictions, rows, half)
-
-    room = int(min(batch, (memory - need(0)) / (need(1) - need(0))))
-    if room < 1:
-        return need(1), None
-    parts = -(-batch // room)
-    while batch % parts:
-        parts += 1
-    return need(batch // parts), parts
+def format_bytes(count):
+    """A number of bytes in the unit that suits it."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB" if count < 1000 else f"{count:,.0f} TB"
 
 
-def estimate(settings, model, machine, corpus=None, padding=0.0) -> dict:
-    """All figures of a run: see `lines` for what they are called."""
-    costs = phase_costs(settings, model, machine, padding)
-    seconds = sum(cost["seconds"] for cost in costs)
-    device_hours = seconds * machine.devices / HOUR
-    figures = {
-        "parameters": model.parameters,
-        "phases": costs,
-        "flops": sum(cost["flops"] for cost in costs),
-        "seconds": seconds,
-        "device_hours": device_hours,
-        "money": machine.price and machine.price * device_hours,
-        "checkpoint_bytes": checkpoint_bytes(model),
-    }
-    if corpus is not None:
-        figures["corpus"] = _corpus_costs(settings, corpus)
-    return figures
+def format_time(seconds):
+    """Seconds in the unit that suits them."""
+    for unit, size in (("days", 86400), ("hours", HOUR), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
-def _corpus_costs(settings, corpus):
-    phase = phases(settings)[0]
-    examples = corpus.tokens / (phase.sequence_length - 3)  # [CLS], two [SEP]
-    seen = sum((p.last - p.first) * p.tokens_per_step for p in phases(settings))
-    record = record_bytes(phase.sequence_length, phase.max_predictions)
-    rate = corpus.tokens_per_second
-    return {
-        "tokens": corpus.tokens,
-        "epochs": seen / corpus.tokens,
-        "store_bytes": store_bytes(corpus.tokens),
-        "records_bytes": examples * record,
-        "seconds": rate and corpus.tokens / (rate * corpus.cores),
-    }
-
-
-def lines(figures, machine) -> list[str]:
-    """The figures of `estimate` as text."""
-    told = [f"Model: {figures['parameters']:,} parameters"]
-    for number, cost in enumerate(figures["phases"], 1):
-        told.append(
-            f"Phase {number}: {cost['rows']:,.0f} rows of {cost['length']} "
-            f"tokens, {cost['flops']:.2e} operations, "
-            f"{told_time(cost['seconds'])}"
-        )
-        told.append(f"  {_memory(cost)}")
-    told.append(
-        f"Time: {told_time(figures['seconds'])} on {machine.devices} "
-        f"device(s); {figures['device_hours']:,.1f} device hours"
-    )
-    if figures["money"] is not None:
-        told.append(
-            f"Money: {figures['money']:,.2f} at {machine.price:g} for a "
-            "device hour"
-        )
-    told.append(
-        "Disk of the run: "
-        f"{told_bytes(figures['checkpoint_bytes'])} for two checkpoints, one "
-        "under way, and the model"
-    )
-    return told + _corpus_lines(figures.get("corpus"))
-
-
-def _memory(cost):
-    need = told_bytes(cost["memory"])
-    if cost["accumulation"] is None:
-        return f"memory of a device: {need} for a single row: it is too small"
-    parts = cost["accumulation"]
-    told = f"memory of a device: about {need} for {cost['batch']:,} rows"
-    return told if parts == 1 else f"{told} in --accumulation={parts} parts"
-
-
-def _corpus_lines(corpus):
-    if corpus is None:
-        return []
-    told = [
-        f"Corpus: {corpus['tokens']:,.0f} tokens, seen "
-        f"{corpus['epochs']:.1f} times",
-        f"  disk: {told_bytes(corpus['store_bytes'])} drawn anew, or "
-        f"{told_bytes(corpus['records_bytes'])} for each copy as records",
-    ]
-    if corpus["seconds"] is not None:
-        told.append(f"  made in {told_time(corpus['seconds'])}")
-    return told
-
-
-# Rates of the machine at hand: training steps, and text to tokens.
-
-STEPS = 3  # timed at a time
-CORPUS_SAMPLE = 2_000_000  # characters of the corpus from which tokens are made
+# Rates of this machine: training steps, and text to tokens.
 
 
 def training_rate(settings, phase, vocabulary_size, batch=8, seconds=10.0):
@@ -385,20 +261,20 @@ def training_rate(settings, phase, vocabulary_size, batch=8, seconds=10.0):
     import tensorflow as tf
 
     import bert_keras
-    from official_tasks.pretraining.model import new_model
-    from official_tasks.pretraining.objectives import OBJECTIVES
+    from official_tasks.pretraining.model import OBJECTIVES, new_model
 
     objective = OBJECTIVES[settings.objectives]
     keras.utils.set_random_seed(0)
-    model = new_model(settings, objective, range(vocabulary_size))
+    model = new_model(settings, objective, vocabulary_size)
     objective.prepare(model)
     model.compile(
         bert_keras.adamw(1e-4, steps=1000),
         objective.losses(),
         weighted_metrics=objective.metrics(),
     )
-    element = objective.element(*_batch(phase, vocabulary_size, batch))
-    data = tf.data.Dataset.from_tensors(element).repeat()
+    element = _random_batch(phase, vocabulary_size, batch)
+    element = tf.nest.map_structure(tf.constant, element)
+    data = tf.data.Dataset.from_tensors(objective.element(*element)).repeat()
     model.fit(data, steps_per_epoch=1, verbose=0)  # traces the graph
     done, began = 0, time.monotonic()
     while time.monotonic() - began < seconds:
@@ -407,30 +283,26 @@ def training_rate(settings, phase, vocabulary_size, batch=8, seconds=10.0):
     return done * batch / (time.monotonic() - began)
 
 
-def _batch(phase, vocabulary_size, batch):
+def _random_batch(phase, vocabulary_size, batch):
     """Random tokens in the form of the pre-training pipeline."""
-    import tensorflow as tf
-
     random = np.random.default_rng(0)
-    shape = (batch, phase.sequence_length)
-    masks = (batch, phase.max_predictions)
-    ids = random.integers(5, vocabulary_size, shape)
+    shape = (batch, phase.sequence_length)  # (B, T)
+    masks = (batch, phase.max_predictions)  # (B, M)
+
+    def integers(low, high, shape):
+        return random.integers(low, high, shape, "int32")
+
     x = {
-        "token_ids": ids,
-        "segment_ids": np.zeros(shape),
-        "padding_mask": np.ones(shape),
-        "mask_positions": random.integers(1, shape[1], masks),
+        "token_ids": integers(5, vocabulary_size, shape),
+        "segment_ids": np.zeros(shape, "int32"),
+        "padding_mask": np.ones(shape, "int32"),
+        "mask_positions": integers(1, shape[1], masks),
     }
     y = {
-        "mlm": random.integers(5, vocabulary_size, masks),
-        "nsp": random.integers(0, 2, batch),
+        "mlm": integers(5, vocabulary_size, masks),
+        "nsp": integers(0, 2, batch),
     }
-    w = {"mlm": np.ones(masks), "nsp": np.ones(batch)}
-    return (
-        {k: tf.constant(v, tf.int32) for k, v in x.items()},
-        {k: tf.constant(v, tf.int32) for k, v in y.items()},
-        {k: tf.constant(v, tf.float32) for k, v in w.items()},
-    )
+    return x, y, {k: np.ones(v.shape, "float32") for k, v in y.items()}
 
 
 def text_rate(corpus, vocabulary) -> tuple[float, float]:
@@ -444,9 +316,16 @@ def text_rate(corpus, vocabulary) -> tuple[float, float]:
     """
     from bert_keras import WordPieceTokenizer
     from bert_keras.data.building import build_stores
+    from bert_keras.data.corpus import read_documents
     from bert_keras.text.vocabulary import read_vocabulary
 
-    documents, size = _sample(corpus)
+    documents, characters, size = [], 0, 0
+    for document in read_documents(corpus):
+        documents.append(document)
+        characters += sum(map(len, document.paragraphs))
+        size += sum(len(text.encode()) for text in document.paragraphs)
+        if characters > CORPUS_SAMPLE and len(documents) > 1:
+            break
     tokenizer = WordPieceTokenizer(read_vocabulary(vocabulary))
     with tempfile.TemporaryDirectory() as folder:
         # A process's clock leaves out what others take of a shared core.
@@ -457,39 +336,25 @@ def text_rate(corpus, vocabulary) -> tuple[float, float]:
     return tokens / seconds, size / tokens
 
 
-def _sample(corpus):
-    from bert_keras.data.corpus import read_documents
-
-    documents, characters, size = [], 0, 0
-    for document in read_documents(corpus):
-        documents.append(document)
-        characters += sum(map(len, document.paragraphs))
-        size += sum(len(text.encode()) for text in document.paragraphs)
-        if characters > CORPUS_SAMPLE and len(documents) > 1:
-            break
-    return documents, size
+# The plan of a run on its data.
 
 
-# What a pre-training run would take, told before it starts.
-
-WINDOWS = 3  # of examples, that the input holds at a time
-RECORDS_SAMPLE = 256  # examples whose records are measured
-
-
-def plan(data, settings, execution, strategy) -> list[str]:
-    """Checks the inputs; says what the run would take, a line a thing.
+def plan(data, **arguments) -> list[str]:
+    """Checks the inputs; says what the run would take, one thing a line.
 
     Args:
         data: folder of pre-training data.
-        settings: `Settings`.
-        execution: `Execution`.
-        strategy: of `make_strategy`.
+        **arguments: as of `runner.run`.
 
     Raises:
         InputError: an input that the run could not use.
     """
-    from official_tasks.pretraining.objectives import OBJECTIVES
+    import tensorflow as tf
 
+    from official_tasks.pretraining.model import OBJECTIVES, compiled_model
+    from official_tasks.pretraining.source import PretrainingSource
+
+    settings, execution, strategy = prepare(arguments)
     objective = OBJECTIVES[settings.objectives]
     source = PretrainingSource(data, settings, objective)
     source.check()
@@ -497,56 +362,50 @@ def plan(data, settings, execution, strategy) -> list[str]:
         model = compiled_model(settings, objective, source, execution)
     parameters = model.count_params()
     trained = sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+    manifest = source.store.manifest
+    names = [device.name for device in tf.config.list_logical_devices()]
     lines = [
-        _inputs(source),
-        _devices(strategy),
+        f"Data: {manifest['documents']:,} documents, "
+        f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens; "
+        "every byte is as the manifests say; "
+        f"{len(source.vocabulary):,} pieces",
+        f"Devices: {', '.join(names)}; {strategy.name}, "
+        f"{strategy.num_replicas} replica(s)",
         f"Model: {parameters:,} parameters, of which {trained:,} learn; "
         f"objectives {settings.objectives}",
     ]
-    encoder, parts = model.encoder, execution.accumulation
     for phase in phases(settings):
-        lines += _phase(phase, source, strategy)
-        memory = _training_memory(
-            phase, settings, encoder, strategy.num_replicas * parts
+        lines += _phase_lines(phase, source, strategy.num_replicas)
+        need = memory_bytes(
+            Model(*(getattr(model.encoder, name) for name in Model._fields)),
+            phase.sequence_length,
+            predictions_of(settings, phase),
+            phase.batch_size
+            // (strategy.num_replicas * execution.accumulation),
+            half=model.encoder.compute_dtype != "float32",
         )
-        lines.append(f"  memory of a device: about {told_bytes(memory)}")
-        lines += _input_cost(phase, source)
-    # Weights and two moments each; one more lies beside while it is written.
-    state = 4 * (parameters + 2 * trained)
-    lines.append(
-        f"Disk of the run: {told_bytes(state * (execution.keep + 1))} for "
-        f"{execution.keep} checkpoints and one under way"
-        + _kept(settings, execution, state)
-        + f", {told_bytes(4 * parameters)} for the model"
-    )
-    return lines
+        lines.append(f"  memory of a device: about {format_bytes(need)}")
+        lines += _input_lines(phase, source)
+    keep, every = execution.keep, execution.keep_every
+    checkpoint = 4 * (parameters + 2 * trained)
+    parts = [
+        f"{format_bytes(checkpoint * (keep + 1))} for {keep} checkpoints and "
+        "one being written"
+    ]
+    if every:
+        count = settings.steps // every
+        disk = format_bytes(checkpoint * count)
+        parts.append(f"{disk} for {count:,} that stay for good")
+    parts.append(f"{format_bytes(4 * parameters)} for the model")
+    return [*lines, f"Disk of the run: {', '.join(parts)}"]
 
 
-def _inputs(source):
-    manifest = source.store.manifest
-    return (
-        f"Data: {manifest['documents']:,} documents, "
-        f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens; "
-        f"every byte is as the manifests say; {len(source.vocabulary):,} pieces"
-    )
-
-
-def _devices(strategy):
-    import tensorflow as tf
-
-    names = [device.name for device in tf.config.list_logical_devices()]
-    return (
-        f"Devices: {', '.join(names)}; {strategy.name}, "
-        f"{strategy.num_replicas} replica(s)"
-    )
-
-
-def _phase(phase, source, strategy):
-    each, rest = divmod(phase.batch_size, strategy.num_replicas)
+def _phase_lines(phase, source, replicas):
+    each, rest = divmod(phase.batch_size, replicas)
     if rest:
         raise InputError(
             f"The batch of {phase.batch_size} sequences cannot be shared "
-            f"equally by {strategy.num_replicas} replicas. Choose a multiple."
+            f"equally by {replicas} replicas. Choose a multiple."
         )
     steps = phase.last - phase.first
     examples = steps * phase.batch_size
@@ -558,45 +417,24 @@ def _phase(phase, source, strategy):
     ]
 
 
-def _training_memory(phase, settings, encoder, parts):
-    """Bytes on a device that computes a batch's share in so many parts."""
-    model = Model(*(getattr(encoder, name) for name in Model._fields))
-    return memory_bytes(
-        model,
-        phase.sequence_length,
-        predictions_of(settings, phase),
-        phase.batch_size // parts,
-        half=encoder.compute_dtype != "float32",
-    )
-
-
-def _input_cost(phase, source):
-    """Memory and disk of both kinds of data."""
+def _input_lines(phase, source):
+    """Memory and disk of both kinds of data, from a sample of examples."""
     from bert_keras.data.examples import CAPACITY, DrawnExamples, count_rows
     from bert_keras.data.record_files import serialize
 
     drawn = DrawnExamples(source.store, source.rules(phase), 0)
     epoch = drawn.windows.epoch_size
-    window = min(CAPACITY, epoch)
+    held = WINDOWS * min(CAPACITY, epoch)
     pairs = drawn.load(0, 0)
+    pair = pairs.nbytes / count_rows(pairs)
     records = serialize(drawn.rows(pairs[slice(RECORDS_SAMPLE)], 0))
     record = sum(map(len, records)) / len(records) + 16  # its frame
-    pair = pairs.nbytes / count_rows(pairs)
-    store = sum(
-        files.size(path)
-        for side in ("train", "held_out")
-        for path in files.walk(f"{source.tokens}/{side}")
-    )
+    sides = (f"{source.tokens}/{side}" for side in ("train", "held_out"))
+    paths = itertools.chain.from_iterable(map(files.walk, sides))
+    store = sum(map(files.size, paths))
     return [
-        f"  drawn anew: {told_bytes(store)} of disk for any number of epochs, "
-        f"{told_bytes(WINDOWS * window * pair)} of memory",
-        f"  as records: {told_bytes(epoch * record)} of disk for each copy of "
-        f"the data, {told_bytes(WINDOWS * window * record)} of memory",
+        f"  sampled on the fly: {format_bytes(store)} of disk for any number "
+        f"of epochs, {format_bytes(held * pair)} of memory",
+        f"  as records: {format_bytes(epoch * record)} of disk for each copy "
+        f"of the data, {format_bytes(held * record)} of memory",
     ]
-
-
-def _kept(settings, execution, state):
-    if not execution.keep_every:
-        return ""
-    count = settings.steps // execution.keep_every
-    return f", {told_bytes(state * count)} for {count:,} that stay for good"

@@ -1,35 +1,76 @@
-"""The model that pre-training begins with: at random, or from weights."""
+"""What a pre-training run trains: an objective's model, compiled.
 
+An objective says which model it trains, what of a batch it learns from, by
+which losses and figures, and how a guess of its model is shown. The model
+begins at random or from anybody's weights.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import bert_keras
 from bert_keras.errors import InputError
+from bert_keras.interop.presets import open_checkpoint
+from bert_keras.modeling.causal import causal_targets
+from bert_keras.modeling.pretrainer import (
+    pretraining_losses,
+    pretraining_metrics,
+)
+from bert_keras.modeling.weights import (
+    copy_weights,
+    mark_untrained,
+    published_weights,
+)
+from bert_keras.text.extension import UNUSED, Extension, extend_model
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.wordpiece import WordPiece
+from official_tasks.pretraining.settings import SIZE_FIELDS, model_sizes
 
-SIZE_FLAGS = ("num_layers", "hidden_dim", "num_heads")
+GUESSES = 5  # shown of each masked place
+PLACES = 3  # masked places shown of a text
 
 
-def sizes(settings):
-    """The numbers of the model by `settings.size` and those given beside."""
-    from bert_keras.modeling.sizes import SIZES
-
-    if settings.size not in SIZES:
-        raise InputError(
-            f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "
-            "any other size by --num_layers, --hidden_dim and --num_heads."
+def compiled_model(settings, objective, source, execution):
+    """The model that a run begins with, compiled for its objective."""
+    rows = source.examples_per_row
+    if settings.init:
+        model = model_of_weights(
+            settings, objective, source.vocabulary, source.tokenizer
         )
-    numbers = {k: SIZES[settings.size][k] for k in SIZE_FLAGS}
-    if settings.hidden_dim is not None:
-        # As in every published size, a head is 64 wide.
-        numbers["num_heads"] = max(1, settings.hidden_dim // 64)
-    given = {k: getattr(settings, k) for k in SIZE_FLAGS}
-    numbers |= {k: v for k, v in given.items() if v is not None}
-    return {**numbers, "intermediate_dim": 4 * numbers["hidden_dim"]}
+        model = with_rows_of(model, rows)
+    else:
+        model = new_model(settings, objective, len(source.vocabulary), rows)
+    objective.prepare(model)
+    if not settings.init:
+        # So that saved weights say which of them were never trained.
+        frozen = {weight.path for weight in model.non_trainable_weights}
+        weights = published_weights(model).items()
+        mark_untrained(model, [k for k, v in weights if v.path in frozen])
+    schedule = {
+        "learning_rate": settings.learning_rate,
+        "steps": settings.steps,
+        "warmup": settings.warmup,
+        "accumulate": execution.accumulation,
+    }
+    model.compile(
+        bert_keras.lamb(**schedule)
+        if settings.optimizer == "lamb"
+        else bert_keras.adamw(
+            **schedule, bias_correction=settings.bias_correction
+        ),
+        objective.losses(),
+        weighted_metrics=objective.metrics(),
+        steps_per_execution=execution.steps_per_execution,
+    )
+    return model
 
 
-def new_model(settings, objective, vocabulary, examples_per_row=None):
+def new_model(settings, objective, vocabulary_size, examples_per_row=None):
     """A model with random weights, not compiled."""
-    import bert_keras
-
     encoder = bert_keras.BertEncoder(
-        len(vocabulary),
-        **sizes(settings),
+        vocabulary_size,
+        **model_sizes(settings),
         max_sequence_length=max(512, settings.longest),
         dropout=settings.dropout,
         attention_dropout=settings.dropout,
@@ -49,10 +90,6 @@ def model_of_weights(settings, objective, vocabulary, made):
         InputError: the vocabulary is neither that of the weights nor an
             extension of it; or length, case, accents or direction do not fit.
     """
-    from bert_keras.interop.presets import open_checkpoint
-    from bert_keras.text.extension import extend_model
-    from bert_keras.text.preprocessor import BertPreprocessor
-
     checkpoint = open_checkpoint(settings.init)
     tokenizer = BertPreprocessor.from_preset(checkpoint).tokenizer
     extension = extension_between(
@@ -71,20 +108,20 @@ def model_of_weights(settings, objective, vocabulary, made):
 
 
 def _check_fit(checkpoint, tokenizer, settings, objective, made):
-    given = [k for k in SIZE_FLAGS if getattr(settings, k) is not None]
+    given = [k for k in SIZE_FIELDS if getattr(settings, k) is not None]
     if given:
         raise InputError(
-            f"{given[0]} is given beside init, whose weights decide the "
-            "sizes. Leave one of the two out."
+            f"{given[0]} is given together with init, whose weights decide "
+            "the sizes. Leave one of the two out."
         )
     for name in ("lowercase", "strip_accents"):
-        wanted = getattr(tokenizer, name)
-        if made[name] != wanted:
+        expected = getattr(tokenizer, name)
+        if made[name] != expected:
             raise InputError(
                 f"The weights of {settings.init} are of a vocabulary with "
-                f"{name}={wanted}, and the data was made with "
+                f"{name}={expected}, and the data was made with "
                 f"{name}={made[name]}. Make the data again with "
-                f"--{'' if wanted else 'no'}{name}."
+                f"--{'' if expected else 'no'}{name}."
             )
     longest = checkpoint.encoder["max_sequence_length"]
     if settings.longest > longest:
@@ -93,13 +130,13 @@ def _check_fit(checkpoint, tokenizer, settings, objective, made):
             f"the longest sequence is {settings.longest}. Choose a shorter "
             "sequence_length, or phase_2_steps 0."
         )
-    wanted = objective.encoder_arguments.get("attention", "bidirectional")
-    found = checkpoint.encoder.get("attention", "bidirectional")
-    if found != wanted:
+    needed = objective.encoder_arguments.get("attention", "bidirectional")
+    attention = checkpoint.encoder.get("attention", "bidirectional")
+    if attention != needed:
         raise InputError(
-            f"The weights of {settings.init} see {found} and the objectives "
-            f"{settings.objectives} need {wanted}. Name other objectives or "
-            "other weights."
+            f"The weights of {settings.init} see {attention} and the "
+            f"objectives {settings.objectives} need {needed}. Name other "
+            "objectives or other weights."
         )
 
 
@@ -116,27 +153,24 @@ def extension_between(old, new, source):
 
     Raises:
         InputError: names the first line that is neither the old one nor
-            free.
+            unused.
     """
-    from bert_keras.text.extension import UNUSED, Extension
-    from bert_keras.text.wordpiece import WordPiece
-
-    law = WordPiece(old, False)
+    word_piece = WordPiece(old, False)
     replaced = {}
     for line, piece in enumerate(new):
         before = old[line] if line < len(old) else None
         if piece == before:
             continue
         if before is not None and not UNUSED.fullmatch(before):
-            raise InputError(_other(line, before, piece, source))
-        replaced[line] = law.ids(piece.removeprefix("##"))
+            raise InputError(_no_extension(line, before, piece, source))
+        replaced[line] = word_piece.ids(piece.removeprefix("##"))
     if len(new) < len(old):
         line = len(new)
-        raise InputError(_other(line, old[line], None, source))
+        raise InputError(_no_extension(line, old[line], None, source))
     return Extension(list(new), replaced)
 
 
-def _other(line, before, piece, source):
+def _no_extension(line, before, piece, source):
     found = "is missing" if piece is None else f"is {piece!r}"
     return (
         f"The vocabulary of the data is not that of {source} and does not "
@@ -148,8 +182,6 @@ def _other(line, before, piece, source):
 
 def with_rows_of(model, examples_per_row):
     """The model for rows of that many examples, None for one; same weights."""
-    from bert_keras.modeling.weights import copy_weights
-
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -159,50 +191,193 @@ def with_rows_of(model, examples_per_row):
     return copy
 
 
-def compiled_model(settings, objective, source, execution):
-    """The model that a run begins with, compiled for its objective."""
-    if settings.init:
-        model = model_of_weights(
-            settings, objective, source.vocabulary, source.tokenizer
+class MaskedPieces:
+    """Masked pieces and, by default, next sentence: `BertPretrainer`.
+
+    Without next sentence its head and the pooler keep their weights, as no
+    output of theirs is learned from.
+    """
+
+    model_class = bert_keras.BertPretrainer
+    encoder_arguments = {}
+    headline = "mlm"
+
+    def __init__(self, next_sentence=True):
+        self.next_sentence = next_sentence
+
+    def build(self, encoder, examples_per_row=None):
+        """The model over an encoder, for rows of this many examples."""
+        return bert_keras.BertPretrainer(encoder, examples_per_row)
+
+    def prepare(self, model):
+        """Freezes what this objective does not learn."""
+        if not self.next_sentence:
+            model.nsp.trainable = False
+            model.encoder.pooler.trainable = False
+
+    def losses(self):
+        losses = pretraining_losses()
+        return losses if self.next_sentence else {**losses, "nsp": None}
+
+    def metrics(self):
+        metrics = pretraining_metrics()
+        metrics["mlm"] = [PieceAccuracy("accuracy"), Perplexity("perplexity")]
+        return metrics if self.next_sentence else {**metrics, "nsp": []}
+
+    def element(self, x, y, w):
+        """What of a batch of the pipeline goes to the model."""
+        return x, y, w
+
+    def guesses(self, model, batch, vocabulary):
+        """Texts of a batch with what the model guesses at their masks.
+
+        Returns:
+            list of dict: "text" with [MASK] in it, and "masks", each with
+            the "truth" and "guesses", pairs of piece and probability.
+        """
+        x, y, w = batch
+        logits = model(x, training=False)["mlm"].numpy()  # (B, M, V)
+        mask = vocabulary.index("[MASK]")
+        rows = []
+        for row, ids in enumerate(x["token_ids"].numpy()):
+            real = np.flatnonzero(w["mlm"].numpy()[row])
+            places = x["mask_positions"].numpy()[row]
+            shown = [m for m in real if ids[places[m]] == mask][:PLACES]
+            truths = y["mlm"].numpy()[row]
+            rows.append(
+                {
+                    "text": _text(ids, vocabulary),
+                    "masks": [
+                        _guess(logits[row, m], truths[m], vocabulary)
+                        for m in shown
+                    ],
+                }
+            )
+        return [row for row in rows if row["masks"]]
+
+
+class OneDirection:
+    """The next piece, or the one before, at every place: `BertCausalModel`.
+
+    Nothing is masked (the paper, section 5.1).
+    """
+
+    model_class = bert_keras.BertCausalModel
+    headline = "lm"
+
+    def __init__(self, attention):
+        self.attention = attention
+        self.encoder_arguments = {"attention": attention}
+
+    def build(self, encoder, examples_per_row=None):
+        """The model over an encoder; packed rows are handled the same way."""
+        return bert_keras.BertCausalModel(encoder)
+
+    def prepare(self, model):
+        """All weights learn."""
+
+    def losses(self):
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
         )
-        model = with_rows_of(model, source.examples_per_row)
-    else:
-        model = new_model(
-            settings, objective, source.vocabulary, source.examples_per_row
-        )
-    objective.prepare(model)
-    if not settings.init:
-        _mark_frozen(model)
-    model.compile(
-        _optimizer(settings, execution.accumulation),
-        objective.losses(),
-        weighted_metrics=objective.metrics(),
-        steps_per_execution=execution.steps_per_execution,
+
+    def metrics(self):
+        return [
+            PieceAccuracy("lm_accuracy"),
+            Perplexity("lm_perplexity"),
+        ]
+
+    def element(self, x, y, w):
+        """The batch as it was before it was masked, and its neighbours."""
+        x = {k: v for k, v in x.items() if k != "mask_positions"} | {
+            "token_ids": _unmasked(x, y["mlm"], w["mlm"])
+        }
+        ids, weights = causal_targets(x, self.attention)
+        # Rows that only fill the last batch up have no real prediction.
+        is_real = tf.reduce_max(w["mlm"], axis=1, keepdims=True)  # (B, 1)
+        return x, ids, weights * is_real
+
+    def guesses(self, model, batch, vocabulary):
+        """As of `MaskedPieces`; the text ends, or begins, at the guess."""
+        x, y, w = batch
+        logits = model(x, training=False).numpy()  # (B, T, V)
+        rows = []
+        for row, ids in enumerate(x["token_ids"].numpy()):
+            real = np.flatnonzero(w.numpy()[row])
+            if not len(real):
+                continue
+            place = int(real[len(real) // 2])
+            if self.attention == "left_to_right":
+                text = f"{_text(ids[: place + 1], vocabulary)} [MASK]"
+            else:
+                text = f"[MASK] {_text(ids[place:], vocabulary)}"
+            truth = y.numpy()[row, place]
+            mask = _guess(logits[row, place], truth, vocabulary)
+            rows.append({"text": text, "masks": [mask]})
+        return rows
+
+
+OBJECTIVES = {
+    "mlm+nsp": MaskedPieces(),
+    "mlm": MaskedPieces(next_sentence=False),
+    "left_to_right": OneDirection("left_to_right"),
+    "right_to_left": OneDirection("right_to_left"),
+}
+
+
+def _unmasked(x, ids, weights):
+    """The token ids with the true one at each place to predict."""
+    # A place that fills the row up (weight 0) adds nothing to its token.
+    change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
+    change *= tf.cast(weights > 0, ids.dtype)
+    rows = tf.repeat(tf.range(tf.shape(ids)[0]), tf.shape(ids)[1])
+    where = tf.stack([rows, tf.reshape(x["mask_positions"], [-1])], axis=1)
+    return tf.tensor_scatter_nd_add(
+        x["token_ids"], where, tf.reshape(change, [-1])
     )
-    return model
 
 
-def _mark_frozen(model):
-    """So that what a run from scratch does not train is known for that."""
-    from bert_keras.modeling.weights import mark_untrained, published_weights
-
-    frozen = {weight.path for weight in model.non_trainable_weights}
-    weights = published_weights(model).items()
-    mark_untrained(model, [k for k, v in weights if v.path in frozen])
+def _text(ids, vocabulary):
+    pieces = [vocabulary[token_id] for token_id in ids]
+    pieces = [piece for piece in pieces if piece not in ("[PAD]", "[CLS]")]
+    return " ".join(pieces).replace(" ##", "")
 
 
-def _optimizer(settings, accumulation):
-    import bert_keras
-    from bert_keras.training.optimizers import lamb
-
-    schedule = {
-        "learning_rate": settings.learning_rate,
-        "steps": settings.steps,
-        "warmup": settings.warmup,
-        "accumulate": accumulation,
+def _guess(logits, truth, vocabulary):
+    shifted = np.exp(logits - logits.max())
+    probabilities = shifted / shifted.sum()
+    best = np.argsort(-probabilities)[:GUESSES]
+    return {
+        "truth": vocabulary[truth],
+        "guesses": [[vocabulary[i], float(probabilities[i])] for i in best],
     }
-    if settings.optimizer == "lamb":
-        return lamb(**schedule)
-    return bert_keras.adamw(
-        **schedule, bias_correction=settings.bias_correction
-    )
+
+
+# Figures of guessed pieces, at a fraction of the cost of Keras's own. A step of
+# a small model spends much of its time on logits over all pieces: Keras's
+# accuracy looks for negative zeros in them first, and its cross-entropy
+# computes a gradient too.
+
+
+class PieceAccuracy(keras.metrics.Mean):
+    """Share of places where the true piece has the highest logit; of equal
+    ones the first counts, as in Keras's `SparseCategoricalAccuracy`."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        hit = tf.equal(
+            tf.argmax(y_pred, -1, tf.int32), tf.cast(y_true, "int32")
+        )
+        return super().update_state(tf.cast(hit, self.dtype), sample_weight)
+
+
+class Perplexity(keras.metrics.Mean):
+    """e to the mean cross-entropy: among how many pieces it still wavers."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = tf.cast(y_true, "int32")
+        true = tf.gather(y_pred, y_true, axis=-1, batch_dims=len(y_true.shape))
+        entropy = tf.reduce_logsumexp(y_pred, -1) - true
+        return super().update_state(entropy, sample_weight)
+
+    def result(self):
+        return keras.ops.exp(super().result())

@@ -2,21 +2,57 @@
 
 from bert_keras.files import write_json
 from official_tasks.engine.training import train, training_state
-from official_tasks.pretraining.model import compiled_model, with_rows_of
 from official_tasks.pretraining.settings import (
-    Execution,
-    Settings,
     phases,
+    prepare,
+    split,
     tokens_until,
 )
-from official_tasks.pretraining.source import PretrainingSource
 from official_tasks.report import page, pretraining_report
 
 SHOWN = 4  # held-out texts whose guesses are shown
 
 
+def run(data, output, **arguments) -> dict:
+    """Pre-trains on `data` and writes the run folder `output`.
+
+    Args:
+        data: folder of `create_pretraining_data`.
+        output: folder of the run; the same call resumes it. Data or weights
+            to start from that changed since it began are refused.
+        **arguments: the fields of `Settings` and of `Execution`.
+
+    Returns:
+        Figures on the held-out documents: "mlm_accuracy", "mlm_perplexity",
+        "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
+        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (always
+        guessing the commonest piece, the commoner answer), "parameters", and
+        "curve", what was logged at each evaluation.
+    """
+    from bert_keras.errors import require_tensorflow
+    from bert_keras.run_folder import RunFolder
+    from official_tasks.engine.models import checked_files, weights_of
+
+    require_tensorflow("Pre-training")
+    init = split(arguments)[0].init
+    weights = weights_of(init) if init else []
+    settings, execution, strategy = prepare(arguments)
+    from official_tasks.pretraining.source import manifests
+
+    decided = {"data": str(data), **settings._asdict()}
+    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
+        first = checked_files([*manifests(data, settings), *weights], folder)
+        results = folder.done("pretrain")
+        if results is None:
+            results = pretrain(
+                data, folder, settings, execution, strategy, first
+            )
+            folder.finish("pretrain", results, outputs=["model"])
+        return results
+
+
 def pretrain(data, folder, settings, execution, strategy, first_files):
-    """Trains from the start, or on; returns the results.
+    """Trains from the start, or resumes; returns the results.
 
     Args:
         data: folder of pre-training data.
@@ -24,11 +60,12 @@ def pretrain(data, folder, settings, execution, strategy, first_files):
         settings: `Settings`.
         execution: `Execution`.
         strategy: of `make_strategy`.
-        first_files: of `checked_files`; noted once nothing is refused.
+        first_files: of `checked_files`; kept once nothing is refused.
     """
     import keras
 
-    from official_tasks.pretraining.objectives import OBJECTIVES
+    from official_tasks.pretraining.model import OBJECTIVES, compiled_model
+    from official_tasks.pretraining.source import PretrainingSource
 
     objective = OBJECTIVES[settings.objectives]
     source = PretrainingSource(data, settings, objective)
@@ -37,17 +74,17 @@ def pretrain(data, folder, settings, execution, strategy, first_files):
     with strategy.scope():
         model = compiled_model(settings, objective, source, execution)
     folder.finish("files", first_files)
-    facts = _stage(folder, "data", lambda: source.facts(phases(settings)[0]))
+    used = phases(settings)
+    facts = _stage(folder, "data", lambda: source.facts(used[0]))
     run = Run(folder, settings, source, model, strategy)
     before = None
     if settings.init:
-        # At the length of the last figures, which stand beside them.
-        last = run.phases[-1].last
-        before = _stage(folder, "before", lambda: run.evaluate(last))
+        # At the length of the last figures, to which they are compared.
+        before = _stage(folder, "before", lambda: run.evaluate(used[-1].last))
     curve = run.train(execution)
-    baselines = source.baselines(phases(settings)[-1])
+    last, baselines = curve[-1], source.baselines(used[-1])
     results = {
-        **_last_figures(curve),
+        **{k[4:]: last[k] for k in last if k.startswith("val_")},
         f"{objective.headline}_unigram_baseline": baselines["unigram"],
         "nsp_majority_baseline": baselines["nsp_majority"],
         "before": before,
@@ -62,7 +99,7 @@ def pretrain(data, folder, settings, execution, strategy, first_files):
 
 
 def _stage(folder, name, measure):
-    """Figures that are measured once for the whole run."""
+    """Figures that are measured once in a run."""
     figures = folder.done(name)
     if figures is None:
         figures = measure()
@@ -70,27 +107,17 @@ def _stage(folder, name, measure):
     return figures
 
 
-def _last_figures(curve):
-    """The held-out figures of the last evaluation, by their plain names."""
-    names = [name for name in curve[-1] if name.startswith("val_")]
-    return {name.removeprefix("val_"): curve[-1][name] for name in names}
-
-
 class Run:
-    """What the training of one run needs at hand."""
+    """The training of one run: batches, evaluation and output by the step."""
 
     def __init__(self, folder, settings, source, model, strategy):
+        from official_tasks.engine.callbacks import InputWatch
+
         self.folder, self.settings, self.source = folder, settings, source
         self.model, self.strategy = model, strategy
         self.phases = phases(settings)
         self.state = None
-        from official_tasks.engine.callbacks import InputWatch
-
         self.watch = InputWatch()
-
-    def phase_of(self, step):
-        """The phase whose batch step number `step`, from 1, sees."""
-        return next(phase for phase in self.phases if step <= phase.last)
 
     def train(self, execution):
         """All phases in one schedule; returns the curve."""
@@ -118,6 +145,10 @@ class Run:
             callbacks=[self.watch],
         )
 
+    def phase_of(self, step):
+        """The phase whose batch step number `step`, from 1, sees."""
+        return next(phase for phase in self.phases if step <= phase.last)
+
     def batches(self, first_step):
         """Training batches from a step on, to the end of its phase."""
         phase = self.phase_of(first_step + 1)
@@ -125,7 +156,7 @@ class Run:
         return self.strategy.batches(batches)
 
     def evaluate(self, step):
-        """Held-out figures of now, at the length of the phase of `step`."""
+        """Held-out figures, at the length of the phase of `step`."""
         held_out = self.source.held_out(self.phase_of(step))
         return self.model.evaluate(
             self.strategy.batches(held_out),
@@ -142,7 +173,9 @@ class Run:
         return objective.guesses(self.model, batch, self.source.vocabulary)
 
     def write(self, results):
-        """The model, the figures and the page that shows them."""
+        """The model, the figures and the report that shows them."""
+        from official_tasks.pretraining.model import with_rows_of
+
         with self.folder.output("model") as path:
             single = with_rows_of(self.model, None)
             single.save_preset(path, self.source.preprocessor())
@@ -156,54 +189,3 @@ class Run:
             open(path, "w", encoding="utf-8") as file,
         ):
             file.write(pretraining_report.render(results, self.settings))
-
-
-# Pre-training by one call: a run folder from data and settings.
-
-
-def run(data, output, **arguments) -> dict:
-    """Pre-trains on `data` and writes the run folder `output`.
-
-    Args:
-        data: folder of `create_pretraining_data`.
-        output: folder of the run; the same call goes on with it. Data or
-            weights to start from that changed since it began are refused.
-        **arguments: the fields of `Settings` and of `Execution`.
-
-    Returns:
-        Figures on the held-out documents: "mlm_accuracy", "mlm_perplexity",
-        "nsp_accuracy" ("lm_accuracy" and "lm_perplexity" of a directional
-        model), "mlm_unigram_baseline" and "nsp_majority_baseline" (always
-        guessing the commonest piece, the commoner answer), "parameters", and
-        "curve", what was logged at each evaluation.
-    """
-    from bert_keras.errors import require_tensorflow
-    from bert_keras.run_folder import RunFolder
-    from bert_keras.training.strategy import choose_dtype, make_strategy
-    from official_tasks.engine.models import checked_files, weights_of
-    from official_tasks.pretraining.source import manifests
-
-    require_tensorflow("Pre-training")
-    settings, execution = split(arguments)
-    weights = weights_of(settings.init) if settings.init else []
-    strategy = make_strategy(execution.distribution, execution.tpu)
-    settings = settings._replace(
-        dtype=choose_dtype(settings.dtype, strategy.name)
-    )
-    decided = {"data": str(data), **settings._asdict()}
-    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        first = checked_files([*manifests(data, settings), *weights], folder)
-        results = folder.done("pretrain")
-        if results is None:
-            results = pretrain(
-                data, folder, settings, execution, strategy, first
-            )
-            folder.finish("pretrain", results, outputs=["model"])
-        return results
-
-
-def split(arguments):
-    """`Settings` and `Execution` of their fields together."""
-    settings = {k: v for k, v in arguments.items() if k in Settings._fields}
-    rest = {k: v for k, v in arguments.items() if k not in settings}
-    return Settings(**settings), Execution(**rest)

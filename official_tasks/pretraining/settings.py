@@ -5,29 +5,30 @@ from typing import NamedTuple
 from bert_keras.errors import InputError
 
 OBJECTIVES = ("mlm+nsp", "mlm", "left_to_right", "right_to_left")
+SIZE_FIELDS = ("num_layers", "hidden_dim", "num_heads")
 
 
 class Settings(NamedTuple):
     """All that decides what a run computes; the defaults are the paper's.
 
     objectives: one of `OBJECTIVES`.
-    records: takes examples that were drawn once and written.
+    records: trains on examples that were sampled once and written.
     phase_2_data: folder of those of the second phase; they have one length.
     packed, short_probability, mask_rate, mask_mix, whole_word, max_ngram:
-        `SamplingRules` by which examples are drawn anew.
-    init, vocabulary: weights to go on from, and the vocabulary to train with.
-    size: a name of `SIZES`; the three numbers after it stand over it.
+        `SamplingRules` by which examples are sampled on the fly.
+    init, vocabulary: weights to start from, and the vocabulary to train with.
+    size: a name of `SIZES`; the three numbers after it override it.
     dropout: of layers and of attention.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: share of them, or their number, that at the end sees longer
-        sequences; None is a tenth, and with records of one length 0.
+    phase_2_steps: share or number of them, at the end, on longer sequences;
+        None is a tenth, and with records of one length 0.
     phase_2_batch_size: None is as in phase 1.
     evaluations: on held-out documents, evenly over the steps.
     evaluation_steps: batches of each, at most.
     optimizer: "adamw" or "lamb".
     warmup: share of the steps, or their number.
     bias_correction: of "adamw"; "lamb" always has it.
-    dtype: Keras policy, or "auto", which `choose_dtype` makes one of.
+    dtype: Keras policy, or "auto"; see `choose_dtype`.
     """
 
     objectives: str = "mlm+nsp"
@@ -74,16 +75,14 @@ class Settings(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """How a run is carried out. It may change when the run goes on: of the
-    figures it decides the rounding and which dropout masks are drawn, and
-    not what is learned from which examples.
+    """How a run is executed. It may change when the run resumes: it decides
+    the rounding and which dropout masks are drawn, and not what is learned
+    from which examples.
 
     distribution, tpu: of `make_strategy`.
-    accumulation: parts of a batch that are computed one after another.
-    steps_per_execution: steps between two looks of Python at the device.
-    save_every: steps from one checkpoint to the next.
-    keep: how many of the newest stay.
-    keep_every: those at multiples of this step stay for good.
+    accumulation: micro-batches of a batch, computed one after another.
+    steps_per_execution: of `keras.Model.compile`.
+    save_every, keep, keep_every: of `TrainingState`.
     """
 
     distribution: str = "off"
@@ -110,6 +109,41 @@ class Phase(NamedTuple):
         return self.batch_size * self.sequence_length
 
 
+def split(arguments):
+    """`Settings` and `Execution` from their fields together."""
+    settings = {k: v for k, v in arguments.items() if k in Settings._fields}
+    rest = {k: v for k, v in arguments.items() if k not in settings}
+    return Settings(**settings), Execution(**rest)
+
+
+def prepare(arguments):
+    """As `split`, then the `Strategy`; dtype "auto" becomes a policy."""
+    from bert_keras.training.strategy import choose_dtype, make_strategy
+
+    settings, execution = split(arguments)
+    strategy = make_strategy(execution.distribution, execution.tpu)
+    dtype = choose_dtype(settings.dtype, strategy.name)
+    return settings._replace(dtype=dtype), execution, strategy
+
+
+def model_sizes(settings) -> dict:
+    """The numbers of the model, by `settings.size` and what overrides it."""
+    from bert_keras.modeling.sizes import SIZES
+
+    if settings.size not in SIZES:
+        raise InputError(
+            f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "
+            "any other size by --num_layers, --hidden_dim and --num_heads."
+        )
+    sizes = {k: SIZES[settings.size][k] for k in SIZE_FIELDS}
+    if settings.hidden_dim is not None:
+        # As in every published size, a head is 64 wide.
+        sizes["num_heads"] = max(1, settings.hidden_dim // 64)
+    given = {k: getattr(settings, k) for k in SIZE_FIELDS}
+    sizes |= {k: v for k, v in given.items() if v is not None}
+    return {**sizes, "intermediate_dim": 4 * sizes["hidden_dim"]}
+
+
 def phases(settings) -> list[Phase]:
     """The phases that have steps: short sequences first, then long ones.
 
@@ -117,25 +151,20 @@ def phases(settings) -> list[Phase]:
     steps at 128 pieces and learns the later positions in the rest, at 512
     (its appendix A.2).
     """
-    second = _phase_2_steps(settings)
-    first = settings.steps - second
-    short = Phase(
-        1,
-        0,
-        first,
-        settings.sequence_length,
-        settings.max_predictions,
-        settings.batch_size,
-    )
-    long = Phase(
-        2,
-        first,
-        settings.steps,
-        settings.phase_2_sequence_length,
-        settings.phase_2_max_predictions,
-        settings.phase_2_batch_size or settings.batch_size,
-    )
-    return [phase for phase in (short, long) if phase.first < phase.last]
+    s, bound = settings, settings.steps - _phase_2_steps(settings)
+    batch_size = s.phase_2_batch_size or s.batch_size
+    both = [
+        Phase(1, 0, bound, s.sequence_length, s.max_predictions, s.batch_size),
+        Phase(
+            2,
+            bound,
+            s.steps,
+            s.phase_2_sequence_length,
+            s.phase_2_max_predictions,
+            batch_size,
+        ),
+    ]
+    return [phase for phase in both if phase.first < phase.last]
 
 
 def _phase_2_steps(settings):
@@ -156,14 +185,14 @@ def _phase_2_steps(settings):
         raise InputError(
             "Records hold examples of one length; phase_2_steps is "
             f"{second}. Name the folder of the longer ones by --phase_2_data, "
-            "set phase_2_steps to 0, or leave --records out: pairs are then "
-            "drawn anew at both lengths."
+            "set phase_2_steps to 0, or drop --records to sample pairs on the "
+            "fly at both lengths."
         )
     if settings.phase_2_data and not settings.records:
         raise InputError(
-            "phase_2_data names records, and pairs are drawn anew here, for "
-            "both phases from one store. Give --records too, or leave "
-            "--phase_2_data out."
+            "phase_2_data names records, but pairs are sampled on the fly "
+            "here, for both phases from one store. Give --records too, or drop "
+            "--phase_2_data."
         )
     return second
 

@@ -6,9 +6,21 @@ import os
 import time
 
 import numpy as np
+import tensorflow as tf
 
+import bert_keras
 from bert_keras import files
+from bert_keras.data import record_files, token_store
+from bert_keras.data.batches import (
+    check_source,
+    evaluation_dataset,
+    pretraining_dataset,
+)
+from bert_keras.data.examples import block_sizes
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
+from bert_keras.text.preprocessor import BertPreprocessor
+from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks.pretraining.settings import phases
 
 SIDES = ("train", "held_out")
@@ -17,17 +29,13 @@ SAMPLED = 20  # batches from which `facts` are taken
 
 def manifests(data, settings) -> list:
     """The files that vouch for what a run reads, the vocabulary included."""
-    from bert_keras.data import record_files, token_store
-
-    found = [(os.path.join(data, "tokens"), token_store.MANIFEST)]
-    if settings.records:
-        folders = data, settings.phase_2_data
-        found += [
-            (folder, record_files.MANIFEST) for folder in folders if folder
-        ]
-    return [
-        os.path.join(folder, side, name)
-        for folder, name in found
+    paths = [os.path.join("tokens", side) for side in SIDES]
+    found = [os.path.join(data, p, token_store.MANIFEST) for p in paths]
+    folders = [data, settings.phase_2_data] if settings.records else []
+    return found + [
+        os.path.join(folder, side, record_files.MANIFEST)
+        for folder in folders
+        if folder
         for side in SIDES
     ]
 
@@ -45,8 +53,6 @@ class PretrainingSource:
     """
 
     def __init__(self, folder, settings, objective):
-        from bert_keras.data.token_store import TokenStore
-
         self.folder = folder
         self.tokens = os.path.join(folder, "tokens")
         if not files.is_folder(self.tokens):
@@ -55,7 +61,7 @@ class PretrainingSource:
                 "that tools/create_pretraining_data.py wrote"
             )
         self.settings, self.objective = settings, objective
-        self.store = TokenStore(os.path.join(self.tokens, "train"))
+        self.store = token_store.TokenStore(os.path.join(self.tokens, "train"))
         if not files.is_folder(os.path.join(self.tokens, "held_out")):
             raise InputError(
                 f"{folder} holds no held-out documents, on which pre-training "
@@ -68,8 +74,6 @@ class PretrainingSource:
 
     def check(self):
         """Compares every byte of the data with what its manifests say."""
-        from bert_keras.data.batches import check_source
-
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
         used = phases(self.settings)
@@ -90,16 +94,13 @@ class PretrainingSource:
                 self._check_rules(phase)
 
     def _examples(self, phase):
-        """The folder of a phase's examples, or of what they are drawn from."""
+        """The folder of a phase's records, or of what they are sampled from."""
         if not self.settings.records:
             return self.tokens
         return self.folder if phase.number == 1 else self.settings.phase_2_data
 
     def _check_vocabulary(self, path):
-        from bert_keras.text.vocabulary import read_vocabulary
-
-        wanted = read_vocabulary(path)
-        pairs = itertools.zip_longest(wanted, self.vocabulary)
+        pairs = itertools.zip_longest(read_vocabulary(path), self.vocabulary)
         for line, (there, here) in enumerate(pairs, 1):
             if there != here:
                 raise InputError(
@@ -109,23 +110,21 @@ class PretrainingSource:
                 )
 
     def _check_rules(self, phase):
-        """Refuses records that were drawn by other rules than a phase's.
+        """Refuses records that were sampled by other rules than a phase's.
 
         Lengths must fit the model; the others would do nothing, and the
-        report tells them as what decided the run.
+        report shows them as what decided the run.
         """
-        from bert_keras.data.record_files import read_manifest, rules_of
-
         folder = self._examples(phase)
-        manifest = read_manifest(os.path.join(folder, "train"))
-        made = dataclasses.asdict(rules_of(manifest))
-        for name, wanted in dataclasses.asdict(self.rules(phase)).items():
-            if made[name] != wanted:
+        manifest = record_files.read_manifest(os.path.join(folder, "train"))
+        made = dataclasses.asdict(record_files.rules_of(manifest))
+        for name, value in dataclasses.asdict(self.rules(phase)).items():
+            if made[name] != value:
                 raise InputError(
                     f"The records in {folder} were made with {name} "
-                    f"{made[name]}, and phase {phase.number} has {wanted}. "
-                    "Give what the records have, or leave --records out: "
-                    "pairs are then drawn anew."
+                    f"{made[name]}, and phase {phase.number} has {value}. Use "
+                    "the settings the records were made with, or drop "
+                    "--records to sample pairs on the fly."
                 )
 
     def batches(self, phase, first_step):
@@ -133,12 +132,10 @@ class PretrainingSource:
         return self._drawn(phase, first_step - phase.first).map(self._element)
 
     def _drawn(self, phase, first_step):
-        from bert_keras.data.batches import pretraining_dataset
-
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
-            # Another seed for each phase: pairs and order are drawn anew.
+            # Another seed for each phase: other pairs in another order.
             self.settings.seed + phase.number - 1,
             first_step,
             rules=self.rules(phase),
@@ -156,8 +153,6 @@ class PretrainingSource:
         return self.objective.element(*_filled(x, y, w, self.examples_per_row))
 
     def _drawn_held_out(self, phase):
-        from bert_keras.data.batches import evaluation_dataset
-
         batches = evaluation_dataset(
             os.path.join(self._examples(phase), "held_out"),
             phase.batch_size,
@@ -166,9 +161,7 @@ class PretrainingSource:
         return batches.take(self.settings.evaluation_steps)
 
     def rules(self, phase):
-        """The `SamplingRules` by which a phase's examples are drawn."""
-        from bert_keras.data.sampling import SamplingRules
-
+        """The `SamplingRules` of a phase's examples."""
         settings = self.settings
         return SamplingRules(
             phase.sequence_length,
@@ -192,18 +185,12 @@ class PretrainingSource:
     def epoch_size(self, phase):
         """Examples in one epoch of a phase."""
         if self.settings.records:
-            from bert_keras.data.record_files import read_manifest
-
             folder = os.path.join(self._examples(phase), "train")
-            return read_manifest(folder)["examples"]
-        from bert_keras.data.examples import block_sizes
-
+            return record_files.read_manifest(folder)["examples"]
         return int(block_sizes(self.store, self.rules(phase)).sum())
 
     def preprocessor(self):
         """The preprocessor that goes with the weights."""
-        import bert_keras
-
         tokenizer = bert_keras.WordPieceTokenizer(
             self.vocabulary, **self.tokenizer
         )
@@ -216,7 +203,7 @@ class PretrainingSource:
             dict: "mask_rate", predictions per token; "random_next", share of
             pairs whose second sentence is a random one; "padding", share of
             places that hold no token; "input_tokens_per_second", places that
-            the pipeline gives when nothing trains beside it.
+            the pipeline gives when nothing trains meanwhile.
         """
         batches = iter(self._drawn(phase, 0))
         sums = np.zeros(5)
@@ -250,14 +237,13 @@ class PretrainingSource:
             next-sentence question.
         """
         commonest = self._commonest()
-        hits = np.zeros(2)
-        totals = np.zeros(2)
+        hits, totals = np.zeros(2), np.zeros(2)
         for x, y, w in self._drawn_held_out(phase):
-            element = _as_numpy(self._element(x, y, w))
-            ids, weights = element[1:]
+            _, ids, weights = self._element(x, y, w)
             if isinstance(ids, dict):
                 ids, weights = ids["mlm"], weights["mlm"]
-            labels, pairs = _as_numpy((y["nsp"], w["nsp"]))
+            ids, weights = ids.numpy(), weights.numpy()
+            labels, pairs = y["nsp"].numpy(), w["nsp"].numpy()
             hits += weights[ids == commonest].sum(), (labels * pairs).sum()
             totals += weights.sum(), pairs.sum()
         unigram, random = (hits / totals).tolist()
@@ -275,33 +261,23 @@ class PretrainingSource:
 
 
 def _tokenizer(made, init):
-    """How the model that is trained on the data is to read text.
+    """The arguments of the tokenizer of the trained model.
 
-    As the data was made; but what a word's greatest length is, and whether
-    "[MASK]" in a text is the token, is kept as with the weights of `init`:
-    next to no text of the data depends on it.
+    Those that the data was made with; but the greatest length of a word, and
+    whether "[MASK]" in a text is the token, stay those of the weights of
+    `init`: almost no text of the data depends on them.
     """
     if not init:
         return made
-    from bert_keras.text.preprocessor import BertPreprocessor
-
     before = BertPreprocessor.from_preset(init).tokenizer
     kept = ("max_word_length", "keep_special_tokens")
     return {**made, **{name: getattr(before, name) for name in kept}}
-
-
-def _as_numpy(element):
-    import tensorflow as tf
-
-    return tf.nest.map_structure(lambda tensor: tensor.numpy(), element)
 
 
 def _filled(x, y, w, examples_per_row):
     """A batch with places for as many examples a row as the model has."""
     if examples_per_row is None:
         return x, y, w
-    import tensorflow as tf
-
     more = [[0, 0], [0, examples_per_row - y["nsp"].shape[1]]]
     y, w = (part | {"nsp": tf.pad(part["nsp"], more)} for part in (y, w))
     return x, y, w

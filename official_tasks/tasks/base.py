@@ -1,13 +1,14 @@
-"""The verbs that every task answers, and where its splits are."""
+"""The verbs that every task answers.
 
-import contextlib
-from pathlib import Path
+The engine asks a task for nothing but these verbs: read, encode, build, loss,
+decode, score, mistakes, write, read_predictions.
+"""
+
 from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
 
-# The few verbs that every task answers; the engine asks for nothing else.
-
+SPLITS = ("train", "dev", "test")
 RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
 
 
@@ -83,7 +84,7 @@ class Task:
             better.
         defaults: `Defaults`.
         options: name -> `Option`, what the constructor takes; each must be a
-            plain value, because it tells one run from another.
+            plain value, because runs with other options are other runs.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's own length.
         loss_weights: of the model's outputs, as `compile` takes them.
@@ -91,7 +92,7 @@ class Task:
             row, learns targets of mean 0 and standard deviation 1. What it
             is saved with maps them back.
         advice: list of str, what in the data deserves a look.
-        to_score: what messages on a file without labels end with.
+        to_score: the end of messages on a file without labels: what to do.
     """
 
     name: str
@@ -127,8 +128,8 @@ class Task:
         return []
 
     def take_arguments(self, arguments: dict) -> None:
-        """Takes what a model that was fine-tuned on the task tells of it,
-        where no training file does; called before `read`.
+        """Takes what a fine-tuned model knows of the task, where there is no
+        training file to learn it from; called before `read`.
 
         By default it takes the labels.
 
@@ -144,8 +145,13 @@ class Task:
         raise NotImplementedError
 
     def loss(self):
-        """The Keras loss, or a dict by output, of `build`'s model."""
-        raise NotImplementedError
+        """The Keras loss, or a dict by output, of `build`'s model.
+
+        By default the cross-entropy of logits and integer labels.
+        """
+        import keras
+
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
         """The predictions, one an example: by default the outputs as such.
@@ -160,13 +166,13 @@ class Task:
     def score(self, examples: list, predictions) -> dict:
         """All the official metrics of predictions as `decode` gives them.
 
-        Numbers at the top level are the metrics that are shown; what else is
-        told (a table per class, a confusion matrix) lies in dicts and lists.
+        Numbers at the top level are the metrics that are shown; the rest (a
+        table per class, a confusion matrix) lies in dicts and lists.
         """
         raise NotImplementedError
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
-        """What was got wrong, the most confidently wrong first.
+        """The wrong predictions, the most confident first.
 
         For the report: each a dict of what to show, text and numbers by
         their headings; all with the same keys. None by default.
@@ -179,147 +185,16 @@ class Task:
 
     def read_predictions(self, path, examples: list) -> Any:
         """Predictions from somebody's official file, as `decode` gives."""
-        from bert_keras.errors import InputError
-
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead."
         )
 
 
-# Where the examples of a split are: files that were named, a folder, TFDS.
-
-SPLITS = ("train", "dev", "test")
-TFDS = "tfds:"
-_TFDS_SPLITS = {
-    "train": ("train",),
-    "dev": ("validation", "dev"),
-    "test": ("test",),
-}
-FILE_OPTIONS = {
-    "data_dir": Option(
-        None, "Folder of the official files, or tfds:NAME[/CONFIG]."
-    ),
-    "train": Option(None, "File to learn from; several with commas between."),
-    "dev": Option(None, "File to score on."),
-    "test": Option(None, "File to predict."),
-}
-
-
-class Splits:
-    """The files of a task's splits.
-
-    Args:
-        task: the task's name, for messages.
-        names: split -> the names, one of which its file has in `data_dir`.
-        data_dir: folder of these files, or `tfds:NAME[/CONFIG]`.
-        files: split -> path, or paths with commas between, that stand in
-            place of those in `data_dir`; None where none was given.
-    """
-
-    def __init__(self, task, names, data_dir=None, files=None):
-        self.task = task
-        self.names = names
-        self.data_dir = data_dir
-        self.files = {k: v for k, v in (files or {}).items() if v}
-
-    def tfds(self, split):
-        """The TFDS data set to read this split from, or None for files."""
-        source = self.data_dir or ""
-        if split in self.files or not source.startswith(TFDS):
-            return None
-        return source.removeprefix(TFDS)
-
-    def paths(self, split) -> list[Path]:
-        """The files of the split; at least one, each of which exists."""
-        if split in self.files:
-            return [_existing(path) for path in self.files[split].split(",")]
-        names = self.names.get(split, ())
-        if self.data_dir is None:
-            either = f" or --data_dir with {names[0]}" if names else ""
-            raise InputError(
-                f"The task {self.task} has no {split} file: give "
-                f"--{split}=FILE{either}"
-            )
-        folder = Path(self.data_dir)
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder (from --data_dir)")
-        for name in names:
-            if (folder / name).is_file():
-                return [folder / name]
-        expected = f"expected {' or '.join(names)}, or " if names else ""
+def check_labelled(task, labels, each="row"):
+    """Refuses to score examples some of which have no label (None)."""
+    if any(label is None for label in labels):
         raise InputError(
-            f"{folder} has no {split} file of the task {self.task}: "
-            f"{expected}give --{split}=FILE"
+            f"The file of {task.name} has no labels: expected one for each "
+            f"{each}; without, it can only be predicted{task.to_score}"
         )
-
-    def found(self, *splits) -> list[Path]:
-        """The files that these splits have; none of those from TFDS."""
-        files = []
-        for split in splits:
-            # Reading tells what is missing, where it is needed.
-            with contextlib.suppress(InputError):
-                files += [] if self.tfds(split) else self.paths(split)
-        return files
-
-
-def _existing(path):
-    path = Path(path.strip())
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    return path
-
-
-def tfds_info(name: str):
-    """What TFDS tells of a data set `NAME[/CONFIG]`: its fields, its splits.
-
-    Raises:
-        InputError: TFDS is not installed, or has no such data set.
-    """
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise InputError(
-            f"tfds:{name} needs tensorflow-datasets, which is not installed: "
-            "pip install 'bert_keras[tfds]'."
-        ) from error
-    try:
-        return tfds.builder(name).info
-    except (ValueError, tfds.core.DatasetNotFoundError) as error:
-        raise InputError(
-            f"tfds:{name}: TFDS has no such data set: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-
-
-def tfds_rows(name: str, split: str):
-    """Yields the rows of a TFDS data set as dicts of NumPy and str values.
-
-    Args:
-        name: `NAME[/CONFIG]`.
-        split: "train", "dev" (as TFDS mostly calls it, "validation"),
-            "test", or any other name that TFDS has.
-    """
-    there = tfds_info(name).splits
-    names = _TFDS_SPLITS.get(split, (split,))
-    found = [own for own in names if own in there]
-    if there and not found:
-        raise InputError(
-            f"tfds:{name} has no {split} split, but {', '.join(there)}"
-        )
-    import tensorflow_datasets as tfds
-
-    own = (found or names)[0]
-    rows = tfds.load(name, split=own, shuffle_files=False)
-    for row in tfds.as_numpy(rows):
-        yield {key: _decoded(value) for key, value in row.items()}
-
-
-def _decoded(value):
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, dict):
-        return {key: _decoded(part) for key, part in value.items()}
-    if getattr(value, "dtype", None) is not None and value.dtype.kind == "O":
-        return [_decoded(part) for part in value]
-    return value

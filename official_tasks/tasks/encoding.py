@@ -1,12 +1,11 @@
-"""Texts to ragged rows of ids: tokenised once, never padded, in windows."""
+"""Texts to rows of ids: tokenised once, never padded; long ones in windows."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-# Texts to ragged rows of ids: each is tokenised once, and never padded.
-
-CHUNK = 2048  # texts at a time: bounds what the padded rows take
+CHUNK = 2048  # texts at a time: bounds the memory of rows before their
+# padding is taken off
 
 
 def encode_texts(preprocess, *segments):
@@ -24,28 +23,38 @@ def encode_texts(preprocess, *segments):
     """
     import tensorflow as tf
 
-    parts, cuts = [], []
-    for begin in range(0, max(1, len(segments[0])), CHUNK):
-        texts = [
-            tf.constant(segment[begin : begin + CHUNK], tf.string)
+    rows, cuts = [], []
+    for chunk in chunks(len(segments[0])):
+        pieces = tuple(
+            preprocess.tokenizer(tf.constant(segment[chunk], tf.string))
             for segment in segments
-        ]
-        pieces = tuple(preprocess.tokenizer(text) for text in texts)
-        rows = preprocess.packer(pieces)
+        )
+        rows.append(without_padding(preprocess.packer(pieces)))
         cuts.append(preprocess.packer.count_cut(pieces).numpy())
-        parts.append(without_padding(rows, rows["padding_mask"]))
-    inputs = {
+    return concat_rows(rows), np.concatenate(cuts)
+
+
+def chunks(count) -> list[slice]:
+    """Slices of at most `CHUNK` over `count` texts; one of them at least."""
+    begins = range(0, max(1, count), CHUNK)
+    return [slice(begin, min(begin + CHUNK, count)) for begin in begins]
+
+
+def concat_rows(parts):
+    """Dicts of ragged `(R, None)` as one dict."""
+    import tensorflow as tf
+
+    return {
         name: tf.concat([part[name] for part in parts], axis=0)
         for name in parts[0]
     }
-    return inputs, np.concatenate(cuts)
 
 
-def without_padding(rows, padding_mask):
-    """Dict of `(R, T, ...)` as ragged tensors of each row's own length."""
+def without_padding(rows):
+    """Dict of `(R, T)`, a padding_mask among them, as ragged `(R, None)`."""
     import tensorflow as tf
 
-    lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int64), axis=1)
+    lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int64), axis=1)
     return {
         name: tf.RaggedTensor.from_tensor(values, lengths)
         for name, values in rows.items()
@@ -62,11 +71,10 @@ def fold_choices(inputs, choices: int):
     }
 
 
-# Texts of any length as rows that overlap; each token counts in one.
-
-
 class WindowedRows(NamedTuple):
-    """Rows of texts, R of them, each a window of its text.
+    """Rows of texts of any length, R of them, each a window of its text.
+
+    Windows overlap; each token counts in one of them.
 
     Attributes:
         inputs: dict of ragged `int32 (R, None)`, what a BERT model reads.
@@ -97,37 +105,51 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
         preprocess: the `BertPreprocessor` whose frame and length rows have.
         texts: ragged int32 ids `(B, None)`.
         stride: see above; no more than a window holds is skipped.
-        lead: ragged ids `(B, None)` that stand whole in front of each window
+        lead: ragged ids `(B, None)` that stand uncut in front of each window
             as the first segment, such as a question.
     """
+    import tensorflow as tf
+
+    parts = []
+    for chunk in chunks(int(texts.nrows())):
+        rows = _windows_of(
+            preprocess,
+            texts[chunk],
+            stride,
+            None if lead is None else lead[chunk],
+        )
+        tokens_before = texts.row_splits[chunk.start]
+        parts.append(
+            rows._replace(
+                text=rows.text + chunk.start, places=rows.places + tokens_before
+            )
+        )
+    inputs, *columns = zip(*parts, strict=True)
+    return WindowedRows(
+        concat_rows(inputs), *(tf.concat(list(c), axis=0) for c in columns)
+    )
+
+
+def _windows_of(preprocess, texts, stride, lead):
     import tensorflow as tf
 
     from bert_keras.text.windows import best_context, windows
 
     packer = preprocess.packer
     room = packer.room(1 if lead is None else 2)
-    taken = 0 if lead is None else lead.row_lengths()
-    room = tf.fill([texts.nrows()], tf.constant(room, tf.int64)) - taken
+    lead_lengths = 0 if lead is None else lead.row_lengths()
+    room = tf.fill([texts.nrows()], tf.constant(room, tf.int64)) - lead_lengths
     cut = windows(texts, room, tf.minimum(room, stride))
     segments = [cut.ids]
-    before = tf.ones_like(cut.text)
+    before = tf.ones_like(cut.text)  # [CLS]
     if lead is not None:
         segments.insert(0, tf.gather(lead, cut.text))
-        before = segments[0].row_lengths() + 2
-    rows = packer.framed(segments)
+        before = segments[0].row_lengths() + 2  # [CLS] lead [SEP]
     return WindowedRows(
-        without_padding(rows, rows["padding_mask"]),
+        without_padding(packer.framed(segments)),
         cut.text,
         cut.start,
         before,
         cut.places,
         best_context(cut),
     )
-
-
-def rows_by_example(example, count: int) -> list[list[int]]:
-    """For each of `count` examples, the numbers of its rows."""
-    rows: list[list[int]] = [[] for _ in range(count)]
-    for number, owner in enumerate(example):
-        rows[owner].append(number)
-    return rows

@@ -42,13 +42,13 @@ class LayerMix(keras.layers.Layer):
             self.scale = self.add_weight((), "ones", name="scale")
 
     def call(self, states):
-        own = [states[place] for place in self.places]
+        chosen = [states[place] for place in self.places]
         if not self.is_sum:
-            return ops.concatenate(own, axis=-1)
+            return ops.concatenate(chosen, axis=-1)
         shares = ops.unstack(self.scale * ops.softmax(self.mix), axis=0)
         return sum(
             ops.cast(share, state.dtype) * state
-            for share, state in zip(shares, own, strict=True)
+            for share, state in zip(shares, chosen, strict=True)
         )
 
     def compute_output_spec(self, states):

@@ -1,4 +1,8 @@
-"""GLUE: a row for each of its tasks, official files and metrics."""
+"""GLUE: its nine tasks and the diagnostic set, a row for each.
+
+The official files as distributed, or TFDS, in; official metrics and the files
+of a submission out.
+"""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,38 +11,36 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import (
-    FILE_OPTIONS,
-    SPLITS,
-    Defaults,
-    Splits,
-    tfds_rows,
-)
+from official_tasks.tasks.base import SPLITS, Defaults, check_labelled
+from official_tasks.tasks.file_task import FileTask, tfds_rows
+from official_tasks.tasks.table import read_text
 from official_tasks.tasks.text_task import TextTask, score_classes
 
-# GLUE's nine tasks and the diagnostic set; one row says all about each.
+ACCURACY = {"accuracy": metrics.accuracy}
+BINARY = ["0", "1"]
+ENTAILED = ["entailment", "not_entailment"]
+NLI = ["entailment", "neutral", "contradiction"]
 
 
 class GlueRow(NamedTuple):
     """All about one of the tasks.
 
-    name: on the command line.
+    name: on the command line, and the configuration of TFDS's "glue".
     folder: of its files in the official distribution.
-    text, text_pair: their columns in the official files; `text_pair` None
-        where there is one text.
-    label: the column of the label.
     labels: names of the classes, in the order of the logits, as TFDS has
         them; None for a number.
     spelled: the same in the official files and submissions.
+    text, text_pair: their columns in the official files; `text_pair` None
+        where there is one text.
+    label: the column of the label.
     metrics: name -> function, all the official ones: of the confusion
         matrix, or of (truth, prediction) for a number.
     paper: the metric that the paper's table shows.
     header: the columns of train and dev files that have no header line.
     parts: split -> names of the TFDS splits, and of the official files,
         where there is more than one.
-    tfds: the configuration of the TFDS data set "glue".
-    tfds_texts: its fields of the texts, where they are called otherwise.
-    submission: the file names, one a part of the test split.
+    tfds_texts: TFDS's fields of the texts, where they are called otherwise.
+    submission_parts: the file names, where it is not the folder's alone.
     raw: names of files under which the set is distributed elsewhere.
     index: the column that numbers the rows of the test file.
     may_be_ragged: whether the official file has rows of the wrong width.
@@ -46,67 +48,67 @@ class GlueRow(NamedTuple):
 
     name: str
     folder: str
-    text: str
-    text_pair: str | None
-    label: str
     labels: list[str] | None
-    spelled: tuple[str, ...] | None
-    metrics: dict[str, Any]
-    paper: str
-    submission: tuple[str, ...]
-    tfds: str
-    tfds_texts: tuple[str, ...] | None = None
+    spelled: list[str] | None
+    text: str = "sentence1"
+    text_pair: str | None = "sentence2"
+    label: str = "label"
+    metrics: dict[str, Any] = ACCURACY
+    paper: str = "accuracy"
     header: tuple[str, ...] | None = None
     parts: dict[str, tuple[str, ...]] = {}
+    tfds_texts: tuple[str, str] | None = None
+    submission_parts: tuple[str, ...] = ()
     raw: dict[str, str] = {}
     index: str = "index"
     may_be_ragged: bool = False
+    defaults: Defaults = Defaults(batch_size=32, epochs=3.0)
 
+    @property
+    def submission(self) -> tuple[str, ...]:
+        """The file names of a submission, one a part of the test split."""
+        return self.submission_parts or (f"{self.folder}.tsv",)
 
-BINARY = ("0", "1")
-ACCURACY = {"accuracy": metrics.accuracy}
-ENTAILED = ["entailment", "not_entailment"]
-NLI = ["entailment", "neutral", "contradiction"]
+    @property
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """Split or part of one -> names of its file, in GLUE's folder too."""
+        names = {}
+        for split in SPLITS:
+            for part in self.parts.get(split, (split,)):
+                own = (f"{part}.tsv", *([self.raw[split]] if self.raw else []))
+                names[part] = (*own, *(f"{self.folder}/{name}" for name in own))
+        return names
+
 
 COLA = GlueRow(
-    name="cola",
-    folder="CoLA",
+    "cola",
+    "CoLA",
+    ["unacceptable", "acceptable"],
+    BINARY,
     text="sentence",
     text_pair=None,
-    label="label",
-    labels=["unacceptable", "acceptable"],
-    spelled=BINARY,
     metrics={"matthews": metrics.matthews, **ACCURACY},
     paper="matthews",
-    submission=("CoLA.tsv",),
-    tfds="cola",
     header=("source", "label", "mark", "sentence"),
 )
 SST_2 = GlueRow(
-    name="sst2",
-    folder="SST-2",
+    "sst2",
+    "SST-2",
+    ["negative", "positive"],
+    BINARY,
     text="sentence",
     text_pair=None,
-    label="label",
-    labels=["negative", "positive"],
-    spelled=BINARY,
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("SST-2.tsv",),
-    tfds="sst2",
 )
 MRPC = GlueRow(
-    name="mrpc",
-    folder="MRPC",
+    "mrpc",
+    "MRPC",
+    ["not_equivalent", "equivalent"],
+    BINARY,
     text="#1 String",
     text_pair="#2 String",
     label="Quality",
-    labels=["not_equivalent", "equivalent"],
-    spelled=BINARY,
     metrics={**ACCURACY, "f1": metrics.f1},
     paper="f1",
-    submission=("MRPC.tsv",),
-    tfds="mrpc",
     tfds_texts=("sentence1", "sentence2"),
     raw={
         "train": "msr_paraphrase_train.txt",
@@ -115,112 +117,65 @@ MRPC = GlueRow(
     },
 )
 STS_B = GlueRow(
-    name="stsb",
-    folder="STS-B",
-    text="sentence1",
-    text_pair="sentence2",
+    "stsb",
+    "STS-B",
+    None,
+    None,
     label="score",
-    labels=None,
-    spelled=None,
     metrics={"pearson": metrics.pearson, "spearman": metrics.spearman},
     paper="spearman",
-    submission=("STS-B.tsv",),
-    tfds="stsb",
 )
 QQP = GlueRow(
-    name="qqp",
-    folder="QQP",
+    "qqp",
+    "QQP",
+    ["not_duplicate", "duplicate"],
+    BINARY,
     text="question1",
     text_pair="question2",
     label="is_duplicate",
-    labels=["not_duplicate", "duplicate"],
-    spelled=BINARY,
     metrics={**ACCURACY, "f1": metrics.f1},
     paper="f1",
-    submission=("QQP.tsv",),
-    tfds="qqp",
     index="id",
     may_be_ragged=True,
 )
 MNLI = GlueRow(
-    name="mnli",
-    folder="MNLI",
-    text="sentence1",
-    text_pair="sentence2",
+    "mnli",
+    "MNLI",
+    NLI,
+    NLI,
     label="gold_label",
-    labels=NLI,
-    spelled=tuple(NLI),
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("MNLI-m.tsv", "MNLI-mm.tsv"),
-    tfds="mnli",
-    tfds_texts=("premise", "hypothesis"),
     parts={
         "dev": ("dev_matched", "dev_mismatched"),
         "test": ("test_matched", "test_mismatched"),
     },
+    tfds_texts=("premise", "hypothesis"),
+    submission_parts=("MNLI-m.tsv", "MNLI-mm.tsv"),
 )
 QNLI = GlueRow(
-    name="qnli",
-    folder="QNLI",
+    "qnli",
+    "QNLI",
+    ENTAILED,
+    ENTAILED,
     text="question",
     text_pair="sentence",
-    label="label",
-    labels=ENTAILED,
-    spelled=tuple(ENTAILED),
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("QNLI.tsv",),
-    tfds="qnli",
 )
-RTE = GlueRow(
-    name="rte",
-    folder="RTE",
-    text="sentence1",
-    text_pair="sentence2",
-    label="label",
-    labels=ENTAILED,
-    spelled=tuple(ENTAILED),
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("RTE.tsv",),
-    tfds="rte",
-)
-WNLI = GlueRow(
-    name="wnli",
-    folder="WNLI",
-    text="sentence1",
-    text_pair="sentence2",
-    label="label",
-    labels=["not_entailment", "entailment"],
-    spelled=BINARY,
-    metrics=ACCURACY,
-    paper="accuracy",
-    submission=("WNLI.tsv",),
-    tfds="wnli",
-)
+RTE = GlueRow("rte", "RTE", ENTAILED, ENTAILED)
+WNLI = GlueRow("wnli", "WNLI", ["not_entailment", "entailment"], BINARY)
 # The diagnostic set: predicted by a model of MNLI, never trained on.
 AX = GlueRow(
-    name="ax",
-    folder="diagnostic",
-    text="sentence1",
-    text_pair="sentence2",
+    "ax",
+    "diagnostic",
+    NLI,
+    NLI,
     label="gold_label",
-    labels=NLI,
-    spelled=tuple(NLI),
     metrics={"matthews": metrics.matthews, **ACCURACY},
     paper="matthews",
-    submission=("AX.tsv",),
-    tfds="ax",
-    tfds_texts=("premise", "hypothesis"),
     parts={"test": ("diagnostic",)},
+    tfds_texts=("premise", "hypothesis"),
+    submission_parts=("AX.tsv",),
 )
 ROWS = (COLA, SST_2, MRPC, STS_B, QQP, MNLI, QNLI, RTE, WNLI, AX)
-
-
-# GLUE's files: the official TSVs as distributed, TFDS, submissions.
-
-HEADER = ("index", "prediction")
+HEADER = ("index", "prediction")  # of a submission's files
 
 
 class GlueExample(NamedTuple):
@@ -236,77 +191,196 @@ class GlueExample(NamedTuple):
     part: int = 0
 
 
-def file_names(row) -> dict[str, tuple[str, ...]]:
-    """Split or part of one -> names of its file in GLUE's folder or its own."""
-    found = {}
-    for split in SPLITS:
-        for part in row.parts.get(split, (split,)):
-            plain = [f"{part}.tsv", *([row.raw[split]] if row.raw else [])]
-            found[part] = (*plain, *(f"{row.folder}/{name}" for name in plain))
-    return found
-
-
-def read_split(row, splits, split, advice) -> list[GlueExample]:
-    """The examples of a split, MNLI's two parts one behind the other.
+class GlueTask(FileTask, TextTask):
+    """One of the tasks of GLUE, from the official files or from TFDS.
 
     Args:
         row: `GlueRow`.
-        splits: `Splits` with the names that `names` gives.
-        advice: list of str that notes are added to.
+        data_dir: folder of the task's official files, or the one of GLUE in
+            which that folder stands, or "tfds:glue".
+        train, dev, test: files that stand in place of those in `data_dir`.
     """
-    examples = []
-    for number, part in enumerate(split_parts(row, splits, split)):
-        if splits.tfds(split):
-            examples += _from_tfds(row, splits.tfds(split), split, number)
-        else:
-            for path in splits.paths(part):
-                rows = _from_file(row, path, split, number, advice)
-                examples += rows
-    if not examples:
-        raise InputError(f"The {split} split of {row.name} has no rows.")
-    return examples
 
+    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
+        super().__init__(row, data_dir, train, dev, test)
+        self.labels = row.labels
+        self.problem = "regression" if row.labels is None else "single"
+        self.pair = row.text_pair is not None
+        self.metric = row.paper
 
-def split_parts(row, splits, split) -> tuple[str, ...]:
-    """The names by which `splits` has the files of a split."""
-    if split in splits.files:
-        return (split,)  # one file that the caller named
-    return row.parts.get(split, (split,))
+    def read_split(self, split):
+        """MNLI's two parts one behind the other."""
+        examples = []
+        for number, part in enumerate(self._parts(split)):
+            name = self.tfds_name(split)
+            if name:
+                examples += self.from_tfds(name, split, number)
+                continue
+            for path in self.paths(part):
+                examples += self.from_file(path, split, number)
+        if not examples:
+            raise InputError(f"The {split} split of {self.name} has no rows.")
+        return examples
 
+    def _parts(self, split) -> tuple[str, ...]:
+        if split in self.files:
+            return (split,)  # one file that the caller named
+        return self.row.parts.get(split, (split,))
 
-def _from_file(row, path, split, part, advice):
-    header, lines = _lines(row, path, split)
-    text = _column(row, header, row.text, path)
-    pair = row.text_pair and _column(row, header, row.text_pair, path)
-    label = _label_column(row, header, path, split)
-    index = header.index(row.index) if row.index in header else None
-    chosen = _raw_part(row, path, split)
-    examples, ragged = [], []
-    for number, cells in lines:
-        if len(cells) != len(header):
-            if not row.may_be_ragged:
-                raise InputError(_wrong_width(path, number, header, cells))
-            ragged.append(number)
-            continue
-        if chosen is not None and not chosen(cells):
-            continue
-        examples.append(
+    def data_files(self):
+        return self.existing_files(
+            *(p for split in ("train", "dev") for p in self._parts(split))
+        )
+
+    def from_file(self, path, split, part=0):
+        row = self.row
+        header, lines = _lines(row, path, split)
+        text = _column(row, header, row.text, path)
+        pair = row.text_pair and _column(row, header, row.text_pair, path)
+        label = _label_column(row, header, path, split)
+        index = header.index(row.index) if row.index in header else None
+        in_split = _raw_rows(row, path, split)
+        examples, ragged = [], []
+        for number, cells in lines:
+            if len(cells) != len(header):
+                if not row.may_be_ragged:
+                    raise InputError(_wrong_width(path, number, header, cells))
+                ragged.append(number)
+            elif in_split(cells):
+                examples.append(
+                    GlueExample(
+                        cells[text],
+                        None if pair is None else cells[pair],
+                        None
+                        if label is None
+                        else _read_label(row, cells[label], path, number),
+                        str(len(examples)) if index is None else cells[index],
+                        part,
+                    )
+                )
+        if ragged:
+            self.advice.append(
+                f"{path}: {len(ragged)} rows of the wrong width are left out, "
+                f"as the file is distributed; the first is line {ragged[0]}"
+            )
+        return examples
+
+    def from_tfds(self, name, split, part=0):
+        row = self.row
+        name = name if "/" in name else f"{name}/{row.name}"
+        tfds_split = split
+        if len(row.parts.get(split, ())) > 1:
+            tfds_split = row.parts[split][part].replace("dev", "validation")
+        text, pair = row.tfds_texts or (row.text, row.text_pair)
+        number = float if row.labels is None else int
+        return [
             GlueExample(
-                cells[text],
-                cells[pair] if pair is not None else None,
-                _label(row, cells[label], path, number)
-                if label is not None
-                else None,
-                cells[index] if index is not None else str(len(examples)),
+                values[text],
+                values[pair] if row.text_pair else None,
+                # TFDS writes -1 where the label is not public.
+                None if values["label"] < 0 else number(values["label"]),
+                str(int(values["idx"])),
                 part,
             )
+            for values in tfds_rows(name, tfds_split)
+        ]
+
+    def score(self, examples, predictions):
+        """The official metrics; of MNLI the matched part's, "mismatched_"
+        before those of the other."""
+        check_labelled(self, [example.label for example in examples])
+        scores = {}
+        for part, prefix in ((0, ""), (1, "mismatched_")):
+            rows = [i for i, e in enumerate(examples) if e.part == part]
+            if rows:
+                truth = [examples[row].label for row in rows]
+                figures = self._scores(truth, predictions[rows])
+                scores |= {prefix + name: v for name, v in figures.items()}
+        return scores
+
+    def _scores(self, truth, predictions):
+        if self.labels is None:
+            return {
+                name: metric(truth, predictions[:, 0])
+                for name, metric in self.row.metrics.items()
+            } | {"majority_baseline": 0.0}
+        scores = score_classes(truth, predictions.argmax(axis=-1), self.labels)
+        official = self._official(np.asarray(scores["confusion"]))
+        # The metric of the best constant guess.
+        count = len(self.labels)
+        baseline = max(
+            self._official(
+                metrics.confusion_matrix(truth, [guess] * len(truth), count)
+            )[self.metric]
+            for guess in range(count)
         )
-    if ragged:
-        advice.append(
-            f"{path}: {len(ragged)} rows of the wrong width are left out, as "
-            f"the file is distributed; the first is line {ragged[0]}"
-        )
-    return examples
+        return {**scores, **official, "majority_baseline": baseline}
+
+    def _official(self, confusion):
+        return {
+            name: metric(confusion) for name, metric in self.row.metrics.items()
+        }
+
+    def write(self, examples, predictions, folder):
+        """The files of a GLUE submission, one a part of the split."""
+        for part, name in enumerate(self.row.submission):
+            rows = [i for i, e in enumerate(examples) if e.part == part]
+            if not rows:
+                continue
+            labels = self._spell(predictions[rows])
+            indices = (examples[row].index for row in rows)
+            pairs = zip(indices, labels, strict=True)
+            lines = ["\t".join(pair) + "\n" for pair in (HEADER, *pairs)]
+            path = Path(folder) / name
+            path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+    def _spell(self, predictions) -> list[str]:
+        """Predictions as a submission has them."""
+        if self.labels is None:
+            return [
+                f"{value:.3f}" for value in np.clip(predictions[:, 0], 0, 5)
+            ]
+        return [self.row.spelled[i] for i in predictions.argmax(axis=-1)]
+
+    def read_predictions(self, path, examples):
+        """A submission's file as a model's outputs.
+
+        Returns:
+            `(R, C)`, 1 at the predicted class; or `(R, 1)`, the numbers.
+        """
+        row = self.row
+        (_, header), *rows = _cells(path)
+        if tuple(header) != HEADER:
+            raise InputError(
+                f"{path}: expected the header {' TAB '.join(HEADER)}, got "
+                f"{' TAB '.join(header)!r}"
+            )
+        given = {}
+        for number, cells in rows:
+            if len(cells) != len(HEADER):
+                raise InputError(_wrong_width(path, number, header, cells))
+            given[cells[0]] = (cells[1], path, number)
+        if len({example.part for example in examples}) > 1:
+            raise InputError(
+                f"{path}: a submission's file is of one part of {row.name}, "
+                f"and the split has both, {' and '.join(row.parts['dev'])}. "
+                "Name the part's file, such as "
+                f"--dev={row.parts['dev'][0]}.tsv"
+            )
+        missing = [e.index for e in examples if e.index not in given]
+        if missing or len(rows) != len(examples):
+            raise InputError(
+                f"{path}: expected a prediction for each of {len(examples)} "
+                f"rows, got {len(rows)}"
+                + (f"; row {missing[0]} is missing" if missing else "")
+            )
+        labels = [_read_label(row, *given[e.index]) for e in examples]
+        if row.labels is None:
+            return np.array(labels, np.float32)[:, None]
+        return np.eye(len(row.labels), dtype=np.float32)[labels]
+
+
+# The columns of the official files, and what is wrong with another file.
 
 
 def _lines(row, path, split):
@@ -333,16 +407,7 @@ def _cells(path):
     Lines end where the file says "newline" and nowhere else: the texts hold
     other characters that Python would break a line at.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: expected UTF-8 text, got the byte "
-            f"{error.object[error.start]:#04x} at {error.start}"
-        ) from error
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     rows = [
         (number, line.split("\t"))
         for number, line in enumerate(lines, 1)
@@ -392,7 +457,7 @@ def _label_column(row, header, path, split):
     )
 
 
-def _label(row, text, path, number):
+def _read_label(row, text, path, number):
     """The index of a label, or the number that it is."""
     if row.spelled is None:
         try:
@@ -409,203 +474,22 @@ def _label(row, text, path, number):
     )
 
 
-def _raw_part(row, path, split):
-    """Of a raw training file: which rows are this split's; else None.
+def _raw_rows(row, path, split):
+    """Which rows of a file are this split's: a function of their cells.
 
-    MRPC's dev split is a part of its raw training file, the pairs of ids in
-    the file dev_ids.tsv that GLUE's download script fetches.
+    All, but where train and dev share a file: MRPC's dev split is a part of
+    its raw training file, the pairs of ids in the file dev_ids.tsv that
+    GLUE's download script fetches.
     """
     path = Path(path)
     if split == "test" or path.name != row.raw.get(split):
-        return None
+        return lambda cells: True
     listed = path.parent / "dev_ids.tsv"
     if not listed.is_file():
         raise InputError(
             f"{path} holds train and dev together: put GLUE's list of the "
-            f"dev rows, dev_ids.tsv, beside it, or give --train and --dev"
+            "dev rows, dev_ids.tsv, next to it, or give --train and --dev"
         )
     lines = listed.read_text(encoding="utf-8-sig").splitlines()
     ids = {tuple(line.split("\t")[:2]) for line in lines if line.strip()}
-    wanted = split == "dev"
-    return lambda cells: ((cells[1], cells[2]) in ids) == wanted
-
-
-def _from_tfds(row, source, split, part):
-    name = source if "/" in source else f"{source}/{row.tfds}"
-    tfds_split = split
-    if len(row.parts.get(split, ())) > 1:
-        tfds_split = row.parts[split][part].replace("dev", "validation")
-    fields = row.tfds_texts or (row.text, row.text_pair)
-    examples = []
-    for values in tfds_rows(name, tfds_split):
-        label = values["label"]
-        examples.append(
-            GlueExample(
-                values[fields[0]],
-                values[fields[1]] if row.text_pair else None,
-                _tfds_label(row, label),
-                str(int(values["idx"])),
-                part,
-            )
-        )
-    return examples
-
-
-def _tfds_label(row, label):
-    """TFDS writes -1 where the label is not public."""
-    if row.labels is None:
-        return None if label < 0 else float(label)
-    return None if label < 0 else int(label)
-
-
-def write_submission(folder, name, indices, spelled):
-    """Writes one file of a submission: a header, then one row an example."""
-    lines = ["\t".join(HEADER)]
-    lines += [
-        f"{index}\t{label}"
-        for index, label in zip(indices, spelled, strict=True)
-    ]
-    path = Path(folder) / name
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-
-
-def read_submission(row, path, examples):
-    """Predictions of a submission's file, as a model's outputs.
-
-    Returns:
-        `(R, C)`, 1 at the predicted class; or `(R, 1)`, the numbers.
-    """
-    (_, header), *rows = _cells(path)
-    if tuple(header) != HEADER:
-        raise InputError(
-            f"{path}: expected the header {' TAB '.join(HEADER)}, got "
-            f"{' TAB '.join(header)!r}"
-        )
-    given = {}
-    for number, cells in rows:
-        if len(cells) != len(HEADER):
-            raise InputError(_wrong_width(path, number, header, cells))
-        given[cells[0]] = (cells[1], path, number)
-    if len({example.part for example in examples}) > 1:
-        raise InputError(
-            f"{path}: a submission's file is of one part of {row.name}, and "
-            f"the split has both, {' and '.join(row.parts['dev'])}. Name the "
-            f"part's file, such as --dev={row.parts['dev'][0]}.tsv"
-        )
-    missing = [e.index for e in examples if e.index not in given]
-    if missing or len(rows) != len(examples):
-        raise InputError(
-            f"{path}: expected a prediction for each of {len(examples)} rows, "
-            f"got {len(rows)}"
-            + (f"; row {missing[0]} is missing" if missing else "")
-        )
-    labels = [_label(row, *given[example.index]) for example in examples]
-    if row.labels is None:
-        return np.array(labels, np.float32)[:, None]
-    return np.eye(len(row.labels), dtype=np.float32)[labels]
-
-
-# The tasks of GLUE: official files in, official metrics and files out.
-
-
-class GlueTask(TextTask):
-    """One of the tasks of GLUE, from the official files or from TFDS.
-
-    Args:
-        row: `GlueRow`.
-        data_dir: folder of the task's official files, or the one of GLUE in
-            which that folder stands, or "tfds:glue".
-        train, dev, test: files that stand in place of those in `data_dir`.
-    """
-
-    options = FILE_OPTIONS
-
-    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
-        self.row = row
-        self.name = row.name
-        self.labels = row.labels
-        self.problem = "regression" if row.labels is None else "single"
-        self.pair = row.text_pair is not None
-        self.metric = row.paper
-        self.defaults = Defaults(batch_size=32, epochs=3.0)
-        files = {"train": train, "dev": dev, "test": test}
-        names = file_names(row)
-        self.splits = Splits(row.name, names, data_dir, files)
-        self.advice: list[str] = []
-
-    def read(self, split):
-        return read_split(self.row, self.splits, split, self.advice)
-
-    def data_files(self):
-        parts = [
-            part
-            for split in ("train", "dev")
-            for part in split_parts(self.row, self.splits, split)
-        ]
-        return self.splits.found(*parts)
-
-    def score(self, examples, predictions):
-        """The official metrics; of MNLI the matched part's, "mismatched_"
-        before those of the other."""
-        self.check_labels(examples)
-        scores = {}
-        for part, prefix in ((0, ""), (1, "mismatched_")):
-            rows = [i for i, e in enumerate(examples) if e.part == part]
-            if rows:
-                chosen = [examples[row] for row in rows]
-                figures = self._scores(chosen, predictions[rows])
-                scores |= {prefix + name: v for name, v in figures.items()}
-        return scores
-
-    def _scores(self, examples, predictions):
-        truth = [example.label for example in examples]
-        if self.labels is None:
-            return {
-                name: metric(truth, predictions[:, 0])
-                for name, metric in self.row.metrics.items()
-            } | {"majority_baseline": 0.0}
-        told = score_classes(truth, predictions.argmax(axis=-1), self.labels)
-        return told | {
-            **_metrics(self.row, told["confusion"]),
-            "majority_baseline": self._baseline(truth),
-        }
-
-    def _baseline(self, truth):
-        """The metric of the best constant guess."""
-        return max(
-            _metrics(
-                self.row,
-                metrics.confusion_matrix(
-                    truth, [guess] * len(truth), len(self.labels)
-                ),
-            )[self.metric]
-            for guess in range(len(self.labels))
-        )
-
-    def write(self, examples, predictions, folder):
-        """The files of a GLUE submission, one a part of the split."""
-        for part, name in enumerate(self.row.submission):
-            rows = [i for i, e in enumerate(examples) if e.part == part]
-            if rows:
-                write_submission(
-                    folder,
-                    name,
-                    [examples[row].index for row in rows],
-                    self.spell(predictions[rows]),
-                )
-
-    def spell(self, predictions) -> list[str]:
-        """Predictions as a submission has them."""
-        if self.labels is None:
-            return [
-                f"{value:.3f}" for value in np.clip(predictions[:, 0], 0, 5)
-            ]
-        return [self.row.spelled[i] for i in predictions.argmax(axis=-1)]
-
-    def read_predictions(self, path, examples):
-        return read_submission(self.row, path, examples)
-
-
-def _metrics(row, confusion):
-    confusion = np.asarray(confusion)
-    return {name: metric(confusion) for name, metric in row.metrics.items()}
+    return lambda cells: ((cells[1], cells[2]) in ids) == (split == "dev")

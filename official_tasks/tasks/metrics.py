@@ -1,4 +1,9 @@
-"""Scores of predictions, in NumPy; each equals its reference implementation."""
+"""Scores of predictions: classes, numbers, entities, answers.
+
+Each equals its reference implementation. Where scikit-learn or SciPy would
+answer "not a number" (constant predictions), the answer here is 0: nothing
+was learned.
+"""
 
 import re
 import string
@@ -6,10 +11,6 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-
-# Scores of predictions; each equals its reference implementation. Where scikit-
-# learn or SciPy would answer "not a number" (constant predictions), the answer
-# here is 0: nothing was learned.
 
 
 def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
@@ -116,6 +117,10 @@ def _correlation(name, first, second):
     return float(getattr(stats, name)(first, second).statistic)
 
 
+def sigmoid(logits) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+
+
 def probabilities(logits) -> np.ndarray:
     """The softmax of logits `(R, C)`."""
     logits = np.asarray(logits, np.float64)
@@ -123,11 +128,10 @@ def probabilities(logits) -> np.ndarray:
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-# Precision, recall and F1 of entities, by conlleval's conventions. Sentence by
-# sentence: no entity goes on into the next one. Scores are shares of 1, where
-# conlleval prints percent. The Perl script knows the labels B-, I-, E- and O
-# alone: S-, L- and U-, of BIOES and BILOU, mean here what these schemes say,
-# and it scores them otherwise.
+# Entities, by conlleval's conventions. Sentence by sentence: no entity goes on
+# into the next one. Scores are shares of 1, where conlleval prints percent. The
+# Perl script knows the labels B-, I-, E- and O alone: S-, L- and U-, of BIOES
+# and BILOU, mean here what these schemes say, and it scores them otherwise.
 
 OUTSIDE = "O"
 PREFIXES = "BIESLU"
@@ -142,7 +146,7 @@ class Entity(NamedTuple):
     end: int
 
 
-def parts(label: str) -> tuple[str, str]:
+def split_label(label: str) -> tuple[str, str]:
     """Prefix and type of a label; a bare type counts as I-."""
     if label[1:2] == "-" and label[0] in PREFIXES:
         return label[0], label[2:]
@@ -155,17 +159,22 @@ def entities(labels) -> list[Entity]:
     Ill-formed labels mean what conlleval takes them for: I- after O or after
     another type begins an entity.
     """
-    found: list[Entity] = []
-    before, kind = "O", ""
-    for place, label in enumerate(labels):
-        prefix, own = parts(label)
-        if prefix != "O":
-            if before == "O" or own != kind or prefix in BEGIN or before in END:
-                found.append(Entity(own, place, place + 1))
-            else:
-                found[-1] = found[-1]._replace(end=place + 1)
-        before, kind = prefix, own
-    return found
+    spans: list[Entity] = []
+    last_prefix, last_kind = "O", ""
+    for word, label in enumerate(labels):
+        prefix, kind = split_label(label)
+        begins = (
+            last_prefix == "O"
+            or kind != last_kind
+            or prefix in BEGIN
+            or last_prefix in END
+        )
+        if prefix != "O" and begins:
+            spans.append(Entity(kind, word, word + 1))
+        elif prefix != "O":
+            spans[-1] = spans[-1]._replace(end=word + 1)
+        last_prefix, last_kind = prefix, kind
+    return spans
 
 
 def entity_scores(truth, predicted) -> dict:
@@ -178,61 +187,51 @@ def entity_scores(truth, predicted) -> dict:
         dict of "f1", "precision", "recall" (over all entities), "accuracy"
         (of all labels, O too), "token_f1", "token_precision",
         "token_recall" (of labels that are not O, each token by itself, B-
-        and I- told apart: what is often quoted in its place, and higher),
+        and I- distinct: often quoted in place of F1, and higher),
         "entities", and "classes", a dict of precision, recall, f1 and support
         by type.
     """
-    true, guessed, right = Counter(), Counter(), Counter()
-    for labels, own in zip(truth, predicted, strict=True):
-        there, here = entities(labels), entities(own)
-        true.update(entity.type for entity in there)
-        guessed.update(entity.type for entity in here)
-        right.update(entity.type for entity in {*there} & {*here})
-    whole = _rates(right.total(), guessed.total(), true.total())
-    types = {
-        kind: {
-            **_rates(right[kind], guessed[kind], true[kind]),
-            "support": true[kind],
-        }
-        for kind in sorted(true.keys() | guessed.keys())
-    }
-    return {
-        **whole,
-        **_token_scores(truth, predicted),
-        "entities": true.total(),
-        "classes": types,
-    }
-
-
-def _token_scores(truth, predicted):
-    pairs = Counter(
-        pair
-        for labels, own in zip(truth, predicted, strict=True)
-        for pair in zip(labels, own, strict=True)
+    hits, guessed, true = Counter(), Counter(), Counter()
+    tokens = Counter()  # (true label, predicted label) -> how many
+    for labels, guess in zip(truth, predicted, strict=True):
+        tokens.update(zip(labels, guess, strict=True))
+        true_spans, guessed_spans = entities(labels), entities(guess)
+        true.update(entity.type for entity in true_spans)
+        guessed.update(entity.type for entity in guessed_spans)
+        both = {*true_spans} & {*guessed_spans}
+        hits.update(entity.type for entity in both)
+    same = sum(n for (label, guess), n in tokens.items() if label == guess)
+    token_rates = _rates(
+        same - tokens[OUTSIDE, OUTSIDE],
+        sum(n for (_, guess), n in tokens.items() if guess != OUTSIDE),
+        sum(n for (label, _), n in tokens.items() if label != OUTSIDE),
     )
-    same = sum(n for (one, two), n in pairs.items() if one == two)
-    right = same - pairs[OUTSIDE, OUTSIDE]
-    guessed = sum(n for (_, two), n in pairs.items() if two != OUTSIDE)
-    true = sum(n for (one, _), n in pairs.items() if one != OUTSIDE)
-    rates = _rates(right, guessed, true)
     return {
-        "accuracy": same / max(pairs.total(), 1),
-        **{f"token_{name}": rate for name, rate in rates.items()},
+        **_rates(hits.total(), guessed.total(), true.total()),
+        "accuracy": same / max(tokens.total(), 1),
+        **{f"token_{name}": rate for name, rate in token_rates.items()},
+        "entities": true.total(),
+        "classes": {
+            kind: {
+                **_rates(hits[kind], guessed[kind], true[kind]),
+                "support": true[kind],
+            }
+            for kind in sorted(true.keys() | guessed.keys())
+        },
     }
 
 
-def _rates(right, guessed, true):
-    """Precision, recall and their harmonic mean; 0 where there is nothing."""
+def _rates(hits, guessed, true):
+    """F1, precision and recall of counts; 0 where there is nothing."""
     return {
-        "f1": 2 * right / max(guessed + true, 1),
-        "precision": right / max(guessed, 1),
-        "recall": right / max(true, 1),
+        "f1": 2 * hits / max(guessed + true, 1),
+        "precision": hits / max(guessed, 1),
+        "recall": hits / max(true, 1),
     }
 
 
-# SQuAD's exact match and F1, as the official scripts count them. Equals
-# evaluate-v1.1.py and evaluate-v2.0.py; scores are shares of 1, where the
-# scripts print percent.
+# Answers: SQuAD's exact match and F1. Equals evaluate-v1.1.py and
+# evaluate-v2.0.py; scores are shares of 1, where the scripts print percent.
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
@@ -270,9 +269,9 @@ def answer_scores(
     """
     if empty_matches:
         answers = [text for text in answers if normalized(text)] or [""]
-    wanted = normalized(prediction)
+    words = normalized(prediction)
     return (
-        float(any(normalized(text) == wanted for text in answers)),
+        float(any(normalized(text) == words for text in answers)),
         max(token_f1(prediction, text, empty_matches) for text in answers),
     )
 
@@ -284,18 +283,9 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
         answers: question's id -> its true answers.
         predictions: id -> the predicted answer.
     """
-    found = [
-        answer_scores(predictions[key], true, empty_matches=False)
-        for key, true in answers.items()
-        if key in predictions
-    ]
-    total = len(answers)
-    return {
-        "exact_match": sum(pair[0] for pair in found) / total,
-        "f1": sum(pair[1] for pair in found) / total,
-        "total": total,
-        "missing": total - len(found),
-    }
+    pairs = _answer_scores_by_id(answers, predictions, empty_matches=False)
+    means = _means(pairs.values(), total=len(answers))
+    return {**means, "missing": len(answers) - len(pairs)}
 
 
 def scores_v2(
@@ -319,37 +309,26 @@ def scores_v2(
         behind "answerable_" and "unanswerable_" (where there are such), and
         with `odds` "best_exact_match", "best_f1" and their "_threshold".
     """
-    raw = {
-        key: answer_scores(predictions[key], true, empty_matches=True)
-        for key, true in answers.items()
-        if key in predictions
-    }
-    kept = raw
-    if odds is not None:
-        kept = {
-            key: (2 * (float(not answers[key]),))
-            if odds[key] > threshold
-            else pair
-            for key, pair in raw.items()
-        }
-    result = _means(kept.values())
-    result["missing"] = len(answers) - len(raw)
+    answered = _answer_scores_by_id(answers, predictions, empty_matches=True)
+    pairs = dict(answered)
+    for key in pairs:
+        if odds is not None and odds[key] > threshold:
+            pairs[key] = 2 * (float(not answers[key]),)
+    scores = {**_means(pairs.values()), "missing": len(answers) - len(pairs)}
     for name, has_answer in (("answerable", True), ("unanswerable", False)):
         part = [
-            v for key, v in kept.items() if bool(answers[key]) == has_answer
+            pair
+            for key, pair in pairs.items()
+            if bool(answers[key]) == has_answer
         ]
         if part:
-            result |= {f"{name}_{k}": v for k, v in _means(part).items()}
-    if odds is not None:
-        for place, name in enumerate(("exact_match", "f1")):
-            best, at = best_threshold(
-                answers,
-                predictions,
-                {key: pair[place] for key, pair in raw.items()},
-                odds,
-            )
-            result |= {f"best_{name}": best, f"best_{name}_threshold": at}
-    return result
+            scores |= {f"{name}_{k}": v for k, v in _means(part).items()}
+    for column, name in enumerate(("exact_match", "f1")):
+        if odds is not None:
+            by_id = {key: pair[column] for key, pair in answered.items()}
+            best, at = best_threshold(answers, predictions, by_id, odds)
+            scores |= {f"best_{name}": best, f"best_{name}_threshold": at}
+    return scores
 
 
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
@@ -371,11 +350,20 @@ def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
     return best / max(len(scores), 1), float(threshold)
 
 
-def _means(pairs) -> dict:
-    pairs = list(pairs)
-    total = max(len(pairs), 1)
+def _answer_scores_by_id(answers, predictions, empty_matches) -> dict:
+    """id -> exact match and F1, of the questions with a prediction."""
     return {
-        "exact_match": sum(pair[0] for pair in pairs) / total,
-        "f1": sum(pair[1] for pair in pairs) / total,
-        "total": len(pairs),
+        key: answer_scores(predictions[key], true, empty_matches)
+        for key, true in answers.items()
+        if key in predictions
+    }
+
+
+def _means(pairs, total=None) -> dict:
+    pairs = list(pairs)
+    total = len(pairs) if total is None else total
+    return {
+        "exact_match": sum(pair[0] for pair in pairs) / max(total, 1),
+        "f1": sum(pair[1] for pair in pairs) / max(total, 1),
+        "total": total,
     }

@@ -1,61 +1,58 @@
 """The best of several choices: SWAG, CosmosQA, ComVE, and rows like theirs."""
 
 import csv
+import io
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import (
-    FILE_OPTIONS,
-    Defaults,
-    Encoded,
-    Splits,
-    Task,
-    tfds_rows,
-)
+from official_tasks.tasks.base import Defaults, Encoded, check_labelled
 from official_tasks.tasks.encoding import encode_texts, fold_choices
+from official_tasks.tasks.file_task import FileTask, tfds_rows
 from official_tasks.tasks.metrics import probabilities
-from official_tasks.tasks.table import read_rows, told_plainly
-
-# The files of multiple-choice tasks, each described by one row.
+from official_tasks.tasks.table import plain_errors, read_rows, read_text
 
 
 class ChoiceRow(NamedTuple):
-    """All about one of the data sets.
+    """All about one of the data sets; see `DataRow` too.
 
     Attributes:
-        names: split -> names of its official file.
         prompt: the column of the text that all choices continue.
-        lead: a column that stands in front of each choice, or None.
         choices: the columns of the choices.
         label: the column of the right one; None where it stands in a file of
             its own, rows of id and label.
         labels: how the right one is written, for each choice.
-        answers: (part of a file's name, what stands in its place in the name
-            of the file of labels), where that is a file of its own.
         written: name and header of the file of predictions.
-        with_ids: whether a prediction stands behind its row's id.
+        lead: a column that stands in front of each choice, or None.
+        id: the column that names a row, or None.
+        answer_files: (part of a file's name, what stands in its place in the
+            name of the file of labels), where that is a file of its own; a
+            prediction then stands behind its row's id.
     """
 
     name: str
-    names: dict
+    files: dict
     prompt: str
-    lead: str | None
     choices: tuple[str, ...]
     label: str | None
     labels: tuple[str, ...]
     written: tuple[str, tuple[str, ...]]
-    with_ids: bool = False
-    answers: tuple[tuple[str, str], ...] = ()
+    lead: str | None = None
     id: str | None = None
+    answer_files: tuple[tuple[str, str], ...] = ()
     defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
+
+    @property
+    def text_columns(self):
+        lead = [self.lead] if self.lead else []
+        return [self.prompt, *lead, *self.choices]
 
 
 SWAG = ChoiceRow(
     name="swag",
-    names={"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
+    files={"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
     prompt="sent1",
     lead="sent2",
     choices=("ending0", "ending1", "ending2", "ending3"),
@@ -65,7 +62,7 @@ SWAG = ChoiceRow(
 )
 COSMOS_QA = ChoiceRow(
     name="cosmosqa",
-    names={
+    files={
         "train": ("train.csv",),
         "dev": ("valid.csv",),
         "test": ("test.csv",),
@@ -80,25 +77,24 @@ COSMOS_QA = ChoiceRow(
 )
 COMVE = ChoiceRow(
     name="comve",
-    names={
+    files={
         "train": ("Training  Data/subtaskB_data_all.csv",),
         "dev": ("Dev Data/subtaskB_dev_data.csv",),
         "test": ("Test Data/subtaskB_test_data.csv",),
     },
     prompt="FalseSent",
-    lead=None,
     choices=("OptionA", "OptionB", "OptionC"),
     label=None,
     labels=("A", "B", "C"),
     written=("subtaskB_answers.csv", ()),
-    with_ids=True,
-    answers=(
+    id="id",
+    answer_files=(
         ("data_all", "answers_all"),
         ("dev_data", "gold_answers"),
         ("test_data", "gold_answers"),
     ),
-    id="id",
 )
+ROWS = (SWAG, COSMOS_QA, COMVE)
 
 
 class ChoiceExample(NamedTuple):
@@ -110,132 +106,7 @@ class ChoiceExample(NamedTuple):
     label: int | None
 
 
-def read_choices(row: ChoiceRow, path: Path, labelled) -> list[ChoiceExample]:
-    """The examples of a file; with `labelled`, each must have a label.
-
-    Without, the file may have none at all.
-
-    Raises:
-        InputError: a column or a label that is missing, no rows.
-    """
-    texts = [row.prompt, *([row.lead] if row.lead else []), *row.choices]
-    columns = [*texts, *([row.id] if row.id else [])]
-    own_label = [row.label] if row.label else []
-    labels = {} if own_label else _labels_beside(row, path, labelled)
-    optional = [] if labelled else own_label
-    rows = (
-        (line, dict(zip([*columns, *own_label], values, strict=True)))
-        for line, values in read_rows(
-            path, [*columns, *own_label], optional=optional
-        )
-    )
-    return _examples(row, path, rows, labelled, labels)
-
-
-def choices_of(row: ChoiceRow, source: str, rows, labelled):
-    """The like of dicts by the same names, as TFDS gives them."""
-    if row.label is None:
-        raise InputError(
-            f"{source}: the task {row.name} has its labels in a file of their "
-            "own: give a folder or files"
-        )
-    wanted = [row.prompt, *([row.lead] if row.lead else []), *row.choices]
-    wanted += [row.label] * labelled
-    return _examples(row, source, _cells(source, wanted, rows), labelled, {})
-
-
-def _cells(source, wanted, rows):
-    for number, cells in enumerate(rows):
-        absent = sorted(set(wanted) - cells.keys())
-        if absent:
-            raise InputError(
-                f"{source}: expected the fields {', '.join(wanted)}, got none "
-                f"named {absent[0]!r}"
-            )
-        yield number, {name: str(value) for name, value in cells.items()}
-
-
-def _examples(row, path, rows, labelled, labels):
-    own_label = row.label is not None
-    found = []
-    for line, cells in rows:
-        name = cells[row.id] if row.id else str(len(found))
-        written = cells.get(row.label) if own_label else labels.get(name)
-        found.append((line, name, cells, written))
-    if not found:
-        raise InputError(f"{path}: expected at least one row, got none")
-    if not labelled and _has_none([written for *_, written in found]):
-        return [_example(row, n, cells, None) for _, n, cells, _ in found]
-    return [
-        _example(row, name, cells, label_index(row, path, line, written))
-        for line, name, cells, written in found
-    ]
-
-
-def _has_none(written):
-    """Whether labels are absent, or none is known: empty, or TFDS's -1."""
-    return None in written or {text.strip() for text in written} <= {"", "-1"}
-
-
-def label_index(row, path, line, written) -> int:
-    """The place of the choice that a label names."""
-    if written is None or written.strip() not in row.labels:
-        came = "none" if written is None else repr(written)
-        raise InputError(
-            f"{path}, line {line}: expected a label of "
-            f"{', '.join(row.labels)}, got {came} (a test file without "
-            "labels can only be predicted)"
-        )
-    return row.labels.index(written.strip())
-
-
-def _labels_beside(row, path, needed):
-    """id -> label, of the file of labels that stands beside `path`."""
-    for part, other in row.answers:
-        if part in path.name:
-            beside = path.with_name(path.name.replace(part, other))
-            if needed or beside.exists():
-                return dict(_pairs(beside))
-    if not needed:
-        return {}
-    parts = " or ".join(part for part, _ in row.answers)
-    raise InputError(
-        f"{path}: expected {parts} in the file's name, by which the file of "
-        "labels is found"
-    )
-
-
-def _example(row, name, cells, label):
-    lead = cells[row.lead] + " " if row.lead else ""
-    choices = tuple(lead + cells[column] for column in row.choices)
-    return ChoiceExample(name, cells[row.prompt], choices, label)
-
-
-def _pairs(path):
-    for number, row in enumerate(csv_rows(path), 1):
-        if len(row) != 2:
-            raise InputError(
-                f"{path}, line {number}: expected an id and a label, got "
-                f"{len(row)} columns"
-            )
-        yield row
-
-
-def csv_rows(path):
-    """Yields the rows of a CSV file without a header."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file")
-    with (
-        open(path, encoding="utf-8-sig", newline="") as file,
-        told_plainly(path),
-    ):
-        yield from csv.reader(file)
-
-
-# The best of several choices: SWAG, CosmosQA, ComVE, and rows like theirs.
-
-
-class ChoiceTask(Task):
+class ChoiceTask(FileTask):
     """Which of several texts goes on best; scored by accuracy.
 
     Each choice is a row of its own, the prompt and the choice as a pair; the
@@ -244,39 +115,76 @@ class ChoiceTask(Task):
 
     Args:
         row: `ChoiceRow`.
-        data_dir, train, dev, test: where the files are.
+        data_dir, train, dev, test: see `FileTask`.
     """
 
     metric = "accuracy"
-    options = FILE_OPTIONS
 
-    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
-        self.row = row
-        self.name = row.name
-        self.defaults = row.defaults
-        files = {"train": train, "dev": dev, "test": test}
-        self.splits = Splits(row.name, row.names, data_dir, files)
-
-    def read(self, split):
-        labelled = split != "test"  # most test files have no labels
-        name = self.splits.tfds(split)
-        if name:
-            rows = tfds_rows(name, split)
-            return choices_of(self.row, f"tfds:{name}", rows, labelled)
-        return [
-            example
-            for path in self.splits.paths(split)
-            for example in read_choices(self.row, path, labelled)
+    def from_file(self, path, split):
+        """Each must have a label, but in a test file, which may have none."""
+        row, labelled = self.row, split != "test"
+        columns = [*row.text_columns, *([row.id] if row.id else [])]
+        label = [row.label] if row.label else []
+        labels = {} if row.label else _read_answers(row, path, labelled)
+        rows = read_rows(
+            path, [*columns, *label], optional=[] if labelled else label
+        )
+        cells = [
+            (line, dict(zip([*columns, *label], values, strict=True)))
+            for line, values in rows
         ]
+        for _, one in cells if not row.label else ():
+            one[row.label] = labels.get(one[row.id])
+        return self._examples(path, cells, labelled)
 
-    def data_files(self):
-        return self.splits.found("train", "dev")
+    def from_tfds(self, name, split):
+        row, source, labelled = self.row, f"tfds:{name}", split != "test"
+        if row.label is None:
+            raise InputError(
+                f"{source}: the task {row.name} has its labels in a file of "
+                "their own: give a folder or files"
+            )
+        fields = [*row.text_columns, *([row.label] if labelled else [])]
+        cells = []
+        for number, values in enumerate(tfds_rows(name, split)):
+            for field in fields:
+                if field not in values:
+                    raise InputError(
+                        f"{source}: expected the fields {', '.join(fields)}, "
+                        f"got none named {field!r}"
+                    )
+            cells.append((number, {k: str(v) for k, v in values.items()}))
+        return self._examples(source, cells, labelled)
+
+    def _examples(self, path, cells, labelled):
+        """Of (line, dict of the columns) of each row."""
+        row = self.row
+        if not cells:
+            raise InputError(f"{path}: expected at least one row, got none")
+        labels = [one.get(row.label) for _, one in cells]
+        # A test split has no labels where none is known: empty, or TFDS's -1.
+        unknown = {"" if text is None else text.strip() for text in labels}
+        labelled = labelled or not (None in labels or unknown <= {"", "-1"})
+        return [
+            ChoiceExample(
+                one[row.id] if row.id else str(number),
+                one[row.prompt],
+                tuple(
+                    (one[row.lead] + " " if row.lead else "") + one[column]
+                    for column in row.choices
+                ),
+                _label_index(row, path, line, label) if labelled else None,
+            )
+            for number, ((line, one), label) in enumerate(
+                zip(cells, labels, strict=True)
+            )
+        ]
 
     def encode(self, examples, preprocess):
         count = len(self.row.choices)
         prompts = [e.prompt for e in examples for _ in range(count)]
         choices = [choice for e in examples for choice in e.choices]
-        inputs, cut = encode_texts(preprocess, prompts, choices)
+        inputs, cut = encode_texts(preprocess, prompts, choices)  # (R K, None)
         labels = [example.label for example in examples]
         return Encoded(
             fold_choices(inputs, count),
@@ -289,18 +197,9 @@ class ChoiceTask(Task):
 
         return BertChooser(encoder)
 
-    def loss(self):
-        import keras
-
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
     def score(self, examples, predictions):
-        if any(example.label is None for example in examples):
-            raise InputError(
-                f"The file of {self.name} has no labels: expected one for "
-                "each row; without, it can only be predicted" + self.to_score
-            )
-        labels = np.array([example.label for example in examples])
+        labels = [example.label for example in examples]
+        check_labelled(self, labels)
         counts = np.bincount(labels, minlength=len(self.row.choices))
         right = np.argmax(predictions, axis=-1) == labels
         return {
@@ -315,37 +214,35 @@ class ChoiceTask(Task):
             {
                 "text": example.prompt,
                 "truth": example.choices[example.label],
-                "predicted": example.choices[place],
-                "probability": float(row[place]),
+                "predicted": example.choices[index],
+                "probability": float(row[index]),
             }
-            for example, row, place in zip(
+            for example, row, index in zip(
                 examples, shares, chosen, strict=True
             )
-            if place != example.label
+            if index != example.label
         ]
-        return sorted(wrong, key=lambda shown: -shown["probability"])
+        return sorted(wrong, key=lambda mistake: -mistake["probability"])
 
     def write(self, examples, predictions, folder):
         name, header = self.row.written
-        places = np.argmax(predictions, axis=-1)
+        chosen = np.argmax(predictions, axis=-1)
         with open(
             Path(folder) / name, "w", encoding="utf-8", newline=""
         ) as file:
             writer = csv.writer(file, lineterminator="\n")
             if header:
                 writer.writerow(header)
-            for example, place in zip(examples, places, strict=True):
-                label = self.row.labels[place]
-                writer.writerow(
-                    [example.id, label] if self.row.with_ids else [label]
-                )
+            for example, index in zip(examples, chosen, strict=True):
+                with_id = [example.id] if self.row.answer_files else []
+                writer.writerow([*with_id, self.row.labels[index]])
 
     def read_predictions(self, path, examples):
-        """1 for each chosen place, 0 for the others, `(R, K)`."""
-        rows = [row for row in csv_rows(path) if row]
+        """1 for each chosen one, 0 for the others, `(R, K)`."""
+        rows = [row for row in _csv_rows(path) if row]
         if rows and tuple(rows[0]) == self.row.written[1]:
             del rows[0]
-        if self.row.with_ids:
+        if self.row.answer_files:
             by_id = {row[0]: row[-1] for row in rows}
             rows = [[by_id[e.id]] for e in examples if e.id in by_id]
         if len(rows) != len(examples):
@@ -353,8 +250,51 @@ class ChoiceTask(Task):
                 f"{path}: expected a prediction for each of the "
                 f"{len(examples)} examples, got {len(rows)}"
             )
-        places = [
-            label_index(self.row, path, number, row[-1])
+        chosen = [
+            _label_index(self.row, path, number, row[-1])
             for number, row in enumerate(rows, 1)
         ]
-        return np.eye(len(self.row.choices))[places]
+        return np.eye(len(self.row.choices))[chosen]
+
+
+def _label_index(row, path, line, label) -> int:
+    """The number of the choice that a label names."""
+    if label is None or label.strip() not in row.labels:
+        came = "none" if label is None else repr(label)
+        raise InputError(
+            f"{path}, line {line}: expected a label of "
+            f"{', '.join(row.labels)}, got {came} (a test file without "
+            "labels can only be predicted)"
+        )
+    return row.labels.index(label.strip())
+
+
+def _read_answers(row, path, needed) -> dict[str, str]:
+    """id -> label, of the file of labels that is next to `path`."""
+    for part, other in row.answer_files:
+        if part in path.name:
+            answers = path.with_name(path.name.replace(part, other))
+            if not (needed or answers.exists()):
+                return {}
+            rows = list(_csv_rows(answers))
+            for number, cells in enumerate(rows, 1):
+                if len(cells) != 2:
+                    raise InputError(
+                        f"{answers}, line {number}: expected an id and a "
+                        f"label, got {len(cells)} columns"
+                    )
+            return dict(rows)
+    if not needed:
+        return {}
+    parts = " or ".join(part for part, _ in row.answer_files)
+    raise InputError(
+        f"{path}: expected {parts} in the file's name, by which the file of "
+        "labels is found"
+    )
+
+
+def _csv_rows(path):
+    """Yields the rows of a CSV file without a header."""
+    lines = io.StringIO(read_text(path), newline="")
+    with plain_errors(path):
+        yield from csv.reader(lines)

@@ -53,10 +53,10 @@ class Recipe(NamedTuple):
         """
         from keras import ops
 
-        own = [states[place] for place in self.places(len(states) - 1)]
+        chosen = [states[place] for place in self.places(len(states) - 1)]
         if self.how == "concat":
-            return ops.concatenate(own, axis=-1)
-        return sum(own[1:], own[0])
+            return ops.concatenate(chosen, axis=-1)
+        return sum(chosen[1:], chosen[0])
 
 
 # The rows of the paper's table 7.

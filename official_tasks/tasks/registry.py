@@ -10,35 +10,33 @@ from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks import glue, multiple_choice, squad, tagging
 from official_tasks.tasks.base import Task
-from official_tasks.tasks.custom import CustomTask
-from official_tasks.tasks.custom_families import (
+from official_tasks.tasks.custom import (
     CustomChoices,
     CustomSpans,
     CustomTags,
+    CustomTask,
 )
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import ChoiceTask
 from official_tasks.tasks.squad import SquadTask
 from official_tasks.tasks.tagging import NerTask
 
+
+def _of_rows(cls, rows):
+    return {row.name: (cls, {"row": row}) for row in rows}
+
+
 # Name -> the class, and the arguments that make it this task.
 TASKS = {
-    **{row.name: (GlueTask, {"row": row}) for row in glue.ROWS},
+    **_of_rows(GlueTask, glue.ROWS),
     "custom": (CustomTask, {}),
-    # The like as --task=custom --problem=spans.
+    # The same as --task=custom --problem=spans.
     "customspans": (CustomSpans, {}),
     "customtags": (CustomTags, {}),
     "customchoices": (CustomChoices, {}),
-    "squad1": (SquadTask, {"row": squad.SQUAD_1}),
-    "squad2": (SquadTask, {"row": squad.SQUAD_2}),
-    "triviaqa": (SquadTask, {"row": squad.TRIVIA_QA}),
-    "swag": (ChoiceTask, {"row": multiple_choice.SWAG}),
-    "cosmosqa": (ChoiceTask, {"row": multiple_choice.COSMOS_QA}),
-    "comve": (ChoiceTask, {"row": multiple_choice.COMVE}),
-    "ner": (NerTask, {"row": tagging.NER}),
-    "conll2003": (NerTask, {"row": tagging.CONLL_2003}),
-    "wnut17": (NerTask, {"row": tagging.WNUT_17}),
-    "wikiann": (NerTask, {"row": tagging.WIKI_ANN}),
+    **_of_rows(SquadTask, squad.ROWS),
+    **_of_rows(ChoiceTask, multiple_choice.ROWS),
+    **_of_rows(NerTask, tagging.ROWS),
 }
 OPTIONS = sorted({name for cls, _ in TASKS.values() for name in cls.options})
 _DEFINE = {
@@ -51,10 +49,10 @@ _DEFINE = {
 
 
 def define_task_flags(default=None, more=()):
-    """--task, and every option of every task, each told which it is for.
+    """--task, and every option of every task, whose help says whose it is.
 
     Args:
-        more: names that the script takes beside those of `TASKS`.
+        more: names that the script takes in addition to those of `TASKS`.
     """
     flags.DEFINE_string(
         "task",
@@ -71,7 +69,7 @@ def define_task_flags(default=None, more=()):
             owners.setdefault(option, []).append(name)
     for option, names in owners.items():
         default = TASKS[names[0]][0].options[option].default
-        _DEFINE[type(default)](option, None, _told(option, names))
+        _DEFINE[type(default)](option, None, _format_help(option, names))
     script.applies_only(
         "with --problem=multi",
         lambda v: v.problem == "multi" or is_file(v),
@@ -83,7 +81,7 @@ def define_task_flags(default=None, more=()):
         "split_seed",
     )
     script.applies_only(
-        "beside --predictions of evaluate",
+        "with --predictions of evaluate",
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )
@@ -94,16 +92,17 @@ def is_file(values):
     return bool(values.task) and values.task.endswith(".py")
 
 
-def _told(option, names):
-    """What an option means, for each of its meanings the tasks."""
+def _format_help(option, names):
+    """What an option means, with the tasks of each of its meanings."""
     meanings: dict = {}
     for name in names:
-        default, told = TASKS[name][0].options[option]
-        shown = "" if default is None else f" Default: {default}."
-        meanings.setdefault(told + shown, []).append(name)
+        default, text = TASKS[name][0].options[option]
+        if default is not None:
+            text += f" Default: {default}."
+        meanings.setdefault(text, []).append(name)
     return " ".join(
-        f"{told} Tasks: {'all' if len(of) == len(TASKS) else ', '.join(of)}."
-        for told, of in meanings.items()
+        f"{text} Tasks: {'all' if len(of) == len(TASKS) else ', '.join(of)}."
+        for text, of in meanings.items()
     )
 
 
@@ -185,7 +184,7 @@ def converted(flag, value, default):
     """A value of an option in the type of the option's default.
 
     Raises:
-        InputError: it is none of that type; tells the flag.
+        InputError: it is none of that type.
     """
     if not isinstance(value, str) or default is None:
         return value

@@ -39,15 +39,15 @@ def dialect(separator=None, encoding=None) -> Dialect:
             "--separator=';'"
         )
     try:
-        found = codecs.lookup(encoding or "utf-8").name
-        "".encode(found)  # not a text encoding, such as hex
+        name = codecs.lookup(encoding or "utf-8").name
+        "".encode(name)  # refuses what encodes no text, such as hex
     except LookupError:
         raise InputError(
             f"--encoding={encoding}: there is no such encoding; expected "
             "utf-8, utf-16, cp1252 (Windows, Western Europe) or another of "
             "Python's"
         ) from None
-    return Dialect(separator, "utf-8-sig" if found == "utf-8" else found)
+    return Dialect(separator, "utf-8-sig" if name == "utf-8" else name)
 
 
 def read_rows(
@@ -92,15 +92,10 @@ def read_rows(
             path, lines, columns, kind, lists, optional, own, notes
         ):
             place = f"{path}, line {line}"
-            yield (
-                line,
-                [
-                    cells(place, column, value)
-                    if isinstance(value, list)
-                    else value
-                    for column, value in zip(columns, row, strict=True)
-                ],
-            )
+            for number, value in enumerate(row):
+                if isinstance(value, list):
+                    row[number] = cells(place, columns[number], value)
+            yield line, row
 
 
 def rows_of(
@@ -115,7 +110,7 @@ def rows_of(
             f"{path}: --separator={own.separator} is for files that end in "
             f".csv, got {kind}: rename the file, or leave --separator out"
         )
-    with told_plainly(path, own):
+    with plain_errors(path, own):
         if kind == ".jsonl":
             yield from _json_rows(path, lines, columns, lists, optional)
         else:
@@ -124,12 +119,21 @@ def rows_of(
             )
 
 
+def read_text(path) -> str:
+    """All of a UTF-8 file, with or without a byte order mark."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    with plain_errors(path):
+        return path.read_bytes().decode("utf-8-sig")
+
+
 @contextlib.contextmanager
-def told_plainly(path, own=None):
-    """What cannot be read of a file, as an `InputError`.
+def plain_errors(path, own=None):
+    """Turns errors of reading text or CSV into an `InputError`.
 
     Args:
-        own: `Dialect` of the user's own file, which has flags.
+        own: `Dialect` of the user's own file; messages name its flags then.
     """
     try:
         yield
@@ -141,22 +145,20 @@ def told_plainly(path, own=None):
             f"{byte:#04x}: {_other_encoding(error) if own else ''}convert the "
             "file to UTF-8"
         ) from error
-    except UnicodeError as error:  # UTF-16 without a byte order mark
-        raise InputError(f"{path}: cannot be read: {error}") from error
     except csv.Error as error:
         raise InputError(
             f"{path}: cannot be read: {error}: a quote opens that is not "
             "closed, or text follows a closing one. Double each quote inside "
             "quotes, or name a file without quoting .tsv"
         ) from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    # UnicodeError: UTF-16 without a byte order mark.
+    except (UnicodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
 
 
 def _other_encoding(error):
     """What to try, by the byte that is no text."""
-    utf_16 = error.start == 0 and error.object[0] in (0xFE, 0xFF)
-    if utf_16:
+    if error.start == 0 and error.object[0] in (0xFE, 0xFF):
         return "it looks like UTF-16: give --encoding=utf-16, or "
     return (
         "it may be Latin-1, as Windows writes it: give --encoding=cp1252, or "
@@ -184,7 +186,9 @@ def _delimited_rows(path, lines, columns, kind, optional, own, notes):
                 f"{path}: {header.count(column)} columns are called "
                 f"{column!r}; the first of them is read"
             )
-    place = {name: header.index(name) for name in columns if name in header}
+    places = [
+        header.index(name) if name in header else None for name in columns
+    ]
     for row in rows:
         if not row:
             continue
@@ -193,26 +197,23 @@ def _delimited_rows(path, lines, columns, kind, optional, own, notes):
                 f"{path}, line {rows.line_num}: expected {len(header)} "
                 f"columns, got {len(row)}"
             )
-        yield (
-            rows.line_num,
-            [row[place[name]] if name in place else None for name in columns],
-        )
+        yield rows.line_num, [None if i is None else row[i] for i in places]
 
 
 def _hint(header, kind, own):
-    """What to do where the file seems to be written otherwise."""
-    others = {",": "commas"} if kind == ".tsv" else SEPARATORS
-    found = [other for other in others if other in header[0]]
-    if len(header) > 1 or not found:
+    """What to do where the columns seem to be separated otherwise."""
+    names = {",": "commas"} if kind == ".tsv" else SEPARATORS
+    separator = next((one for one in names if one in header[0]), None)
+    if len(header) > 1 or separator is None:
         return ""
-    advice = [f"name it .{name}" for name in ("csv", "tsv") if kind[1:] != name]
-    if found[0] in ";|":
-        advice = []
+    advice = []
+    if separator in ",\t":
+        advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
     if own and kind == ".csv":
-        shown = "tab" if found[0] == "\t" else f"'{found[0]}'"
+        shown = "tab" if separator == "\t" else f"'{separator}'"
         advice.append(f"give --separator={shown}")
-    told = f". It has {others[found[0]]} between its columns"
-    return f"{told}: {', or '.join(advice)}" if advice else told
+    hint = f". It has {names[separator]} between its columns"
+    return f"{hint}: {', or '.join(advice)}" if advice else hint
 
 
 def _json_rows(path, lines, columns, lists, optional):

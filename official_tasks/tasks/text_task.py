@@ -2,12 +2,9 @@
 
 import numpy as np
 
-from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, Task
+from official_tasks.tasks.base import Encoded, Task, check_labelled
 from official_tasks.tasks.encoding import encode_texts
-
-THRESHOLD = 0.5  # of the probability, from which on a text has a label
 
 
 class TextTask(Task):
@@ -64,19 +61,11 @@ class TextTask(Task):
             return keras.losses.MeanSquaredError()
         if self.problem == "multi":
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def check_labels(self, examples):
-        """Refuses examples that cannot be scored, as of most test files."""
-        if any(example.label is None for example in examples):
-            raise InputError(
-                f"The file of {self.name} has no labels: expected one for "
-                "each row; without, it can only be predicted" + self.to_score
-            )
+        return super().loss()
 
     def score(self, examples, predictions):
-        self.check_labels(examples)
         truth = [example.label for example in examples]
+        check_labelled(self, truth)
         if self.problem == "regression":
             return score_numbers(truth, predictions[:, 0])
         if self.problem == "multi":
@@ -86,16 +75,46 @@ class TextTask(Task):
         return score_classes(truth, predictions.argmax(axis=-1), self.labels)
 
     def mistakes(self, examples, predictions):
+        truth = [example.label for example in examples]
         if self.problem == "regression":
-            return _far_off(examples, predictions[:, 0])
+            predicted, heading = predictions[:, 0], "off by"
+            error = np.abs(np.array(truth) - predicted)
+            wrong = np.ones(len(error), bool)
+        elif self.problem == "multi":
+            heading = "probability"
+            truth, predicted = self._indicators(truth), predictions > 0
+            shares = metrics.sigmoid(predictions)
+            # How sure the model is of the worst of its decisions on a text.
+            error = np.where(truth, 1 - shares, shares).max(axis=1)
+            wrong = (truth != predicted).any(axis=1)
+        else:
+            heading = "probability"
+            shares = metrics.probabilities(predictions)
+            predicted, error = shares.argmax(axis=-1), shares.max(axis=-1)
+            wrong = predicted != truth
+        order = np.argsort(-error, kind="stable")
+        return [
+            {
+                "text": examples[row].text,
+                **(
+                    {}
+                    if examples[row].text_pair is None
+                    else {"second": examples[row].text_pair}
+                ),
+                "truth": self._format_label(truth[row]),
+                "predicted": self._format_label(predicted[row]),
+                heading: float(error[row]),
+            }
+            for row in order[wrong[order]]
+        ]
+
+    def _format_label(self, label):
+        if self.problem == "regression":
+            return f"{label:.3g}"
         if self.problem == "multi":
-            return _wrong_labels(
-                examples,
-                self._indicators([example.label for example in examples]),
-                predictions,
-                self.labels,
-            )
-        return _wrong_classes(examples, predictions, self.labels)
+            names = [self.labels[index] for index in np.flatnonzero(label)]
+            return ", ".join(names) or "(none)"
+        return self.labels[label]
 
 
 def score_classes(truth, predicted, labels) -> dict:
@@ -145,61 +164,3 @@ def _table(columns, labels):
         label: {key: float(column[row]) for key, column in columns.items()}
         for row, label in enumerate(labels)
     }
-
-
-def _wrong_classes(examples, logits, labels):
-    shares = metrics.probabilities(logits)
-    chosen = shares.argmax(axis=-1)
-    wrong = [
-        (shares[row, chosen[row]], row)
-        for row, example in enumerate(examples)
-        if chosen[row] != example.label
-    ]
-    return [
-        _shown(examples[row])
-        | {
-            "truth": labels[examples[row].label],
-            "predicted": labels[chosen[row]],
-            "probability": float(share),
-        }
-        for share, row in sorted(wrong, key=lambda pair: (-pair[0], pair[1]))
-    ]
-
-
-def _wrong_labels(examples, truth, logits, labels):
-    shares = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
-    surprise = np.where(truth, 1 - shares, shares)  # of each decision
-    wrong = np.flatnonzero((surprise > THRESHOLD).any(axis=1))
-    by_surprise = wrong[np.argsort(-surprise[wrong].max(axis=1), kind="stable")]
-    return [
-        _shown(examples[row])
-        | {
-            "truth": _names(truth[row], labels),
-            "predicted": _names(shares[row] > THRESHOLD, labels),
-            "probability": float(surprise[row].max()),
-        }
-        for row in by_surprise
-    ]
-
-
-def _names(chosen, labels):
-    return ", ".join(labels[i] for i in np.flatnonzero(chosen)) or "(none)"
-
-
-def _far_off(examples, predicted):
-    truth = np.array([example.label for example in examples])
-    farthest = np.argsort(-np.abs(truth - predicted), kind="stable")
-    return [
-        _shown(examples[row])
-        | {
-            "truth": f"{truth[row]:.3g}",
-            "predicted": f"{predicted[row]:.3g}",
-            "off by": float(abs(truth[row] - predicted[row])),
-        }
-        for row in farthest
-    ]
-
-
-def _shown(example):
-    pair = {} if example.text_pair is None else {"second": example.text_pair}
-    return {"text": example.text, **pair}

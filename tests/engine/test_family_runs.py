@@ -16,8 +16,7 @@ from bert_keras import (
 from official_tasks.engine import finetuning
 from official_tasks.engine.leaderboard import predict_task
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import CustomTask
-from official_tasks.tasks.custom_families import CustomChoices, CustomSpans
+from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTask
 
 RUN = {"epochs": 2, "batch_size": 4, "sequence_length": 16}
 

@@ -207,7 +207,7 @@ def _write_tfds(tfds, row, data, folder):
     tfds.dataset_builders.store_as_tfds_dataset(
         name="glue",
         version="2.0.0",
-        config=row.tfds,
+        config=row.name,
         features=tfds.features.FeaturesDict(features),
         split_datasets=datasets,
         data_dir=folder,

@@ -1,13 +1,11 @@
+"""A run is judged by its figures, each finding with advice."""
+
 import json
 
 import pytest
 
 from bert_keras import InputError, files
-from official_tasks.pretraining.run_doctor import (
-    REFERENCES,
-    reference_of,
-    report,
-)
+from official_tasks.pretraining.run_doctor import REFERENCES, report
 from official_tasks.pretraining.settings import Settings
 
 SOUND = {
@@ -93,31 +91,12 @@ def test_a_direction_and_weights_of_others_have_no_reference(tmp_path):
 
 def test_the_references_are_complete_curves_of_tiny_sizes():
     for reference in files.read_json(REFERENCES):
-        assert set(reference) == {
-            "name",
-            "command",
-            "commit",
-            "seed",
-            "size",
-            "curve",
-        }
+        fields = "name", "command", "commit", "seed", "size", "curve"
+        assert set(reference) == set(fields)
         tokens = [line["tokens"] for line in reference["curve"]]
         assert tokens == sorted(tokens) and tokens[-1] > 1e6
         accuracies = [line["val_mlm_accuracy"] for line in reference["curve"]]
         assert accuracies[-1] > accuracies[0]
-
-
-def test_a_reference_is_made_of_a_run(tmp_path):
-    entry = reference_of(run_folder(tmp_path), "mine", "python -m x", "abc")
-    assert entry["size"] == [2, 256]
-    assert entry["curve"] == [
-        {
-            "tokens": 3_072_000,
-            "val_mlm_accuracy": 0.17,
-            "val_nsp_accuracy": 0.68,
-            "val_loss": 6.2,
-        }
-    ]
 
 
 def test_other_folders_and_runs_without_evaluation_are_refused(tmp_path):

@@ -1,10 +1,10 @@
-import functools
 import json
 
 import numpy as np
 import pytest
+from toy_words import PIECES, pieces_of, preprocessor
 
-from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from bert_keras import InputError
 from official_tasks.tasks.squad import (
     SQUAD_1,
     SQUAD_2,
@@ -17,22 +17,11 @@ from official_tasks.tasks.squad import (
     read_questions,
 )
 
-WORDS = "who was he ada love ##lace lived in bern , london ( 1815 ) and".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
 
 
-@functools.cache  # tracing a tokenizer takes seconds
-def tokenizer():
-    return WordPieceTokenizer(PIECES)
-
-
-def preprocessor(sequence_length=16):
-    return BertPreprocessor(tokenizer(), sequence_length, pad_to_longest=True)
-
-
 def squad_file(path, *asked, context=CONTEXT):
-    """A file of (id, answers as (text, start)); None: not told."""
+    """A file of (id, answers as (text, start)); None: unknown."""
     rows = []
     for key, answers in asked:
         row = {"id": key, "question": "Who was he?"}
@@ -51,12 +40,13 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
     random = np.random.default_rng(0)
     text = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz"
     for _ in range(20):
-        windows, spans = [], []
+        rows, spans = [], []
         for first in (0, 16):
             start, end = random.normal(size=(2, 40))
             counts = random.random(36) < 0.5
             begins = np.arange(first, first + 36)
-            windows.append(Window(start, end, 3, begins, begins + 1, counts))
+            window = Window(0, first, 3, begins, begins + 1, counts)
+            rows.append((window, start, end))
             for i in np.flatnonzero(counts):
                 for j in range(i, min(i + 30, 36)):
                     score = start[i + 3] + end[j + 3]
@@ -64,36 +54,31 @@ def test_the_best_answers_are_those_of_all_spans_by_brute_force():
         distinct = {}
         for score, part in sorted(spans, reverse=True):
             distinct.setdefault(part, score)
-        found = best_answer(text, windows, may_be_none=False)
-        assert found.odds is None
-        assert [c.text for c in found.candidates] == [*distinct][:20]
-        assert [c.score for c in found.candidates] == pytest.approx(
+        answer = best_answer(text, rows, may_be_none=False)
+        assert answer.odds is None
+        assert [c.text for c in answer.candidates] == [*distinct][:20]
+        assert [c.score for c in answer.candidates] == pytest.approx(
             [*distinct.values()][:20]
         )
-        assert sum(c.probability for c in found.candidates) == pytest.approx(1)
-        with_none = best_answer(text, windows, may_be_none=True)
-        none = min(w.start[0] + w.end[0] for w in windows)
+        assert sum(c.probability for c in answer.candidates) == pytest.approx(1)
+        with_none = best_answer(text, rows, may_be_none=True)
+        none = min(start[0] + end[0] for _, start, end in rows)
         assert with_none.odds == pytest.approx(none - max(spans)[0])
-        assert with_none.text == found.text
+        assert with_none.text == answer.text
         assert len(with_none.candidates) == 21
 
 
 def test_a_context_that_leaves_only_the_empty_answer_is_no_crash():
     nothing = np.zeros(0, int)
-    window = Window(np.ones(3), np.ones(3), 3, nothing, nothing, nothing == 1)
-    assert best_answer("", [window], may_be_none=False) == ("", None, ())
-    answer = best_answer("", [window], may_be_none=True)
+    window = Window(0, 0, 3, nothing, nothing, nothing == 1)
+    empty = [(window, np.ones(3), np.ones(3))]
+    assert best_answer("", empty, may_be_none=False) == ("", None, ())
+    answer = best_answer("", empty, may_be_none=True)
     assert (answer.text, answer.odds) == ("", 2.0)
     assert [c.text for c in answer.candidates] == [""]
-    blocked = Window(
-        np.ones(4),
-        np.ones(4),
-        3,
-        np.array([0]),
-        np.array([1]),
-        nothing[:1] == 1,
-    )._replace(counts=np.array([False]))
-    assert best_answer("x", [blocked], may_be_none=True).text == ""
+    window = Window(0, 0, 3, np.array([0]), np.array([1]), np.array([False]))
+    blocked = [(window, np.ones(4), np.ones(4))]
+    assert best_answer("x", blocked, may_be_none=True).text == ""
 
 
 def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
@@ -119,20 +104,19 @@ def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
         ]
         for name in ("start", "end")
     }
-    found = task.decode(examples, encoded, outputs)
+    predictions = task.decode(examples, encoded, outputs)
     # The last is longer than any window: no window holds it.
-    assert [a.text for a in found[:-1]] == answers[:-1]
+    assert [a.text for a in predictions[:-1]] == answers[:-1]
     own = encoded.example == len(answers) - 1
     assert not encoded.targets["start"][own].any()
-    assert task.score(examples[:-1], found[:-1])["exact_match"] == 1
+    assert task.score(examples[:-1], predictions[:-1])["exact_match"] == 1
 
 
 def test_rows_are_the_question_and_windows_of_the_context(tmp_path):
     file = squad_file(tmp_path / "dev.json", ("1", [("Bern", 57)]))
     task = SquadTask(SQUAD_1, dev=file, stride=3)
     encoded = task.encode(task.read("dev"), preprocessor())
-    rows = encoded.inputs["token_ids"].to_list()
-    tokens = [[PIECES[i] for i in row] for row in rows]
+    tokens = pieces_of(encoded)
     assert tokens[0][:6] == ["[CLS]", "who", "was", "he", "[UNK]", "[SEP]"]
     assert [row[6] for row in tokens] == ["ada", "(", "lived", ","]
     assert encoded.inputs["segment_ids"].to_list()[0][4:8] == [0, 0, 1, 1]
@@ -172,7 +156,7 @@ def test_answers_equal_those_of_the_exported_signature():
     assert mine.odds == pytest.approx(odds, abs=1e-4)
 
 
-def test_answers_that_cannot_be_placed_are_left_out_of_training_and_told(
+def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     tmp_path,
 ):
     skipped = tmp_path / "skip.txt"
@@ -189,10 +173,10 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_told(
     kept = task.read("train")
     assert [q.id for q in kept] == ["good", "moved"]
     assert answer_span(kept[0]) == answer_span(kept[1])
-    told = " | ".join(task.advice)
-    assert "1 questions are left out by --skip_ids" in told
-    assert "not found, the first is 'absent'" in told
-    assert "ambiguous, the first is 'twice'" in told
+    notes = " | ".join(task.advice)
+    assert "1 questions are left out by --skip_ids" in notes
+    assert "not found, the first is 'absent'" in notes
+    assert "ambiguous, the first is 'twice'" in notes
     # On dev they score as any other, but teach the loss nothing.
     task = SquadTask(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
@@ -215,16 +199,16 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
         name: [random.normal(size=length) for length in lengths]
         for name in ("start", "end")
     }
-    found = task.decode(examples, encoded, outputs)
-    task.null_threshold = sorted(a.odds for a in found)[1]
-    shown = task.mistakes(examples, found)
-    right = round(task.score(examples, found)["exact_match"] * 3)
+    predictions = task.decode(examples, encoded, outputs)
+    task.null_threshold = sorted(a.odds for a in predictions)[1]
+    shown = task.mistakes(examples, predictions)
+    right = round(task.score(examples, predictions)["exact_match"] * 3)
     assert len(shown) == 3 - right
     assert all(0 < mistake["probability"] < 1 for mistake in shown)
-    task.write(examples, found, tmp_path)
+    task.write(examples, predictions, tmp_path)
     written = json.loads((tmp_path / "predictions.json").read_text())
     assert sorted(key for key, text in written.items() if not text) == [
-        max(zip((a.odds for a in found), "123", strict=True))[1]
+        max(zip((a.odds for a in predictions), "123", strict=True))[1]
     ]
     nbest = json.loads((tmp_path / "nbest_predictions.json").read_text())
     assert {"text", "probability", "start_logit", "end_logit"} == set(
@@ -238,7 +222,8 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
         null_odds=str(tmp_path / "null_odds.json"),
     )
     read = again.read_predictions(tmp_path / "predictions.json", examples)
-    scores, expected = again.score(examples, read), task.score(examples, found)
+    scores = again.score(examples, read)
+    expected = task.score(examples, predictions)
     for key in ("exact_match", "f1", "answerable_f1", "unanswerable_f1"):
         assert scores[key] == expected[key]
     again.null_odds = None
@@ -277,12 +262,12 @@ def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
     paragraph = {"context": "Was \ud800Ada.", "qas": [asked]}
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    (found,) = read_questions(path)
-    assert (found.question, found.context) == ("Who?", "Was Ada.")
-    assert found.answers == ("Ada",)
+    (question,) = read_questions(path)
+    assert (question.question, question.context) == ("Who?", "Was Ada.")
+    assert question.answers == ("Ada",)
 
 
-def test_files_of_the_wrong_task_are_told(tmp_path):
+def test_files_of_the_wrong_task_are_refused(tmp_path):
     two = squad_file(tmp_path / "2.json", ("1", []), ("2", [("Ada", 0)]))
     with pytest.raises(InputError, match="give --task=squad2"):
         SquadTask(SQUAD_1, dev=two).read("dev")

@@ -73,13 +73,13 @@ def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
         ("a.csv", b'text,label\n"a,1\nb,2\n', "a quote opens that is not"),
     ],
 )
-def test_what_cannot_be_read_is_told_plainly(tmp_path, name, content, message):
+def test_what_cannot_be_read_is_plain_errors(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         rows(path, ["text", "label"])
 
 
-def test_a_missing_file_is_told_plainly(tmp_path):
+def test_a_missing_file_is_plain_errors(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         rows(tmp_path / "none.csv", ["text"])

@@ -1,3 +1,5 @@
+"""Files and folders, local and remote, are there whole or not at all."""
+
 import hashlib
 import os
 import uuid
@@ -69,7 +71,7 @@ def test_a_file_is_written_read_listed_and_removed(place):
     assert files.list_folder(place) == ["b.json"]
 
 
-def test_a_folder_replaces_another_whole(place):
+def test_a_folder_replaces_another_folder(place):
     old = {"manifest.json": b"1", "x/a.bin": b"2"}
     put_folder(place, old)
     assert get_folder(place) == old

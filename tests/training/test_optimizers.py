@@ -1,5 +1,4 @@
-import subprocess
-import sys
+"""Each optimizer equals a NumPy restatement; what it refuses and counts."""
 
 import keras
 import numpy as np
@@ -29,7 +28,7 @@ def variables():
 
 
 def restated(values, steps, rates, corrected=False, trusting=False):
-    """The law in plain NumPy: clip together, Adam, decay; LAMB's ratio."""
+    """The update in plain NumPy: clip together, Adam, decay; LAMB's ratio."""
     values = [value.astype("float64") for value in values]
     m = [np.zeros(value.shape) for value in values]
     v = [np.zeros(value.shape) for value in values]
@@ -58,17 +57,17 @@ def apply(optimizer, variables, gradients):
     optimizer.apply_gradients(list(zip(tensors, variables, strict=True)))
 
 
-LAWS = {
+UPDATES = {
     "the original's": (AdamW, {"bias_correction": False}, {}),
     "with bias correction": (AdamW, {}, {"corrected": True}),
     "LAMB": (Lamb, {}, {"corrected": True, "trusting": True}),
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("size", [0.01, 10.0])  # below and above the clip
-def test_the_law_equals_the_numpy_restatement_over_20_steps(law, size):
-    kind, arguments, restatement = LAWS[law]
+def test_the_weights_equal_the_numpy_restatement_over_20_steps(update, size):
+    kind, arguments, restatement = UPDATES[update]
     ours = variables()
     steps = size * RANDOM.normal(size=(20, 4, 3, 2)).astype("float32")
     rate = schedule(0.02, 20, warmup=4)
@@ -87,19 +86,15 @@ def test_lamb_leaves_a_weight_of_zeros_at_the_plain_step():
     np.testing.assert_allclose(variable.numpy(), -0.1, rtol=1e-4)
 
 
-def everything(optimizer, variables):
-    return [np.array(v) for v in (*variables, *optimizer.variables)]
-
-
 @pytest.mark.parametrize("kind", [AdamW, Lamb])
-@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("broken", [np.nan, 1e30])
 def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(kind, broken):
-    with_break, without = variables(), None
+    with_break = variables()
     without = [keras.Variable(v.numpy(), name=v.name) for v in with_break]
     steps = RANDOM.normal(size=(5, 4, 3, 2)).astype("float32")
     bad = steps[0].copy()
     bad[2, 1, 1] = broken
-    optimizer, other = (kind(0.01, bias_correction=True) for _ in range(2))
+    optimizer, other = kind(0.01), kind(0.01)
     for number, gradients in enumerate(steps):
         if number in (0, 3):
             before = [v.numpy() for v in with_break]
@@ -143,24 +138,10 @@ def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(caplog):
         model.fit(np.ones((1, 1)), verbose=0, callbacks=[StopWhenNotFinite()])
 
 
-def test_averaged_weights_are_keras_own():
-    variable = keras.Variable(np.ones((2,), "float32"), name="kernel")
-    optimizer = AdamW(0.1, use_ema=True, ema_momentum=0.5)
-    average = None
-    for step in range(4):
-        apply(optimizer, [variable], [np.full(2, step + 1.0, "float32")])
-        value = variable.numpy()
-        average = value if average is None else 0.5 * average + 0.5 * value
-    optimizer.finalize_variable_values([variable])
-    np.testing.assert_allclose(variable.numpy(), average, rtol=1e-6)
-
-
 def test_what_keras_would_do_otherwise_is_refused():
     for name in ("clipnorm", "global_clipnorm", "gradient_accumulation_steps"):
         with pytest.raises(InputError, match=name):
             AdamW(0.1, **{name: 2})
-    with pytest.raises(InputError, match="got 0"):
-        AdamW(0.1, accumulate=0)
     with pytest.raises(InputError, match="takes a task model"):
         apply(AdamW(0.1, accumulate=2), variables(), np.ones((4, 3, 2)))
 
@@ -217,18 +198,31 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
 
 
 @pytest.mark.parametrize(
-    ("steps", "warmup"),
-    [(0, 0), (5, 6), (5, -1), (5, -0.1), (5, float("nan"))],
+    ("rate", "steps", "warmup", "message"),
+    [
+        (1.0, 0, 0, "is not possible"),
+        (1.0, 5, 6, "is not possible"),
+        (1.0, 5, -0.1, "is not possible"),
+        (1.0, 5, float("nan"), "is not possible"),
+        (-1e-3, 5, 0, "learning rate is -0.001"),
+        (float("nan"), 5, 0, "learning rate is nan"),
+        (1.0, None, 0, "steps is None; expected a number"),
+        (1.0, keras.ops.array(-2), 0, "steps is -2. .*not know its length"),
+        (1.0, -1, 0, "steps is -1. .*repeats without end"),
+        (1.0, float("nan"), 0, "steps is nan"),
+    ],
 )
-def test_an_impossible_schedule_is_refused(steps, warmup):
-    with pytest.raises(InputError, match="is not possible"):
-        schedule(1.0, steps, warmup)
+def test_an_impossible_schedule_is_refused(rate, steps, warmup, message):
+    with pytest.raises(InputError, match=message):
+        schedule(rate, steps, warmup)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("weight_decay", -0.1),
+        ("accumulate", 0),
+        ("accumulate", 1.5),
         ("clip_norm", 0),
         ("clip_norm", float("nan")),
         ("layer_decay", 0),
@@ -241,27 +235,21 @@ def test_a_number_that_no_optimizer_has_is_refused(name, value):
         AdamW(**{name: value})
 
 
-@pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
-def test_an_impossible_learning_rate_is_refused(rate):
-    with pytest.raises(InputError, match=f"learning rate is {rate}"):
-        adamw(rate, steps=5)
-
-
-def test_lamb_comes_back_from_its_configuration():
-    optimizer = lamb(1e-3, 50, 5, 0.02, 0.5, power=2.0, accumulate=3)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        adamw(1e-3, 50, 5, 0.02, 0.5, layer_decay=0.8, bias_correction=False),
+        lamb(1e-3, 50, 5, 0.02, 0.5, power=2.0, accumulate=3),
+    ],
+)
+def test_an_optimizer_comes_back_from_its_configuration(optimizer):
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is Lamb
+    assert type(copy) is type(optimizer)
     assert copy.get_config() == optimizer.get_config()
-    assert (copy.decay, copy.clip_norm, copy.accumulate) == (0.02, 0.5, 3)
-    assert copy.bias_correction
-
-
-def test_the_optimizer_comes_back_from_its_configuration():
-    optimizer = adamw(1e-3, 50, 5, 0.02, 0.5, layer_decay=0.8)
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is AdamW
-    assert copy.get_config() == optimizer.get_config()
-    assert (copy.decay, copy.clip_norm, copy.layer_decay) == (0.02, 0.5, 0.8)
+    assert (copy.decay, copy.clip_norm) == (0.02, 0.5)
+    assert copy.accumulate == optimizer.accumulate
+    assert copy.layer_decay == optimizer.layer_decay
+    assert copy.bias_correction == optimizer.bias_correction
 
 
 def test_each_layer_learns_more_slowly_than_the_one_above():
@@ -278,8 +266,8 @@ def test_each_layer_learns_more_slowly_than_the_one_above():
     lower._path = "encoder/layer_0/output/kernel"
     upper = keras.Variable(np.ones(3, "float32"), name="kernel")
     optimizer = AdamW(0.1, weight_decay=0.0, layer_decay=0.5)
-    slope = keras.ops.ones(3)
-    optimizer.apply_gradients([(slope, lower), (slope, upper)])
+    gradient = keras.ops.ones(3)
+    optimizer.apply_gradients([(gradient, lower), (gradient, upper)])
     np.testing.assert_allclose(
         1 - lower.numpy(), (1 - upper.numpy()) / 2, rtol=1e-6
     )
@@ -300,68 +288,6 @@ def test_a_gradient_given_as_rows_counts_as_the_whole_table():
     np.testing.assert_array_equal(*results)
 
 
-TWO_REPLICAS = """
-import numpy as np
-import tensorflow as tf
-from bert_keras.training.optimizers import AdamW
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-)
-start = np.arange(6, dtype="float32").reshape(2, 3)
-slopes = np.array([[3.0, 0.0, 4.0], [0.0, 5.0, -4.0]], "float32")
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-def train(gradients):
-    import keras
-    variable = keras.Variable(start[0], name="kernel")
-    optimizer = AdamW(0.1, clip_norm=1.0)
-    optimizer.build([variable])
-    @tf.function
-    def step():
-        def replica():
-            context = tf.distribute.get_replica_context()
-            number = context.replica_id_in_sync_group
-            gradient = tf.gather(tf.constant(gradients), number)
-            optimizer.apply_gradients([(gradient, variable)])
-        tf.distribute.get_strategy().run(replica)
-    for _ in range(3):
-        step()
-    return variable.numpy()
-
-with strategy.scope():
-    two = train(slopes)
-one = train(slopes.sum(0, keepdims=True))
-np.testing.assert_allclose(two, one, atol=1e-6)
-assert abs(two - start[0]).max() > 0.01
-"""
-
-
-def test_clipping_comes_after_the_sum_over_replicas():
-    pytest.importorskip("tensorflow")
-    # Of its own: devices are split before TensorFlow starts.
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_REPLICAS], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 @pytest.mark.parametrize("steps", [np.int64(4), 4.0, "4", keras.ops.array(4)])
 def test_steps_come_as_whatever_holds_a_number(steps):
     assert schedule(1e-3, steps).steps == 4
-
-
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        (None, "steps is None; expected a number"),
-        (keras.ops.array(-2), "steps is -2. .*does not know its length"),
-        (-1, "steps is -1. .*repeats without end"),
-        (float("nan"), "steps is nan"),
-    ],
-)
-def test_steps_that_are_no_number_are_refused(steps, message):
-    with pytest.raises(InputError, match=message):
-        adamw(1e-3, steps)
-    with pytest.raises(InputError, match="weight_decay is None"):
-        adamw(1e-3, 4, weight_decay=None)

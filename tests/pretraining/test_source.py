@@ -1,4 +1,4 @@
-"""What pre-training reads: records of two lengths, and what is refused."""
+"""What pre-training reads: both lengths, baselines, what is refused."""
 
 import shutil
 
@@ -10,8 +10,8 @@ from bert_keras import InputError
 from bert_keras.data.record_files import read_manifest
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.files import read_json, write_manifest
-from official_tasks import pretrain
-from official_tasks.pretraining.objectives import OBJECTIVES
+from official_tasks.pretraining import runner
+from official_tasks.pretraining.model import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
 
@@ -52,14 +52,11 @@ def test_each_phase_reads_the_records_of_its_length(records):
 
 
 def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
-    settings = {
-        **SMALLEST,
-        "records": True,
-        "phase_2_data": records["long"],
-    }
-    results = pretrain.run(records["short"], tmp_path / "run", **settings)
+    settings = {**SMALLEST, "records": True, "phase_2_data": records["long"]}
+    settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 2}
+    results = runner.run(records["short"], tmp_path / "run", **settings)
     tokens = [line["tokens"] for line in results["curve"]]
-    assert tokens == [256, 512, 512 + 4 * 4 * 24]
+    assert tokens == [2 * 4 * 16, 2 * 4 * 16 + 2 * 4 * 24]
     assert np.isfinite(results["mlm_perplexity"])
     noted = read_json(tmp_path / "run" / "stages" / "files.json")["figures"]
     assert sorted(noted) == sorted(
@@ -100,6 +97,22 @@ def test_records_that_do_not_fit_are_named(records, settings, message):
         }
     with pytest.raises(InputError, match=message):
         source(records, **settings).check()
+
+
+def test_baselines_are_those_of_the_simplest_guesses(data):
+    settings = Settings(**SMALLEST)._replace(evaluation_steps=1000)
+    source = PretrainingSource(data, settings, OBJECTIVES["mlm+nsp"])
+    (phase, _) = phases(settings)
+    ids, labels = [], []
+    for _, y, w in source.held_out(phase):
+        ids += list(y["mlm"].numpy()[w["mlm"].numpy() > 0])
+        labels += list(y["nsp"].numpy()[w["nsp"].numpy() > 0])
+    commonest = np.bincount(source.store.tokens).argmax()
+    share = np.mean(labels)
+    assert source.baselines(phase) == {
+        "unigram": pytest.approx(np.mean(np.array(ids) == commonest)),
+        "nsp_majority": pytest.approx(max(share, 1 - share)),
+    }
 
 
 def test_data_without_held_out_documents_is_refused(tmp_path):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toy_words import PIECES, preprocessor
 
-from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from bert_keras import InputError
 from official_tasks.engine import finetuning
 from official_tasks.tasks.multiple_choice import (
     COMVE,
@@ -14,8 +15,6 @@ from official_tasks.tasks.multiple_choice import (
     ChoiceTask,
 )
 
-WORDS = "he she opens closes the door window . and it".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
     "ending0,ending1,ending2,ending3,label"
@@ -57,8 +56,7 @@ def test_a_choice_goes_on_from_the_second_sentence(tmp_path):
 def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     file = write(tmp_path / "val.csv", swag_row(), swag_row("0"))
     task = ChoiceTask(SWAG, dev=file)
-    tokenizer = WordPieceTokenizer(PIECES)
-    preprocess = BertPreprocessor(tokenizer, 9, pad_to_longest=True)
+    preprocess = preprocessor(9)
     encoded = task.encode(task.read("dev"), preprocess)
     ids = encoded.inputs["token_ids"]
     assert ids.shape.as_list() == [2, 4, None]
@@ -70,8 +68,8 @@ def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     # "he opens the door ." and "she opens the door ." are 10 in 6 places, and
     # the others fewer; so much more room would hold them all.
     assert encoded.cut.tolist() == [4] * 2
-    (told,) = finetuning.notes_on_rows(task, encoded, preprocess)
-    assert "sequence_length=13 would hold most" in told
+    (note,) = finetuning.notes_on_rows(task, encoded, preprocess)
+    assert "sequence_length=13 would hold most" in note
 
 
 def test_the_score_is_accuracy_beside_the_commonest_label(tmp_path):
@@ -133,7 +131,7 @@ def test_labels_in_a_file_of_their_own_are_joined_by_id(tmp_path):
         task.read("dev")
 
 
-def test_what_cannot_be_read_is_told(tmp_path):
+def test_what_cannot_be_read_is_refused(tmp_path):
     file = write(tmp_path / "val.csv", swag_row("4"))
     with pytest.raises(InputError, match="line 2: .* of 0, 1, 2, 3, got '4'"):
         ChoiceTask(SWAG, dev=file).read("dev")

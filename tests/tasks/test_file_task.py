@@ -1,4 +1,4 @@
-"""Where splits are; reading from TFDS, against data sets written here."""
+"""Where examples are: files, and TFDS, against data sets written here."""
 
 import sys
 
@@ -7,34 +7,34 @@ import pytest
 
 from bert_keras import InputError
 from official_tasks.tasks import glue
-from official_tasks.tasks.base import Splits, tfds_rows
-from official_tasks.tasks.custom_families import CustomTags
+from official_tasks.tasks.custom import CustomTags
+from official_tasks.tasks.file_task import DataRow, FileTask, tfds_rows
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import COMVE, COSMOS_QA, ChoiceTask
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, SquadTask
 from official_tasks.tasks.tagging import CONLL_2003, NER, NerTask
 
-NAMES = {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)}
+TOY = DataRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
 
 
 def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
     for name in ("train.csv", "dev.txt", "own.txt", "more.txt"):
         (tmp_path / name).touch()
     both = f"{tmp_path / 'own.txt'}, {tmp_path / 'more.txt'}"
-    splits = Splits("toy", NAMES, str(tmp_path), {"dev": both, "train": None})
-    assert [p.name for p in splits.paths("train")] == ["train.csv"]
-    assert [p.name for p in splits.paths("dev")] == ["own.txt", "more.txt"]
+    task = FileTask(TOY, str(tmp_path), dev=both)
+    assert [p.name for p in task.paths("train")] == ["train.csv"]
+    assert [p.name for p in task.paths("dev")] == ["own.txt", "more.txt"]
     with pytest.raises(InputError, match="no test file of the task toy: give"):
-        splits.paths("test")
+        task.paths("test")
     with pytest.raises(InputError, match=r"expected train\.txt or train\.csv"):
         (tmp_path / "train.csv").unlink()
-        splits.paths("train")
+        task.paths("train")
     with pytest.raises(InputError, match=r"give --dev=FILE or --data_dir"):
-        Splits("toy", NAMES).paths("dev")
+        FileTask(TOY).paths("dev")
     with pytest.raises(InputError, match="no such folder"):
-        Splits("toy", NAMES, str(tmp_path / "absent")).paths("dev")
+        FileTask(TOY, str(tmp_path / "absent")).paths("dev")
     with pytest.raises(InputError, match=r"absent\.txt: no such file"):
-        Splits("toy", NAMES, files={"dev": "absent.txt"}).paths("dev")
+        FileTask(TOY, dev="absent.txt").paths("dev")
 
 
 def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
@@ -102,11 +102,11 @@ def test_squad_is_read_from_tfds(tfds, tmp_path, row, config):
     store(tfds, tmp_path, "squad", features, splits, config)
     tfds.core.add_data_dir(str(tmp_path))
     name = "tfds:squad/v2.0" if row.may_be_none else "tfds:squad"
-    found = SquadTask(row, data_dir=name).read("dev")
-    assert found[0].answers == ("Bérn", "in Bérn")
-    assert found[0].start == 22
-    assert found[0].context == "Ada Lovelace lived in Bérn."
-    assert [q.answers for q in found[1:]] == [()] * row.may_be_none
+    questions = SquadTask(row, data_dir=name).read("dev")
+    assert questions[0].answers == ("Bérn", "in Bérn")
+    assert questions[0].start == 22
+    assert questions[0].context == "Ada Lovelace lived in Bérn."
+    assert [q.answers for q in questions[1:]] == [()] * row.may_be_none
     with pytest.raises(InputError, match="no test split, but train, valid"):
         SquadTask(row, data_dir=name).read("test")
 

@@ -1,3 +1,5 @@
+"""One run in a folder: its settings, finished stages, and one writer."""
+
 import fcntl
 import json
 import os
@@ -13,12 +15,6 @@ from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 
 SETTINGS = {"seed": 1, "corpus": "a.txt", "sizes": (1, 2)}
-
-
-def test_the_same_settings_go_on_with_the_folder(tmp_path):
-    for _ in range(2):
-        with RunFolder(tmp_path / "run", SETTINGS):
-            pass
 
 
 def test_other_settings_are_refused_and_named(tmp_path):
@@ -51,22 +47,18 @@ def test_a_mistake_inside_an_inner_run_leaves_the_outer_folder_free(tmp_path):
     RunFolder(tmp_path / "run", {"other": 1}).close()
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be made"):
         RunFolder(tmp_path / "file" / "run", SETTINGS)
-
-
-def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "run.json").write_text("[1]")
+    with pytest.raises(InputError, match="not the settings file"):
+        RunFolder(other, SETTINGS)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="not writable"):
-        RunFolder(tmp_path, SETTINGS)
-
-
-def test_a_settings_file_of_something_else_is_refused(tmp_path):
-    (tmp_path / "run.json").write_text("[1]")
-    with pytest.raises(InputError, match="not the settings file"):
-        RunFolder(tmp_path, SETTINGS)
+        RunFolder(tmp_path / "new", SETTINGS)
 
 
 def test_a_kill_while_the_folder_was_made_does_not_make_it_foreign(tmp_path):
@@ -96,16 +88,6 @@ def test_an_output_that_failed_leaves_nothing(tmp_path):
             os.mkdir(path)
             raise OSError("disk full")
         assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_a_folder_replaces_a_folder_whole(tmp_path):
-    for content in ("old", "new"):
-        with files.written_beside(tmp_path / "out") as path:
-            os.mkdir(path)
-            with open(os.path.join(path, content), "w") as file:
-                file.write(content)
-    assert os.listdir(tmp_path) == ["out"]
-    assert os.listdir(tmp_path / "out") == ["new"]
 
 
 def held_by(folder, **changes):
@@ -141,13 +123,6 @@ def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
     RunFolder(tmp_path, {}).close()  # a dead process frees it at once
 
 
-def test_the_same_process_number_of_another_process_holds_nothing(tmp_path):
-    run = RunFolder(tmp_path, {})
-    held_by(tmp_path, process_started=-1)
-    RunFolder(tmp_path, {}).close()
-    run.close()
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc")
 def test_a_dead_process_that_nobody_waited_for_holds_nothing(tmp_path):
     with subprocess.Popen(["sleep", "600"]) as child:
@@ -163,10 +138,14 @@ def test_a_dead_process_that_nobody_waited_for_holds_nothing(tmp_path):
         RunFolder(tmp_path, {}).close()
 
 
-def test_a_process_whose_start_cannot_be_read_is_taken_to_live(
+def test_a_process_number_counts_with_the_start_of_the_process(
     tmp_path, monkeypatch
 ):
     run = RunFolder(tmp_path, {})
+    held_by(tmp_path, process_started=-1)
+    RunFolder(tmp_path, {}).close()
+    run.close()
+    run = RunFolder(tmp_path, {})  # where it cannot be read, it is alive
     monkeypatch.setattr(run_folder, "_process_started", lambda pid: None)
     with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
         RunFolder(tmp_path, {})
@@ -215,21 +194,16 @@ def test_torn_leases_do_not_lock_for_ever(tmp_path):
         RunFolder(tmp_path, {}).close()
 
 
-def test_a_mistake_before_anything_was_written_leaves_no_folder(tmp_path):
-    with (
-        pytest.raises(InputError, match="mistake"),
-        RunFolder(tmp_path / "run", {"a": 1}),
-    ):
-        raise InputError("a mistake")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_mistake_after_a_result_leaves_the_result(tmp_path):
-    with (
-        pytest.raises(InputError, match="mistake"),
-        RunFolder(tmp_path / "run", {"a": 1}) as run,
-    ):
-        run.finish("stage", {"figure": 2})
-        raise InputError("a mistake")
-    with RunFolder(tmp_path / "run", {"a": 1}) as run:
+def test_a_mistake_leaves_the_results_so_far_and_no_empty_folder(tmp_path):
+    folder = tmp_path / "run"
+    for figures in (None, {"figure": 2}):
+        with (
+            pytest.raises(InputError, match="mistake"),
+            RunFolder(folder, {"a": 1}) as run,
+        ):
+            if figures:
+                run.finish("stage", figures)
+            raise InputError("a mistake")
+        assert folder.exists() == bool(figures)
+    with RunFolder(folder, {"a": 1}) as run:
         assert run.done("stage") == {"figure": 2}

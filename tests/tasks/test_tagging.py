@@ -1,25 +1,23 @@
-import functools
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from toy_words import PIECES, pieces_of, preprocessor
 
-from bert_keras import BertPreprocessor, InputError, WordPieceTokenizer
+from bert_keras import InputError
 from official_tasks.engine import finetuning
-from official_tasks.tasks.metrics import parts
+from official_tasks.tasks.metrics import split_label
 from official_tasks.tasks.tagging import (
     NER,
     WIKI_ANN,
     WNUT_17,
     NerTask,
-    Sentence,
+    TaggedText,
     read_columns,
     scheme_of,
 )
 
-WORDS = "ada love ##lace lived in bern london . and".split()
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 CONLL = """\
 -DOCSTART- -X- -X- O
 
@@ -38,15 +36,6 @@ Bern NNP I-NP I-LOC
 """
 
 
-@functools.cache  # tracing a tokenizer takes seconds
-def tokenizer():
-    return WordPieceTokenizer(PIECES)
-
-
-def preprocessor(sequence_length=16):
-    return BertPreprocessor(tokenizer(), sequence_length, pad_to_longest=True)
-
-
 def file(path, text=CONLL):
     path.write_text(text, encoding="utf-8")
     return str(path)
@@ -63,17 +52,17 @@ def certain(encoded, labels):
 
 
 def test_columns_are_read_with_their_documents(tmp_path):
-    found = read_columns(file(tmp_path / "a.txt"))
-    assert [s.document for s in found] == [1, 1, 2]
-    assert found[1] == Sentence(
-        ("in", "Bern", "London"), ("O", "I-LOC", "B-LOC"), 1
+    sentences = read_columns(file(tmp_path / "a.txt"))
+    assert [s.document for s in sentences] == [1, 1, 2]
+    assert sentences[1] == TaggedText(
+        ("in", "Bern", "London"), ("O", "I-LOC", "B-LOC"), document=1
     )
     path = str(tmp_path / "a.txt")
     assert read_columns(path, labelled=False)[0].labels is None
-    assert read_columns(path, labelled=None)[0].labels == found[0].labels
+    assert read_columns(path, labelled=None)[0].labels == sentences[0].labels
     bare = file(tmp_path / "c.txt", "-DOCSTART-\n\nNew York\tI-LOC\n")
-    (found,) = read_columns(bare, labelled=None)
-    assert found == Sentence(("New York",), ("I-LOC",), 1)
+    (sentence,) = read_columns(bare, labelled=None)
+    assert sentence == TaggedText(("New York",), ("I-LOC",), document=1)
     words = file(tmp_path / "b.txt", "Ada\nI-PER\n")
     assert read_columns(words, labelled=None)[0].labels is None
     task = NerTask(NER, test=words)
@@ -105,9 +94,9 @@ def test_tabs_lone_tabs_language_prefixes_and_strange_words_are_read(tmp_path):
         ("PER PER O", "IOB1"),
     ],
 )
-def test_the_scheme_is_told_from_the_labels(labels, scheme):
+def test_the_scheme_is_read_off_the_labels(labels, scheme):
     row = tuple(labels.split())
-    assert scheme_of([Sentence(row, row)]) == scheme
+    assert scheme_of([TaggedText(row, row)]) == scheme
 
 
 def test_only_first_pieces_have_a_label(tmp_path):
@@ -116,15 +105,12 @@ def test_only_first_pieces_have_a_label(tmp_path):
     assert task.labels == ["O", "B-LOC", "I-LOC", "I-PER"]
     assert task.advice == ["the labels follow IOB1"]
     encoded = task.encode(examples, preprocessor())
-    tokens = [
-        [PIECES[i] for i in r] for r in encoded.inputs["token_ids"].to_list()
-    ]
-    assert tokens[0] == "[CLS] ada love ##lace lived [SEP]".split()
+    assert pieces_of(encoded)[0] == "[CLS] ada love ##lace lived [SEP]".split()
     assert encoded.targets.to_list()[0] == [0, 3, 3, 0, 0, 0]
     assert encoded.weights.to_list()[0] == [0, 1, 1, 0, 1, 0]
-    found = task.decode(examples, encoded, certain(encoded, task.labels))
-    assert [f.labels for f in found] == [list(e.labels) for e in examples]
-    assert found[0].probabilities[0] == pytest.approx(1, abs=0.03)
+    predictions = task.decode(examples, encoded, certain(encoded, task.labels))
+    assert [f.labels for f in predictions] == [list(e.labels) for e in examples]
+    assert predictions[0].probabilities[0] == pytest.approx(1, abs=0.03)
 
 
 def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
@@ -142,8 +128,8 @@ def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
     # A word of no pieces is [UNK]; each word counts once over all windows.
     assert encoded.weights.values.numpy().sum() == len(words)
     assert PIECES.index("[UNK]") in tokens[0]
-    (found,) = task.decode(examples, encoded, certain(encoded, task.labels))
-    assert found.labels == labels
+    (tags,) = task.decode(examples, encoded, certain(encoded, task.labels))
+    assert tags.labels == labels
     # And where it has most context: at the window's edge only at the text's.
     own = [np.flatnonzero(row) for row in encoded.weights.to_list()]
     assert all(row.min() > 2 for row in own[1:])
@@ -157,11 +143,11 @@ def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
     assert examples[0].sentences(examples[0].words)[1][0] == "in"
     encoded = task.encode(examples, preprocessor())
     assert len(encoded.inputs["token_ids"].to_list()[0]) == 9
-    found = task.decode(examples, encoded, certain(encoded, task.labels))
-    scores = task.score(examples, found)
+    predictions = task.decode(examples, encoded, certain(encoded, task.labels))
+    scores = task.score(examples, predictions)
     assert (scores["f1"], scores["entities"]) == (1, 4)
     flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
-    with pytest.raises(InputError, match="tells no documents apart"):
+    with pytest.raises(InputError, match="no lines of -DOCSTART-"):
         NerTask(NER, train=flat, context="document").read("train")
 
 
@@ -175,19 +161,19 @@ def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
         encoded = task.encode(examples, preprocessor())
         outputs = certain(encoded, task.labels)
         outputs[0][1] = [9, 0, 0, 0]  # "Ada" is taken for O
-        found = task.decode(examples, encoded, outputs)
-        task.write(examples, found, tmp_path)
+        predictions = task.decode(examples, encoded, outputs)
+        task.write(examples, predictions, tmp_path)
         text = (tmp_path / "predictions.txt").read_text()
         assert text.startswith(
             "Ada I-PER O\nLovelace I-PER I-PER\nlived O O\n\n"
         )
         read = task.read_predictions(tmp_path / "predictions.txt", examples)
-        assert [r.labels for r in read] == [f.labels for f in found]
+        assert [r.labels for r in read] == [f.labels for f in predictions]
         scores = task.score(examples, read)
         # Of 4 entities all are found, but one with a word too few.
         assert scores["precision"] == scores["recall"] == 3 / 4
         assert scores["token_recall"] == 4 / 5
-        shown = task.mistakes(examples, found)
+        shown = task.mistakes(examples, predictions)
         assert [(m["word"], m["predicted"]) for m in shown] == [("Ada", "O")]
         assert task.mistakes(examples, read) == []
     other = file(tmp_path / "other.txt", "Ada O\n\n")
@@ -198,7 +184,9 @@ def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
         task.read_predictions(other, examples)
 
 
-def test_labels_that_training_has_not_seen_weigh_nothing_and_are_told(tmp_path):
+def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
+    tmp_path,
+):
     task = NerTask(
         NER,
         train=file(tmp_path / "train.txt"),
@@ -208,10 +196,10 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_told(tmp_path):
     dev = task.read("dev")
     assert "no prediction can meet: I-ORG" in task.advice[-1]
     encoded = task.encode(dev, preprocessor())
-    told = list(task.advice)
+    notes = list(task.advice)
     for split in ("train", "dev"):  # of another seed
         task.read(split)
-    assert finetuning.notes_on_rows(task, encoded, preprocessor()) == told
+    assert finetuning.notes_on_rows(task, encoded, preprocessor()) == notes
     assert encoded.weights.to_list() == [[0, 0, 1, 0]]
 
 
@@ -226,7 +214,7 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_told(tmp_path):
         ("a O\nb O\n", "no label but O"),
     ],
 )
-def test_files_that_cannot_be_used_are_told(tmp_path, text, message):
+def test_files_that_cannot_be_used_are_refused(tmp_path, text, message):
     path = file(tmp_path / "train.txt", text)
     with pytest.raises(InputError, match=message):
         NerTask(NER, train=path).read("train")
@@ -253,5 +241,5 @@ def test_the_real_files_have_the_published_counts():
     dev = task.read("dev")
     assert len(dev) == 10000
     assert not any(word.startswith("en:") for e in dev for word in e.words)
-    types = {parts(label)[1] for e in dev for label in e.labels}
+    types = {split_label(label)[1] for e in dev for label in e.labels}
     assert types == {"", "LOC", "ORG", "PER"}

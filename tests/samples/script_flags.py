@@ -1,0 +1,26 @@
+"""The flags of a script, defined and parsed in the process of the test."""
+
+import functools
+
+from absl import flags
+
+from official_tasks import script
+
+
+def parse_flags(define_flags, command, monkeypatch):
+    """The flags that a command line sets; checked as `script.start` does."""
+    values = flags.FlagValues()
+    for name in dir(flags):
+        if name.startswith("DEFINE_") or name in (
+            "register_validator",
+            "mark_flags_as_required",
+        ):
+            function = functools.partial(
+                getattr(flags, name), flag_values=values
+            )
+            monkeypatch.setattr(flags, name, function)
+    monkeypatch.setattr(script, "_limits", [])
+    define_flags()
+    values(["script", *command])
+    script.check_limits(values)
+    return values

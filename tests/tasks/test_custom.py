@@ -1,0 +1,419 @@
+"""The user's own rows: texts, spans, tags, choices; what is noted of them."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras import InputError
+from official_tasks.tasks.custom import (
+    METRICS,
+    CustomChoices,
+    CustomSpans,
+    CustomTags,
+    CustomTask,
+)
+
+
+def write(path, rows, header=("text", "label")):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    rows = [(f"text {i}", "good" if i % 3 else "bad") for i in range(60)]
+    return write(tmp_path / "train.csv", rows)
+
+
+def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
+    task = CustomTask(reviews, split_seed=1)
+    train, dev = task.read("train"), task.read("dev")
+    assert task.labels == ["bad", "good"]
+    assert [sum(row.label == k for row in dev) for k in (0, 1)] == [2, 4]
+    assert len(train) + len(dev) == 60
+    assert not {row.text for row in train} & {row.text for row in dev}
+    drawn = "3 30 37 38 52 58".split()
+    assert [row.text.removeprefix("text ") for row in dev] == drawn
+    assert CustomTask(reviews, split_seed=2).read("dev") != dev
+    for cls in (CustomTask, CustomSpans):
+        with pytest.raises(InputError, match="split_seed is -1: expected 0"):
+            cls(train=reviews, split_seed=-1)
+
+
+def test_equal_texts_are_held_out_together(tmp_path):
+    rows = [(f"text {i % 20}", "xy"[i // 3 % 2]) for i in range(60)]
+    task = CustomTask(write(tmp_path / "train.csv", rows), split_seed=1)
+    train, dev = task.read("train"), task.read("dev")
+    assert (len(train), len(dev)) == (54, 6)  # 2 texts of 20, thrice each
+    assert not {row.text for row in train} & {row.text for row in dev}
+
+
+def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
+    task = CustomTask(reviews)
+    dev = task.read("dev")
+    outputs = np.array([[0.0, 2.0]] * len(dev))  # always "good"
+    scores = task.score(dev, outputs)
+    assert scores["accuracy"] == scores["majority_baseline"] == 4 / 6
+    assert scores["classes"]["bad"]["recall"] == 0.0
+    task.write(dev, outputs, tmp_path)
+    rows = read_csv(tmp_path / "predictions.csv")
+    assert len(rows) == len(dev)
+    assert {row["predicted"] for row in rows} == {"good"}
+    assert float(rows[0]["score"]) == pytest.approx(0.8808, abs=1e-4)
+
+
+def test_several_labels_of_a_text_are_read_scored_and_written(tmp_path):
+    rows = [("a", "x; y"), ("b", ""), ("c", "y"), ("d", "x")]
+    file = write(tmp_path / "t.csv", rows)
+    task = CustomTask(file, file, problem="multi", label_separator=";")
+    dev = task.read("dev")
+    assert [sorted(row.label) for row in dev] == [[0, 1], [], [1], [0]]
+    outputs = np.array([[1, 1], [-1, -1], [-1, -1], [1, 2]], "float32")
+    scores = task.score(dev, outputs)
+    assert scores["accuracy"] == 0.5
+    # Both labels for every text: 4 of 8 are right, and none is missed.
+    assert scores["majority_baseline"] == pytest.approx(2 * 4 / (4 + 8))
+    assert scores["micro_f1"] == pytest.approx(6 / 8)
+    task.write(dev, outputs, tmp_path)
+    rows = read_csv(tmp_path / "predictions.csv")
+    assert [row["predicted"] for row in rows] == ["x;y", "", "", "x;y"]
+    assert [row["label"] for row in rows] == ["x;y", "", "y", "x"]
+    # The surest first: y of "d" has 0.88, where "c" has not y with 0.73.
+    shown = [
+        (
+            row["text"],
+            row["truth"],
+            row["predicted"],
+            round(row["probability"], 2),
+        )
+        for row in task.mistakes(dev, outputs)
+    ]
+    assert shown == [("d", "x", "x, y", 0.88), ("c", "y", "(none)", 0.73)]
+
+
+def test_several_labels_are_a_list_in_jsonl_and_text_in_csv(tmp_path):
+    lines = [
+        {"text": "a", "label": ["x, y", "z"]},
+        {"text": "b", "label": [None]},
+        {"text": "c", "label": None},
+        {"text": "d", "label": "x, z"},
+        {"text": "e", "label": [True]},
+        {"text": "f", "label": True},
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    task = CustomTask(path, path, problem="multi")
+    assert task.labels == ["true", "x", "x, y", "z"]
+    dev = [sorted(row.label) for row in task.read("dev")]
+    assert dev == [[2, 3], [], [], [1, 3], [0], [0]]
+    path.write_text('{"text": "a", "label": ["x", ["y"]]}')
+    with pytest.raises(InputError, match=r"line 1: expected text .* \[\"y\"\]"):
+        CustomTask(path, path, problem="multi")
+    file = write(tmp_path / "t.csv", [("a", "[x], y"), ("b", "y")])
+    assert CustomTask(file, file, problem="multi").labels == ["[x]", "y"]
+
+
+def test_numbers_are_scored_by_correlation_and_written(tmp_path):
+    file = write(tmp_path / "t.csv", [(str(i), str(i / 4)) for i in range(8)])
+    task = CustomTask(file, file, problem="regression")
+    dev = task.read("dev")
+    outputs = np.array([[2.0 * row.label + 1] for row in dev])
+    scores = task.score(dev, outputs)
+    assert scores["pearson"] == pytest.approx(1)
+    assert scores["mean_squared_error"] == pytest.approx(
+        np.mean([(row.label + 1) ** 2 for row in dev])
+    )
+    task.write(dev, outputs, tmp_path)
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert lines[:3] == ["text,label,predicted", "0,0,1", "1,0.25,1.5"]
+    farthest = task.mistakes(dev, outputs)[0]
+    assert (farthest["text"], farthest["truth"]) == ("7", "1.75")
+    assert farthest["off by"] == pytest.approx(1.75 + 1)
+
+
+def test_a_test_file_needs_no_labels(tmp_path, reviews):
+    path = write(tmp_path / "test.csv", [("some words",)], header=["text"])
+    rows = CustomTask(reviews, test=path).read("test")
+    assert [(row.text, row.label) for row in rows] == [("some words", None)]
+    with pytest.raises(InputError, match="give --test=FILE"):
+        CustomTask(reviews).read("test")
+    for problem in METRICS:
+        task = CustomTask(test=path, problem=problem)
+        task.labels = ["bad", "good"]
+        with pytest.raises(InputError, match="labels by --dev=FILE"):
+            task.score(rows, np.zeros((1, 2)))
+
+
+def test_several_files_are_read_as_one_and_blanks_are_no_part_of_labels(
+    tmp_path,
+):
+    first = write(tmp_path / "a.csv", [("a", " x"), ("b", "y ")])
+    second = write(tmp_path / "b.csv", [("c", "x "), ("d", "z")])
+    task = CustomTask(f"{first}, {second}", dev=first)
+    assert [row.text for row in task.read("train")] == list("abcd")
+    assert task.labels == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([], {}, "at least one row"),
+        ([("a", "1"), ("b", "1")], {}, "at least 2 classes"),
+        ([("a", "1"), ("b", "1"), ("c", "2")], {}, "'2' has one row"),
+        ([("a", "1.5"), ("b", "2")], {}, "numbers, such as 1.5.*=regression"),
+        ([("a", "1"), ("b", " ")], {}, "line 3: 1 rows have no label"),
+        ([("a", "1"), ("b", "nan")], {"problem": "regression"}, "no label"),
+        (
+            [("a", "1"), ("b", "inf")],
+            {"problem": "regression"},
+            "line 3: expected a number .* 'inf'",
+        ),
+        ([], {"problem": "ranking"}, "one of single, multi, regression"),
+        (
+            [],
+            {"problem": "multi", "label_separator": ""},
+            "--label_separator: expected",
+        ),
+        (
+            [],
+            {"problem": "multi", "drop_unlabelled": True},
+            "nothing with --problem=multi",
+        ),
+        ([], {"separator": ";;"}, "--separator=;;: expected one character"),
+        ([], {"encoding": "utf9"}, "--encoding=utf9: there is no such encod"),
+        ([], {"encoding": "hex"}, "--encoding=hex: there is no such encoding"),
+    ],
+)
+def test_rows_and_options_that_cannot_be_used_are_refused(
+    tmp_path, rows, options, message
+):
+    train = write(tmp_path / "train.csv", rows)
+    with pytest.raises(InputError, match=message):
+        CustomTask(train, **options)
+
+
+def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
+    train = write(tmp_path / "train.csv", [("a", "1"), ("b", "2")])
+    dev = write(tmp_path / "dev.csv", [("c", "3")])
+    with pytest.raises(InputError, match="line 2: .* got '3'"):
+        CustomTask(train, dev)
+    with pytest.raises(InputError, match="line 2: which labels .* --model"):
+        CustomTask(dev=dev).read("dev")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_the_message_on_another_encoding_or_separator_names_its_flag(
+    tmp_path, encoding
+):
+    path = tmp_path / "t.csv"
+    lines = "text;label\n" + "".join(
+        f"caf\u00e9, gut {i};{'ja' if i % 2 else 'nein'}\n" for i in range(20)
+    )
+    path.write_text(lines, encoding=encoding)
+    with pytest.raises(InputError, match=f"give --encoding={encoding}, or"):
+        CustomTask(path)
+    with pytest.raises(InputError, match="semicolons .* --separator=';'"):
+        CustomTask(path, encoding=encoding)
+    task = CustomTask(path, separator=";", encoding=encoding)
+    assert task.labels == ["ja", "nein"]
+    assert task.read("train")[0].text == "caf\u00e9, gut 0"
+    path = path.rename(tmp_path / "t.tsv")
+    with pytest.raises(InputError, match="--separator=; is for files that end"):
+        CustomTask(path, separator=";")
+
+
+def test_rows_without_a_label_may_be_left_out(tmp_path):
+    rows = [(f"text {i}", "ab"[i % 2]) for i in range(20)]
+    rows[3], rows[7] = ("lost", ""), ("lost too", " ")
+    path = write(tmp_path / "t.csv", rows)
+    with pytest.raises(InputError, match="line 5, 9: 2 rows have no label.*by"):
+        CustomTask(path)
+    task = CustomTask(path, drop_unlabelled=True)
+    assert "line 5, 9: 2 rows have no label in column 'label' and are" in (
+        " | ".join(task.advice)
+    )
+    texts = [row.text for split in ("train", "dev") for row in task.read(split)]
+    assert len(texts) == 18 and "lost" not in texts
+
+
+def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
+    rows = [("a", "Good"), ("b", "good"), ("c", "very  bad"), ("d", "very bad")]
+    path = write(tmp_path / "t.csv", rows)
+    advice = " | ".join(CustomTask(path, path).advice)
+    assert "the labels 'Good', 'good' in column 'label' differ in" in advice
+    assert "the labels 'very  bad', 'very bad' in" in advice
+    Path(path).write_text("text,label,text\na,x,b\nc,y,d\n")
+    task = CustomTask(path, path)
+    assert f"{path}: 2 columns are called 'text'; the first" in task.advice[0]
+    assert [row.text for row in task.read("train")] == ["a", "c"]
+    path = write(tmp_path / "n.csv", [("a", "1.5"), ("b", "2"), ("c", "3")])
+    advice = CustomTask(path, path).advice
+    assert "give --problem=regression" in " | ".join(advice)
+    stars = write(tmp_path / "s.csv", [(f"{i}", f"{i % 5}") for i in range(50)])
+    assert CustomTask(stars).advice == []
+    rows = [("x", "b"), *((f"t{i}", "a") for i in range(44))]
+    dev = write(tmp_path / "dev.csv", [("new", "b")])
+    rare = CustomTask(write(tmp_path / "r.csv", rows), dev)
+    assert "the class 'b' has 2.2%" in " | ".join(rare.advice)
+    rows = [("a", "100"), ("b", "100")] * 5
+    task = CustomTask(write(tmp_path / "c.csv", rows), problem="regression")
+    advice = " | ".join(task.advice)
+    assert "line 4, 5, 6, 7, 8, ...: 8 rows repeat" in advice
+    assert "every number of the training rows is 100" in advice
+
+
+# A row, the same under another label, and one whose text is empty.
+NOTED = {
+    CustomTask: (
+        ("text", "label"),
+        [("so it is", "a"), ("so it is", "b"), (" ", "a")],
+    ),
+    CustomSpans: (
+        ("question", "context", "answer"),
+        [("Who?", "Ada.", "Ada"), ("Who?", "Ada.", ""), ("Who?", " ", "")],
+    ),
+    CustomTags: (
+        ("words", "tags"),
+        [("Ada is", "B-PER O"), ("Ada is", "O O")],
+    ),
+    CustomChoices: (
+        ("prompt", "choice0", "choice1", "label"),
+        [
+            ("It is", "so", "or", "0"),
+            ("It is", "so", "or", "1"),
+            ("It is", " ", "or", "0"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("cls", NOTED)
+def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
+    header, rows = NOTED[cls]
+    train = write(tmp_path / "t.csv", [rows[0], *rows], header)
+    dev = write(tmp_path / "d.csv", rows[:1], header)
+    task = cls(train=train, dev=dev)
+    for split in ("train", "dev", "train", "dev"):
+        task.read(split)
+    expected = [
+        f"{train}, line 5: the text is empty",
+        f"{train}, line 3: 1 rows repeat an earlier one",
+        f"{train}, line 4: 1 rows repeat an earlier text under another label",
+        f"{dev}, line 2: 1 texts stand in train and in dev, which flatters "
+        f"the score: the first is {rows[0][0]!r}",
+    ]
+    noted = [note for note in task.advice if "line" in note]
+    assert noted == expected[cls is CustomTags :]
+    assert not cls().advice
+
+
+def spans_file(path, answers, start=None):
+    rows = [
+        (f"Who {i}?", f"Text {i // 2} has Ada and Eve.", answer, start or "")
+        for i, answer in enumerate(answers)
+    ]
+    return write(path, rows, ("question", "context", "answer", "at"))
+
+
+def test_spans_come_with_answers_starts_or_without_any(tmp_path):
+    file = spans_file(tmp_path / "t.csv", ["Ada", "Eve"] * 10)
+    task = CustomSpans(train=file, split_seed=1)
+    train, dev = task.read("train"), task.read("dev")
+    assert len(train) == 18
+    assert len(dev) == 2  # one context and both its questions
+    assert not {q.context for q in train} & {q.context for q in dev}
+    assert not task.row.may_be_none
+    assert "unanswerable_f1" not in task.score(dev, [None, None])
+    assert CustomSpans(train=file, split_seed=2).read("dev") != dev
+    file = spans_file(tmp_path / "d.csv", ["Ada", " "], start="11")
+    task = CustomSpans(train=file, dev=file, start="at")
+    first, second = task.read("dev")
+    assert (first.start, first.answers, second.answers) == (11, ("Ada",), ())
+    assert task.row.may_be_none
+    task = CustomSpans(test=file, answer="none")
+    assert task.read("test")[0].answers is None
+    with pytest.raises(InputError, match="labels by --dev=FILE"):
+        task.score(task.read("test"), [None, None])
+    file = spans_file(tmp_path / "a.csv", ["Ada", "Ann", "Bo"])
+    task = CustomSpans(train=file, dev=file)
+    task.read("train")
+    assert f"not found, the first is {file}, line 3" in task.advice[-1]
+    file = spans_file(tmp_path / "w.csv", ["Ada"], start="x")
+    with pytest.raises(InputError, match="line 2: expected a whole number"):
+        CustomSpans(dev=file, start="at").read("dev")
+
+
+def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
+    rows = [
+        {"words": ["New York", "is"], "tags": ["B-LOC", "O"]},
+        {"words": ["Ada"], "tags": ["B-PER"]},
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    task = CustomTags(train=str(path), dev=str(path))
+    first, second = task.read("train")
+    assert first.words == ("New York", "is")
+    assert second.labels == ("B-PER",)
+    assert task.labels == ["O", "B-LOC", "B-PER"]
+    header = ("words", "tags")
+    file = write(tmp_path / "t.csv", [("[ 1 ]", "B-PER O O")], header)
+    (text,) = CustomTags(dev=file).read("dev")
+    assert text.words == ("[", "1", "]")
+    assert text.labels == ("B-PER", "O", "O")
+    with pytest.raises(InputError, match="one context, text or prompt"):
+        CustomTags(train=file).read("train")
+    for row, message in (
+        (("Ada is", "O"), "line 2: expected a label for each of the 2 words"),
+        (("Ada", "X-B"), "line 2: expected labels O, B-TYPE"),
+        (("", "O"), "at least one word"),
+    ):
+        file = write(tmp_path / "w.csv", [row], header)
+        with pytest.raises(InputError, match=message):
+            CustomTags(dev=file).read("dev")
+
+
+def test_choices_are_named_by_number_or_by_their_text(tmp_path):
+    header = ("prompt", "a", "b", "c", "label")
+    rows = [
+        ("It rains,", "so", "but", "or", "1"),
+        ("It pours,", "so", "but", "or", "or"),
+    ]
+    file = write(tmp_path / "t.csv", rows, header)
+    task = CustomChoices(train=file, dev=file, choices="a, b,c")
+    assert [e.label for e in task.read("train")] == [1, 2]
+    assert task.read("dev")[0].choices == ("so", "but", "or")
+    scores = task.score(task.read("dev"), np.eye(3)[[1, 1]])
+    assert scores["accuracy"] == 0.5
+    test = CustomChoices(test=file, choices="a,b,c", label="absent")
+    assert test.read("test")[0].label is None
+    # By its text and by its number a label may say two things, or one.
+    for row, message in (
+        ((*rows[0][:4], "3"), "number of a choice from 0 to 2"),
+        (("2 - 1 is", "1", "0", "2", "1"), "text of choice 0 .* of '0'"),
+    ):
+        file = write(tmp_path / "w.csv", [row], header)
+        with pytest.raises(InputError, match=message):
+            CustomChoices(dev=file, choices="a,b,c").read("dev")
+    row = ("0 + 1 is", "0", "1", "7", "1")
+    file = write(tmp_path / "n.csv", [row], header)
+    own = CustomChoices(dev=file, choices="a,b,c")
+    assert [e.label for e in own.read("dev")] == [1]
+    with pytest.raises(InputError, match="at least 2 columns"):
+        CustomChoices(choices="a")
+
+
+def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
+    from official_tasks.evaluate import evaluate
+
+    task = CustomTask(dev=tmp_path / "absent.csv")
+    with pytest.raises(InputError, match="custom scores no files of pred"):
+        evaluate(task, predictions="predictions.csv")

@@ -1,0 +1,173 @@
+"""Tasks by name and from flags; evaluating and predicting by the scripts."""
+
+import functools
+import json
+
+import pytest
+from absl import flags
+from glue_samples import write_glue
+from task_samples import save_toy_model
+
+from bert_keras import BertPreprocessor, InputError
+from official_tasks import evaluate, predict
+from official_tasks.engine import leaderboard
+from official_tasks.engine.models import load_model
+from official_tasks.tasks import glue, registry
+from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTags
+from official_tasks.tasks.glue import GlueTask
+from official_tasks.tasks.registry import (
+    TASKS,
+    define_task_flags,
+    find_task,
+    task_class,
+    task_from_flags,
+)
+
+
+def parse(*words, define=define_task_flags):
+    """Flags of their own, as `define` defines them, parsed from words."""
+    values = flags.FlagValues()
+    own = functools.partial(functools.partial, flag_values=values)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in dir(flags):
+            if name.startswith("DEFINE_"):
+                patch.setattr(flags, name, own(getattr(flags, name)))
+            if name.startswith(("mark_flag", "adopt_module")):
+                patch.setattr(flags, name, lambda *_: None)
+        kinds = {kind: own(make) for kind, make in registry._DEFINE.items()}
+        patch.setattr(registry, "_DEFINE", kinds)
+        define()
+    values(["test", *words])
+    return values
+
+
+def test_every_task_is_made_from_its_options():
+    for name, (cls, _) in TASKS.items():
+        task, settings = task_from_flags(parse(f"--task={name}"))
+        assert isinstance(task, cls) and settings == {}
+        assert task.metric and task.defaults.batch_size > 0
+
+
+def test_help_names_the_tasks_and_each_meaning_of_an_option():
+    values = parse(define=lambda: define_task_flags("custom", ["glue"]))
+    assert "conll2003, wnut17, wikiann, glue, or a Pyth" in values["task"].help
+    assert values["context"].help == (
+        "Column of the text with the answer. Default: context. Tasks: "
+        "customspans. One of sentence, document. Default: sentence. Tasks: "
+        "ner, conll2003, wnut17, wikiann."
+    )
+
+
+def test_names_are_taken_in_the_spelling_of_papers():
+    assert find_task("SST-2") == find_task("sst2")
+    assert find_task("MNLI")[1]["row"] is glue.MNLI
+    with pytest.raises(InputError, match="no task 'bert': expected one of co"):
+        find_task("bert")
+    with pytest.raises(InputError, match="--task is missing"):
+        find_task(None)
+
+
+def test_only_given_options_are_passed_and_tell_runs_apart():
+    words = ("--task=squad2", "--stride=64", "--train=t.json")
+    task, settings = task_from_flags(parse(*words))
+    assert settings == {"stride": 64, "train": "t.json"}
+    assert task.stride == 64
+    with pytest.raises(InputError, match="--stride does nothing for .* rte"):
+        task_from_flags(parse("--task=rte", "--stride=64"))
+
+
+def test_spans_tags_and_choices_are_problems_of_custom_data():
+    for problem, cls in (
+        ("spans", CustomSpans),
+        ("tags", CustomTags),
+        ("choices", CustomChoices),
+    ):
+        assert find_task(f"custom_{problem}")[0] is cls
+    words = ("--task=custom", "--problem=choices", "--choices=a,b,c")
+    with pytest.raises(InputError, match="--train"):
+        task_from_flags(parse(*words))[0].read("train")
+    task, settings = task_from_flags(parse("--task=custom", "--problem=multi"))
+    assert task.problem == "multi" and settings == {"problem": "multi"}
+
+
+OWN = """
+from official_tasks.tasks.base import Option, Task
+
+class Mine(Task):
+    name = metric = "mine"
+    options = {
+        "rows": Option(5, "Rows."),
+        "fast": Option(False, "Fast."),
+        "data_dir": Option(None, "Data."),
+    }
+
+    def __init__(self, rows=5, fast=False, data_dir=None):
+        self.rows, self.fast, self.data_dir = rows, fast, data_dir
+"""
+
+
+def test_a_task_of_ones_own_takes_options_by_name(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    words = ("--option=rows=7", "--option=fast=true", "--data_dir=here")
+    task, settings = task_from_flags(parse(f"--task={path}", *words))
+    assert (task.rows, task.fast, task.data_dir) == (7, True, "here")
+    assert settings == {"rows": 7, "fast": True, "data_dir": "here"}
+    for wrong, message in {
+        "rows=many": "expected int",
+        "fast=perhaps": "expected true or false",
+        "rows": "expected NAME=VALUE",
+        "slow=1": "--slow does nothing",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            task_from_flags(parse(f"--task={path}", f"--option={wrong}"))
+
+
+def test_a_file_with_no_task_or_with_two_is_refused(tmp_path):
+    path = tmp_path / "none.py"
+    path.write_text("x = 1\n")
+    with pytest.raises(InputError, match="one class .* got 0"):
+        task_class(str(path))
+    with pytest.raises(InputError, match="no such file"):
+        task_class(str(tmp_path / "absent.py"))
+    path.write_text(f"{OWN}\nclass Second(Mine):\n    name = 'second'\n")
+    with pytest.raises(InputError, match="got 2"):
+        task_class(str(path))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """GLUE's toy files, and a toy model with a head for RTE."""
+    folder = tmp_path_factory.mktemp("place")
+    write_glue(folder / "glue")
+    init = save_toy_model(folder / "init")
+    model = load_model(GlueTask(glue.RTE), init)
+    model.save_preset(folder / "rte", BertPreprocessor.from_preset(init))
+    return folder
+
+
+def run(script, *words):
+    script.main(parse(*words, define=script.define_flags))
+
+
+def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
+    monkeypatch.chdir(place)
+    rte = ("--task=rte", "--data_dir=glue")
+    run(evaluate, *rte, "--model=rte,rte", "--output=out")
+    scores = json.loads((place / "out" / "results.json").read_text())
+    run(evaluate, *rte, "--predictions=out/RTE.tsv", "--output=read")
+    again = json.loads((place / "read" / "results.json").read_text())
+    assert again == scores
+    run(predict, *rte, "--model=rte", "--output=test")
+    lines = (place / "test" / "RTE.tsv").read_text().splitlines()
+    assert len(lines) == 9 and lines[0] == "index\tprediction"
+    own = ("--task=custom", "--dev=glue/RTE/dev.tsv", "--text=sentence1")
+    with pytest.raises(InputError, match="custom scores no files of predict"):
+        run(evaluate, *own, "--predictions=glue/RTE/dev.tsv")
+    with pytest.raises(InputError, match="Give either --model"):
+        run(evaluate, *rte)
+    with pytest.raises(InputError, match="--output is missing"):
+        run(predict, *rte, "--model=rte")
+    task = GlueTask(glue.RTE, data_dir="glue")
+    with pytest.raises(InputError, match="one of train, dev, test"):
+        leaderboard.predict_task(task, ["rte"], place, split="tset")
