@@ -1,16 +1,13 @@
-from types import SimpleNamespace
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from model_samples import fill, random_encoder
 
-from bert_keras import BertTagger, InputError, adamw
+from bert_keras import BertTagger, adamw
 from official_tasks.engine.batches import prediction_batches, training_batches
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import fold_choices
-from official_tasks.tools.benchmark import length_buckets
 
 LENGTHS = np.random.default_rng(0).integers(3, 30, 100)
 
@@ -167,8 +164,3 @@ def test_no_pass_over_batches_waits_for_a_thread_that_tunes():
     predicted = prediction_batches(encoded().inputs, np.arange(9), 4)
     for one in (data, predicted, data.map(lambda x, y, w: (x, y))):
         assert one.options().autotune.enabled is False
-
-
-def test_runs_for_the_accuracy_need_a_folder():
-    with pytest.raises(InputError, match="--rows=8 .* --output is missing"):
-        length_buckets.main(SimpleNamespace(rows=8, output=None))

@@ -210,7 +210,7 @@ def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
 
 
 def test_the_scripts_texts_are_lines_or_columns(tmp_path):
-    from official_tasks.tools.extract_features import texts_of
+    from tools.extract_features import texts_of
 
     columns = tmp_path / "words.conll"
     columns.write_text("Ada B-PER\nLovelace I-PER\n\nBern B-LOC\n")

@@ -18,7 +18,7 @@ from bert_keras.serving.load import load_saved_model
 from official_tasks import predict
 from official_tasks.engine.prediction import Answers, read_inputs
 from official_tasks.tasks.table import dialect
-from official_tasks.tools.compare import compare, read_records
+from tools.compare import compare, read_records
 
 ENTRY = {
     "input_order": ["text"],

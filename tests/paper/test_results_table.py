@@ -13,9 +13,9 @@ from bert_keras.errors import InputError
 from official_tasks.tasks.base import Encoded, Example
 from official_tasks.tasks.registry import TASKS
 from official_tasks.tasks.squad import SQUAD_1, SquadTask
-from official_tasks.tools.benchmark import results_table
-from official_tasks.tools.benchmark import results_table as results_peer
-from official_tasks.tools.benchmark.results_table import (
+from tools.benchmark import results_table
+from tools.benchmark import results_table as results_peer
+from tools.benchmark.results_table import (
     PLANS,
     Plan,
     planned_task,

@@ -1,10 +1,15 @@
-"""Runs a script of the checkout in a process of its own."""
+"""Runs a script of the checkout, in a process of its own or in this one."""
 
+import contextlib
+import io
 import os
 import resource
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -27,4 +32,48 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
         capture_output=True,
         text=True,
         preexec_fn=limit,
+    )
+
+
+def call_script(*command, folder):
+    """As `run_script`, in this process: TensorFlow is not started again."""
+    from absl import flags
+
+    from official_tasks import script
+
+    words = list(map(str, command))
+    is_module = words[0] == "-m"
+    if is_module:
+        words = words[1:]
+    path = words[0] if is_module else os.path.join(folder, words[0])
+    before = set(flags.FLAGS)
+    output, errors = io.StringIO(), io.StringIO()
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+            warnings.catch_warnings(),
+            mock.patch.object(sys, "argv", [path, *words[1:]]),
+            mock.patch.object(sys, "path", list(sys.path)),
+            mock.patch.object(script, "_limits", []),
+        ):
+            if is_module:
+                runpy.run_module(path, run_name="__main__", alter_sys=False)
+            else:
+                sys.path.insert(0, os.path.dirname(path))
+                runpy.run_path(path, run_name="__main__")
+        code = 0
+    except SystemExit as exit:
+        code = exit.code or 0
+    finally:
+        os.chdir(here)
+        for name in set(flags.FLAGS) - before:
+            module = flags.FLAGS.find_module_defining_flag(name)
+            if not module.startswith("absl"):  # absl defines its own once
+                delattr(flags.FLAGS, name)
+        flags.FLAGS.unparse_flags()
+    return subprocess.CompletedProcess(
+        words, code, output.getvalue(), errors.getvalue()
     )

@@ -11,7 +11,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
-from official_tasks.tools.benchmark.load_test import (
+from tools.benchmark.load_test import (
     BAD,
     Clients,
     Outcome,

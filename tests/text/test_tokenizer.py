@@ -84,8 +84,9 @@ def test_published_vocabularies_give_the_ids_of_the_law(case):
         )
 
 
-def test_tensorflow_text_treats_plain_characters_as_the_law_does():
+def test_tensorflow_text_treats_plain_characters_as_the_law_does(monkeypatch):
     path = ROOT / "tools" / "maintenance" / "make_plain_characters.py"
+    monkeypatch.syspath_prepend(path.parent)
     spec = importlib.util.spec_from_file_location("make_plain", path)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)

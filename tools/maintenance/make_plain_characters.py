@@ -11,13 +11,13 @@ import sys
 import unicodedata
 
 import tensorflow_text as tf_text
-
-from bert_keras.text import unicode_tables as unicode
-from bert_keras.text.wordpiece import WordPiece
-from official_tasks.tools.maintenance.make_unicode_tables import (
+from make_unicode_tables import (
     assignment,
     differences,
 )
+
+from bert_keras.text import unicode_tables as unicode
+from bert_keras.text.wordpiece import WordPiece
 
 HEADER = '''"""Characters that tensorflow-text treats as the law does: data.
 
