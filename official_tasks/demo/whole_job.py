@@ -49,6 +49,11 @@ QUICK = FULL._replace(
     seeds=1,
 )
 
+PRETRAINING_FIGURES = (
+    *("mlm_accuracy", "mlm_unigram_baseline"),
+    *("nsp_accuracy", "nsp_majority_baseline"),
+)
+
 
 def run(output, corpus, seed, settings) -> dict:
     """Runs every stage in the folder `output`; returns the report.
@@ -112,16 +117,12 @@ def _report(demo, results):
     pretraining, tuned = results["Pre-training"], results["Fine-tuning"]
     pretrained, scratch = tuned["pretrained"], tuned["scratch"]
     return {
-        "mlm_accuracy": pretraining["mlm_accuracy"],
-        "mlm_unigram_baseline": pretraining["mlm_unigram_baseline"],
-        "nsp_accuracy": pretraining["nsp_accuracy"],
-        "nsp_majority_baseline": pretraining["nsp_majority_baseline"],
-        "classify_accuracy_pretrained": pretrained["accuracy"],
-        "classify_deviation_pretrained": pretrained["deviation"],
-        "classify_rate_pretrained": pretrained["rate"],
-        "classify_accuracy_scratch": scratch["accuracy"],
-        "classify_deviation_scratch": scratch["deviation"],
-        "classify_rate_scratch": scratch["rate"],
+        **{name: pretraining[name] for name in PRETRAINING_FIGURES},
+        **{
+            f"classify_{name}_{side}": tuned[side][name]
+            for side in ("pretrained", "scratch")
+            for name in ("accuracy", "deviation", "rate")
+        },
         "classify_seeds": demo.settings.seeds,
         "classify_majority_baseline": pretrained["majority_baseline"],
         "classify_labels": tuned["train_rows"],

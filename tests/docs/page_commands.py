@@ -4,6 +4,7 @@ import functools
 import re
 import runpy
 import shlex
+import warnings
 from unittest import mock
 
 from absl import flags
@@ -39,7 +40,12 @@ def small_commands(page, smaller):
 @functools.cache
 def flags_of(*script):
     """The names of a script's flags, with "no" before those of booleans."""
-    with mock.patch("official_tasks.script.start") as start:
+    with (
+        mock.patch("official_tasks.script.start") as start,
+        warnings.catch_warnings(),
+    ):
+        # A test may have imported the script as a module before.
+        warnings.filterwarnings("ignore", ".*found in sys.modules")
         if script[0] == "-m":
             runpy.run_module(script[1], run_name="__main__")
         else:

@@ -59,6 +59,8 @@ def call_script(*command, folder):
             mock.patch.object(sys, "path", list(sys.path)),
             mock.patch.object(script, "_limits", []),
         ):
+            # A test may have imported the script as a module before.
+            warnings.filterwarnings("ignore", ".*found in sys.modules")
             if is_module:
                 runpy.run_module(path, run_name="__main__", alter_sys=False)
             else:

@@ -24,7 +24,6 @@ TINY = whole_job.QUICK._replace(
     steps=8,
     labels=40,
     dev_rows=80,
-    seeds=2,
 )
 WORDS = "wind rain snow storm cloud river stone field tower candle".split()
 

@@ -33,6 +33,7 @@ class Contender(NamedTuple):
     settings: dict
 
 
+# Rival -> its file.
 PEERS = {
     "keras_hub": "keras_hub_bert",
     "model_garden": "model_garden",
@@ -90,9 +91,7 @@ def finetuning(task, batch, longest, padded_steps, steps=32):
     fixed = {**settings, "padded": longest, "steps": padded_steps}
     grouped = {**settings, "grouped": True}
     ours = Contender("ours", "ours", "finetune", settings)
-    rival = ours._replace(
-        environment="transformers", module="transformers_bert"
-    )
+    rival = Contender("transformers", PEERS["transformers"], *ours[2:])
     return {
         "ours": ours,
         "transformers": rival,
@@ -167,12 +166,12 @@ def data_times(report):
 
 def inference_times(report):
     """By the processor's time, the last of a system's figures."""
-    return {
-        f"{peer}, {case.get('texts') or name}": case[peer][-1]
-        for case in report
-        for name in [f"{case.get('batch')} x {case.get('tokens')}"]
-        for peer in ("transformers", "onnxruntime")
-    }
+    times = {}
+    for case in report:
+        name = case.get("texts") or f"{case['batch']} x {case['tokens']}"
+        for peer in ("transformers", "onnxruntime"):
+            times[f"{peer}, {name}"] = case[peer][-1]
+    return times
 
 
 ROWS = {
