@@ -7,6 +7,8 @@ import types
 
 import examples
 import limit
+import numpy as np
+import ours
 import pytest
 import tiny
 from contenders import inputs, rows, table, turns
@@ -62,38 +64,12 @@ def preset(tmp_path_factory):
     return folder
 
 
-def test_every_job_of_ours_and_the_limit_take_turns(preset):
-    filled = inputs.Inputs(
-        preset,
-        text=str(preset / "text"),
-        data=str(preset),
-        init=str(preset / "weights"),
-        vocabulary=str(preset / "vocab.txt"),
-    )
-    part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "warm": 1}
-    part["dtype"] = "float32"
+def test_contenders_take_turns_in_processes():
     replicas = {**rows.replicas(2, 2).settings, **TINY, "batch": 1, "steps": 1}
-    lengths = [3, 9, 16, 5, 4, 7]
-    made = {
-        "step": ("ours", "step", TINY),
-        "packed": ("ours", "packed_step", {**TINY, "lengths": lengths}),
-        "limit": ("limit", "step", TINY),
-        "tuned": ("ours", "finetune", {**part, "padded": 16}),
-        "data": ("ours", "data", {**rows.data(0.001).settings, "warm": 0}),
-        "fit": ("ours", "fit", replicas),
-        "load": ("ours", "load", {"base": True, "warm": 0}),
-    }
-    filled.base = lambda: str(preset / "weights")  # no random base model
-    packed = made["packed"][2]
     figures = turns.measure(
         {
-            name: (
-                sys.executable,
-                module,
-                job,
-                packed if settings is packed else filled.fill(settings),
-            )
-            for name, (module, job, settings) in made.items()
+            "fit": (sys.executable, "ours", "fit", replicas),
+            "limit": (sys.executable, "limit", "step", TINY),
         },
         turns=2,
     )
@@ -101,25 +77,45 @@ def test_every_job_of_ours_and_the_limit_take_turns(preset):
         assert 0 < figure["least"] <= figure["median"] <= figure["most"] < 20
         assert figure["peak_megabytes"] > 100
         assert "tensorflow" in figure["versions"]
-    assert {name: f["examples"] for name, f in figures.items()} == {
-        "step": 2,
-        "packed": figures["packed"]["examples"],
-        "limit": 2,
-        "tuned": 4,
-        "data": 1,
-        "fit": 2,
-        "load": 1,
-    }
+        assert figure["examples"] == 2
     assert figures["fit"]["replicas"] == 2
-    load = figures["load"]
-    assert load["peak_megabytes"] >= load["megabytes_before"] > 100
+
+
+@pytest.mark.parametrize("job", ["step", "packed_step"])
+def test_a_job_takes_a_step_of_pretraining(job):
+    lengths = [3, 9, 16, 5, 4, 7]
+    step, examples = getattr(ours, job)({**TINY, "lengths": lengths})
+    assert np.isfinite(step()).all()
+    # Six examples fill four rows of 16; a batch is two of these.
+    assert examples == pytest.approx(2 if job == "step" else 3)
+
+
+def test_jobs_get_what_only_the_driver_can_find(preset):
+    filled = inputs.Inputs(
+        preset,
+        text=str(preset / "text"),
+        data=str(preset),
+        init=str(preset / "weights"),
+        vocabulary=str(preset / "vocab.txt"),
+    )
+    filled.base = lambda: str(preset / "weights")  # no model of base size
+    part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "padded": 16}
+    settings = filled.fill({**part, "dtype": "float32"})
+    step, examples = ours.finetune(settings)
+    step()
+    assert examples == 4
+    step, _ = ours.data(filled.fill(rows.data(0.001).settings))
+    step()
+    step, _, facts = ours.load(filled.fill({"base": True}))
+    step()
+    assert facts["megabytes_before"] > 100
 
 
 def test_a_contender_that_fails_is_named_with_its_error():
-    with pytest.raises(
-        InputError, match=r"step of limit.py ended (.|\n)*KeyError"
-    ):
-        turns.measure({"a": (sys.executable, "limit", "step", {})}, turns=1)
+    arguments = (sys.executable, "examples", "dense_rows", {})
+    message = r"dense_rows of examples.py ended (.|\n)*KeyError"
+    with pytest.raises(InputError, match=message):
+        turns.measure({"a": arguments}, turns=1)
 
 
 def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
@@ -345,7 +341,7 @@ def test_half_an_environment_is_not_used(tmp_path, monkeypatch, error):
 @pytest.mark.parametrize(
     "tool",
     "benchmark.steps benchmark.data benchmark.gpu benchmark.serving "
-    "benchmark.tokenizer benchmark.load_test benchmark.data_memory "
+    "benchmark.tokenizer benchmark.load_test "
     "maintenance.prove_tokenizer "
     "train_vocabulary extend_vocabulary extract_features".split(),
 )
