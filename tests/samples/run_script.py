@@ -25,6 +25,8 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, most))
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # The scripts choose what TensorFlow logs.
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder,
