@@ -32,19 +32,24 @@ from task_samples import sentences, write_csv
 import bert_keras
 
 PRETRAIN = (
-    "--data=data --num_layers=1 --hidden_dim=16 --num_heads=2 --steps=20 "
-    "--sequence_length=32 --max_predictions=5 --batch_size=4 "
-    "--phase_2_sequence_length=48 --phase_2_max_predictions=7 "
-    "--phase_2_batch_size=2 --evaluation_steps=2 --learning_rate=1e-2 "
+    "--data=data --steps=20 --sequence_length=32 --batch_size=4 "
+    "--evaluation_steps=2 --learning_rate=1e-2 "
 )
+MASKED = "--max_predictions=5 "
+SIZES = "--num_layers=1 --hidden_dim=16 --num_heads=2 "
 # Run -> more flags of pretrain.
 PRETRAINED = {
-    "usual": "--phase_2_steps=4 --evaluations=20",
-    "records": "--records --optimizer=lamb --evaluations=4",
-    "packed": "--packed --whole_word --phase_2_steps=0 --evaluations=4",
-    "masked-alone": "--objectives=mlm --phase_2_steps=0 --evaluations=4 "
+    "usual": MASKED + SIZES + "--phase_2_steps=4 --evaluations=20 "
+    "--phase_2_sequence_length=48 --phase_2_max_predictions=7 "
+    "--phase_2_batch_size=2",
+    "records": MASKED + SIZES + "--records --optimizer=lamb --evaluations=4",
+    "packed": MASKED
+    + SIZES
+    + "--packed --whole_word --phase_2_steps=0 --evaluations=4",
+    "masked-alone": MASKED
+    + "--objectives=mlm --phase_2_steps=0 --evaluations=4 "
     "--init=model",
-    "left-to-right": "--objectives=left_to_right --phase_2_steps=0 "
+    "left-to-right": SIZES + "--objectives=left_to_right --phase_2_steps=0 "
     "--evaluations=4 --accumulation=2",
 }
 TIMED = ("_per_second", "seconds", "minutes", "time")
@@ -142,6 +147,8 @@ def _scored(name, flags):
     output = f"{name}-scored"
     run(command("evaluate", f"{flags} --model=run-{name} --output={output}"))
     results = json.loads(pathlib.Path(output, "results.json").read_text())
+    if name in SQUAD_DEV:  # their test sets are not public
+        flags += f" --test={SQUAD_DEV[name]}"
     run(command("predict", f"{flags} --model=run-{name} --output={name}-test"))
     return {
         "evaluate": {k: _rounded(v) for k, v in results.items()},
@@ -190,7 +197,7 @@ def _features():
             command(
                 "extract_features",
                 f"--input=texts.txt --model=model --recipe={recipe} "
-                f"--per={per} --output={per}.npz",
+                f"--per={per} --output={per}.npz --sequence_length=64",
             )
         )
         with np.load(f"{per}.npz") as arrays:
@@ -214,6 +221,10 @@ TASKS = {
     "conll2003": "--task=conll2003 --data_dir=conll2003",
     "wnut17": "--task=wnut17 --data_dir=wnut17",
     "wikiann": "--task=wikiann --data_dir=wikiann --recipe=last --lstm_dim=4",
+}
+SQUAD_DEV = {
+    "squad1": "squad1/dev-v1.1.json",
+    "squad2": "squad2/dev-v2.0.json",
 }
 QUICK_TASKS = ("custom-single", "squad2")
 SCORED = (
