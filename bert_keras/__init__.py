@@ -1,13 +1,14 @@
 """The complete BERT on Keras 3 and TensorFlow.
 
 Public names load when they are first used, so that `import bert_keras`
-imports neither Keras nor TensorFlow.
+imports neither Keras nor TensorFlow. Keras loads files with our classes by
+name, and imports what a file needs from its own packages only; so the classes
+are registered as soon as both packages are imported, in either order.
 """
 
 import contextlib
 import importlib
-
-from bert_keras.registration import register_classes, register_with_keras
+import sys
 
 __version__ = "0.1.0"
 
@@ -47,7 +48,7 @@ def __getattr__(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    register_classes()
+    _register_classes()  # what was half imported the last time
     return getattr(module, name)
 
 
@@ -69,4 +70,48 @@ def __dir__():
     return sorted({*globals(), *_HOME})
 
 
-register_with_keras()
+def _register_classes():
+    """Registers with Keras all classes that can be imported now.
+
+    Where one cannot, it may be half imported at this moment; where it is used
+    by name, Python says what it lacks. The text layers are left out where
+    nothing has imported TensorFlow, as on the JAX backend.
+    """
+    homes = {home for home in _HOME.values() if not home.startswith("serving")}
+    for home in sorted(homes - {"errors", "text.learning", "text.masking"}):
+        if "tensorflow" in sys.modules or not home.startswith("text."):
+            with contextlib.suppress(Exception):
+                importlib.import_module(f"{__name__}.{home}")
+
+
+class _KerasWatch:
+    """Finds Keras as the finders after it do; registers when it is loaded.
+
+    A registration in the modules alone would need their import, and so
+    Keras's, with `import bert_keras`.
+    """
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "keras":
+            return None
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        specs = (other.find_spec(name, path, target) for other in others)
+        spec = next(filter(None, specs), None)
+        loader = getattr(spec, "loader", None)  # None: a folder of that name
+        if loader is not None:
+            load = loader.exec_module
+
+            def load_and_register(module):
+                load(module)
+                with contextlib.suppress(ValueError):
+                    sys.meta_path.remove(self)
+                _register_classes()
+
+            loader.exec_module = load_and_register
+        return spec
+
+
+if "keras" in sys.modules:
+    _register_classes()
+else:
+    sys.meta_path.insert(0, _KerasWatch())

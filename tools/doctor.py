@@ -55,11 +55,10 @@ def main(values):
 
 
 def _examine_vocabulary(values):
-    from bert_keras.text import vocabulary_report
-    from bert_keras.text.vocabulary import read_pieces
+    from bert_keras.text import vocabulary
 
-    pieces = read_pieces(values.vocabulary)
-    findings = vocabulary_report.examine_vocabulary(pieces, values.lowercase)
+    pieces = vocabulary.read_pieces(values.vocabulary)
+    findings = vocabulary.examine_vocabulary(pieces, values.lowercase)
     _tell(f"{values.vocabulary}: {len(pieces):,} pieces")
     if values.texts and "[UNK]" in pieces:
         findings += _examine_fit(pieces, values)
@@ -73,13 +72,11 @@ def _examine_vocabulary(values):
 
 def _examine_fit(pieces, values):
     """Findings about the pieces on the texts, after their figures."""
-    from bert_keras.text import vocabulary_report
+    from bert_keras.text import vocabulary
 
     lengths = collections.Counter()
     texts = _paragraphs(values.texts, lengths)
-    fit = vocabulary_report.fit_vocabulary(
-        pieces, texts, lowercase=values.lowercase
-    )
+    fit = vocabulary.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
     _tell(
         f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
         f"pieces a word, {fit.unknown_share:.4%} [UNK]"
@@ -87,7 +84,7 @@ def _examine_fit(pieces, values):
     _tell(f"  most in pieces: {_counted(fit.split_words)}")
     _tell(f"  most often [UNK]: {_counted(fit.unknown_words)}")
     _tell(f"  {sum(lengths.values()):,} sentences; {_shares(lengths)}")
-    return vocabulary_report.examine_fit(fit)
+    return vocabulary.examine_fit(fit)
 
 
 def _paragraphs(source, lengths):

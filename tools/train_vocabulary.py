@@ -4,7 +4,7 @@
         --output=runs/vocab.txt
 
 In: text files, a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
-documentation: for the documentation installed beside Python. Out: one piece a
+documentation: for the documentation installed with Python. Out: one piece a
 line, [PAD] [UNK] [CLS] [SEP] [MASK] first. The same text and flags give the
 same file, however many workers there are. --unused=994 keeps places free for
 words of a later domain, and ids of special tokens are then the original's.
@@ -35,7 +35,8 @@ def define_flags():
 def main(values):
     from bert_keras.data.corpus import paragraphs, read_documents
     from bert_keras.data.workers import in_order
-    from bert_keras.text.vocabulary import learn_vocabulary, write_vocabulary
+    from bert_keras.text.learning import learn_vocabulary
+    from bert_keras.text.vocabulary import write_vocabulary
     from official_tasks import progress
 
     script.prepare_output(values)
@@ -50,13 +51,13 @@ def main(values):
             in_order=functools.partial(in_order, workers=values.workers),
         )
     write_vocabulary(tokens, values.output)
-    told = f"{values.output}: {len(tokens):,} pieces"
+    line = f"{values.output}: {len(tokens):,} pieces"
     if len(tokens) < values.size:
-        told += (
+        line += (
             f" of {values.size:,}: no other two stand together "
             f"{values.min_count} times; give more text for more pieces"
         )
-    progress.console.print(told)
+    progress.console.print(line)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Many conversions at once, and the one table about them."""
+"""Weights of any readable format into any writable one, and the proof.
+
+It stands above the models and the formats; what reads and writes a format is
+in the file of that format.
+"""
 
 import dataclasses
 import os
 import re
-import tempfile
 import warnings
 
 import numpy as np
@@ -14,13 +17,8 @@ from bert_keras.interop import huggingface
 from bert_keras.interop.google import save_google
 from bert_keras.interop.huggingface import has_weights, places, save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
-from bert_keras.interop.native import save_own
-from bert_keras.interop.presets import (
-    build_model,
-    listed,
-    load_preprocessor,
-    open_checkpoint,
-)
+from bert_keras.interop.native import save_native
+from bert_keras.interop.presets import listed, open_checkpoint
 from bert_keras.interop.tensors import COMPUTES, SAME_HEAD
 from bert_keras.interop.torch_pickle import pickles_in, unpickle_folder
 from bert_keras.modeling.causal import BertCausalModel
@@ -32,10 +30,8 @@ from bert_keras.modeling.span import BertSpanPredictor
 from bert_keras.modeling.tagger import BertTagger
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
-# Weights of any readable format into any writable one, and the proof.
-
 WRITERS = {
-    "bert_keras": save_own,
+    "bert_keras": save_native,
     "huggingface": save_huggingface,
     "google": save_google,
     "keras_hub": save_keras_hub,
@@ -52,9 +48,7 @@ CLASSES = {
         BertChooser,
     )
 }
-
-
-# What files hold beside the weights: slots of optimizers, counters, position
+# What files hold next to the weights: slots of optimizers, counters, position
 # numbers, and the output table of masked words, which is the token table.
 SPARE = (
     r"(adam|lamb|slot|optimizer)",
@@ -72,7 +66,6 @@ class Conversion:
         source: what was converted.
         format: the format that it had.
         task: the class of its head.
-        labels: names of its classes, if it has any.
         difference: the greatest absolute difference between an output of the
             source's model and one of the converted folder's.
         left_out: weights that are not in the folder: the format has no place
@@ -80,19 +73,29 @@ class Conversion:
         at_random: weights in the folder that no one ever trained.
         skipped: tensors of the source that no model here has a place for.
         dropped: other things that the format has no place for.
-        refused: why nothing was written, or None.
     """
 
     source: str
-    format: str = ""
-    task: str = ""
-    labels: list = dataclasses.field(default_factory=list)
-    difference: float | None = None
-    left_out: list = dataclasses.field(default_factory=list)
-    at_random: list = dataclasses.field(default_factory=list)
-    skipped: list = dataclasses.field(default_factory=list)
-    dropped: list = dataclasses.field(default_factory=list)
-    refused: str | None = None
+    format: str
+    task: str
+    difference: float
+    left_out: list
+    at_random: list
+    skipped: list
+    dropped: list
+
+    @property
+    def remark(self):
+        """What the folder lacks; empty where it lacks nothing."""
+        parts = []
+        lost = self.left_out + self.dropped
+        if lost:
+            parts.append(f"without {', '.join(lost)}")
+        if self.at_random:
+            parts.append(f"at random: {', '.join(self.at_random)}")
+        if self.skipped:
+            parts.append(f"not taken along: {listed(self.skipped)}")
+        return "; ".join(parts)
 
 
 def convert(
@@ -118,46 +121,38 @@ def convert(
         )
     checkpoint = open_checkpoint(source)
     cls = model_class(checkpoint)
-    model = _loaded(cls, checkpoint)
+    model = _load(cls, checkpoint)
     written = model
     if accept_difference:
-        written = _loaded(cls, checkpoint, **_settings_of(format, cls))
+        settings = {
+            name: value
+            for name, value in COMPUTES[format].items()
+            if name not in SAME_HEAD or cls is BertPretrainer
+        }
+        written = _load(cls, checkpoint, **settings)
     text = None
     if checkpoint.read_text or lowercase is not None:
-        text = load_preprocessor(checkpoint, lowercase=lowercase)
+        # Only here, and not for a preset without text: it needs TensorFlow.
+        from bert_keras.text.preprocessor import BertPreprocessor
+
+        text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
     missing = model.load_report.initialised
     left_out = WRITERS[format](folder, written, text, missing)
-    again = _loaded(cls, open_checkpoint(folder))
+    again = _load(cls, open_checkpoint(folder))
+    dropped = []
+    if checkpoint.embedding is not None and format != "bert_keras":
+        settings = [f"{k} {v}" for k, v in checkpoint.embedding.items()]
+        dropped = [f"how sentences are embedded ({', '.join(settings)})"]
     return Conversion(
         source=checkpoint.source,
         format=checkpoint.format,
         task=checkpoint.head,
-        labels=list(getattr(model, "labels", None) or []),
         difference=greatest_difference(model, again),
         left_out=left_out,
         at_random=sorted({*missing, *untrained_weights(model)} - set(left_out)),
-        skipped=[n for n in model.load_report.skipped if not _spare(n)],
-        dropped=_dropped(checkpoint, format),
+        skipped=[n for n in model.load_report.skipped if not _is_spare(n)],
+        dropped=dropped,
     )
-
-
-def _loaded(cls, checkpoint, **arguments):
-    """The model; the conversion itself says what is new in it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrainedWarning)
-        return build_model(cls, checkpoint, arguments)
-
-
-def _spare(name):
-    """Whether a tensor is an optimizer's, a counter, or a second copy."""
-    return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
-
-
-def _dropped(checkpoint, format):
-    if checkpoint.embedding is None or format == "bert_keras":
-        return []
-    settings = [f"{k} {v}" for k, v in checkpoint.embedding.items()]
-    return [f"how sentences are embedded ({', '.join(settings)})"]
 
 
 def model_class(checkpoint):
@@ -181,13 +176,36 @@ def model_class(checkpoint):
     return CLASSES[checkpoint.head]
 
 
-def _settings_of(format, cls):
-    """Those of the format's home, as far as the class has them."""
-    return {
-        name: value
-        for name, value in COMPUTES[format].items()
-        if name not in SAME_HEAD or cls is BertPretrainer
-    }
+def _load(cls, checkpoint, **arguments):
+    """The model; the conversion itself says what is new in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntrainedWarning)
+        return cls.from_preset(checkpoint, **arguments)
+
+
+def _is_spare(name):
+    """Whether a tensor is an optimizer's, a counter, or a second copy."""
+    return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
+
+
+def without_pickle(source, folder):
+    """The source, or `folder` with safetensors in place of its pickle.
+
+    Args:
+        source: any preset.
+        folder: an empty one, for a source whose only weights are a pickle.
+    """
+    for inner in places(source):
+        place = os.path.join(source, inner)
+        if has_weights(place):
+            break
+        if pickles_in(place):
+            unpickle_folder(source, folder, inner)
+            return folder
+    return source
+
+
+# The proof: outputs of both models on the same rows.
 
 
 def greatest_difference(first, second):
@@ -226,124 +244,17 @@ def sample_inputs(model):
     random = np.random.default_rng(0)
     shape = (4, length)
     ids = random.integers(0, encoder.vocabulary_size, shape, "int32")
-    places = np.arange(length)
-    lengths = length - np.arange(4)[:, None] * (length // 8)
+    positions = np.arange(length)
+    lengths = length - np.arange(4)[:, None] * (length // 8)  # (4, 1)
     inputs = {
         "token_ids": ids,
         "segment_ids": np.broadcast_to(
-            (places >= length // 2) * (encoder.num_segments > 1), shape
+            (positions >= length // 2) * (encoder.num_segments > 1), shape
         ).astype("int32"),
-        "padding_mask": (places < lengths).astype("int32"),
+        "padding_mask": (positions < lengths).astype("int32"),
     }
     if isinstance(model, BertChooser):  # two choices for each of two rows
         return {k: v.reshape(2, 2, length) for k, v in inputs.items()}
     if isinstance(model, BertPretrainer):
-        inputs["mask_positions"] = np.tile(places[: length // 2], (4, 1))
+        inputs["mask_positions"] = np.tile(positions[: length // 2], (4, 1))
     return inputs
-
-
-# Many conversions at once, and the one table about them.
-
-
-def without_pickle(source, folder):
-    """The source, or `folder` with safetensors in place of its pickle.
-
-    Args:
-        source: any preset.
-        folder: an empty one, for a source whose only weights are a pickle.
-    """
-    for inner in places(source):
-        place = os.path.join(source, inner)
-        if has_weights(place):
-            break
-        if pickles_in(place):
-            unpickle_folder(source, folder, inner)
-            return folder
-    return source
-
-
-def convert_all(
-    folder,
-    target,
-    format="bert_keras",
-    allow_torch=False,
-    accept_difference=False,
-    lowercase=None,
-):
-    """Converts every preset in a folder; returns a list of `Conversion`.
-
-    One that cannot be converted is a row with its reason; the rest go on.
-
-    Args:
-        folder: each folder and file in it is a source.
-        target: gets a folder for each, of the same name.
-        format: a key of `WRITERS`.
-        allow_torch: read pickles, by PyTorch's restricted loader.
-        accept_difference, lowercase: as `convert` takes them.
-    """
-    if not os.path.isdir(folder):
-        raise InputError(f"{folder} is no folder. Name one that holds presets.")
-    rows = []
-    for name in sorted(os.listdir(folder)):
-        source = os.path.join(folder, name)
-        stem = name.removesuffix(".zip")
-        try:
-            if stem != name and os.path.exists(os.path.join(folder, stem)):
-                raise InputError(
-                    f"{source} would go where {stem} goes. Rename one of them."
-                )
-            with tempfile.TemporaryDirectory() as beside:
-                plain = (
-                    without_pickle(source, beside) if allow_torch else source
-                )
-                row = convert(
-                    plain,
-                    os.path.join(target, stem),
-                    format,
-                    accept_difference,
-                    lowercase,
-                )
-        except InputError as error:
-            row = Conversion(source, refused=str(error))
-        row.source = source
-        rows.append(row)
-    return rows
-
-
-def table(rows):
-    """The rows as one Markdown table."""
-    lines = [
-        "| source | format | task | labels | greatest difference | remark |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        difference = "" if row.refused else f"{row.difference:.1e}"
-        cells = [
-            row.source,
-            row.format,
-            row.task,
-            ", ".join(row.labels),
-            difference,
-            remark(row),
-        ]
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def remark(row):
-    """Why it was refused, or what it lacks; empty for a whole one."""
-    if row.refused:
-        return row.refused
-    parts = []
-    lost = row.left_out + row.dropped
-    if lost:
-        parts.append(f"without {', '.join(lost)}")
-    if row.at_random:
-        parts.append(f"at random: {', '.join(row.at_random)}")
-    if row.skipped:
-        parts.append(f"not taken along: {listed(row.skipped)}")
-    return "; ".join(parts)
-
-
-def _cell(text):
-    return text.replace("|", "\\|").replace("\n", " ")

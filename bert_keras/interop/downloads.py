@@ -5,14 +5,11 @@ import hashlib
 import logging
 import os
 import re
-import shutil
-import urllib.error
-import urllib.request
 import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.google import DAMAGED
+from bert_keras.interop.google import DAMAGED, METHODS
 from bert_keras.interop.huggingface import (
     INNER,
     KERAS,
@@ -23,11 +20,8 @@ from bert_keras.interop.huggingface import (
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.torch_pickle import is_pickle
 
-# The weights that the original released, by name, fetched once.
-
 logger = logging.getLogger(__name__)
 
-READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 SMALL = [
     f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}"
@@ -115,12 +109,6 @@ ALIASES = {
 }
 
 
-def released_name(preset):
-    """The original's name for a preset, or None where it has none."""
-    name = ALIASES.get(preset, preset)
-    return name if name in RELEASED else None
-
-
 # The names of the same and of close relatives on the Hugging Face Hub.
 ON_THE_HUB = [
     f"hf://google-bert/bert-{name}"
@@ -138,6 +126,12 @@ ON_THE_HUB = [
 ]
 
 
+def released_name(preset):
+    """The original's name for a preset, or None where it has none."""
+    name = ALIASES.get(preset, preset)
+    return name if name in RELEASED else None
+
+
 def nearest(preset):
     """A sentence that names the known presets closest to an unknown one.
 
@@ -145,12 +139,11 @@ def nearest(preset):
     """
     names = [*ON_THE_HUB, *ALIASES, *RELEASED]
     known = {_bare(name): name for name in reversed(names)}
-    wanted = _bare(preset)
-    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.8)
-    found = [name for name in known if name == wanted] or [
+    bare = _bare(preset)
+    close = difflib.get_close_matches(bare, known, n=3, cutoff=0.8)
+    found = [name for name in known if name == bare] or [
         *dict.fromkeys(
-            [n for n in known if wanted and n.startswith(f"{wanted}-")][-3:]
-            + close
+            [n for n in known if bare and n.startswith(f"{bare}-")][-3:] + close
         )
     ]
     if not found:
@@ -166,7 +159,7 @@ def fetch_released(name):
     """Path of the released zip; downloaded where it is not there yet.
 
     It is kept below `KERAS_HOME`, which is ~/.keras where it is not set, and
-    its hash beside it: a zip that has changed since is refused. What is in it
+    its hash next to it: a zip that has changed since is refused. What is in it
     must have the published hashes, where there are some.
     """
     home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
@@ -202,7 +195,7 @@ def _check_published(name, path):
     if name not in SHA256:
         logger.warning(
             "No hash of %s is published: what came was checked by its length "
-            "alone. Its own hash is noted beside it.",
+            "alone. Its own hash is noted next to it.",
             name,
         )
         return
@@ -225,7 +218,7 @@ def _hashes(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 # Others can swell without bound while they are read.
-                if member.compress_type in READABLE:
+                if member.compress_type in METHODS:
                     with archive.open(member) as file:
                         digest = hashlib.file_digest(file, "sha256")
                     name = member.filename.rpartition("/")[2]
@@ -240,27 +233,19 @@ def _hashes(path):
 
 
 def _download(name, path):
+    import keras
+
     url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:
-        with (
-            urllib.request.urlopen(url, timeout=60) as source,
-            files.written_beside(path) as partial,
-            open(partial, "wb") as target,
-        ):
-            shutil.copyfileobj(source, target, 1024 * 1024)
-            _check_length(source.headers, target.tell())
-    except (urllib.error.URLError, OSError) as error:
+        with files.written_beside(path) as partial:
+            folder, file = os.path.split(partial)
+            keras.utils.get_file(file, url, cache_dir=folder, cache_subdir="")
+    except Exception as error:  # Keras raises this very class
         raise InputError(
             f"{url} cannot be fetched ({error}). Fetch it by hand and give "
             "its path."
         ) from None
-
-
-def _check_length(headers, found):
-    expected = headers.get("Content-Length")
-    if expected is not None and int(expected) != found:
-        raise OSError(f"{found} bytes came instead of {expected}")
 
 
 # Folders on the Hugging Face Hub, through `huggingface_hub`.
@@ -359,7 +344,7 @@ def _asked(function, name, **arguments):
 
 
 def _refuse_pickle(name, listed):
-    """Tells the way out where the Hub has nothing but a pickle."""
+    """Names the way out where the Hub has nothing but a pickle."""
     pickles = [file for file in listed if is_pickle(os.path.basename(file))]
     if pickles:
         raise InputError(

@@ -1,4 +1,6 @@
-"""The original's checkpoints, as folders and as the zips of the release."""
+"""The original's checkpoints, read and written: bert_config.json, vocab.txt,
+bert_model.ckpt; as a folder, as one checkpoint in it, or as a released zip.
+"""
 
 import io
 import math
@@ -37,8 +39,15 @@ from bert_keras.interop.text_settings import (
 )
 from bert_keras.modeling.weights import published_weights
 
-# Variable names of the original's checkpoints <-> the library's names.
+CONFIG, VOCABULARY, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
+WRITTEN = (
+    CONFIG,
+    VOCABULARY,
+    f"{PREFIX}.index",
+    f"{PREFIX}.data-00000-of-00001",
+)
 
+# The library's names <-> variable names of the original's checkpoints.
 _LAYER = "bert/encoder/layer_{}"
 _DENSE = {
     "encoder/layer_{}/attention/query": f"{_LAYER}/attention/self/query",
@@ -78,16 +87,7 @@ NAMES = {
 TURNED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
-# The original's checkpoints: bert_config.json, vocab.txt, bert_model.ckpt. A
-# folder, the released zip, or the path of one checkpoint in a folder.
-
-CONFIG, VOCABULARY, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
-WRITTEN = (
-    CONFIG,
-    VOCABULARY,
-    f"{PREFIX}.index",
-    f"{PREFIX}.data-00000-of-00001",
-)
+# Reading.
 
 
 def open_google(prefix, source=None):
@@ -95,7 +95,7 @@ def open_google(prefix, source=None):
 
     Args:
         prefix: path of the checkpoint without `.index`; the settings and the
-            vocabulary stand beside it.
+            vocabulary stand next to it.
         source: what the user named, for messages and for its case.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
@@ -115,7 +115,7 @@ def open_google(prefix, source=None):
         skipped=skipped,
         read_text=text_reader(
             os.path.join(folder, VOCABULARY),
-            lambda: _text(path, source),
+            lambda: _read_text(path, source),
         ),
         initializer_range=read_json(path).handed_on("initializer_range"),
     )
@@ -150,7 +150,7 @@ def read_config(path):
     }
 
 
-def _text(path, source):
+def _read_text(path, source):
     """What this package states in the settings, or the case by the name."""
     text = read_settings(read_json(path))
     return {**text, "cases": text["cases"] or name_cases(source)}
@@ -186,10 +186,13 @@ def _classes(config, count):
     return {"labels": labels, "problem": config.text("problem", default)}
 
 
+# Writing.
+
+
 def save_google(folder, model, preprocessor=None, without=()):
     """Writes the folder as the original's code reads it.
 
-    Args and Returns: as `save_own`.
+    Args and Returns: as `save_native`.
     """
     check_computable(model, "google", "the original")
     weights = {
@@ -349,14 +352,14 @@ def _unpack_weights(path, archive, members, folder):
             found=", ".join(sorted(stems)) or "none",
         )
     (stem,) = stems
-    wanted = {
+    parts = {
         name: member
         for name, member in members.items()
         if name.startswith(f"{stem}.") and not name.endswith(".meta")
     }
-    total = sum(member.file_size for member in wanted.values())
+    total = sum(member.file_size for member in parts.values())
     _check_size(path, stem, total, most)
-    for name, member in wanted.items():
+    for name, member in parts.items():
         _unpack(archive, member, folder, name)
     return stem
 

@@ -1,4 +1,7 @@
-"""Hugging Face folders, read and written: config.json, model.safetensors."""
+"""Hugging Face folders, read and written: config.json and the weights.
+
+Their tokenizer files are in `huggingface_tokenizer.py`.
+"""
 
 import dataclasses
 import functools
@@ -10,9 +13,12 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.files import is_plain_name
-from bert_keras.interop.huggingface_tokenizer import text_reader
-from bert_keras.interop.native import check_replaceable, write_pieces
+from bert_keras.interop.huggingface_tokenizer import (
+    WRITTEN_TEXT,
+    text_reader,
+    write_tokenizer,
+)
+from bert_keras.interop.native import check_replaceable
 from bert_keras.interop.tensor_files import (
     read_h5,
     read_json,
@@ -32,10 +38,52 @@ from bert_keras.interop.tensors import (
 )
 from bert_keras.interop.text_settings import check_fits
 from bert_keras.interop.torch_pickle import pickles_in
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import POOLER, published_weights
 
-# Tensor names of Hugging Face's BERT classes <-> the library's names.
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+SAFETENSORS = (WEIGHTS, INDEX)
+KERAS = "tf_model.h5"
+INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
 
+# Every class that the format may name, with the class of ours that holds it.
+CLASSES = {
+    "BertModel": "BertEncoder",
+    "BertForPreTraining": "BertPretrainer",
+    "BertForMaskedLM": "BertPretrainer",
+    "BertLMHeadModel": "BertCausalModel",
+    "BertForNextSentencePrediction": "BertPretrainer",
+    "BertForSequenceClassification": "BertClassifier",
+    "BertForMultipleChoice": "BertChooser",
+    "BertForTokenClassification": "BertTagger",
+    "BertForQuestionAnswering": "BertSpanPredictor",
+}
+# These classes of transformers have no pooler.
+WITHOUT_POOLER = (
+    "BertForMaskedLM",
+    "BertLMHeadModel",
+    "BertForTokenClassification",
+    "BertForQuestionAnswering",
+)
+# What transformers computes under each name.
+ACTIVATIONS = {
+    "gelu": "gelu_exact",
+    "gelu_python": "gelu_exact",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+PROBLEMS = {
+    "single_label_classification": "single",
+    "multi_label_classification": "multi",
+    "regression": "regression",
+}
+TIED = ("BertPretrainer", "BertCausalModel")
+LABELLED = ("BertClassifier", "BertTagger")
+WITH_DROPOUT = ("BertClassifier", "BertChooser", "BertTagger")
+
+# The library's names <-> tensor names of Hugging Face's BERT classes.
 _LAYER = "encoder.layer.{}"
 _DENSE = {
     "encoder/layer_{}/attention/query": f"{_LAYER}.attention.self.query",
@@ -54,6 +102,16 @@ _NORM = {
     "encoder/layer_{}/output_norm": f"{_LAYER}.output.LayerNorm",
     "mlm/norm": "cls.predictions.transform.LayerNorm",
 }
+_TABLES = {
+    "encoder/embeddings/token/embeddings": "embeddings.word_embeddings.weight",
+    "encoder/embeddings/position/embeddings": (
+        "embeddings.position_embeddings.weight"
+    ),
+    "encoder/embeddings/segment/embeddings": (
+        "embeddings.token_type_embeddings.weight"
+    ),
+    "mlm/bias": "cls.predictions.bias",
+}
 # The head's own layer, by our class: three of theirs are a `classifier`.
 _HEADS = {
     "BertClassifier": {"classifier": "classifier"},
@@ -62,126 +120,76 @@ _HEADS = {
     "BertSpanPredictor": {"span": "qa_outputs"},
 }
 _ENDS = (".weight", ".bias")
-
-
-def heads_in(tensors):
-    """Our classes whose head the file may hold, by the names of its tensors.
-
-    Args:
-        tensors: their names, as `modern` or `from_keras` gives them.
-    """
-    stems = {name.split(".")[0] for name in tensors}
-    heads = ["BertPretrainer"] if "cls" in stems else []
-    for head, layer in _HEADS.items():
-        if stems & set(layer.values()):
-            heads.append(head)
-    return heads
+_TOPS = ("cls", "classifier", "qa_outputs")
 
 
 def names(head):
-    """The table of names for the weights of one class.
-
-    Args:
-        head: the name of our model class.
-    """
+    """The table of names for the weights of our class of this name."""
     return {
-        "encoder/embeddings/token/embeddings": (
-            "embeddings.word_embeddings.weight"
-        ),
-        "encoder/embeddings/position/embeddings": (
-            "embeddings.position_embeddings.weight"
-        ),
-        "encoder/embeddings/segment/embeddings": (
-            "embeddings.token_type_embeddings.weight"
-        ),
-        "mlm/bias": "cls.predictions.bias",
+        **_TABLES,
         **expanded(_DENSE | _HEADS.get(head, {}), DENSE, _ENDS),
         **expanded(_NORM, NORM, _ENDS),
     }
 
 
-def modern(name):
-    """Their name today: no prefix, `weight` and `bias` for LayerNorm's.
+# Reading.
 
-    Before 2019 LayerNorm's scale and offset had TensorFlow's names.
+
+def open_huggingface(folder):
+    """The `Checkpoint` of a Hugging Face folder.
+
+    `architectures` in its settings says whose head it holds; the folders of
+    2019 lack that, and their tensors say it.
     """
-    name = name.removeprefix("bert.")
-    name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
-    return re.sub(r"(?<=LayerNorm\.)beta$", "bias", name)
+    config = read_json(os.path.join(folder, CONFIG))
+    _check_model(config)
+    weights = _read_weights(folder)
+    stated = _stated_head(config)
+    heads = [stated] if stated else _possible_heads(config, weights)
+    of_class = {
+        head: functools.partial(_checkpoint, folder, config, weights, head)
+        for head in heads
+    }
+    if len(heads) == 1:
+        return of_class[heads[0]]()
+    checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
+    return dataclasses.replace(checkpoint, of_class=of_class)
 
 
-def from_keras(path):
-    """Their name for a dataset of `tf_model.h5`; None for a second copy.
-
-    Every layer's group repeats the path of the variable in the model, and
-    the masked-LM head's lists the embeddings once more.
-    """
-    layer, _, path = path.removesuffix(":0").partition("/")
-    if layer == "bert":
-        path = path.rpartition("bert/")[2]
-    elif "bert/" in path:
-        return None
-    else:
-        path = path.replace("mlm___", "").replace("nsp___", "")
-        path = path[max(path.find(f"{part}/") for part in _TOPS) :]
-    path = path.replace("layer_._", "layer/").replace("/", ".")
-    stem, _, end = path.rpartition(".")
-    ends = {"kernel": "weight", "gamma": "weight", "beta": "bias"}
-    return f"{stem}.{ends.get(end, end).replace('embeddings', 'weight')}"
-
-
-_TOPS = ("cls", "classifier", "qa_outputs")
-
-
-# Hugging Face's `config.json` <-> arguments of our encoder and heads.
-
-# Every class that the format may name, with the class of ours that holds it.
-CLASSES = {
-    "BertModel": "BertEncoder",
-    "BertForPreTraining": "BertPretrainer",
-    "BertForMaskedLM": "BertPretrainer",
-    "BertLMHeadModel": "BertCausalModel",
-    "BertForNextSentencePrediction": "BertPretrainer",
-    "BertForSequenceClassification": "BertClassifier",
-    "BertForMultipleChoice": "BertChooser",
-    "BertForTokenClassification": "BertTagger",
-    "BertForQuestionAnswering": "BertSpanPredictor",
-}
-# What transformers computes under each name.
-ACTIVATIONS = {
-    "gelu": "gelu_exact",
-    "gelu_python": "gelu_exact",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
-PROBLEMS = {
-    "single_label_classification": "single",
-    "multi_label_classification": "multi",
-    "regression": "regression",
-}
-TIED = ("BertPretrainer", "BertCausalModel")
-LABELLED = ("BertClassifier", "BertTagger")
-WITH_DROPOUT = ("BertClassifier", "BertChooser", "BertTagger")
-EPSILON = 1e-12
+def _checkpoint(folder, config, weights, head):
+    """The folder as that of our class of this name."""
+    encoder = _read_encoder(config)
+    arguments = _read_arguments(config, head)
+    tensors, modern_name, is_turned = weights
+    found, skipped = renamed(tensors, names(head), folder, modern_name)
+    for name, tensor in found.items():
+        if is_turned and name.endswith("/kernel"):
+            found[name] = tensor.transposed()
+    return Checkpoint(
+        source=str(folder),
+        format="huggingface",
+        encoder=encoder,
+        head=head,
+        head_arguments=arguments,
+        tensors=found,
+        skipped=skipped,
+        read_text=text_reader(folder, config, encoder["max_sequence_length"]),
+        initializer_range=config.handed_on("initializer_range"),
+    )
 
 
-def check_model(config):
-    """Refuses what is not a plain BERT, by name.
-
-    Args:
-        config: the `Fields` of the file.
-    """
+def _check_model(config):
+    """Refuses what is not a plain BERT, by name."""
     if "auto_map" in config or "custom_pipelines" in config:
-        _refuse(
-            config,
+        raise WeightsError(
+            config.path,
             "the folder asks to run code that came with it (auto_map)",
             "Convert it with the code that it came with",
         )
     kind = config.text("model_type", "bert")
     if kind != "bert":
-        _refuse(
-            config,
+        raise WeightsError(
+            config.path,
             f'this is a model of type "{kind}"',
             "Load it with a package for that model",
             expected='the model type "bert"',
@@ -189,23 +197,23 @@ def check_model(config):
         )
     position = config.text("position_embedding_type", "absolute")
     if position != "absolute":
-        _refuse(
-            config,
+        raise WeightsError(
+            config.path,
             f'the positions are "{position}", not those of the original',
             "Take a checkpoint with absolute positions",
         )
     for name in ("quantization_config", "pruned_heads", "add_cross_attention"):
         if config.raw(name):
-            _refuse(
-                config,
+            raise WeightsError(
+                config.path,
                 f'"{name}" is set, which this package does not compute',
                 "Take the checkpoint that it was made from",
             )
 
 
-def read_encoder(config):
+def _read_encoder(config):
     """The arguments of `BertEncoder` that the file states."""
-    epsilon = config.raw("layer_norm_eps", EPSILON)
+    epsilon = config.raw("layer_norm_eps", 1e-12)
     if type(epsilon) is not float or not 0 < epsilon < 1:
         config.refuse("layer_norm_eps", "a number above 0, below 1", epsilon)
     activation = config.text("hidden_act", "gelu")
@@ -228,7 +236,7 @@ def read_encoder(config):
     }
 
 
-def stated_head(config):
+def _stated_head(config):
     """The name of our class that the file names, None where it names none."""
     stated = config.texts("architectures", [])
     if not stated:
@@ -241,20 +249,21 @@ def stated_head(config):
     return head
 
 
-def possible_heads(config, heads, outputs, pools):
+def _possible_heads(config, weights):
     """Which of our classes the tensors may be of, for want of a name.
 
-    The files of 2019 have none. Three classes of transformers call their
-    head `classifier`: its outputs, the pooler and the settings tell most of
-    them apart.
-
-    Args:
-        heads: our classes whose head has the names of the tensors.
-        outputs: how many numbers `classifier` puts out; None without one.
-        pools: whether there is a pooler.
+    Three classes of transformers call their head `classifier`: its outputs,
+    the pooler and the settings distinguish most of them.
     """
-    if outputs is not None:
-        one = len(read_labels(config)) == 1  # as for a regression
+    tensors, modern_name, _ = weights
+    by_name = {modern_name(name): tensor for name, tensor in tensors.items()}
+    layers = {name.split(".")[0] for name in by_name if name}
+    heads = ["BertPretrainer"] if "cls" in layers else []
+    heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
+    bias = by_name.get("classifier.bias")
+    if bias:
+        outputs, pools = bias.shape[0], "pooler.dense.weight" in by_name
+        one = len(_read_labels(config)) == 1  # as for a regression
         fits = {
             "BertClassifier": pools and (outputs > 1 or one),
             "BertTagger": outputs > 1 and "problem_type" not in config,
@@ -263,16 +272,16 @@ def possible_heads(config, heads, outputs, pools):
         heads = [head for head in heads if fits.get(head, True)]
     if config.boolean("is_decoder", False):
         heads = [h.replace("Pretrainer", "CausalModel") for h in heads]
-    return heads
+    return heads or ["BertEncoder"]
 
 
-def read_arguments(config, head):
-    """The arguments of our class beside the encoder."""
+def _read_arguments(config, head):
+    """The arguments of our class beyond the encoder."""
     arguments = {}
     if head in TIED and not config.boolean("tie_word_embeddings", True):
         config.refuse("tie_word_embeddings", "true, as in BERT", "false")
     if head in LABELLED:
-        arguments["labels"] = read_labels(config)
+        arguments["labels"] = _read_labels(config)
     if head == "BertClassifier":
         arguments["problem"] = _read_problem(config, arguments["labels"])
         if arguments == {"labels": ["LABEL_0"], "problem": "regression"}:
@@ -282,15 +291,16 @@ def read_arguments(config, head):
     return arguments
 
 
-def read_labels(config):
+def _read_labels(config):
     """The label names in the order of the logits."""
-    names = config.object("id2label", {}).values
-    if not names:
+    by_index = config.object("id2label", {}).values
+    if not by_index:
         count = config.integer("num_labels", 2, maximum=2**20)
         return [f"LABEL_{index}" for index in range(count)]
-    labels = [names.get(str(index)) for index in range(len(names))]
+    labels = [by_index.get(str(index)) for index in range(len(by_index))]
     if not all(isinstance(label, str) for label in labels):
-        config.refuse("id2label", f"names of 0 to {len(names) - 1}", names)
+        expected = f"names of 0 to {len(by_index) - 1}"
+        config.refuse("id2label", expected, by_index)
     return labels
 
 
@@ -305,85 +315,6 @@ def _read_problem(config, labels):
     return PROBLEMS[problem]
 
 
-def _refuse(config, problem, way_out, **values):
-    raise WeightsError(config.path, problem, way_out, **values)
-
-
-# Hugging Face folders: config.json, model.safetensors, vocab.txt.
-
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-SAFETENSORS = (WEIGHTS, INDEX)
-KERAS = "tf_model.h5"
-INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
-
-
-def open_huggingface(folder):
-    """The `Checkpoint` of a Hugging Face folder.
-
-    Whose head it holds says `architectures` in its settings; the folders of
-    2019 lack that, and their tensors say it.
-    """
-    config = read_json(os.path.join(folder, CONFIG))
-    check_model(config)
-    weights = _read_weights(folder)
-    stated = stated_head(config)
-    heads = [stated] if stated else _heads_by_tensors(config, weights)
-    of_class = {
-        head: functools.partial(_checkpoint, folder, config, weights, head)
-        for head in heads
-    }
-    if len(heads) == 1:
-        return of_class[heads[0]]()
-    checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
-    return dataclasses.replace(checkpoint, of_class=of_class)
-
-
-def _checkpoint(folder, config, weights, head):
-    """The folder as that of our class of this name."""
-    encoder = read_encoder(config)
-    arguments = read_arguments(config, head)
-    tensors, plain, turn = weights
-    found, skipped = renamed(tensors, names(head), folder, plain)
-    for name, tensor in found.items():
-        if turn and name.endswith("/kernel"):
-            found[name] = tensor.transposed()
-    return Checkpoint(
-        source=str(folder),
-        format="huggingface",
-        encoder=encoder,
-        head=head,
-        head_arguments=arguments,
-        tensors=found,
-        skipped=skipped,
-        read_text=text_reader(folder, config, encoder["max_sequence_length"]),
-        initializer_range=config.handed_on("initializer_range"),
-    )
-
-
-def _heads_by_tensors(config, weights):
-    tensors, plain, _ = weights
-    by_name = {plain(name): tensor for name, tensor in tensors.items()}
-    bias = by_name.get("classifier.bias")
-    heads = possible_heads(
-        config,
-        heads_in(filter(None, by_name)),
-        bias and bias.shape[0],
-        "pooler.dense.weight" in by_name,
-    )
-    return heads or ["BertEncoder"]
-
-
-def _read_weights(folder):
-    """The tensors; what gives their names of today; whether kernels are
-    (outputs, inputs)."""
-    path = os.path.join(folder, KERAS)
-    if os.path.exists(path) and not has_weights(folder, SAFETENSORS):
-        return read_h5(path), from_keras, False
-    return _read_safetensors(folder), modern, True
-
-
 def has_weights(folder, files=(*SAFETENSORS, KERAS)):
     """Whether the folder has one of the files; a pickle does not count."""
     return any(os.path.exists(os.path.join(folder, name)) for name in files)
@@ -394,12 +325,17 @@ def places(folder):
     return ["", *sorted(glob.glob(INNER, root_dir=folder))]
 
 
-def _read_safetensors(folder):
+def _read_weights(folder):
+    """The tensors, a function to the modern form of their names, and whether
+    kernels are (outputs, inputs)."""
+    path = os.path.join(folder, KERAS)
+    if os.path.exists(path) and not has_weights(folder, SAFETENSORS):
+        return read_h5(path), _modern_name_in_h5, False
     path = os.path.join(folder, WEIGHTS)
     if os.path.exists(path):
-        return read_safetensors(path)
+        return read_safetensors(path), _modern_name, True
     if os.path.exists(os.path.join(folder, INDEX)):
-        return _read_shards(folder)
+        return _read_shards(folder), _modern_name, True
     pickles = pickles_in(folder)
     if pickles:
         raise WeightsError(
@@ -422,10 +358,9 @@ def _read_safetensors(folder):
 def _read_shards(folder):
     """Every tensor of the index, from the file in this folder it names."""
     index = read_json(os.path.join(folder, INDEX))
-    shards = index.object("weight_map").values
     tensors, read = {}, {}
-    for name, file in shards.items():
-        if not is_plain_name(file):
+    for name, file in index.object("weight_map").values.items():
+        if not files.is_plain_name(file):
             index.refuse(name, "a file in this folder", file)
         if file not in read:
             read[file] = read_safetensors(os.path.join(folder, file))
@@ -435,19 +370,74 @@ def _read_shards(folder):
     return tensors
 
 
-# The settings that a Hugging Face folder has for a model of ours.
+def _modern_name(name):
+    """Without prefix, and with `weight` and `bias` for LayerNorm's.
 
-# These classes of transformers have no pooler.
-WITHOUT_POOLER = (
-    "BertForMaskedLM",
-    "BertLMHeadModel",
-    "BertForTokenClassification",
-    "BertForQuestionAnswering",
-)
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    Before 2019 LayerNorm's scale and offset had TensorFlow's names.
+    """
+    name = name.removeprefix("bert.")
+    name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
+    return re.sub(r"(?<=LayerNorm\.)beta$", "bias", name)
 
 
-def architecture(head, weights):
+def _modern_name_in_h5(path):
+    """The same of a dataset of `tf_model.h5`; None for a second copy.
+
+    Every layer's group repeats the path of the variable in the model, and
+    the masked-LM head's lists the embeddings once more.
+    """
+    layer, _, path = path.removesuffix(":0").partition("/")
+    if layer == "bert":
+        path = path.rpartition("bert/")[2]
+    elif "bert/" in path:
+        return None
+    else:
+        path = path.replace("mlm___", "").replace("nsp___", "")
+        path = path[max(path.find(f"{top}/") for top in _TOPS) :]
+    path = path.replace("layer_._", "layer/").replace("/", ".")
+    stem, _, end = path.rpartition(".")
+    ends = {"kernel": "weight", "gamma": "weight", "beta": "bias"}
+    return f"{stem}.{ends.get(end, end).replace('embeddings', 'weight')}"
+
+
+# Writing a folder that transformers loads as its own.
+
+
+def save_huggingface(folder, model, preprocessor=None, without=()):
+    """Writes the folder to a temporary name, then renames it.
+
+    Args:
+        folder: where to.
+        model: `BertEncoder` or a task model.
+        preprocessor: its `BertPreprocessor`; no tokenizer is written without.
+        without: library names of weights to leave out, such as those that
+            were never trained; the class that is named follows from them.
+
+    Returns:
+        names of the weights that were left out: `without`, and the pooler
+        where that class has none.
+    """
+    every = published_weights(model)
+    head = type(model).__name__
+    kind = _architecture(head, set(every) - set(without))
+    without = [*without, *(POOLER if kind in WITHOUT_POOLER else ())]
+    weights = {k: v for k, v in every.items() if k not in without}
+    prefix = "" if kind == "BertModel" else "bert."
+    tensors = _named_tensors(weights, names(head), prefix)
+    if preprocessor is not None:
+        check_fits(model, preprocessor)
+    config = _config(model, kind, preprocessor)
+    check_replaceable(folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT))
+    with files.written_beside(folder) as partial:
+        os.mkdir(partial)
+        files.write_json(config, os.path.join(partial, CONFIG))
+        write_safetensors(os.path.join(partial, WEIGHTS), tensors)
+        if preprocessor is not None:
+            write_tokenizer(partial, preprocessor)
+    return sorted(set(without))
+
+
+def _architecture(head, weights):
     """The class of transformers that holds exactly these weights.
 
     Args:
@@ -465,23 +455,40 @@ def architecture(head, weights):
     for theirs, ours in CLASSES.items():
         if ours == head:
             return theirs
-    return "BertModel"  # the writer then refuses the weights of the head
+    return "BertModel"  # the weights of the head are then refused
 
 
-def config_json(model, kind, preprocessor=None):
-    """The contents of config.json.
+def _named_tensors(weights, table, prefix):
+    """Dict of their name -> (shape, function that returns the numbers)."""
+    found = {}
+    for name, weight in weights.items():
+        theirs = mapped(name, table)
+        if theirs is None:
+            raise InputError(
+                f"transformers has no place for {name}. Save the model in "
+                "the library's native format, with save_preset."
+            )
+        if name.startswith("encoder/"):
+            theirs = prefix + theirs
+        shape, read = tuple(weight.shape), weight.numpy
+        if name.endswith("/kernel"):  # theirs is (outputs, inputs)
+            shape, read = shape[::-1], _transposing(weight)
+        found[theirs] = shape, read
+    return found
 
-    Args:
-        model: `BertEncoder` or a task model.
-        kind: the class of transformers.
-        preprocessor: its `BertPreprocessor`, which knows the id of [PAD].
-    """
+
+def _transposing(weight):
+    return lambda: np.transpose(weight.numpy())
+
+
+def _config(model, kind, preprocessor):
+    """The contents of config.json for the class `kind` of transformers."""
     encoder = getattr(model, "encoder", model)
     directed = encoder.attention == "left_to_right"
     if not directed:
         check_computable(model, "huggingface", "transformers")
     named = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    return {
+    config = {
         "architectures": [kind],
         "model_type": "bert",
         "vocab_size": encoder.vocabulary_size,
@@ -499,17 +506,9 @@ def config_json(model, kind, preprocessor=None):
         **settings_of_start(model),
         "position_embedding_type": "absolute",
         "torch_dtype": "float32",
-        **(
-            {"pad_token_id": preprocessor.tokenizer.pad_id}
-            if preprocessor
-            else {}
-        ),
-        **_head_json(model),
     }
-
-
-def _head_json(model):
-    config = {}
+    if preprocessor is not None:
+        config["pad_token_id"] = preprocessor.tokenizer.pad_id
     if hasattr(model, "labels"):
         labels = model.labels or ["LABEL_0"]
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
@@ -520,162 +519,3 @@ def _head_json(model):
     if type(model).__name__ in WITH_DROPOUT:
         config["classifier_dropout"] = model.dropout
     return config
-
-
-def tokenizer_config_json(preprocessor):
-    """The contents of tokenizer_config.json."""
-    tokenizer = preprocessor.tokenizer
-    names = [token.strip("[]").lower() for token in SPECIAL]
-    return {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": tokenizer.lowercase,
-        "strip_accents": tokenizer.strip_accents,
-        "tokenize_chinese_chars": True,
-        "split_special_tokens": not tokenizer.keep_special_tokens,
-        "model_max_length": preprocessor.sequence_length,
-        # Where it is all that fits in, theirs would say nothing to us.
-        "sequence_length": preprocessor.sequence_length,
-        **{
-            f"{name}_token": token
-            for name, token in zip(names, SPECIAL, strict=True)
-        },
-    }
-
-
-def tokenizer_json(tokenizer):
-    """The contents of tokenizer.json, as the `tokenizers` package has it."""
-    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            _added(token, ids[token]) for token in SPECIAL if token in ids
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": tokenizer.strip_accents,
-            "lowercase": tokenizer.lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(ids),
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": tokenizer.max_word_length,
-            "vocab": ids,
-        },
-    }
-
-
-def _added(token, number):
-    return {
-        "id": number,
-        "content": token,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
-
-
-def _template(ids):
-    """[CLS] A [SEP] of segment 0, then B [SEP] of segment 1."""
-
-    def special(token, segment):
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    def sequence(name, segment):
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, sequence("B", 1), special("[SEP]", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-            for token in ("[CLS]", "[SEP]")
-        },
-    }
-
-
-# Writing a Hugging Face folder that transformers loads as its own.
-
-WRITTEN = (
-    "config.json",
-    "model.safetensors",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
-POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
-
-
-def save_huggingface(folder, model, preprocessor=None, without=()):
-    """Writes the folder beside, then renames it.
-
-    Args:
-        folder: where to.
-        model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`; no tokenizer is written without.
-        without: library names of weights to leave out, such as those that
-            were never trained; the class that is named follows from them.
-
-    Returns:
-        names of the weights that were left out: `without`, and the pooler
-        where that class has none.
-    """
-    every = published_weights(model)
-    head = type(model).__name__
-    kind = architecture(head, set(every) - set(without))
-    without = [*without, *(POOLER if kind in WITHOUT_POOLER else ())]
-    weights = {k: v for k, v in every.items() if k not in without}
-    tensors = _tensors(weights, names(head), bare=kind == "BertModel")
-    config = config_json(model, kind, preprocessor)
-    if preprocessor is not None:
-        check_fits(model, preprocessor)
-    check_replaceable(folder, WRITTEN)
-    with files.written_beside(folder) as partial:
-        os.mkdir(partial)
-        files.write_json(config, os.path.join(partial, "config.json"))
-        write_safetensors(os.path.join(partial, "model.safetensors"), tensors)
-        if preprocessor is not None:
-            _write_tokenizer(partial, preprocessor)
-    return sorted(set(without))
-
-
-def _tensors(weights, table, bare):
-    found = {}
-    for name, weight in weights.items():
-        theirs = mapped(name, table)
-        if theirs is None:
-            raise InputError(
-                f"transformers has no place for {name}. Save the model in "
-                "the library's own format, with save_preset."
-            )
-        if name.startswith("encoder/") and not bare:
-            theirs = f"bert.{theirs}"
-        shape, read = tuple(weight.shape), weight.numpy
-        if name.endswith("/kernel"):
-            shape, read = shape[::-1], _turned(weight)
-        found[theirs] = shape, read
-    return found
-
-
-def _turned(weight):
-    return lambda: np.transpose(weight.numpy())
-
-
-def _write_tokenizer(folder, preprocessor):
-    for name, value in (
-        ("tokenizer_config.json", tokenizer_config_json(preprocessor)),
-        ("tokenizer.json", tokenizer_json(preprocessor.tokenizer)),
-    ):
-        files.write_json(value, os.path.join(folder, name))
-    write_pieces(preprocessor, os.path.join(folder, "vocab.txt"))

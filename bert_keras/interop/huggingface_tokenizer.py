@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder: its settings and its pieces.
+"""The tokenizer of a Hugging Face folder, read and written.
 
 The pieces stand in `vocab.txt`, or inside `tokenizer.json`, which is all
 that transformers 5 writes.
@@ -6,15 +6,20 @@ that transformers 5 writes.
 
 import os
 
+from bert_keras import files
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import (
     TextSide,
     checked_pieces,
     read_pieces,
+    write_pieces,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
+VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
+SETTINGS = "tokenizer_config.json"
+WRITTEN_TEXT = (VOCABULARY, TOKENIZER, SETTINGS)
 # The word length of transformers and its tokenizers; the original has 200.
 MAX_WORD_LENGTH = 100
 PLAIN = ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast")
@@ -39,14 +44,14 @@ def text_reader(folder, config, positions):
         config: the `Fields` of config.json.
         positions: of the model; a length stated beyond it is no wish.
     """
-    files = [os.path.join(folder, n) for n in ("vocab.txt", "tokenizer.json")]
-    if not any(map(os.path.exists, files)):
+    paths = [os.path.join(folder, n) for n in (VOCABULARY, TOKENIZER)]
+    if not any(map(os.path.exists, paths)):
         return None
-    return lambda: _read_text(folder, config, positions, *files)
+    return lambda: _read_text(folder, config, positions, *paths)
 
 
 def _read_text(folder, config, positions, plain, fast):
-    settings = _optional(os.path.join(folder, "tokenizer_config.json"))
+    settings = _optional(os.path.join(folder, SETTINGS))
     _check_settings(settings, config)
     made = _optional(fast)
     _check_made(made)
@@ -113,7 +118,7 @@ def _check_ids(ids, path):
         raise WeightsError(
             path,
             "the ids of the vocabulary have gaps or are there twice",
-            "Put the vocab.txt that the model was trained with beside it",
+            "Put the vocab.txt that the model was trained with next to it",
             expected=f"each of 0 to {len(ids) - 1} once",
             found="others",
         )
@@ -191,3 +196,101 @@ def _check_added(added):
 
 def _optional(path):
     return read_json(path) if os.path.exists(path) else Fields({}, path)
+
+
+# Writing.
+
+
+def write_tokenizer(folder, preprocessor):
+    """Writes both tokenizer files of transformers and the vocabulary."""
+    for name, value in (
+        (SETTINGS, _tokenizer_config(preprocessor)),
+        (TOKENIZER, _tokenizer_json(preprocessor.tokenizer)),
+    ):
+        files.write_json(value, os.path.join(folder, name))
+    write_pieces(preprocessor, os.path.join(folder, VOCABULARY))
+
+
+def _tokenizer_config(preprocessor):
+    """The contents of tokenizer_config.json."""
+    tokenizer = preprocessor.tokenizer
+    names = [token.strip("[]").lower() for token in SPECIAL_TOKENS]
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": True,
+        "split_special_tokens": not tokenizer.keep_special_tokens,
+        "model_max_length": preprocessor.sequence_length,
+        # Where it is all that fits in, theirs would say nothing to us.
+        "sequence_length": preprocessor.sequence_length,
+        **{
+            f"{name}_token": token
+            for name, token in zip(names, SPECIAL_TOKENS, strict=True)
+        },
+    }
+
+
+def _tokenizer_json(tokenizer):
+    """The contents of tokenizer.json, as the `tokenizers` package has it."""
+    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            _added_token(token, ids[token])
+            for token in SPECIAL_TOKENS
+            if token in ids
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": tokenizer.strip_accents,
+            "lowercase": tokenizer.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": _template(ids),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": tokenizer.max_word_length,
+            "vocab": ids,
+        },
+    }
+
+
+def _added_token(token, number):
+    return {
+        "id": number,
+        "content": token,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+
+
+def _template(ids):
+    """[CLS] A [SEP] of segment 0, then B [SEP] of segment 1."""
+
+    def special(token, segment):
+        return {"SpecialToken": {"id": token, "type_id": segment}}
+
+    def sequence(name, segment):
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, sequence("B", 1), special("[SEP]", 1)],
+        "special_tokens": {
+            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
+            for token in ("[CLS]", "[SEP]")
+        },
+    }

@@ -1,4 +1,7 @@
-"""keras-hub preset folders, of its backbone and its tasks, both ways."""
+"""keras-hub preset folders, of its backbone and its tasks, read and written.
+
+No class is imported by the name in a file: it is compared with a short list.
+"""
 
 import os
 import re
@@ -28,10 +31,41 @@ from bert_keras.interop.text_settings import (
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import published_weights
 
-# Paths in keras-hub's weight files <-> the library's names. Keras counts the
+CONFIG, TASK_CONFIG = "config.json", "task.json"
+TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
+# keras-hub has no place for label names, the problem and the longest word:
+# they stand in the metadata, which it ignores.
+METADATA = "metadata.json"
+WEIGHTS, TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
+ASSETS = os.path.join("assets", "tokenizer")
+VOCABULARY = "vocabulary.txt"
+WRITTEN = (
+    WEIGHTS,
+    TASK_WEIGHTS,
+    "assets",
+    CONFIG,
+    TASK_CONFIG,
+    METADATA,
+    TOKENIZER,
+    PREPROCESSOR,
+)
+# Its backbone and its tasks, with the class of ours that holds each.
+TASKS = {
+    "BertTextClassifier": "BertClassifier",
+    "BertClassifier": "BertClassifier",  # before keras-hub 0.17
+    "BertMaskedLM": "BertPretrainer",
+    "BertTextEmbedder": "BertEncoder",  # the rest of it has no weights
+}
+# Its class for a task of ours, by the name of its module.
+_CLASSES = {
+    "text_classifier": "BertTextClassifier",
+    "masked_lm": "BertMaskedLM",
+}
+POOLINGS = ("mean", "cls", "max")
+
+# The library's names <-> paths in keras-hub's weight files. Keras counts the
 # layers of one class: the second dense layer of a model would be `dense_1`. A
 # layer's weights are numbered 0, 1 in the order of creation.
-
 _LAYER = "layers/transformer_encoder_{}"
 _ATTENTION = f"{_LAYER}/_self_attention_layer"
 _ENDS = ("/vars/0", "/vars/1")
@@ -61,25 +95,53 @@ BACKBONE_NAMES = {
     **expanded(_ENCODER_NORM, NORM, _ENDS),
 }
 # The second file, of a task: by our model class.
+_MLM = "layers/masked_lm_head"
+_MLM_DENSE = {"mlm/dense": f"{_MLM}/_intermediate_dense"}
+_MLM_NORM = {"mlm/norm": f"{_MLM}/_intermediate_layer_norm"}
 TASK_NAMES = {
     "BertClassifier": expanded({"classifier": "layers/dense"}, DENSE, _ENDS),
     "BertPretrainer": {
-        "mlm/bias": "layers/masked_lm_head/vars/0",
-        **expanded(
-            {"mlm/dense": "layers/masked_lm_head/_intermediate_dense"},
-            DENSE,
-            _ENDS,
-        ),
-        **expanded(
-            {"mlm/norm": "layers/masked_lm_head/_intermediate_layer_norm"},
-            NORM,
-            _ENDS,
-        ),
+        "mlm/bias": f"{_MLM}/vars/0",
+        **expanded(_MLM_DENSE, DENSE, _ENDS),
+        **expanded(_MLM_NORM, NORM, _ENDS),
     },
 }
 
 
-def plain_path(path):
+# Reading.
+
+
+def open_keras_hub(folder):
+    """The `Checkpoint` of a preset folder."""
+    files.check_inside(os.path.join(folder, ASSETS), folder)
+    encoder = _read_encoder(folder)
+    head, arguments, embedding = _read_task(folder)
+    tensors, skipped = _read(folder, WEIGHTS, BACKBONE_NAMES)
+    if os.path.exists(os.path.join(folder, TASK_WEIGHTS)):
+        of_task, left = _read(folder, TASK_WEIGHTS, TASK_NAMES.get(head, {}))
+        tensors, skipped = tensors | of_task, skipped + left
+    return Checkpoint(
+        source=str(folder),
+        format="keras_hub",
+        encoder=encoder,
+        head=head,
+        head_arguments=arguments,
+        tensors={name: joined(name, t) for name, t in tensors.items()},
+        skipped=skipped,
+        read_text=text_reader(
+            os.path.join(folder, ASSETS, VOCABULARY),
+            lambda: _read_text(folder),
+        ),
+        embedding=embedding,
+    )
+
+
+def _read(folder, file, table):
+    path = os.path.join(folder, file)
+    return renamed(read_h5(path), table, folder, _plain_path)
+
+
+def _plain_path(path):
     """The path as today's Keras and keras-hub write it.
 
     Earlier ones called the container otherwise, and parts of a layer; the
@@ -91,31 +153,7 @@ def plain_path(path):
     return re.sub(r"^(layers/transformer_encoder)/", r"\1_0/", path)
 
 
-def written_path(path):
-    """The path as Keras writes it: the first layer has no number."""
-    return path.replace(
-        "layers/transformer_encoder_0/", "layers/transformer_encoder/"
-    )
-
-
-# The JSON files of a keras-hub preset <-> the library's arguments. A class is
-# compared with the short list here and never looked up. keras-hub has no place
-# for label names and the longest word: they stand in the metadata, which it
-# ignores.
-
-CONFIG, TASK_CONFIG, METADATA = "config.json", "task.json", "metadata.json"
-TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
-# Its backbone and its tasks, with the class of ours that holds each.
-TASKS = {
-    "BertTextClassifier": "BertClassifier",
-    "BertClassifier": "BertClassifier",  # before keras-hub 0.17
-    "BertMaskedLM": "BertPretrainer",
-    "BertTextEmbedder": "BertEncoder",  # the rest of it has no weights
-}
-POOLINGS = ("mean", "cls", "max")
-
-
-def read_encoder(folder):
+def _read_encoder(folder):
     """The arguments of `BertEncoder` of the folder's backbone."""
     config = _config_of(
         read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
@@ -137,12 +175,9 @@ def read_encoder(folder):
 
 def _config_of(file, classes):
     """The `config` of a serialized object of one of the classes."""
-    name = file.text("class_name")
-    module = file.text("module")
-    if name not in classes or module.split(".")[0] not in (
-        "keras_hub",
-        "keras_nlp",
-    ):
+    name, module = file.text("class_name"), file.text("module")
+    packages = ("keras_hub", "keras_nlp")
+    if name not in classes or module.split(".")[0] not in packages:
         raise WeightsError(
             file.path,
             "this is not keras-hub's BERT",
@@ -153,232 +188,69 @@ def _config_of(file, classes):
     return file.object("config")
 
 
-def read_head(folder):
-    """Our class's name and its arguments beside the encoder."""
+def _read_task(folder):
+    """Our class's name, its arguments beyond the encoder, and how a
+    `BertTextEmbedder` pools, None of any other class."""
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):
-        return "BertEncoder", {}
+        return "BertEncoder", {}, None
     file = read_json(path)
     config = _config_of(file, TASKS)
     head = TASKS[file.text("class_name")]
     if head == "BertPretrainer":
-        return head, dict(KERAS_HUB_HEAD)
+        return head, dict(KERAS_HUB_HEAD), None
     if head == "BertEncoder":
-        return head, {}
+        pooling = config.text("pooling_mode", "mean")
+        if pooling not in POOLINGS:
+            config.refuse("pooling_mode", " or ".join(POOLINGS), pooling)
+        normalize = config.boolean("normalize", True)
+        return head, {}, {"pooling": pooling, "normalize": normalize}
     activation = config.raw("activation", "linear")
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)
-    problem, labels = _read_labels(folder, config.integer("num_classes"))
-    return head, {
+    count = config.integer("num_classes", maximum=2**20)
+    metadata = _read_optional(folder, METADATA)
+    labels = metadata.texts("labels", [f"LABEL_{i}" for i in range(count)])
+    if len(labels) != count:
+        metadata.refuse("labels", f"{count} names", f"{len(labels)}")
+    problem = metadata.text("problem", "regression" if count == 1 else "single")
+    arguments = {
         "labels": labels,
         "problem": "multi" if activation == "sigmoid" else problem,
         "dropout": config.share("dropout", 0.1),
     }
+    return head, arguments, None
 
 
-def read_embedding(folder):
-    """How the folder's `BertTextEmbedder` pools; None of any other class."""
-    path = os.path.join(folder, TASK_CONFIG)
-    if not os.path.exists(path):
-        return None
-    file = read_json(path)
-    if file.text("class_name") != "BertTextEmbedder":
-        return None
-    config = file.object("config")
-    pooling = config.text("pooling_mode", "mean")
-    if pooling not in POOLINGS:
-        config.refuse("pooling_mode", " or ".join(POOLINGS), pooling)
-    return {
-        "pooling": pooling,
-        "normalize": config.boolean("normalize", True),
-    }
-
-
-def _read_labels(folder, count):
-    """Problem and labels, from the metadata if this package wrote them."""
-    if count > 2**20:
-        raise WeightsError(
-            os.path.join(folder, TASK_CONFIG),
-            "the number of classes is absurd",
-            "Fetch the folder again",
-            found=f"{count}",
-        )
-    labels = [f"LABEL_{index}" for index in range(count)]
-    problem = "regression" if count == 1 else "single"
-    metadata = _metadata(folder)
-    labels = metadata.texts("labels", labels)
-    if len(labels) != count:
-        metadata.refuse("labels", f"{count} names", f"{len(labels)}")
-    return metadata.text("problem", problem), labels
-
-
-def _metadata(folder):
-    path = os.path.join(folder, METADATA)
+def _read_optional(folder, file):
+    path = os.path.join(folder, file)
     return read_json(path) if os.path.exists(path) else Fields({}, path)
 
 
-def read_text(folder):
-    """The arguments of `TextSide` beside the pieces."""
+def _read_text(folder):
+    """The arguments of `TextSide` next to the pieces."""
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):
         return {}
     config = _config_of(read_json(path), ["BertTokenizer"])
+    metadata = _read_optional(folder, METADATA)
+    rows = _read_optional(folder, PREPROCESSOR).object("config", {})
     return {
         "tokenizer": {
             "strip_accents": config.boolean("strip_accents", False),
             "keep_special_tokens": config.boolean(
                 "special_tokens_in_strings", False
             ),
-            "max_word_length": _metadata(folder).integer(
-                "max_word_length", 200
-            ),
+            "max_word_length": metadata.integer("max_word_length", 200),
         },
         "cases": {path: config.boolean("lowercase", False)},
-        "sequence_length": _read_length(folder),
+        "sequence_length": rows.integer("sequence_length")
+        if "sequence_length" in rows
+        else None,
     }
 
 
-def _read_length(folder):
-    """The tokens that the folder's preprocessor makes, or None."""
-    path = os.path.join(folder, PREPROCESSOR)
-    if not os.path.exists(path):
-        return None
-    config = read_json(path).object("config", {})
-    if "sequence_length" not in config:
-        return None
-    return config.integer("sequence_length")
-
-
-# What keras-hub reads back as the same backbone, tokenizer and task.
-
-
-def backbone_settings(encoder):
-    """What keras-hub deserializes to the same backbone."""
-    sizes = {name: getattr(encoder, name) for name in (*DIMENSIONS, "dropout")}
-    return _object("bert_backbone", "BertBackbone", sizes)
-
-
-def tokenizer_settings(preprocessor):
-    ours = preprocessor.tokenizer
-    return _object(
-        "bert_tokenizer",
-        "BertTokenizer",
-        {
-            "config_file": TOKENIZER,
-            "lowercase": ours.lowercase,
-            "strip_accents": ours.strip_accents,
-            "special_tokens_in_strings": ours.keep_special_tokens,
-        },
-    )
-
-
-def task_settings(model, preprocessor):
-    """The JSON of a task, or None for the backbone alone."""
-    name = type(model).__name__
-    if name == "BertClassifier":
-        settings = {
-            "num_classes": len(model.labels or "1"),
-            "activation": "linear",
-            "dropout": model.dropout,
-        }
-        theirs = "text_classifier", "BertTextClassifier", settings
-    elif name == "BertPretrainer":
-        theirs = "masked_lm", "BertMaskedLM", {}
-    else:
-        return None
-    module, cls, settings = theirs
-    settings["backbone"] = backbone_settings(model.encoder)
-    settings["preprocessor"] = preprocessor and task_preprocessor(
-        module, f"{cls}Preprocessor", preprocessor
-    )
-    return _object(f"bert_{module}", cls, settings)
-
-
-def preprocessor_settings(model, ours):
-    """The JSON of the task's preprocessor; of the backbone alone, of that of
-    texts: it has the length."""
-    whole = task_settings(model, ours)
-    if whole is not None:
-        return whole["config"]["preprocessor"]
-    kind = "text_classifier", "BertTextClassifierPreprocessor"
-    return task_preprocessor(*kind, ours)
-
-
-def task_preprocessor(module, cls, preprocessor):
-    return _object(
-        f"bert_{module}_preprocessor",
-        cls,
-        {
-            "tokenizer": tokenizer_settings(preprocessor),
-            "config_file": PREPROCESSOR,
-            "sequence_length": preprocessor.sequence_length,
-        },
-    )
-
-
-def _object(module, cls, config):
-    return {
-        "module": f"keras_hub.src.models.bert.{module}",
-        "class_name": cls,
-        "config": config,
-        "registered_name": f"keras_hub>{cls}",
-    }
-
-
-def metadata_settings(model, preprocessor):
-    """What keras-hub has no place for: label names, problem, word length."""
-    names = ("labels", "problem")
-    values = {n: getattr(model, n) for n in names if hasattr(model, n)}
-    if preprocessor is not None:
-        values["max_word_length"] = preprocessor.tokenizer.max_word_length
-    return values
-
-
-# keras-hub preset folders, of its backbone and its tasks, both ways.
-
-WEIGHTS, TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
-ASSETS = os.path.join("assets", "tokenizer")
-VOCABULARY = "vocabulary.txt"
-WRITTEN = (
-    WEIGHTS,
-    TASK_WEIGHTS,
-    "assets",
-    CONFIG,
-    TASK_CONFIG,
-    METADATA,
-    TOKENIZER,
-    PREPROCESSOR,
-)
-
-
-def open_keras_hub(folder):
-    """The `Checkpoint` of a preset folder."""
-    files.check_inside(os.path.join(folder, ASSETS), folder)
-    encoder = read_encoder(folder)
-    head, arguments = read_head(folder)
-    tensors, skipped = _read(folder, WEIGHTS, BACKBONE_NAMES)
-    if os.path.exists(os.path.join(folder, TASK_WEIGHTS)):
-        of_task, left = _read(folder, TASK_WEIGHTS, TASK_NAMES.get(head, {}))
-        tensors, skipped = tensors | of_task, skipped + left
-    return Checkpoint(
-        source=str(folder),
-        format="keras_hub",
-        encoder=encoder,
-        head=head,
-        head_arguments=arguments,
-        tensors={name: joined(name, t) for name, t in tensors.items()},
-        skipped=skipped,
-        read_text=text_reader(
-            os.path.join(folder, ASSETS, VOCABULARY),
-            lambda: read_text(folder),
-        ),
-        embedding=read_embedding(folder),
-    )
-
-
-def _read(folder, file, table):
-    path = os.path.join(folder, file)
-    return renamed(read_h5(path), table, folder, plain_path)
+# Writing what keras-hub reads back as the same backbone, tokenizer and task.
 
 
 def save_keras_hub(folder, model, preprocessor=None, without=()):
@@ -401,19 +273,28 @@ def save_keras_hub(folder, model, preprocessor=None, without=()):
     weights = published_weights(model)
     table = BACKBONE_NAMES | TASK_NAMES.get(type(model).__name__, {})
     left_out = [name for name in weights if not mapped(name, table)]
-    _check_whole(model, left_out, without)
+    _check_complete(model, left_out, without)
     if preprocessor is not None:
         check_fits(model, preprocessor)
     check_replaceable(folder, WRITTEN)
+    parts = {WEIGHTS: {}, TASK_WEIGHTS: {}}
+    for name, weight in weights.items():
+        if name not in left_out:
+            file = WEIGHTS if name.startswith("encoder/") else TASK_WEIGHTS
+            # Keras gives the first layer of a class no number.
+            path = mapped(name, table).replace("_encoder_0/", "_encoder/")
+            shape = parted(name, weight.shape, encoder.num_heads)
+            parts[file][path] = shape, weight.numpy
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
-        for file, part in _parts(weights).items():
-            _write(os.path.join(partial, file), part, encoder.num_heads, table)
+        for file, tensors in parts.items():
+            if tensors:
+                write_h5(os.path.join(partial, file), tensors)
         _write_settings(partial, model, preprocessor)
     return left_out
 
 
-def _check_whole(model, left_out, without):
+def _check_complete(model, left_out, without):
     """Refuses a head that has no place, or one that was never trained."""
     homeless = [name for name in left_out if not name.startswith("nsp/")]
     if homeless:
@@ -429,41 +310,86 @@ def _check_whole(model, left_out, without):
         )
 
 
-def _parts(weights):
-    """Dict of file -> weights: the backbone's, the head's."""
-    parts = {WEIGHTS: {}, TASK_WEIGHTS: {}}
-    for name, weight in weights.items():
-        if not name.startswith("nsp/"):
-            file = WEIGHTS if name.startswith("encoder/") else TASK_WEIGHTS
-            parts[file][name] = weight
-    return {file: part for file, part in parts.items() if part}
+def _write_settings(folder, model, preprocessor):
+    encoder = getattr(model, "encoder", model)
+    task = _task(model, preprocessor)
+    kept = ("labels", "problem")
+    metadata = {n: getattr(model, n) for n in kept if hasattr(model, n)}
+    values = {CONFIG: _backbone(encoder)}
+    if task is not None:
+        values[TASK_CONFIG] = task
+    if preprocessor is not None:
+        metadata["max_word_length"] = preprocessor.tokenizer.max_word_length
+        values[TOKENIZER] = _tokenizer(preprocessor)
+        # Of the backbone alone that of texts: it has the length.
+        values[PREPROCESSOR] = (
+            task["config"]["preprocessor"]
+            if task
+            else _preprocessor("text_classifier", preprocessor)
+        )
+        os.makedirs(os.path.join(folder, ASSETS))
+        write_pieces(preprocessor, os.path.join(folder, ASSETS, VOCABULARY))
+    values[METADATA] = metadata
+    for file, value in values.items():
+        files.write_json(value, os.path.join(folder, file))
 
 
-def _write(path, weights, heads, table):
-    write_h5(
-        path,
+def _task(model, preprocessor):
+    """The JSON of a task, or None for the backbone alone."""
+    if type(model).__name__ == "BertClassifier":
+        kind = "text_classifier"
+        settings = {
+            "num_classes": len(model.labels or "1"),
+            "activation": "linear",
+            "dropout": model.dropout,
+        }
+    elif type(model).__name__ == "BertPretrainer":
+        kind, settings = "masked_lm", {}
+    else:
+        return None
+    settings["backbone"] = _backbone(model.encoder)
+    settings["preprocessor"] = preprocessor and _preprocessor(
+        kind, preprocessor
+    )
+    return _object(f"bert_{kind}", _CLASSES[kind], settings)
+
+
+def _backbone(encoder):
+    sizes = {name: getattr(encoder, name) for name in (*DIMENSIONS, "dropout")}
+    return _object("bert_backbone", "BertBackbone", sizes)
+
+
+def _preprocessor(kind, preprocessor):
+    return _object(
+        f"bert_{kind}_preprocessor",
+        f"{_CLASSES[kind]}Preprocessor",
         {
-            written_path(mapped(name, table)): (
-                parted(name, weight.shape, heads),
-                weight.numpy,
-            )
-            for name, weight in weights.items()
+            "tokenizer": _tokenizer(preprocessor),
+            "config_file": PREPROCESSOR,
+            "sequence_length": preprocessor.sequence_length,
         },
     )
 
 
-def _write_settings(folder, model, preprocessor):
-    encoder = getattr(model, "encoder", model)
-    values = {
-        CONFIG: backbone_settings(encoder),
-        TASK_CONFIG: task_settings(model, preprocessor),
-        METADATA: metadata_settings(model, preprocessor),
+def _tokenizer(preprocessor):
+    ours = preprocessor.tokenizer
+    return _object(
+        "bert_tokenizer",
+        "BertTokenizer",
+        {
+            "config_file": TOKENIZER,
+            "lowercase": ours.lowercase,
+            "strip_accents": ours.strip_accents,
+            "special_tokens_in_strings": ours.keep_special_tokens,
+        },
+    )
+
+
+def _object(module, cls, config):
+    """What keras-hub deserializes to an object of that class."""
+    return {
+        "module": f"keras_hub.src.models.bert.{module}",
+        "class_name": cls,
+        "config": config,
+        "registered_name": f"keras_hub>{cls}",
     }
-    if preprocessor is not None:
-        values[TOKENIZER] = tokenizer_settings(preprocessor)
-        values[PREPROCESSOR] = preprocessor_settings(model, preprocessor)
-        os.makedirs(os.path.join(folder, ASSETS))
-        write_pieces(preprocessor, os.path.join(folder, ASSETS, VOCABULARY))
-    for file, value in values.items():
-        if value is not None:
-            files.write_json(value, os.path.join(folder, file))

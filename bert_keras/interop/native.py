@@ -1,10 +1,10 @@
-"""The library's own folder: config.json, model.safetensors, vocab.txt.
+"""The native folder, read and written: config.json, model.safetensors and
+vocab.txt.
 
 No class is ever looked up by the name in it: the name only says whose head
 the weights belong to.
 """
 
-import inspect
 import os
 
 from bert_keras import files
@@ -30,7 +30,6 @@ from bert_keras.interop.text_settings import (
     text_reader,
     write_pieces,
 )
-from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
@@ -38,12 +37,20 @@ FORMAT = "bert_keras"
 FORMAT_VERSION = 1
 # More than any model has; a bound for a settings file that lies.
 MOST_LAYERS = 1000
-RUN = ("dtype", "name", "rematerialize")  # how an encoder ran, not what it is
+# What an encoder is. How it ran (dtype, name, rematerialize) is not kept.
+ENCODER = (
+    *DIMENSIONS,
+    "dropout",
+    "attention_dropout",
+    "activation",
+    "attention",
+    "norm_epsilon",
+)
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
 
 
-def open_own(folder):
-    """The `Checkpoint` of a folder that `save_own` wrote."""
+def open_native(folder):
+    """The `Checkpoint` of a folder that `save_native` wrote."""
     config = read_json(os.path.join(folder, CONFIG))
     version = config.integer("format_version")
     if version > FORMAT_VERSION:
@@ -81,11 +88,9 @@ def _license(folder, config):
 
 
 def _encoder(settings):
-    known = set(inspect.signature(BertEncoder.__init__).parameters)
-    known -= {"self", *RUN}
-    unknown = sorted(set(settings.values) - known)
+    unknown = sorted(set(settings.values) - set(ENCODER))
     if unknown:
-        known = ", ".join(sorted(known))
+        known = ", ".join(sorted(ENCODER))
         settings.refuse(unknown[0], f"one of {known}", "another")
     for name in DIMENSIONS:
         settings.integer(name, maximum=MOST_LAYERS if "num" in name else 2**31)
@@ -122,19 +127,21 @@ def _arguments(settings):
 
 
 def _unpacked(arguments):
-    """A head's, for one example a row: the caller says anew how many."""
+    """A head's, for one example a row: the caller says again how many."""
     once = {"examples_per_row": None}
     return {k: once.get(k, value) for k, value in arguments.items()}
 
 
-def save_own(folder, model, preprocessor=None, without=()):
-    """Writes the folder beside, then renames it; no optimizer state.
+def save_native(folder, model, preprocessor=None, without=()):
+    """Writes the folder to a temporary name, then renames it.
+
+    The optimizer's state does not go into it.
 
     Args:
         folder: where to.
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`; no vocabulary is written without.
-        without: names of weights to leave out: loading begins them anew.
+        without: names of weights to leave out: loading draws them at random.
 
     Returns:
         the names of the weights that were left out.
@@ -160,7 +167,7 @@ def save_own(folder, model, preprocessor=None, without=()):
 
 
 def check_replaceable(folder, names):
-    """Refuses a folder that holds anything but what is written anew."""
+    """Refuses a folder that holds anything but what is written again."""
     if not files.is_folder(folder):
         return
     others = sorted(set(files.list_folder(folder)) - set(names))
@@ -173,14 +180,11 @@ def check_replaceable(folder, names):
 
 def _config(model, preprocessor):
     encoder = getattr(model, "encoder", model)
-    settings = encoder.arguments()
-    for name in RUN:
-        del settings[name]
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "class": type(model).__name__,
-        "encoder": settings,
+        "encoder": {name: getattr(encoder, name) for name in ENCODER},
         "arguments": _unpacked(model.arguments())
         if model is not encoder
         else {},

@@ -1,4 +1,7 @@
-"""One door for weights of any format: load a model, its text side, save."""
+"""A preset, path or name, to a model or a preprocessor that is handed in.
+
+How each format is read says its own file; no model class is imported here.
+"""
 
 import dataclasses
 import glob
@@ -11,14 +14,13 @@ import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop import downloads
-from bert_keras.interop import tensors as names
+from bert_keras.interop import downloads, tensors
 from bert_keras.interop.downloads import nearest
 from bert_keras.interop.google import open_google, open_google_zip
 from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.keras_hub import open_keras_hub
 from bert_keras.interop.model_garden import open_model_garden, open_saved_model
-from bert_keras.interop.native import FORMAT, open_own, save_own
+from bert_keras.interop.native import FORMAT, open_native
 from bert_keras.interop.sentence_transformers import (
     MODULES,
     open_sentence_transformers,
@@ -31,8 +33,7 @@ from bert_keras.interop.tensor_bundle import (
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import settle_case
-from bert_keras.modeling.classifier import check_labels
-from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.layers import skip_initialization, weights_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import (
@@ -42,7 +43,7 @@ from bert_keras.modeling.weights import (
     published_weights,
 )
 
-# Which format a folder or file has, by what it holds.
+logger = logging.getLogger(__name__)
 
 KNOWN = (
     "a folder of this package, of Hugging Face, of sentence-transformers or "
@@ -50,37 +51,166 @@ KNOWN = (
     "Model Garden, a SavedModel of TF Hub; or a name: org/name on the Hugging "
     "Face Hub, or one that the original released"
 )
+# Tokens a row where neither the caller nor the preset says.
+SEQUENCE_LENGTH = 128
+# A file may hold some of these heads and not the others, each complete.
+PARTIAL = {"BertPretrainer": ("mlm/", "nsp/")}
+# Weights with one output a label, on their last axis.
+LABELLED = (
+    "classifier/kernel",
+    "classifier/bias",
+    "tagger/kernel",
+    "tagger/bias",
+)
+# Numbers that are assigned at once: 4 MB.
+SLICE = 1024 * 1024
+SHOWN = 8  # names of weights that a report lists
 
 
-def open_path(path):
-    """The `Checkpoint` of a folder, a zip or a checkpoint's prefix.
+def load_model(cls, preset, *, revision=None, **arguments):
+    """A model of class `cls` with the weights of `preset`.
+
+    Weights of another class give their encoder; the head begins at random.
+    What was loaded, skipped and initialised is on the model as
+    `load_report`, and goes to the log in three lines.
+
+    Args:
+        cls: `BertEncoder` or a task model's class.
+        preset: a path or a name; see `open_checkpoint`.
+        revision: branch, tag or commit on the Hub.
+        **arguments: of the class and, for a task model, of `BertEncoder`,
+            over what the preset says. What both have, as `dropout`, is the
+            class's.
+
+    Raises:
+        WeightsError: a weight that the checkpoint's own class has is not in
+            it. Weights that are new, as another class's head is, are drawn
+            and named by an `UntrainedWarning`.
+    """
+    for name in ("num_classes", "num_labels", "classes"):
+        if name in arguments:
+            raise InputError(
+                f"{cls.__name__} takes the names of its classes, not {name}: "
+                'for example labels=["negative", "positive"].'
+            )
+    if arguments.get("labels") is not None:
+        check_labels(arguments["labels"], arguments.get("problem", "single"))
+        arguments["labels"] = list(map(str, arguments["labels"]))
+    checkpoint = open_checkpoint(preset, revision)
+    checkpoint = belonging_to(cls.__name__, checkpoint)
+    encoder_given, head_given = _split(cls, arguments)
+    found, head_arguments, why = _head(cls, checkpoint, head_given)
+    check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
+    for tensor in found.values():
+        if tensor.check is not None:
+            tensor.check()
+    encoder_class = getattr(cls, "encoder_class", cls)
+    with skip_initialization():
+        encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
+    # The head is small and initialised as it likes: some of it may stay so.
+    model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
+    report = _assign(model, checkpoint, found)
+    model.load_report = encoder.load_report = report
+    if not why:
+        _check_complete(model, checkpoint, report)
+    _warn_of_untrained(model, checkpoint, report, why)
+    encoder.license, encoder.origin = checkpoint.license, checkpoint.origin
+    encoder.initializer_range = checkpoint.initializer_range
+    if checkpoint.embedding and model is encoder:
+        model.sentence_embedding = checkpoint.embedding
+    for line in str(report).splitlines():
+        logger.info("%s", line)
+    return model
+
+
+def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
+    """The preprocessor that belongs to the weights of `preset`.
+
+    Args:
+        cls: `BertPreprocessor` or a subclass.
+        tokenizer_class: `WordPieceTokenizer`.
+        preset: a path or a name; see `open_checkpoint`.
+        revision: branch, tag or commit on the Hub.
+        arguments: dict of arguments of both classes, over what the preset
+            says.
+    """
+    checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
+    text = _text(checkpoint)
+    known = inspect.signature(tokenizer_class.__init__).parameters
+    given = {k: arguments.pop(k) for k in list(arguments) if k in known}
+    given["lowercase"] = settle_case(
+        checkpoint.source,
+        text.cases,
+        [] if text.settled else text.pieces,
+        given.get("lowercase"),
+    )
+    tokenizer = tokenizer_class(text.pieces, **{**text.tokenizer, **given})
+    arguments["sequence_length"] = _length(
+        checkpoint, text, arguments.get("sequence_length")
+    )
+    return cls(tokenizer, **arguments)
+
+
+# From a name or a path to a described checkpoint, by what a folder holds.
+
+
+def open_checkpoint(preset, revision=None):
+    """The `Checkpoint` of a preset.
+
+    Args:
+        preset: a path of any known format, `org/name` or `hf://org/name` on
+            the Hugging Face Hub, or the name of weights that the original
+            released, in its or keras-hub's spelling. A `Checkpoint` that was
+            opened before passes through.
+        revision: branch, tag or commit on the Hub.
 
     Raises:
         InputError: it is none of the known formats.
     """
-    _check_local(path)
-    if os.path.isdir(path):
-        checkpoint = _open_folder(path)
-        checkpoint.license = checkpoint.license or license_of(path)
+    if isinstance(preset, Checkpoint):
+        return preset
+    if not isinstance(preset, str | os.PathLike):
+        raise InputError(
+            f"The preset is {preset!r}. Expected a path or a name as a string."
+        )
+    preset = os.fspath(preset)
+    is_path = os.path.exists(preset) or os.path.exists(f"{preset}.index")
+    name = None if is_path else downloads.hub_name(preset)
+    if revision is not None and name is None:
+        raise InputError(
+            f"revision is {revision!r}, but {preset} is not on the Hub. "
+            "Leave it out."
+        )
+    if name is not None:
+        folder, source = downloads.fetch_from_hub(name, revision)
+        checkpoint = _open_path(folder)
+        checkpoint.source = checkpoint.origin = source
         return checkpoint
-    if os.path.isfile(f"{path}.index"):
-        return _open_tensorflow(str(path), path)
-    if os.path.exists(path):
-        files.check_file(path)
-        if zipfile.is_zipfile(path):
-            return open_google_zip(path)
-    raise InputError(
-        f"{path} is no weights that are known.{nearest(str(path))} Expected "
-        f"{KNOWN}."
+    released = None if is_path else downloads.released_name(preset)
+    return _open_path(
+        downloads.fetch_released(released) if released else preset
     )
 
 
-def _check_local(path):
+def _open_path(path):
     if files.is_remote(path):
         raise InputError(
             f"{path} is on another machine; weights are read from this one. "
             "Copy the folder here and give its path."
         )
+    if os.path.isdir(path):
+        checkpoint = _open_folder(path)
+        checkpoint.license = checkpoint.license or license_of(path)
+        return checkpoint
+    if os.path.isfile(f"{path}.index"):
+        return _open_tensorflow(path, path)
+    if os.path.exists(path):
+        files.check_file(path)
+        if zipfile.is_zipfile(path):
+            return open_google_zip(path)
+    raise InputError(
+        f"{path} is no weights that are known.{nearest(path)} Expected {KNOWN}."
+    )
 
 
 def _open_folder(folder):
@@ -90,7 +220,7 @@ def _open_folder(folder):
     if os.path.exists(config):
         fields = read_json(config)
         if fields.raw("format") == FORMAT:
-            return open_own(folder)
+            return open_native(folder)
         if "registered_name" in fields:  # as Keras serializes a class
             return open_keras_hub(folder)
         return open_huggingface(folder)
@@ -100,12 +230,12 @@ def _open_folder(folder):
     if prefix is None:
         raise InputError(
             f"The folder {folder} holds no weights that are known."
-            f"{_within(folder)} Expected {KNOWN}."
+            f"{_model_folders(folder)} Expected {KNOWN}."
         )
     return _open_tensorflow(prefix, folder)
 
 
-def _within(folder):
+def _model_folders(folder):
     """A sentence that names the model folders in the folder of a run."""
     root = glob.escape(folder)
     settings = [
@@ -126,16 +256,136 @@ def _open_tensorflow(prefix, source):
     return open_google(prefix, source)
 
 
-def is_path(preset):
-    """Whether the preset is there as a file, a folder or a checkpoint."""
-    return os.path.exists(preset) or os.path.exists(f"{preset}.index")
+def belonging_to(name, checkpoint):
+    """The checkpoint of the class of that name, where the files leave open
+    whose they are; otherwise as it is."""
+    read = checkpoint.of_class.get(name)
+    return read() if read else checkpoint
+
+
+# Which arguments and tensors of the checkpoint the class takes.
+
+
+def _split(cls, arguments):
+    """The caller's arguments for the encoder, and those for the head."""
+    encoder_class = getattr(cls, "encoder_class", cls)
+    of_encoder = inspect.signature(encoder_class.__init__).parameters
+    of_head = inspect.signature(cls.__init__).parameters
+    if cls is encoder_class:
+        of_head = {}
+    head = {k: v for k, v in arguments.items() if k in of_head}
+    encoder = {k: v for k, v in arguments.items() if k not in of_head}
+    unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})
+    unknown += sorted(set(encoder) - set(of_encoder))
+    if unknown:
+        raise InputError(
+            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}: the "
+            "preset's weights decide its sizes. Leave it out."
+        )
+    return encoder, head
+
+
+def _head(cls, checkpoint, given):
+    """The tensors that the class has a place for, the head's arguments, and
+    why the stored head is not among them, None where it is."""
+    stored = checkpoint.head_arguments
+    if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
+        why = f"the weights are of a {checkpoint.head}"
+        return _encoder_only(checkpoint.tensors), given, why
+    arguments = {**stored, **given}
+    if stored and hasattr(cls, "encoder_class"):
+        _check_arguments(cls, checkpoint, arguments)
+    order = _order(stored.get("labels"), arguments.get("labels"))
+    differs = "labels" if order is None else None
+    if stored.get("bilstm_dim") != arguments.get("bilstm_dim"):
+        differs = "bilstm_dim"
+    if differs is not None:
+        old, new = stored.get(differs), arguments.get(differs)
+        why = f"the weights are for {differs}={old}, not {new}"
+        return _encoder_only(checkpoint.tensors), arguments, why
+    if order == sorted(order):
+        return checkpoint.tensors, arguments, None
+    reordered = {
+        name: tensor.reordered(order) if name in LABELLED else tensor
+        for name, tensor in checkpoint.tensors.items()
+    }
+    return reordered, arguments, None
+
+
+def _check_arguments(cls, checkpoint, arguments):
+    """Refuses stored arguments that the class does not take."""
+    try:
+        inspect.signature(cls.__init__).bind(None, None, **arguments)
+    except TypeError as error:
+        raise WeightsError(
+            checkpoint.source,
+            f"{cls.__name__} cannot be made of the settings ({error})",
+            "Correct the file or fetch it again",
+        ) from None
+
+
+def _encoder_only(found):
+    return {k: v for k, v in found.items() if k.startswith("encoder/")}
+
+
+def _order(stored, requested):
+    """Where each requested label stands among the stored ones.
+
+    None where they are others; labels that never had names take any.
+    """
+    stored = list(stored or ["LABEL_0"])
+    requested = list(requested or stored)
+    if stored == [f"LABEL_{index}" for index in range(len(requested))]:
+        return list(range(len(requested)))
+    if sorted(stored) == sorted(requested):
+        return [stored.index(label) for label in requested]
+    return None
+
+
+def check_tensors(head, checkpoint, found, head_arguments, why=None):
+    """Refuses tensors whose shapes contradict the settings, or missing ones.
+
+    Nothing is allocated yet: a settings file that lies is found out here.
+    """
+    needed = tensors.encoder_shapes(checkpoint.encoder)
+    for name in POOLER:  # which some heads never train
+        if name not in found:
+            del needed[name]
+    of_head = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
+    if not why and "mlm/bias" not in of_head:
+        needed |= of_head
+    for name, shape in needed.items():
+        if name not in found:
+            _refuse_lack(checkpoint, name, f"a tensor of shape {shape}")
+    expected = needed | of_head
+    for name, tensor in found.items():
+        _check_shape(tensor, expected.get(name, tensor.shape))
+
+
+def _check_shape(tensor, expected):
+    if tuple(tensor.shape) != tuple(expected):
+        raise WeightsError(
+            tensor.file,
+            "the shape contradicts the settings next to it",
+            "Put the settings that belong to these weights next to them",
+            tensor=tensor.name,
+            expected=f"the shape {tuple(expected)}",
+            found=f"{tuple(tensor.shape)}",
+        )
+
+
+def _refuse_lack(checkpoint, name, expected):
+    raise WeightsError(
+        checkpoint.source,
+        "the weights are not complete",
+        "Fetch the files again, or name a folder that holds all",
+        tensor=name,
+        expected=expected,
+        found="none",
+    )
 
 
 # Numbers into the weights of a model, and the report on them.
-
-# Numbers that are set at once: 4 MB.
-SLICE = 1024 * 1024
-SHOWN = 8  # names of weights that a report tells
 
 
 @dataclasses.dataclass
@@ -157,13 +407,12 @@ class LoadReport:
     def __str__(self):
         return (
             f"Loaded {len(self.loaded)} weights of {self.source}\n"
-            f"Skipped {counted(self.skipped)}\n"
-            f"Freshly initialised {counted(self.initialised)}"
+            f"Skipped {_counted(self.skipped)}\n"
+            f"Freshly initialised {_counted(self.initialised)}"
         )
 
 
-def counted(names):
-    """How many names there are, and the first of them."""
+def _counted(names):
     return f"{len(names)}: {listed(names)}" if names else "none"
 
 
@@ -173,26 +422,14 @@ def listed(names):
     return ", ".join(sorted(names)[:SHOWN]) + more
 
 
-def check_shape(tensor, expected):
-    if tuple(tensor.shape) != tuple(expected):
-        raise WeightsError(
-            tensor.file,
-            "the shape contradicts the settings beside it",
-            "Put the settings that belong to these weights beside them",
-            tensor=tensor.name,
-            expected=f"the shape {tuple(expected)}",
-            found=f"{tuple(tensor.shape)}",
-        )
-
-
-def assign(model, checkpoint, tensors):
+def _assign(model, checkpoint, found):
     """Sets every weight, one tensor in memory at a time."""
     weights = published_weights(model)
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
-        if name in weights and name in tensors:
-            check_shape(tensors[name], weights[name].shape)
-            _set(weights[name], tensors[name])
+        if name in weights and name in found:
+            _check_shape(found[name], weights[name].shape)
+            _set(weights[name], found[name])
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)
@@ -207,8 +444,8 @@ def assign(model, checkpoint, tensors):
 def _set(weight, tensor):
     """Gives the weight its numbers, a few rows at a time where that is safe.
 
-    TensorFlow keeps the memory that a whole table of words takes on its way,
-    twice; in slices the way is short.
+    TensorFlow keeps the memory that a table of words takes on its way, twice;
+    in slices the way is short.
     """
     step = max(1, SLICE // math.prod(tensor.shape[1:]))
     # Not on JAX, not where a strategy keeps several copies of a variable.
@@ -216,90 +453,26 @@ def _set(weight, tensor):
     if tensor.rows is None or not plain or tensor.shape[0] <= step:
         weight.assign(tensor.numbers())
         return
-    for first in range(0, tensor.shape[0], step):
-        last = min(first + step, tensor.shape[0])
-        _set_rows(weight, first, last, tensor.numbers(first, last))
-
-
-def _set_rows(weight, first, last, numbers):
     import tensorflow as tf
 
-    # Not `weight.value[first:last]`, which holds on to the whole and so has
-    # TensorFlow copy it.
-    tf.raw_ops.ResourceStridedSliceAssign(
-        ref=weight.value.handle,
-        begin=[first],
-        end=[last],
-        strides=[1],
-        value=numbers.astype(weight.dtype, copy=False),
-    )
+    for first in range(0, tensor.shape[0], step):
+        last = min(first + step, tensor.shape[0])
+        numbers = tensor.numbers(first, last)
+        # Not `weight.value[first:last]`, which holds on to the variable's
+        # buffer and so has TensorFlow copy it.
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=weight.value.handle,
+            begin=[first],
+            end=[last],
+            strides=[1],
+            value=numbers.astype(weight.dtype, copy=False),
+        )
 
 
-# From a described checkpoint to a model that holds its weights.
-
-logger = logging.getLogger(__name__)
-
-# A file may hold some of these heads and not the others, each of them whole.
-PARTIAL = {"BertPretrainer": ("mlm/", "nsp/")}
-# Weights with one output a label, on their last axis.
-LABELLED = (
-    "classifier/kernel",
-    "classifier/bias",
-    "tagger/kernel",
-    "tagger/bias",
-)
-
-
-def build_model(cls, checkpoint, arguments):
-    """A model of class `cls` with the checkpoint's weights.
-
-    Args:
-        cls: `BertEncoder` or a task model's class.
-        checkpoint: a `Checkpoint`.
-        arguments: for the constructors, over what the checkpoint says.
-
-    Raises:
-        WeightsError: a weight that the checkpoint's own class has is not in
-            it. Weights that are new, as another class's head is, are drawn
-            and named by an `UntrainedWarning`.
-    """
-    checkpoint = belonging_to(cls.__name__, checkpoint)
-    encoder_given, head_given = _split(cls, arguments)
-    tensors, head_arguments, why = _head(cls, checkpoint, head_given)
-    check_tensors(cls.__name__, checkpoint, tensors, head_arguments, why)
-    for tensor in tensors.values():
-        if tensor.check is not None:
-            tensor.check()
-    with skip_initialization():
-        encoder_class = cls if issubclass(cls, BertEncoder) else BertEncoder
-        encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
-    # The head is small and initialised as it likes: some of it may stay so.
-    whole = encoder if cls is encoder_class else cls(encoder, **head_arguments)
-    report = assign(whole, checkpoint, tensors)
-    whole.load_report = encoder.load_report = report
-    if not why:
-        _check_whole(whole, checkpoint, report)
-    _announce(whole, checkpoint, report, why)
-    encoder.license, encoder.origin = checkpoint.license, checkpoint.origin
-    encoder.initializer_range = checkpoint.initializer_range
-    if checkpoint.embedding and whole is encoder:
-        whole.sentence_embedding = checkpoint.embedding
-    for line in str(report).splitlines():
-        logger.info("%s", line)
-    return whole
-
-
-def belonging_to(name, checkpoint):
-    """The checkpoint of the class of that name, where the files leave open
-    whose they are; else as it is."""
-    read = checkpoint.of_class.get(name)
-    return read() if read else checkpoint
-
-
-def _check_whole(model, checkpoint, report):
+def _check_complete(model, checkpoint, report):
     """Refuses a trained head that lacks some of its weights."""
     name = type(model).__name__
-    if checkpoint.head != name or isinstance(model, BertEncoder):
+    if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
     missing = felt(model, report.initialised)
     for head in PARTIAL.get(name, ()):
@@ -311,7 +484,7 @@ def _check_whole(model, checkpoint, report):
         _refuse_lack(checkpoint, missing[0], "a tensor")
 
 
-def _announce(model, checkpoint, report, why):
+def _warn_of_untrained(model, checkpoint, report, why):
     """Warns of weights that begin at random, and remembers which."""
     drawn = {*report.initialised, *checkpoint.untrained} & {
         *report.initialised,
@@ -326,259 +499,44 @@ def _announce(model, checkpoint, report, why):
         f"{type(model).__name__} from {checkpoint.source}: these weights are "
         f"new, and random until they are trained{why}: {listed(new)}",
         UntrainedWarning,
-        stacklevel=5,  # where `from_preset` is called
+        stacklevel=4,  # where `from_preset` is called
     )
 
 
-def _split(cls, arguments):
-    """The caller's arguments for the encoder, and those for the head."""
-    of_encoder = inspect.signature(BertEncoder.__init__).parameters
-    of_head = inspect.signature(cls.__init__).parameters
-    if issubclass(cls, BertEncoder):
-        of_encoder, of_head = of_head, {}
-    head = {k: v for k, v in arguments.items() if k in of_head}
-    encoder = {k: v for k, v in arguments.items() if k not in of_head}
-    unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})
-    unknown += sorted(set(encoder) - set(of_encoder))
-    if unknown:
-        raise InputError(
-            f"{cls.__name__}.from_preset takes no {', '.join(unknown)}: the "
-            "preset's weights decide its sizes. Leave it out."
-        )
-    return encoder, head
-
-
-def _head(cls, checkpoint, given):
-    """The tensors that the class has a place for, the head's arguments, and
-    why the stored head is not among them, None where it is."""
-    stored = checkpoint.head_arguments
-    classes = [base.__name__ for base in cls.__mro__]
-    if checkpoint.head not in classes:
-        kept = _encoder_only(checkpoint.tensors)
-        return kept, given, f"the weights are of a {checkpoint.head}"
-    arguments = {**stored, **given}
-    if stored and not issubclass(cls, BertEncoder):
-        _check_arguments(cls, checkpoint, arguments)
-    order = _order(stored.get("labels"), arguments.get("labels"))
-    differs = "labels" if order is None else None
-    if stored.get("bilstm_dim") != arguments.get("bilstm_dim"):
-        differs = "bilstm_dim"
-    if differs is None:
-        return _reordered(checkpoint.tensors, order), arguments, None
-    old, new = stored.get(differs), arguments.get(differs)
-    why = f"the weights are for {differs}={old}, not {new}"
-    return _encoder_only(checkpoint.tensors), arguments, why
-
-
-def _check_arguments(cls, checkpoint, arguments):
-    """Refuses stored arguments that the class does not take."""
-    try:
-        inspect.signature(cls.__init__).bind(None, None, **arguments)
-    except TypeError as error:
-        raise WeightsError(
-            checkpoint.source,
-            f"{cls.__name__} cannot be made of the settings ({error})",
-            "Correct the file or fetch it again",
-        ) from None
-
-
-def _encoder_only(tensors):
-    return {k: v for k, v in tensors.items() if k.startswith("encoder/")}
-
-
-def _order(stored, wanted):
-    """Where each label that is wanted stands among the stored ones.
-
-    None where they are others; labels that never had names take any.
-    """
-    stored = list(stored or ["LABEL_0"])
-    wanted = list(wanted or stored)
-    unnamed = [f"LABEL_{index}" for index in range(len(wanted))]
-    if stored == unnamed:
-        return list(range(len(wanted)))
-    if sorted(stored) == sorted(wanted):
-        return [stored.index(label) for label in wanted]
-    return None
-
-
-def _reordered(tensors, order):
-    """The same tensors, the outputs of a head with labels in that order."""
-    if order == sorted(order):
-        return tensors
-    return {
-        name: tensor.reordered(order) if name in LABELLED else tensor
-        for name, tensor in tensors.items()
-    }
-
-
-def check_tensors(head, checkpoint, tensors, head_arguments, why=None):
-    """Refuses tensors whose shapes contradict the settings, or missing ones.
-
-    Nothing is allocated yet: a settings file that lies is found out here.
-    """
-    needed = names.encoder_shapes(checkpoint.encoder)
-    for name in POOLER:  # that some heads never trained and do without
-        if name not in tensors:
-            del needed[name]
-    of_head = names.head_shapes(head, head_arguments, checkpoint.encoder)
-    if not why and "mlm/bias" not in of_head:
-        needed |= of_head
-    for name, shape in needed.items():
-        if name not in tensors:
-            _refuse_lack(checkpoint, name, f"a tensor of shape {shape}")
-    expected = needed | of_head
-    for name, tensor in tensors.items():
-        check_shape(tensor, expected.get(name, tensor.shape))
-
-
-def _refuse_lack(checkpoint, name, expected):
-    raise WeightsError(
-        checkpoint.source,
-        "the weights are not complete",
-        "Fetch the files again, or name a folder that holds all",
-        tensor=name,
-        expected=expected,
-        found="none",
-    )
-
-
-# One door for weights of any format: load a model, its text side, save.
-
-# Tokens a row where neither the caller nor the preset says.
-SEQUENCE_LENGTH = 128
-
-
-def open_checkpoint(preset, revision=None):
-    """The `Checkpoint` of a preset.
-
-    Args:
-        preset: a path of any known format, `org/name` or `hf://org/name` on
-            the Hugging Face Hub, or the name of weights that the original
-            released, in its or keras-hub's spelling. A `Checkpoint` that was
-            opened before passes through.
-        revision: branch, tag or commit on the Hub.
-    """
-    if isinstance(preset, Checkpoint):
-        return preset
-    if not isinstance(preset, str | os.PathLike):
-        raise InputError(
-            f"The preset is {preset!r}. Expected a path or a name as a string."
-        )
-    preset = os.fspath(preset)
-    name = None if is_path(preset) else downloads.hub_name(preset)
-    if revision is not None and name is None:
-        raise InputError(
-            f"revision is {revision!r}, but {preset} is not on the Hub. "
-            "Leave it out."
-        )
-    if name is not None:
-        folder, source = downloads.fetch_from_hub(name, revision)
-        checkpoint = open_path(folder)
-        checkpoint.source = checkpoint.origin = source
-        return checkpoint
-    if not is_path(preset) and downloads.released_name(preset):
-        return open_path(
-            downloads.fetch_released(downloads.released_name(preset))
-        )
-    return open_path(preset)
-
-
-def load_model(cls, preset, *, revision=None, **arguments):
-    """A model of class `cls` with the weights of `preset`.
-
-    Weights of another class give their encoder; the head begins at random.
-    What was loaded, skipped and initialised is on the model as
-    `load_report`, and goes to the log in three lines.
-
-    Args:
-        cls: `BertEncoder` or a task model's class.
-        preset: a path or a name; see `open_checkpoint`.
-        revision: branch, tag or commit on the Hub.
-        **arguments: of the class and, for a task model, of `BertEncoder`,
-            over what the preset says. What both have, as `dropout`, is the
-            class's.
-    """
-    for name in ("num_classes", "num_labels", "classes"):
-        if name in arguments:
-            raise InputError(
-                f"{cls.__name__} takes the names of its classes, not {name}: "
-                'for example labels=["negative", "positive"].'
-            )
-    if arguments.get("labels") is not None:
-        check_labels(arguments["labels"], arguments.get("problem", "single"))
-        arguments["labels"] = list(map(str, arguments["labels"]))
-    return build_model(cls, open_checkpoint(preset, revision), arguments)
-
-
-def load_preprocessor(preset, *, revision=None, **arguments):
-    """The `BertPreprocessor` that belongs to the weights of `preset`.
-
-    Args:
-        preset: a path or a name; see `open_checkpoint`.
-        revision: branch, tag or commit on the Hub.
-        **arguments: of `BertPreprocessor` and `WordPieceTokenizer`, over what
-            the preset says.
-    """
-    from bert_keras.text.preprocessor import BertPreprocessor
-    from bert_keras.text.tokenizer import WordPieceTokenizer
-
-    checkpoint = open_checkpoint(preset, revision)
-    text = _text(checkpoint)
-    known = inspect.signature(WordPieceTokenizer.__init__).parameters
-    given = {k: arguments.pop(k) for k in list(arguments) if k in known}
-    given["lowercase"] = settle_case(
-        checkpoint.source,
-        text.cases,
-        [] if text.settled else text.pieces,
-        given.get("lowercase"),
-    )
-    tokenizer = WordPieceTokenizer(text.pieces, **{**text.tokenizer, **given})
-    arguments["sequence_length"] = _length(
-        checkpoint, text, arguments.get("sequence_length")
-    )
-    return BertPreprocessor(tokenizer, **arguments)
-
-
-def save_preset(folder, model, preprocessor=None):
-    """Writes configuration, weights and vocabulary in the own format.
-
-    The folder is written beside and renamed, so that it is there whole or
-    not at all. The optimizer's state does not go into it.
-    """
-    save_own(folder, model, preprocessor)
+# The text side of a checkpoint.
 
 
 def _text(checkpoint):
-    """The text side; its vocabulary fits the model."""
+    """The `TextSide`; its vocabulary fits the model."""
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source,
             "there is no vocabulary",
-            "Put the vocab.txt that the model was trained with beside it",
+            "Put the vocab.txt that the model was trained with next to it",
         )
     text, size = checkpoint.read_text(), checkpoint.encoder["vocabulary_size"]
     if len(text.pieces) > size:
         raise WeightsError(
             checkpoint.source,
             "the vocabulary does not belong to the weights",
-            "Put the vocab.txt that the model was trained with beside them",
+            "Put the vocab.txt that the model was trained with next to them",
             expected=f"at most {size} pieces",
             found=f"{len(text.pieces)}",
         )
     return text
 
 
-def _length(checkpoint, text, wanted):
-    from bert_keras.text.packing import check_length
+def _length(checkpoint, text, requested):
+    from bert_keras.text.packing import check_length  # needs TensorFlow
 
     longest = checkpoint.encoder["max_sequence_length"]
-    if wanted is None:
+    if requested is None:
         return min(text.sequence_length or SEQUENCE_LENGTH, longest)
-    check_length(wanted)
-    if wanted > longest:
+    check_length(requested)
+    if requested > longest:
         raise InputError(
-            f"sequence_length is {wanted}, but the model of "
+            f"sequence_length is {requested}, but the model of "
             f"{checkpoint.source} has {longest} positions. Choose at most "
             f"{longest}."
         )
-    return wanted
+    return requested

@@ -1,4 +1,11 @@
-"""What every reader of a format returns: a description, names, lazy tensors."""
+"""What every reader of a format returns: a description and lazy tensors.
+
+A reader looks at headers only. It gives each tensor the library's name and
+shape, and says which arguments the encoder and the head take. Reading a
+tensor's numbers comes last, one by one. Also here: the licence of weights,
+which settings each format's home computes with, tables of names, and the
+shapes that follow from the settings.
+"""
 
 import dataclasses
 import os
@@ -62,12 +69,10 @@ def _read(folder, name):
         return None
 
 
-# What every reader of a format returns: a description and lazy tensors. A
-# reader looks at headers only. It gives each tensor the library's name
-# (`names.py`) and the library's shape, and says which arguments the encoder and
-# the head take. Reading a tensor's numbers comes last, one by one.
+# Errors, tensors and their description.
 
 LONGEST = 400  # characters of each part of a message
+FETCH = "Fetch the file again"
 
 
 class WeightsError(InputError):
@@ -79,7 +84,14 @@ class WeightsError(InputError):
     """
 
     def __init__(
-        self, file, problem, way_out, *, tensor=None, expected=None, found=None
+        self,
+        file,
+        problem,
+        way_out=FETCH,
+        *,
+        tensor=None,
+        expected=None,
+        found=None,
     ):
         problem, tensor, expected, found = (
             part if part is None else cut_middle(str(part), LONGEST)
@@ -169,7 +181,7 @@ class Checkpoint:
         format: the format's name, for messages.
         encoder: the arguments of `BertEncoder`.
         head: the name of the model class that the weights belong to.
-        head_arguments: its arguments beside the encoder.
+        head_arguments: its arguments beyond the encoder.
         tensors: dict of the library's weight name -> `Tensor`.
         skipped: names of tensors in the files that no model has.
         read_text: returns the `TextSide`; None where there is no vocabulary.

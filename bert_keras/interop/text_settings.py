@@ -8,8 +8,6 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.text import vocabulary
 from bert_keras.text.vocabulary import cased_words
 
-# What weights say of the text they were trained on, read when asked for.
-
 
 @dataclasses.dataclass
 class TextSide:
@@ -45,9 +43,7 @@ def text_reader(path, settings=dict):
 def check_fits(model, preprocessor):
     """Refuses the preprocessor of a model with a smaller table than it makes
     ids for, or fewer positions than its rows have."""
-    from bert_keras.text.preprocessor import BertPreprocessor
-
-    if not isinstance(preprocessor, BertPreprocessor):
+    if not hasattr(preprocessor, "sequence_length"):
         raise InputError(
             f"preprocessor is a {type(preprocessor).__name__}. Expected the "
             "BertPreprocessor of the model."
@@ -69,7 +65,7 @@ def check_fits(model, preprocessor):
 
 
 def settings_of(preprocessor):
-    """What the library writes of a text side, beside the pieces."""
+    """What the library writes of a text side, next to the pieces."""
     tokenizer = preprocessor.tokenizer
     return {
         "sequence_length": preprocessor.sequence_length,
@@ -134,7 +130,8 @@ def write_pieces(preprocessor, path):
     vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
-# Whether text is lower-cased: what the folder says, shows, and is told.
+# Whether text is lower-cased: what the folder and the caller say, what the
+# pieces show.
 
 # Of a language with capitals, a lower-cased vocabulary holds none at all, a
 # cased one thousands. Below these the pieces prove nothing.
@@ -177,7 +174,7 @@ def shown_case(vocabulary):
 
 def _refuse(source, answers, lowercase):
     speak = {True: "lower-cased", False: "cased"}
-    told = " and ".join(
+    found = " and ".join(
         f"{speak[value]} by {who}" for who, value in sorted(answers.items())
     )
     if lowercase is None:
@@ -195,5 +192,5 @@ def _refuse(source, answers, lowercase):
         "what is said about the case of the text contradicts itself",
         way_out,
         expected=expected,
-        found=told if lowercase is None else f"{told}; lowercase={lowercase}",
+        found=found if lowercase is None else f"{found}; lowercase={lowercase}",
     )

@@ -12,7 +12,6 @@ import sys
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.tensor_files import write_safetensors
 from bert_keras.interop.tensors import FILES, WeightsError
 
 PREFIX, END = "pytorch_model", ".bin"
@@ -61,9 +60,9 @@ def _copy_small(folder, target):
     os.makedirs(target, exist_ok=True)
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        wanted = name.endswith(COPIED) or name in FILES
+        is_copied = name.endswith(COPIED) or name in FILES
         if (
-            wanted
+            is_copied
             and os.path.isfile(path)
             and files.check_file(path, inside=folder) <= files.MOST_JSON
         ):
@@ -93,15 +92,15 @@ def _run_child(pickles, target):
 def main(target, *pickles):
     """In the child: load with the restricted loader, write safetensors."""
     import torch
+    from safetensors.numpy import save_file
 
     tensors = {}
     for path in pickles:
         state = torch.load(path, map_location="cpu", weights_only=True)
         for name, value in state.items():
             if value.is_floating_point():
-                array = value.to(torch.float32).contiguous().numpy()
-                tensors[name] = array.shape, lambda array=array: array
-    write_safetensors(target, tensors)
+                tensors[name] = value.to(torch.float32).contiguous().numpy()
+    save_file(tensors, target)
 
 
 if __name__ == "__main__":

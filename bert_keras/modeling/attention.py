@@ -8,7 +8,7 @@ from keras import ops
 from bert_keras.modeling.layers import Projection, dropout
 
 # Added to a score that must not count, as in the original: exp() of it is 0
-# beside any other score, and float16 can hold it.
+# compared with any other score, and float16 can hold it.
 EXCLUDED = -10000.0
 
 DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
@@ -31,16 +31,16 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
     if padding_mask is not None:
         # Not `[:, None, None]`, which LiteRT's core operations lack.
         mask = ops.expand_dims(ops.cast(padding_mask, "bool"), (1, 2))
-        allowed.append(mask)
+        allowed.append(mask)  # (B, 1, 1, S)
     if example_ids is not None:
-        same = example_ids[:, :, None] == example_ids[:, None, :]
+        same = example_ids[:, :, None] == example_ids[:, None, :]  # (B, T, S)
         allowed.append(same[:, None])  # (B, 1, T, S)
     if attention != "bidirectional":
         place = ops.arange(length)
         before = place[:, None] >= place[None, :]  # (T, S)
         if attention == "right_to_left":
             before = ops.transpose(before)
-        allowed.append(before[None, None])
+        allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
     everywhere = functools.reduce(ops.logical_and, allowed)
@@ -90,11 +90,7 @@ class SelfAttention(keras.layers.Layer):
         self.output_projection = self._projection("output")
 
     def _projection(self, name):
-        return Projection(
-            self.hidden_dim,
-            name=name,
-            dtype=self.dtype_policy,
-        )
+        return Projection(self.hidden_dim, name=name, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
         for layer in (self.query, self.key, self.value, self.output_projection):
@@ -133,14 +129,14 @@ class SelfAttention(keras.layers.Layer):
         batch, length, width = ops.shape(inputs)
         # Not -1: without rows it could be any number.
         heads = (batch, length, self.num_heads, width // self.num_heads)
-        parts = [ops.reshape(part, heads) for part in parts]
+        parts = [ops.reshape(part, heads) for part in parts]  # (B, T, N, H)
         return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
 
     def _joined(self, inputs):
         """The same by one product, for training.
 
         It took 4 % off a layer's step on a CPU at a width of 256 and nothing
-        at 768. Beside a batch, joining the kernels costs next to nothing; a
+        at 768. For a batch, joining the kernels costs next to nothing; a
         single row of 16 tokens at 768 took a fifth longer, so predictions go
         by `_separate`.
         """
@@ -154,7 +150,7 @@ class SelfAttention(keras.layers.Layer):
         x = ops.matmul(x, ops.concatenate(kernels, axis=1))  # (B T, 3 D)
         x = ops.add(x, ops.concatenate(biases, axis=0))
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
-        x = ops.reshape(x, heads)
+        x = ops.reshape(x, heads)  # (B, T, 3, N, H)
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
 
     def _scale(self):
@@ -173,7 +169,7 @@ class SelfAttention(keras.layers.Layer):
 
 
 def _has_kernel(bias):
-    """Whether Keras has a fused kernel here that is faster and as right.
+    """Whether Keras has a fused kernel here that is faster and as exact.
 
     On TensorFlow it has none, and on JAX's CPU it is slower than plain
     products. On a TPU Keras leaves the bias out.
@@ -185,11 +181,12 @@ def _has_kernel(bias):
 
 
 def _attend_by_kernel(query, key, value, bias):
+    # (B, N, T, H) to (B, T, N, H), as Keras takes them
     parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
     if bias is not None:
         # cuDNN's kernel wants every row of the bias.
         length = ops.shape(query)[2]
-        shape = (ops.shape(bias)[0], 1, length, length)
+        shape = (ops.shape(bias)[0], 1, length, length)  # (B, 1, T, S)
         bias = ops.broadcast_to(ops.cast(bias, query.dtype), shape)
     # The query is scaled already.
     context = ops.dot_product_attention(*parts, bias=bias, scale=1.0)

@@ -46,7 +46,7 @@ class BertCausalModel(TaskModel):
     def __init__(self, encoder, name="causal_model"):
         if encoder.attention == "bidirectional":
             raise InputError(
-                "The encoder sees the very token that it is to foretell. "
+                "The encoder sees the very token that it has to predict. "
                 'Expected attention="left_to_right" or "right_to_left".'
             )
         self.mlm = MaskedLanguageModelHead(
@@ -58,7 +58,7 @@ class BertCausalModel(TaskModel):
         )
         inputs = symbolic_inputs(packed=True)
         encoded = encode(encoder, inputs)
-        logits = self.mlm(encoded["sequence_output"])
+        logits = self.mlm(encoded["sequence_output"])  # (B, T, V)
         super().__init__(inputs, logits, encoder, name)
 
 
@@ -80,13 +80,14 @@ def causal_targets(inputs, attention):
         examples = ops.ones_like(ids)
     examples = ops.convert_to_tensor(examples)
     of_next = _neighbour(examples, attention)
+    # Padding has the number 0, and its neighbour may be padding too.
     own = ops.logical_and(examples > 0, examples == of_next)
     return _neighbour(ids, attention), ops.cast(own, "float32")
 
 
 def _neighbour(rows, attention):
-    """What stands next to each place; 0 beside the last one."""
-    gap = ops.zeros_like(rows[:, :1])
+    """What stands next to each place, (B, T); 0 next to the last one."""
+    gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":
         return ops.concatenate([rows[:, 1:], gap], axis=1)
     return ops.concatenate([gap, rows[:, :-1]], axis=1)

@@ -48,17 +48,15 @@ class BertChooser(TaskModel):
             )
             for key in _NAMES
         }
-        encoded = encode(encoder, _RowPerChoice(name="rows")(inputs))
+        rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
+        encoded = encode(encoder, rows)
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
-        # Else a global half precision would take the logits' own.
+        # Otherwise a global half precision would round the float32 logits.
         choices = _ChoicesOfRows(
             name="choices", dtype=self.chooser.dtype_policy.name
         )
-        logits = choices(scores, inputs["token_ids"])
+        logits = choices(scores, inputs["token_ids"])  # (B, K)
         super().__init__(inputs, logits, encoder, name)
-
-    def arguments(self):
-        return {"dropout": self.dropout}
 
 
 class _RowPerChoice(keras.layers.Layer):
@@ -72,7 +70,7 @@ class _RowPerChoice(keras.layers.Layer):
             "padding_mask": ops.ones_like(ids),
             **{name: x for name, x in inputs.items() if x is not None},
         }
-        rows = (-1, ops.shape(ids)[-1])
+        rows = (-1, ops.shape(ids)[-1])  # (B K, T)
         return {name: ops.reshape(x, rows) for name, x in inputs.items()}
 
     def compute_output_spec(self, inputs):

@@ -1,14 +1,10 @@
 """Classification of a text or a pair, and regression."""
 
-from collections.abc import Iterable
-
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
-
-PROBLEMS = ("single", "multi", "regression")
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -33,8 +29,8 @@ class BertClassifier(TaskModel):
             head; none where None.
         examples_per_row: most examples in a packed row, E; rows are not
             packed where None.
-        pair: whether a row is two texts, as trained. It is told to whoever
-            serves the model; no weight depends on it.
+        pair: whether a row is two texts, as trained. The export reads it; no
+            weight depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -87,6 +83,7 @@ class BertClassifier(TaskModel):
         )
         inputs = symbolic_inputs(packed=examples_per_row is not None)
         encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
+        # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
         logits = self.classifier(encoded["pooled_output"])
         super().__init__(inputs, logits, encoder, name)
 
@@ -99,24 +96,3 @@ class BertClassifier(TaskModel):
             "examples_per_row": self.examples_per_row,
             "pair": self.pair,
         }
-
-
-def check_labels(labels, problem="single"):
-    """Refuses labels that cannot name the classes of the problem."""
-    if problem not in PROBLEMS:
-        raise InputError(
-            f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
-        )
-    if problem == "regression" and labels is None:
-        return
-    several = isinstance(labels, Iterable) and not isinstance(labels, str)
-    names = list(labels) if several else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(
-            f"labels is {labels!r}. Expected the names of the classes, for "
-            'example labels=["negative", "positive"].'
-        )
-    if len(set(names)) < len(names):
-        raise InputError(
-            f"labels names a class twice: {names}. Expected each once."
-        )

@@ -1,5 +1,9 @@
-"""The encoder, whole: from token ids to one vector a token and one a row."""
+"""The encoder: from token ids to one vector a token and one a row.
 
+Its parts are in layers.py, attention.py and padding.py; heads are not here.
+"""
+
+import inspect
 from numbers import Integral
 
 import keras
@@ -27,8 +31,6 @@ from bert_keras.modeling.lora import adaptation
 from bert_keras.modeling.padding import real_tokens
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS
-
-# One layer of the encoder.
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -97,7 +99,7 @@ class TransformerLayer(SeededLayer):
             dtype=policy,
         )
         self.attention_norm = self._norm("attention_norm")
-        # Within the layer, where TensorFlow joins the exact form to it.
+        # The activation inside the layer: TensorFlow fuses the exact form.
         self.intermediate = self._dense(
             intermediate_dim, "intermediate", ACTIVATIONS[activation]
         )
@@ -106,10 +108,7 @@ class TransformerLayer(SeededLayer):
 
     def _dense(self, units, name, activation=None):
         return Projection(
-            units,
-            activation=activation,
-            name=name,
-            dtype=self.dtype_policy,
+            units, activation=activation, name=name, dtype=self.dtype_policy
         )
 
     def _norm(self, name):
@@ -138,13 +137,16 @@ class TransformerLayer(SeededLayer):
         return layer(inputs)
 
     def _layer(self, inputs, bias, seed, tokens, training):
+        # All (B, T, D), or (L, D) of real tokens alone. The attention drops
+        # its probabilities at site 0 of the seed.
         x = self.attention(inputs, bias, seed, tokens=tokens, training=training)
         x = self.attention_norm(self._sum(inputs, x, seed, 1))
-        y = self.output_projection(self.intermediate(x))
+        y = self.intermediate(x)  # (B, T, intermediate_dim)
+        y = self.output_projection(y)
         return self.output_norm(self._sum(x, y, seed, 2))
 
     def _sum(self, residual, x, seed, site):
-        """In float32, where the normalisation goes on."""
+        """Residual and dropped `x` in float32, in which they are normalised."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         x = dropout(ops.cast(x, dtype), self.dropout, seed, site)
         return ops.cast(residual, dtype) + x
@@ -164,9 +166,6 @@ class TransformerLayer(SeededLayer):
             "norm_epsilon": self.norm_epsilon,
             "rematerialize": self.rematerialize,
         }
-
-
-# The encoder: from token ids to one vector a token and one a row.
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -195,13 +194,14 @@ class BertEncoder(Portable, keras.Model):
         hidden_dim: width of a token's vector, D.
         intermediate_dim: width inside the feed-forward network.
         max_sequence_length: longest row, in tokens.
-        num_segments: number of segments told apart.
+        num_segments: number of segments that have a vector.
         dropout: share dropped of embeddings and sub-layer outputs.
         attention_dropout: share dropped of attention probabilities.
         activation: "gelu_tanh" (the original's code today) or "gelu_exact"
             (the original's at its release, transformers).
         attention: "bidirectional", or "left_to_right" or "right_to_left":
-            which tokens a token sees beside itself (the paper, section 5.1).
+            which tokens a token sees, itself included (the paper, section
+            5.1).
         norm_epsilon: added to a variance before its root.
         rematerialize: whether training keeps each layer's input only and
             computes the rest once more for the gradient: less memory for a
@@ -275,15 +275,34 @@ class BertEncoder(Portable, keras.Model):
         self.norm_epsilon = norm_epsilon
         self.rematerialize = rematerialize
         self._check_arguments()
-        self.embeddings = self._embeddings()
+        policy = self.dtype_policy
+        self.embeddings = BertEmbeddings(
+            vocabulary_size,
+            hidden_dim,
+            max_sequence_length,
+            num_segments,
+            dropout,
+            norm_epsilon,
+            name="embeddings",
+            dtype=policy,
+        )
         self.transformer_layers = [
-            self._transformer_layer(i) for i in range(num_layers)
+            TransformerLayer(
+                num_heads,
+                hidden_dim,
+                intermediate_dim,
+                dropout,
+                attention_dropout,
+                activation,
+                norm_epsilon,
+                rematerialize,
+                name=f"layer_{i}",
+                dtype=policy,
+            )
+            for i in range(num_layers)
         ]
         self.pooler = Projection(
-            hidden_dim,
-            activation="tanh",
-            name="pooler",
-            dtype=self.dtype_policy,
+            hidden_dim, activation="tanh", name="pooler", dtype=policy
         )
         self.build()
 
@@ -307,32 +326,6 @@ class BertEncoder(Portable, keras.Model):
                 f"{', '.join(DIRECTIONS)}."
             )
 
-    def _embeddings(self):
-        return BertEmbeddings(
-            self.vocabulary_size,
-            self.hidden_dim,
-            self.max_sequence_length,
-            self.num_segments,
-            self.dropout,
-            self.norm_epsilon,
-            name="embeddings",
-            dtype=self.dtype_policy,
-        )
-
-    def _transformer_layer(self, index):
-        return TransformerLayer(
-            self.num_heads,
-            self.hidden_dim,
-            self.intermediate_dim,
-            self.dropout,
-            self.attention_dropout,
-            self.activation,
-            self.norm_epsilon,
-            self.rematerialize,
-            name=f"layer_{index}",
-            dtype=self.dtype_policy,
-        )
-
     def build(self, input_shape=None):
         self.embeddings.build((None, None))
         for layer in self.transformer_layers:
@@ -351,20 +344,21 @@ class BertEncoder(Portable, keras.Model):
             if inputs.get(name) is not None:
                 check_ids(name, inputs[name], limit)
         example_ids = inputs.get("example_ids")
-        bias = attention_bias(
+        bias = attention_bias(  # broadcasts to (B, N, T, S)
             ops.shape(inputs["token_ids"])[1],
             self.attention,
             inputs.get("padding_mask"),
             example_ids,
         )
         tokens = real_tokens(inputs.get("padding_mask"))
-        states = [self._embedded(inputs, tokens, training)]
+        states = [self._embed(inputs, tokens, training)]  # (B, T, D) or (L, D)
         for layer in self.transformer_layers:
             states.append(
                 layer(states[-1], bias, tokens=tokens, training=training)
             )
         if tokens is not None:
-            states = [tokens.in_rows(state) for state in states]
+            states = [tokens.in_rows(state) for state in states]  # (B, T, D)
+        # (B, D); of packed rows (B, E, D)
         first = first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
             "sequence_output": states[-1],
@@ -374,11 +368,11 @@ class BertEncoder(Portable, keras.Model):
             outputs["hidden_states"] = states
         return outputs
 
-    def _embedded(self, inputs, tokens, training):
+    def _embed(self, inputs, tokens, training):
         names = ("token_ids", "segment_ids", "position_ids")
-        parts = {name: inputs.get(name) for name in names}
+        parts = {name: inputs.get(name) for name in names}  # (B, T) each
         if tokens is not None:
-            parts = {
+            parts = {  # (L,) each
                 name: x if x is None else tokens.of(x)
                 for name, x in parts.items()
             }
@@ -389,7 +383,7 @@ class BertEncoder(Portable, keras.Model):
     def compute_output_spec(
         self, inputs, training=False, hidden_states=False, examples_per_row=None
     ):
-        # Told, not traced: building a large task model stays instant.
+        # Stated, not traced: building a large task model takes no time.
         batch, length = named_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
 
@@ -408,23 +402,10 @@ class BertEncoder(Portable, keras.Model):
 
     def arguments(self):
         """What the constructor took, as plain values."""
-        return {
-            "vocabulary_size": self.vocabulary_size,
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "num_segments": self.num_segments,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": self.activation,
-            "attention": self.attention,
-            "norm_epsilon": self.norm_epsilon,
-            "rematerialize": self.rematerialize,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "name": self.name,
-        }
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        dtype = keras.dtype_policies.serialize(self.dtype_policy)
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "dtype": dtype}
 
     def get_config(self):
         return {**self.arguments(), **adaptation(self)}

@@ -1,8 +1,14 @@
-"""What stands on the encoder: masked words, logits of classes, a BiLSTM."""
+"""Layers on the encoder: masked words, logits of classes, a BiLSTM.
+
+The models that they make with an encoder are a file each.
+"""
+
+from collections.abc import Iterable
 
 import keras
 from keras import ops
 
+from bert_keras.errors import InputError
 from bert_keras.modeling.inputs import check_ids
 from bert_keras.modeling.layers import (
     ACTIVATIONS,
@@ -16,63 +22,7 @@ from bert_keras.modeling.layers import (
 )
 from bert_keras.modeling.lora import KeepsLora
 
-# A bidirectional LSTM on the encoder, for the paper's ablation.
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class BiLSTM(keras.layers.Layer):
-    """Reads the token vectors forwards and backwards; skips padding.
-
-    The paper adds it, new, on an encoder that sees in one direction only,
-    for fine-tuning (section 5.1).
-
-    Weights, by path: both/{forward,backward}_lstm/lstm_cell/
-    {kernel,recurrent_kernel,bias}.
-
-    Args:
-        units: width of each direction.
-
-    Call arguments:
-        inputs: float (B, T, D).
-        padding_mask: int (B, T), 1 at tokens; every place is one where None.
-
-    Returns:
-        float (B, T, 2 units).
-    """
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        lstm = keras.layers.LSTM(
-            units,
-            kernel_initializer=weights_initializer(),
-            return_sequences=True,
-            name="lstm",
-            dtype=self.dtype_policy,
-        )
-        self.both = keras.layers.Bidirectional(
-            lstm, name="both", dtype=self.dtype_policy
-        )
-
-    def build(self, inputs_shape, padding_mask_shape=None):
-        self.both.build(inputs_shape)
-
-    def call(self, inputs, padding_mask=None, training=False):
-        if padding_mask is not None:
-            padding_mask = ops.cast(padding_mask, "bool")
-        read = self.both(inputs, mask=padding_mask, training=training)
-        # A copy has no Keras mask, which would go on to the loss and scale it.
-        return ops.copy(read)
-
-    def compute_output_spec(self, inputs, padding_mask=None, training=False):
-        shape = (*inputs.shape[:-1], 2 * self.units)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
-
-# What stands on the encoder: masked words, and logits of a few classes.
+PROBLEMS = ("single", "multi", "regression")
 
 
 def logits_dtype(dtype_policy):
@@ -146,12 +96,12 @@ class MaskedLanguageModelHead(keras.layers.Layer):
                 check_ids("mask_positions", mask_positions, x.shape[1])
             x = gather_positions(x, mask_positions)  # (B, M, D)
         x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
-        *lead, width = ops.shape(x)
+        *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
         logits = _product(ops.reshape(x, (-1, width)), table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
-        return ops.reshape(logits, (*lead, self.embedding.input_dim))
+        return ops.reshape(logits, (*lead, self.embedding.input_dim))  # ... V
 
     def compute_output_spec(self, sequence_output, mask_positions=None):
         rows = sequence_output if mask_positions is None else mask_positions
@@ -178,14 +128,15 @@ class MaskedLanguageModelHead(keras.layers.Layer):
 def _product(x, table):
     """`x` (rows, D) by each row of `table` (V, D): (rows, V).
 
-    Its gradient is written out, so that the table's comes as the table lies:
-    turning over (D, V) numbers costs 4 % of a small model's step on a CPU.
+    Its gradient is written out, so that the table's comes as (V, D):
+    transposing (D, V) numbers costs 4 % of a small model's step on a CPU.
     """
 
     def gradient(*args, upstream=None):
         upstream = args[0] if upstream is None else upstream
-        turned = ops.transpose(upstream)
-        return ops.matmul(upstream, table), ops.matmul(turned, x)
+        of_x = ops.matmul(upstream, table)  # (rows, D)
+        of_table = ops.matmul(ops.transpose(upstream), x)  # (V, D)
+        return of_x, of_table
 
     return ops.matmul(x, ops.transpose(table)), gradient
 
@@ -240,3 +191,77 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
             "units": self.units,
             "dropout": self.dropout.rate,
         }
+
+
+def check_labels(labels, problem="single"):
+    """Refuses labels that cannot name the classes of the problem."""
+    if problem not in PROBLEMS:
+        raise InputError(
+            f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
+        )
+    if problem == "regression" and labels is None:
+        return
+    several = isinstance(labels, Iterable) and not isinstance(labels, str)
+    names = list(labels) if several else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"labels is {labels!r}. Expected the names of the classes, for "
+            'example labels=["negative", "positive"].'
+        )
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"labels names a class twice: {names}. Expected each once."
+        )
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BiLSTM(keras.layers.Layer):
+    """Reads the token vectors forwards and backwards; skips padding.
+
+    The paper adds it, untrained, to an encoder that sees in one direction
+    only, for fine-tuning (section 5.1).
+
+    Weights, by path: both/{forward,backward}_lstm/lstm_cell/
+    {kernel,recurrent_kernel,bias}.
+
+    Args:
+        units: width of each direction.
+
+    Call arguments:
+        inputs: float (B, T, D).
+        padding_mask: int (B, T), 1 at tokens; every place is one where None.
+
+    Returns:
+        float (B, T, 2 units).
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        lstm = keras.layers.LSTM(
+            units,
+            kernel_initializer=weights_initializer(),
+            return_sequences=True,
+            name="lstm",
+            dtype=self.dtype_policy,
+        )
+        self.both = keras.layers.Bidirectional(
+            lstm, name="both", dtype=self.dtype_policy
+        )
+
+    def build(self, inputs_shape, padding_mask_shape=None):
+        self.both.build(inputs_shape)
+
+    def call(self, inputs, padding_mask=None, training=False):
+        if padding_mask is not None:
+            padding_mask = ops.cast(padding_mask, "bool")
+        read = self.both(inputs, mask=padding_mask, training=training)
+        # A copy has no Keras mask, which would go on to the loss and scale it.
+        return ops.copy(read)
+
+    def compute_output_spec(self, inputs, padding_mask=None, training=False):
+        shape = (*inputs.shape[:-1], 2 * self.units)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}

@@ -1,5 +1,7 @@
-"""The layers that an encoder is made of, but for attention: dense, norm, GELU,
-dropout and embeddings.
+"""The layers of an encoder: dense, norm, GELU, dropout and embeddings.
+
+Attention is in attention.py, the transformer layer in encoder.py. Gradients are
+written out where Keras's own keep more tensors or are slower.
 """
 
 import contextlib
@@ -12,13 +14,13 @@ from keras.src.utils.module_utils import tensorflow
 from bert_keras.errors import InputError
 from bert_keras.modeling.lora import KeepsLora
 
-# How new weights begin, and how to leave that out before loading.
+# Initial weights, and how to leave them out before loading.
 
 _SKIP = contextvars.ContextVar("skip_initialization", default=False)
 
 
 def weights_initializer():
-    """The original's: normal, deviation 0.02, cut at two deviations."""
+    """The original's: normal, deviation 0.02, truncated at two deviations."""
     if _SKIP.get():
         return keras.initializers.Zeros()
     return keras.initializers.TruncatedNormal(stddev=0.02)
@@ -36,7 +38,7 @@ def skip_initialization():
 
 # The two forms of GELU that BERT models were trained with.
 
-# tanh(x (A + B x x)) stands for the error function in the tanh form.
+# The tanh form replaces erf(x / sqrt(2)) by tanh(x (A + B x x)).
 _A = 0.7978845608028654  # sqrt(2 / pi)
 _B = 0.044715 * _A
 
@@ -50,11 +52,13 @@ def gelu_tanh(x):
     """
 
     def gradient(*args, upstream=None):
+        # TensorFlow passes it as the argument, JAX by its name.
         upstream = args[0] if upstream is None else upstream
         square = x * x
         t = ops.tanh(x * (_A + _B * square))
-        slope = 1.0 + x * (1.0 - t) * (_A + 3.0 * _B * square)
-        return upstream * ((0.5 + 0.5 * t) * slope)
+        # d/dx [x (1 + t) / 2], with (1 + t) / 2 factored out
+        factor = 1.0 + x * (1.0 - t) * (_A + 3.0 * _B * square)
+        return upstream * ((0.5 + 0.5 * t) * factor)
 
     return x * (0.5 + 0.5 * ops.tanh(x * (_A + _B * (x * x)))), gradient
 
@@ -65,7 +69,7 @@ def gelu_exact(x):
     Written with `erf` because Keras's own form exports to an ONNX file that
     no runtime reads.
     """
-    return 0.5 * x * (1.0 + ops.erf(x * 0.7071067811865476))
+    return 0.5 * x * (1.0 + ops.erf(x * 0.7071067811865476))  # 1 / sqrt(2)
 
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
@@ -79,12 +83,12 @@ def check_activation(name):
         )
 
 
-# The dense layer that the whole model is made of.
+# The dense layer of every projection.
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Projection(KeepsLora, keras.layers.Dense):
-    """Keras's `Dense`, begun as the original begins it, on a matrix inside.
+    """Keras's `Dense` with the original's initial weights, on a matrix.
 
     All leading axes are folded into one for the product: TensorFlow then adds
     the bias within the product, which it does not do for three axes.
@@ -98,8 +102,9 @@ class Projection(KeepsLora, keras.layers.Dense):
         if len(inputs.shape) == 2:
             return super().call(inputs, training=training)
         *lead, width = ops.shape(inputs)
-        x = super().call(ops.reshape(inputs, (-1, width)), training=training)
-        return ops.reshape(x, (*lead, self.units))
+        x = ops.reshape(inputs, (-1, width))  # (B T, D)
+        x = super().call(x, training=training)
+        return ops.reshape(x, (*lead, self.units))  # (B, T, units)
 
 
 # Layer normalisation as BERT has it.
@@ -121,43 +126,45 @@ class LayerNorm(keras.layers.LayerNormalization):
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         tensors = inputs, self.gamma, self.beta
         tensors = [ops.cast(tensor, dtype) for tensor in tensors]
-        return ops.cast(normalize(*tensors, self.epsilon), self.compute_dtype)
+        return ops.cast(_normalize(*tensors, self.epsilon), self.compute_dtype)
 
 
-def normalize(x, gamma, beta, epsilon):
+def _normalize(x, gamma, beta, epsilon):
     """`x` less its mean, over its deviation, times `gamma`, plus `beta`."""
 
     @ops.custom_gradient
-    def normal(x, gamma, beta):
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
+    def normalized(x, gamma, beta):
+        centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
         inverse = ops.rsqrt(variance + epsilon)
         unit = centred * inverse
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
-            return _gradient(upstream, unit, inverse, gamma)
+            return _norm_gradients(upstream, unit, inverse, gamma)
 
         return unit * gamma + beta, gradient
 
-    return normal(x, gamma, beta)
+    return normalized(x, gamma, beta)
 
 
-def _gradient(upstream, unit, inverse, gamma):
+def _norm_gradients(upstream, unit, inverse, gamma):
+    """Of the input (..., D), of gamma and of beta (D,)."""
     tokens = tuple(range(len(unit.shape) - 1))  # every axis but the last
-    by_gamma = ops.sum(upstream * unit, axis=tokens)
-    by_beta = ops.sum(upstream, axis=tokens)
-    slope = upstream * gamma
-    mean = ops.mean(slope, axis=-1, keepdims=True)
-    along = ops.mean(slope * unit, axis=-1, keepdims=True)
-    return (slope - mean - unit * along) * inverse, by_gamma, by_beta
+    of_gamma = ops.sum(upstream * unit, axis=tokens)
+    of_beta = ops.sum(upstream, axis=tokens)
+    of_unit = upstream * gamma
+    # The mean and the deviation depend on x too: their parts are subtracted.
+    mean = ops.mean(of_unit, axis=-1, keepdims=True)
+    along = ops.mean(of_unit * unit, axis=-1, keepdims=True)
+    return (of_unit - mean - unit * along) * inverse, of_gamma, of_beta
 
 
 # Dropout whose seed is drawn once a layer and handed on as a tensor. A seed
 # that is a tensor can be given again: a layer that is computed a second time
 # for its gradient (rematerialisation) drops the same units.
 
-# A unit's fate takes 16 random bits, and its rate is met to 1 in 131072.
+# Each unit takes 16 random bits, so its rate is met to 1 in 131072.
 # Keras's own dropout spends 32 bits, and in bfloat16 compares seven of them,
 # so that it drops 13/128 where 1/10 was asked for.
 _LEVELS = 65536
@@ -176,7 +183,7 @@ class DrawnSeed(keras.random.SeedGenerator):
 def dropout(x, rate, seed, site=0):
     """Drops units of `x` at `rate`, by the mask of `seed` at this `site`.
 
-    The units kept are scaled by 1 / (1 - rate). `site` tells apart the places
+    The units kept are scaled by 1 / (1 - rate). `site` distinguishes the places
     of one layer that share one drawn seed; nothing is dropped without a seed.
     """
     if seed is None or not rate:
@@ -192,7 +199,7 @@ def dropout(x, rate, seed, site=0):
 def _random_int16(shape, seed):
     """Every 16-bit number equally often, two from each random word."""
     *lead, last = shape
-    words = keras.random.randint(
+    words = keras.random.randint(  # two 16-bit numbers each
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
     bits = ops.view(words, "int16")  # (..., last / 2 rounded up, 2)
@@ -297,6 +304,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
             f"examples_per_row is {examples_per_row}, but the inputs have no "
             "example_ids. Give those that packing made."
         )
+    # (E, 1)
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
     own = ops.cast(example_ids, "int32")[:, None, :] == numbers  # (B, E, T)
     first = ops.argmax(ops.cast(own, "int32"), axis=-1)  # (B, E)
@@ -306,8 +314,9 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
 def gather_positions(sequence, positions):
     """Vectors of `sequence` (B, T, D) at `positions` (B, M): (B, M, D)."""
     batch, length, width = ops.shape(sequence)
+    # Where each row begins among B T vectors, (B, 1).
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
-    flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))
+    flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))  # (B M,)
     picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
     return ops.reshape(picked, (batch, ops.shape(positions)[1], width))
 
@@ -334,6 +343,7 @@ class Table(KeepsLora, keras.layers.Embedding):
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         if self.input_dim <= 4:
             # For so few rows a product is faster than a gather, both ways.
+            # (B, T, input_dim) by (input_dim, D)
             one_hot = ops.one_hot(inputs, self.input_dim, dtype=table.dtype)
             return ops.matmul(one_hot, table)
         return _rows(table, inputs)
@@ -341,14 +351,15 @@ class Table(KeepsLora, keras.layers.Embedding):
 
 def _rows(table, ids):
     height, width = table.shape
-    # Else Keras would count a negative id from the table's end.
+    # Otherwise Keras would count a negative id from the table's end.
     ids = ops.where(ids < 0, ids - height, ids)
 
     @ops.custom_gradient
     def rows(table):
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
-            upstream = ops.reshape(upstream, (-1, width))
+            upstream = ops.reshape(upstream, (-1, width))  # (B T, D)
+            # (V, D): each row the sum over the places of its id
             return ops.segment_sum(upstream, ops.reshape(ids, (-1,)), height)
 
         return ops.take(table, ids, axis=0), gradient
@@ -431,7 +442,7 @@ class BertEmbeddings(SeededLayer):
         if position_ids is None:
             position_ids = self._positions(token_ids)
         if segment_ids is None:
-            segment_ids = ops.zeros((1,), "int32")
+            segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
         x = x + self.segment(segment_ids) + self.position(position_ids)
         x = dropout(self.norm(x), self.dropout, self.draw_seed(training))
@@ -445,7 +456,7 @@ class BertEmbeddings(SeededLayer):
                 f"{self.max_sequence_length} positions. Shorten the rows "
                 "(`sequence_length` of the preprocessor)."
             )
-        return ops.arange(length, dtype="int32")
+        return ops.arange(length, dtype="int32")  # (T,)
 
     def compute_output_shape(self, token_ids_shape, *args, **kwargs):
         return (*token_ids_shape, self.hidden_dim)

@@ -71,11 +71,11 @@ def _is_lora(weight):
 
 
 def adaptation(model):
-    """What of a model does not train, and which layers have LoRA.
+    """What of a model is frozen, and which layers have LoRA.
 
     Returns:
         `{"adaptation": ...}` in plain values for `adapt`; `{}` for a model
-        that trains whole.
+        of which all trains.
     """
     frozen = list(dict.fromkeys(_frozen(model)))
     lora = {

@@ -45,10 +45,10 @@ class RealTokens:
         self.shape = ops.shape(padding_mask)
         is_first = ops.equal(ops.arange(self.shape[1]), 0)
         is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
-        flat = ops.reshape(is_real, (-1,))
+        flat = ops.reshape(is_real, (-1,))  # (B T,)
         (places,) = ops.nonzero(flat)
-        # Of each real token its place among B T, (L,); of each place the
-        # token that stands there or last stood before it, (B, T).
+        # For each real token its place among B T, (L,); for each place the
+        # token that stands there or was the last before it, (B, T).
         self.places = ops.cast(places, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
         self.tokens = ops.reshape(tokens, self.shape)
@@ -72,7 +72,8 @@ class RealTokens:
         """
         width = ops.shape(x)[-1] // num_heads
         x = ops.reshape(x, (-1, width))  # (L N, H)
-        heads = ops.arange(num_heads, dtype="int32")[:, None]
+        heads = ops.arange(num_heads, dtype="int32")[:, None]  # (N, 1)
+        # Rows of x to take, (B, N, T): the token's first head, and the head.
         return ops.take(x, self.tokens[:, None] * num_heads + heads, axis=0)
 
     def join_heads(self, x):
@@ -83,4 +84,4 @@ class RealTokens:
         first = row * num_heads * length + place  # (L,)
         heads = ops.arange(num_heads, dtype="int32") * length
         x = ops.take(x, first[:, None] + heads, axis=0)  # (L, N, H)
-        return ops.reshape(x, (-1, num_heads * width))
+        return ops.reshape(x, (-1, num_heads * width))  # (L, D)

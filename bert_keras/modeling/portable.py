@@ -29,10 +29,13 @@ class Portable:
         return load_model(cls, preset, **arguments)
 
     def save_preset(self, folder, preprocessor):
-        """Writes configuration, weights and vocabulary to `folder`."""
-        from bert_keras.interop.presets import save_preset
+        """Writes configuration, weights and vocabulary to `folder`.
 
-        save_preset(folder, self, preprocessor)
+        The optimizer's state does not go into it.
+        """
+        from bert_keras.interop.native import save_native
+
+        save_native(folder, self, preprocessor)
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -64,30 +64,22 @@ class BertPretrainer(TaskModel):
         inputs = symbolic_inputs("mask_positions", packed=packed)
         encoded = encode(encoder, inputs, examples_per_row=examples_per_row)
         outputs = {
-            "mlm": self.mlm(
+            "mlm": self.mlm(  # (B, M, V)
                 encoded["sequence_output"], inputs["mask_positions"]
             ),
-            "nsp": self.nsp(encoded["pooled_output"]),
+            "nsp": self.nsp(encoded["pooled_output"]),  # (B, 2) or (B, E, 2)
         }
         super().__init__(inputs, outputs, encoder, name)
-
-    def arguments(self):
-        return {
-            "examples_per_row": self.examples_per_row,
-            "mlm_activation": self.mlm_activation,
-            "mlm_norm_epsilon": self.mlm_norm_epsilon,
-        }
 
 
 def pretraining_losses():
     """For `compile`: each is its sum(weight x loss) / sum(weight)."""
-    return {name: _cross_entropy() for name in ("mlm", "nsp")}
-
-
-def _cross_entropy():
-    return keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction="mean_with_sample_weight"
-    )
+    return {
+        name: keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+        for name in ("mlm", "nsp")
+    }
 
 
 def pretraining_metrics():

@@ -23,8 +23,8 @@ class BertSpanPredictor(TaskModel):
         encoder: a `BertEncoder`.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; none where None.
-        may_be_none: whether a question may have no answer, as trained. It is
-            told to whoever reads the answers; no weight depends on it.
+        may_be_none: whether a question may have no answer, as trained. Those
+            who read the answers need it; no weight depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -55,14 +55,8 @@ class BertSpanPredictor(TaskModel):
         inputs = symbolic_inputs()
         encoded = encode(encoder, inputs, bilstm_dim)
         logits = self.span(encoded["sequence_output"])  # (B, T, 2)
-        outputs = {"start": logits[..., 0], "end": logits[..., 1]}
+        outputs = {"start": logits[..., 0], "end": logits[..., 1]}  # (B, T)
         super().__init__(inputs, outputs, encoder, name)
-
-    def arguments(self):
-        return {
-            "bilstm_dim": self.bilstm_dim,
-            "may_be_none": self.may_be_none,
-        }
 
 
 def span_losses():

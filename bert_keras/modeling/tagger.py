@@ -2,8 +2,7 @@
 
 import keras
 
-from bert_keras.modeling.classifier import check_labels
-from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
 
@@ -11,7 +10,7 @@ from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 class BertTagger(TaskModel):
     """One dense layer on every token's vector, with dropout before it.
 
-    Which tokens count (the first piece of a word, say) is told to `fit` by
+    Which tokens count (the first piece of a word, say) `fit` learns from
     sample weights (B, T). Packed rows need nothing more than their inputs.
 
     Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`
@@ -62,12 +61,5 @@ class BertTagger(TaskModel):
         )
         inputs = symbolic_inputs(packed=bilstm_dim is None)
         encoded = encode(encoder, inputs, bilstm_dim)
-        logits = self.tagger(encoded["sequence_output"])
+        logits = self.tagger(encoded["sequence_output"])  # (B, T, C)
         super().__init__(inputs, logits, encoder, name)
-
-    def arguments(self):
-        return {
-            "labels": self.labels,
-            "dropout": self.dropout,
-            "bilstm_dim": self.bilstm_dim,
-        }

@@ -1,10 +1,12 @@
 """What the task models share: an encoder below, a functional graph."""
 
 import functools
+import inspect
 
 import keras
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import BiLSTM
 from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
 from bert_keras.modeling.lora import adaptation
@@ -15,11 +17,11 @@ from bert_keras.modeling.weights import mark_untrained, published_weights
 class TaskModel(Portable, keras.Model):
     """An encoder with a head, as a functional Keras model.
 
-    A subclass makes its head, calls `super().__init__` with the outputs that
-    follow from `symbolic_inputs()` and `encode(...)`, says in `arguments`
-    what its constructor takes beyond the encoder and in `pools` whether it
-    reads the pooled output, and registers with Keras. Saving, loading,
-    copying and the filling in of inputs that were left out come from here.
+    A subclass keeps the arguments of its constructor as attributes of the same
+    names, makes its head, calls `super().__init__` with the outputs that follow
+    from `symbolic_inputs()` and `encode(...)`, sets `pools` to whether it reads
+    the pooled output, and registers with Keras. Saving, loading, copying and
+    the filling in of inputs that were left out come from here.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -30,6 +32,8 @@ class TaskModel(Portable, keras.Model):
     ...         super().__init__(inputs, vectors, encoder, name)
     """
 
+    # What `from_preset` builds below the head.
+    encoder_class = BertEncoder
     # Whether the outputs depend on the pooler.
     pools = True
     # The outputs with a token axis, (B, T, ...), which mean nothing at
@@ -46,8 +50,15 @@ class TaskModel(Portable, keras.Model):
             mark_untrained(self, heads)
 
     def arguments(self):
-        """What the constructor took beyond the encoder, as plain values."""
-        return {}
+        """What the constructor took beyond the encoder, as plain values.
+
+        The attributes that have the names of its arguments.
+        """
+        names = inspect.signature(type(self).__init__).parameters
+        passed = ("self", "encoder", "name")
+        return {
+            name: getattr(self, name) for name in names if name not in passed
+        }
 
     @property
     def trainable_variables(self):
@@ -72,7 +83,7 @@ class TaskModel(Portable, keras.Model):
         return [v for v in variables if id(v) not in used]
 
     def _in_use(self, variables):
-        """Without a pooler that no output feels: it has no gradient."""
+        """Without a pooler that no output depends on: it has no gradient."""
         if self.pools:
             return variables
         idle = {id(weight) for weight in self.encoder.pooler.weights}
@@ -101,11 +112,11 @@ class TaskModel(Portable, keras.Model):
         return self._step("test_step")(*arguments)
 
     def _step(self, name):
-        """That of the optimizer, where it has one, else Keras's.
+        """The optimizer's step where it has one, otherwise Keras's.
 
-        Ours have: the loss of a whole batch on any number of devices. It
-        knows the losses of `compile` alone, and leaves a model with a
-        `compute_loss` of its own to Keras.
+        `adamw` and `lamb` have one: the loss of the global batch on any number
+        of devices. It knows only the losses of `compile`, so a model with a
+        `compute_loss` of its own gets Keras's step.
         """
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         step = getattr(optimizer, name, None)
@@ -147,7 +158,7 @@ def symbolic_inputs(*required, packed=False):
         for name in names
     }
     for name in required:
-        inputs[name] = keras.Input((None,), dtype="int32", name=name)
+        inputs[name] = keras.Input((None,), dtype="int32", name=name)  # (B, M)
     return inputs
 
 
@@ -167,4 +178,5 @@ def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
         return outputs
     bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
     sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
+    # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)
     return {"sequence_output": sequence, "pooled_output": sequence[:, 0]}

@@ -36,7 +36,7 @@ def copy_weights(source, target):
 
 
 def mark_untrained(model, names):
-    """Remembers that these weights begin at random, whoever drew them.
+    """Remembers that these weights begin at random.
 
     What begins as one number throughout (a bias, a scale) does not count.
     """
@@ -48,8 +48,8 @@ def mark_untrained(model, names):
 def untrained_weights(model):
     """Sorted names of the weights that still hold their first random numbers.
 
-    Of a model that was loaded, or whose encoder was: one that is built from
-    sizes is wholly its caller's.
+    Of a model that was loaded, or whose encoder was; the weights of one that is
+    built from sizes are its caller's business.
     """
     parts = [model, getattr(model, "encoder", model)]
     marks = {}
@@ -60,7 +60,7 @@ def untrained_weights(model):
 
 
 def felt(model, names):
-    """Those of the names whose weights an output of the model feels."""
+    """Those of the names whose weights an output of the model depends on."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
 

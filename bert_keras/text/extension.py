@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.text.learning import count_words
+from bert_keras.text.learning import count_words, utf8_length
 from bert_keras.text.wordpiece import LONGEST_PIECE, UNKNOWN, WordPiece
 
 UNUSED = re.compile(r"\[unused\d+\]")
@@ -22,7 +22,7 @@ Extension.__doc__ = """A vocabulary with new pieces.
 
 
 def extend_vocabulary(vocabulary, words, max_word_length=200):
-    """`Extension` of a vocabulary by whole words.
+    """`Extension` of a vocabulary by words, each one piece.
 
     They take the places of `[unusedN]`, in their order, and then new ids at
     the end. Old pieces keep their ids.
@@ -35,21 +35,21 @@ def extend_vocabulary(vocabulary, words, max_word_length=200):
     Raises:
         InputError: for a word that is there already, or that is not one.
     """
-    law = WordPiece(vocabulary, False, max_word_length=max_word_length)
+    wordpiece = WordPiece(vocabulary, False, max_word_length=max_word_length)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
     free = [i for i, old in enumerate(vocabulary) if UNUSED.fullmatch(old)]
     extended, replaced = list(vocabulary), {}
     for word in words:
-        if word in old_ids or law.words(word) != [word]:
+        if word in old_ids or wordpiece.words(word) != [word]:
             raise InputError(
                 f"The word {word!r} cannot be added; expected one word, "
-                "without punctuation, that the vocabulary has not. Leave it "
+                "without punctuation, that the vocabulary lacks. Leave it "
                 "out, or normalise it first."
             )
         place = free.pop(0) if free else len(extended)
         extended[place : place + 1] = [word]
         old_ids[word] = place
-        replaced[place] = law.ids(word)
+        replaced[place] = wordpiece.ids(word)
     return Extension(extended, replaced)
 
 
@@ -67,12 +67,12 @@ def domain_words(vocabulary, texts, number, lowercase=True, in_order=map):
         A list for `extend_vocabulary`. A word that is "[UNK]" counts as one
         of two pieces. A word longer than a piece may be is not named.
     """
-    law = WordPiece(vocabulary, lowercase)
+    wordpiece = WordPiece(vocabulary, lowercase)
     spent = collections.Counter()
     for word, count in count_words(texts, lowercase, None, in_order).items():
-        if len(word.encode(errors="replace")) > LONGEST_PIECE:
+        if utf8_length(word) > LONGEST_PIECE:
             continue
-        pieces = law.cover(word)
+        pieces = wordpiece.cover(word)
         spent[word] = count * (1 if UNKNOWN in pieces else len(pieces) - 1)
     ranked = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
     return [word for word, pieces in ranked[:number] if pieces]
@@ -83,7 +83,7 @@ def extend_model(model, extension):
 
     Each new row is the mean of the rows of the pieces that it replaces, in
     the token table and, where the model predicts pieces, in their bias. All
-    else is equal, and so is what the model says of text without the new
+    other weights are equal, and so are the outputs for text without the new
     pieces.
 
     Args:
@@ -103,13 +103,13 @@ def extend_model(model, extension):
     for weight in copy.weights:
         value = values[weight.path]
         if weight.path.endswith(TABLES):
-            value = grown(value, weight.shape[0], extension.replaced)
+            value = _grow(value, weight.shape[0], extension.replaced)
         weight.assign(value)
     model.hand_on(copy)
     return copy
 
 
-def grown(table, size, replaced):
+def _grow(table, size, replaced):
     """A table of `size` rows, the new ones means of those they replace."""
     rows = np.zeros((size, *table.shape[1:]), table.dtype)
     rows[: len(table)] = table

@@ -1,14 +1,12 @@
-"""The fast road: rows of plain text through tensorflow-text's operations.
+"""The fast path: rows of plain text through tensorflow-text's operations.
 
-Plain is a row for which these operations are known to give the law's ids:
-it is valid UTF-8 and has only characters that they treat as the law does,
-whatever stands beside them. Most text is, and one look of a regular
-expression tells.
+A row is plain if these operations are known to give the ids of `WordPiece`: it
+is valid UTF-8 and has only characters that they treat as `WordPiece` does,
+whatever stands next to them. Most text is plain, and one regular expression
+finds it out.
 """
 
-import base64
 import functools
-import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -21,9 +19,8 @@ from tensorflow_text.core.pybinds import (
 )
 
 from bert_keras.errors import InputError
-from bert_keras.text import plain_characters
+from bert_keras.text import unicode_14
 from bert_keras.text import unicode_tables as unicode
-from bert_keras.text.tables import results_of
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 # Bytes of the longest that one character may become: three of four each.
@@ -31,7 +28,7 @@ LONGEST_CHARACTER = 12
 
 
 class FastText:
-    """Ids of strings: of plain ones fast, of the others by the exact road.
+    """Ids of strings: of plain ones fast, of the others by the exact path.
 
     Args:
         exact: the `ExactText` with the same settings.
@@ -86,11 +83,11 @@ class FastText:
         return plain
 
     def _in_doubt(self, strings, ids):
-        """Which rows may have an "[UNK]" that the law has not, `bool (B,)`.
+        """Which rows may have an "[UNK]" too many, `bool (B,)`.
 
-        tensorflow-text gives up on words by their bytes, the law by their
-        characters: a row with an "[UNK]" and a word that may have more bytes
-        than the law allows characters is in doubt.
+        tensorflow-text limits the bytes of a word, `WordPiece` its characters:
+        a row with an "[UNK]" and a word that may have more bytes than
+        `WordPiece` allows characters is in doubt.
         """
         is_unknown = ids.values == self._unknown
 
@@ -150,8 +147,8 @@ def _pieces_model(vocabulary, max_word_length):
         )
     except RuntimeError as error:
         raise InputError(
-            f"tensorflow-text cannot use the vocabulary: {error} Mend it, or "
-            "make the tokenizer with portable=True."
+            f"tensorflow-text cannot use the vocabulary: {error} Correct it, "
+            "or make the tokenizer with portable=True."
         ) from None
     return np.frombuffer(model, np.uint8)
 
@@ -170,14 +167,17 @@ def _long_word(max_bytes):
 
 def plain_codes(lowercase, strip_accents):
     """Code points that may be in plain text, as a set."""
-    agree = _unpacked(
-        plain_characters.UNCASED if lowercase else plain_characters.CASED
+    edges = unicode.integers(
+        unicode_14.PLAIN_UNCASED if lowercase else unicode_14.PLAIN_CASED
     )
+    stretches = np.cumsum(edges).reshape(-1, 2).tolist()  # start, end
+    agree = {code for start, end in stretches for code in range(start, end)}
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for both: plain is what the accents'
-    # part of it does not touch.
-    with_it, without = results_of(lowercase, True), results_of(lowercase, False)
+    # tensorflow-text has one switch for both: plain are the characters that
+    # stripping accents leaves as they are.
+    with_it = unicode.results_of(lowercase, True)
+    without = unicode.results_of(lowercase, False)
     kinds = unicode.kinds()
     return {
         code
@@ -185,12 +185,6 @@ def plain_codes(lowercase, strip_accents):
         if kinds[code] != unicode.MARK
         and with_it.get(code, (code,)) == without.get(code, (code,))
     }
-
-
-def _unpacked(text):
-    raw = zlib.decompress(base64.b85decode(text))
-    ends = np.cumsum(np.frombuffer(raw, "<u4")).reshape(-1, 2)
-    return {code for start, end in ends for code in range(start, end)}
 
 
 @functools.cache

@@ -1,4 +1,7 @@
-"""Learns a WordPiece vocabulary from text, the same on every run."""
+"""Learns a WordPiece vocabulary from text, the same on every run.
+
+Words are counted first, in bounded memory; then pieces are merged.
+"""
 
 import collections
 import heapq
@@ -13,84 +16,8 @@ from bert_keras.text.wordpiece import (
     WordPiece,
 )
 
-# How often each word occurs in a stream of text, in bounded memory.
-
 MOST_WORDS = 4_000_000  # distinct ones in memory, about 500 MB
 CHARACTERS = 1_000_000  # of text that are counted at once
-
-_SPACE = re.compile(r"[\t\n\r]")
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
-
-
-def count_words(
-    texts, lowercase=True, strip_accents=None, in_order=map, most=MOST_WORDS
-):
-    """`Counter` of the words of `texts`.
-
-    Where there are more than `most` distinct words, the rarest go, until
-    half as many are left; what is given up does not depend on `in_order`.
-    """
-    counts = collections.Counter()
-    counter = _CountWords(lowercase, strip_accents)
-    for counted in in_order(counter, _stretches(texts)):
-        counts.update(counted)
-        if len(counts) > most:
-            counts = _commonest(counts, most // 2)
-    return counts
-
-
-class _CountWords:
-    """Counts the words of a list of texts, here or in another process.
-
-    What stands between blanks is counted first, so that the law, which is
-    slow, sees each of these stretches once.
-    """
-
-    def __init__(self, lowercase, strip_accents):
-        self._lowercase = lowercase
-        self._law = WordPiece([UNKNOWN], lowercase, strip_accents)
-
-    def __call__(self, texts):
-        stretches = collections.Counter()
-        for text in texts:
-            stretches.update(_SPACE.sub(" ", text).split(" "))
-        counts = collections.Counter()
-        for stretch, count in stretches.items():
-            for word in self._words(stretch):
-                if len(word) <= self._law.max_word_length:
-                    counts[word] += count
-        return counts
-
-    def _words(self, stretch):
-        if stretch.isascii() and stretch.isprintable():
-            # What the law comes to for these, and most text is of them.
-            stretch = stretch.lower() if self._lowercase else stretch
-            return _ASCII_WORD.findall(stretch)
-        return self._law.words(stretch)
-
-
-def _stretches(texts):
-    """Lists of texts that have about `CHARACTERS` together."""
-    found, size = [], 0
-    for text in texts:
-        found.append(text)
-        size += len(text)
-        if size >= CHARACTERS:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found
-
-
-def _commonest(counts, most):
-    """The words that are commoner than the one in place `most`."""
-    bound = sorted(counts.values(), reverse=True)[most]
-    kept = {word: n for word, n in counts.items() if n > bound}
-    return collections.Counter(kept)
-
-
-# Learns a WordPiece vocabulary from text, the same on every run.
-
 # Share of the words: half of them [UNK] leaves next to nothing to learn from.
 MOST_UNKNOWN = 0.5
 BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
@@ -149,7 +76,7 @@ def learn_vocabulary(
         raise InputError(
             "The texts to learn a vocabulary from hold no word. Give text."
         )
-    symbols = common_symbols(counts, min_count, size - len(fixed))
+    symbols = _common_symbols(counts, min_count, size - len(fixed))
     _refuse_useless(counts, symbols, size)
     merger = _Merger(counts, [*fixed, *symbols])
     while len(merger.pieces) < size and merger.merge_commonest(min_count):
@@ -167,16 +94,16 @@ def _fixed_pieces(unused):
     return [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
 
 
-def common_symbols(counts, min_count, room):
+def _common_symbols(counts, min_count, room):
     """Single characters, "##" before those inside a word, that are learned.
 
     The commonest that occur `min_count` times, at most half of `room`.
     """
-    found = collections.Counter()
+    totals = collections.Counter()
     for word, count in counts.items():
         for symbol in _symbols_of(word):
-            found[symbol] += count
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+            totals[symbol] += count
+    ranked = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
     kept = [symbol for symbol, count in ranked if count >= min_count]
     return sorted(kept[: max(1, room // 2)])
 
@@ -203,7 +130,7 @@ def _symbols_of(word):
 
 
 class _Merger:
-    """Words as lists of piece ids, and what must be known to merge them.
+    """Words as lists of piece ids, and the counts that merging needs.
 
     `pairs` counts each pair of neighbours, `places` the words it may be in,
     and `heap` has every pair under a count that is at least its present one.
@@ -233,8 +160,8 @@ class _Merger:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
-                if _bytes(self._merged(pair)) > LONGEST_PIECE:
-                    continue  # no vocabulary may have it: a ruled line's
+                if utf8_length(self._merged(pair)) > LONGEST_PIECE:
+                    continue  # too long for any vocabulary, such as a rule
                 self._merge(pair)
                 return True
             if min_count <= now < -count:
@@ -275,18 +202,92 @@ class _Merger:
         return self.ids[piece]
 
 
-def _bytes(piece):
+def utf8_length(piece):
+    """Bytes of a piece; of half a surrogate pair, one."""
     return len(piece.encode(errors="replace"))
 
 
 def _with_merged(ids, pair, merged):
     """The ids with each pair of neighbours replaced, from the left."""
-    found, index = [], 0
+    after, index = [], 0
     while index < len(ids):
         if tuple(ids[index : index + 2]) == pair:
-            found.append(merged)
+            after.append(merged)
             index += 2
         else:
-            found.append(ids[index])
+            after.append(ids[index])
             index += 1
-    return found
+    return after
+
+
+# How often each word occurs in a stream of text, in bounded memory.
+
+_SPACE = re.compile(r"[\t\n\r]")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
+
+
+def count_words(
+    texts, lowercase=True, strip_accents=None, in_order=map, most=MOST_WORDS
+):
+    """`Counter` of the words of `texts`.
+
+    Where there are more than `most` distinct words, the rarest go, until
+    half as many are left; what is given up does not depend on `in_order`.
+    """
+    counts = collections.Counter()
+    counter = _CountWords(lowercase, strip_accents)
+    for counted in in_order(counter, _stretches(texts)):
+        counts.update(counted)
+        if len(counts) > most:
+            counts = _commonest(counts, most // 2)
+    return counts
+
+
+class _CountWords:
+    """Counts the words of a list of texts, here or in another process.
+
+    What stands between blanks is counted first, so that `WordPiece`, which is
+    slow, sees each of these stretches once.
+    """
+
+    def __init__(self, lowercase, strip_accents):
+        self._lowercase = lowercase
+        self._wordpiece = WordPiece([UNKNOWN], lowercase, strip_accents)
+
+    def __call__(self, texts):
+        stretches = collections.Counter()
+        for text in texts:
+            stretches.update(_SPACE.sub(" ", text).split(" "))
+        counts = collections.Counter()
+        for stretch, count in stretches.items():
+            for word in self._words(stretch):
+                if len(word) <= self._wordpiece.max_word_length:
+                    counts[word] += count
+        return counts
+
+    def _words(self, stretch):
+        if stretch.isascii() and stretch.isprintable():
+            # What `WordPiece` amounts to here, and most text is of this kind.
+            stretch = stretch.lower() if self._lowercase else stretch
+            return _ASCII_WORD.findall(stretch)
+        return self._wordpiece.words(stretch)
+
+
+def _stretches(texts):
+    """Lists of texts that have about `CHARACTERS` together."""
+    stretch, size = [], 0
+    for text in texts:
+        stretch.append(text)
+        size += len(text)
+        if size >= CHARACTERS:
+            yield stretch
+            stretch, size = [], 0
+    if stretch:
+        yield stretch
+
+
+def _commonest(counts, most):
+    """The words that are commoner than the one in place `most`."""
+    bound = sorted(counts.values(), reverse=True)[most]
+    kept = {word: n for word, n in counts.items() if n > bound}
+    return collections.Counter(kept)

@@ -5,62 +5,199 @@ import math
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.text.vocabulary import checked_vocabulary
+from bert_keras.text.vocabulary import check_vocabulary
 
-# Random numbers as a function of seed, row, position and stream alone.
-# TensorFlow's stateless draws depend on the shape of the batch; these do not,
-# so a row's numbers are the same in whatever batch, on whatever worker.
-
-GOLDEN = 0x9E3779B97F4A7C15  # of SplitMix64 (Steele, Lea, Flood 2014)
+# Streams of random numbers, one for each thing that is drawn of a position.
+ORDER, REPLACEMENT, RANDOM_TOKEN, SPAN_LENGTH = range(4)
 
 
-def row_keys(seed, rows):
-    """One `uint64` key a row, `(B,)`.
+class TokenMasker:
+    """Hides tokens for the model to predict, as the original BERT does.
+
+    In a row of n tokens, special ones included and padding not,
+    `round(n * mask_selection_rate)` are selected, at least 1 and at most
+    `mask_selection_length`, never `[CLS]`, `[SEP]`, `[PAD]` or `[MASK]`. Of
+    the selected, `mask_token_rate` become `[MASK]`, `random_token_rate` any
+    token of the vocabulary, and the others stay.
+
+    With `whole_words`, a word's pieces are selected together; with
+    `max_ngram`, runs of up to that many neighbours are, of n with a chance
+    in proportion to 1 / n. Such groups are tried in random order, and one
+    that is more than what is left to select is passed over. Where none fits,
+    the first is taken, cut to `mask_selection_length`.
+
+    The rates are those of `data.sampling.SamplingRules`, by which pre-training
+    draws its masks. For groups its rule differs: runs are always of words and
+    may begin at any of them; one that is too long is cut at its end by words;
+    single words fill up what runs leave; and where no word fits, random
+    pieces are taken.
+
+    Draws are a function of the seed, the row and the position alone.
 
     Args:
-        seed: two integers for the batch, where rows count from 0, or
-            `(B, 2)`, two for each row.
-        rows: B.
+        vocabulary: pieces in the order of their ids.
+        mask_selection_length: places for selected tokens in a row, M.
+        mask_selection_rate: share of a row's tokens to select.
+        mask_token_rate, random_token_rate: shares of the selected.
+        whole_words: select words, not pieces.
+        max_ngram: longest run of pieces (or words) selected together.
+
+    Call arguments:
+        token_ids: `int32 (B, T)`, or one row `(T,)`.
+        seed: two integers for the batch, or `(B, 2)`, two for each row: give
+            each row its own where workers share a batch.
+
+    Returns:
+        `token_ids` with the replacements, `(B, T)`; `mask_positions`
+        ascending, `mask_ids`, both int32, and `mask_weights` (float32, 1 at
+        real ones), `(B, M)`, 0 in places that are left over.
+
+    Raises:
+        InputError: for rates that are not shares of 1, lengths below 1, or a
+            vocabulary that `check_vocabulary` refuses.
     """
-    seed = tf.cast(tf.convert_to_tensor(seed), tf.uint64)
-    if seed.shape.rank == 1:
-        numbers = tf.cast(tf.range(rows), tf.uint64)
-        return _mixed(_mixed(seed[0]) + _mixed(_times(seed[1] + numbers)))
-    return _mixed(_mixed(seed[:, 0]) + _mixed(_times(seed[:, 1])))
+
+    def __init__(
+        self,
+        vocabulary,
+        mask_selection_length,
+        mask_selection_rate=0.15,
+        mask_token_rate=0.8,
+        random_token_rate=0.1,
+        whole_words=False,
+        max_ngram=1,
+    ):
+        _check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
+        for name, value in (
+            ("mask_selection_length", mask_selection_length),
+            ("max_ngram", max_ngram),
+        ):
+            if value < 1:
+                raise InputError(f"{name} is {value}; expected 1 or more.")
+        vocabulary = check_vocabulary(vocabulary)
+        self.vocabulary_size = len(vocabulary)
+        self.mask_selection_length = mask_selection_length
+        self.mask_selection_rate = mask_selection_rate
+        self.mask_token_rate = mask_token_rate
+        self.random_token_rate = random_token_rate
+        self.whole_words = whole_words
+        self.max_ngram = max_ngram
+        self._pad_id = vocabulary.index("[PAD]")
+        self._mask_id = vocabulary.index("[MASK]")
+        self._never = [
+            vocabulary.index(token)
+            for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+        ]
+        self._continues = [piece.startswith("##") for piece in vocabulary]
+
+    def __call__(self, token_ids, seed):
+        token_ids = tf.convert_to_tensor(token_ids)
+        if token_ids.shape.rank == 1:
+            rows = self(token_ids[tf.newaxis], seed)
+            return {name: value[0] for name, value in rows.items()}
+        width = tf.shape(token_ids)[1]
+        keys = _row_keys(seed, tf.shape(token_ids)[0])
+        selected = self._select(token_ids, keys, width)
+        positions, weights = self._positions(selected)
+        true_ids = tf.gather(token_ids, positions, axis=1, batch_dims=1)
+        return {
+            "token_ids": self._replace(token_ids, selected, keys, width),
+            "mask_positions": positions,
+            "mask_ids": true_ids * tf.cast(weights, token_ids.dtype),
+            "mask_weights": weights,
+        }
+
+    def _select(self, token_ids, keys, width):
+        """Which tokens are to be predicted, `bool (B, T)`."""
+        selectable = self._selectable(token_ids)
+        starts = self._unit_starts(token_ids, selectable)
+        if self.max_ngram > 1:
+            lengths = self._span_lengths(keys, width)
+            starts = _span_starts(starts, selectable, lengths)
+        return _selected_tokens(
+            starts,
+            selectable,
+            _uniform(keys, width, ORDER),
+            self._number_to_select(token_ids),
+            self.mask_selection_length,
+        )
+
+    def _selectable(self, token_ids):
+        never = tf.constant(self._never, token_ids.dtype)
+        is_never = token_ids[:, :, tf.newaxis] == never  # (B, T, never)
+        return ~tf.reduce_any(is_never, axis=2)
+
+    def _unit_starts(self, token_ids, selectable):
+        """Where a piece, or a word, begins that can be selected."""
+        if not self.whole_words:
+            return selectable
+        continues = tf.gather(tf.constant(self._continues), token_ids)
+        after_selectable = tf.pad(selectable[:, :-1], [[0, 0], [1, 0]])
+        return selectable & ~(continues & after_selectable)
+
+    def _span_lengths(self, keys, width):
+        """Run lengths drawn with chances in proportion to 1 / length."""
+        weights = [1 / n for n in range(1, self.max_ngram + 1)]
+        total = math.fsum(weights)
+        bounds = [
+            math.fsum(weights[:n]) / total for n in range(1, len(weights))
+        ]
+        drawn = _uniform(keys, width, SPAN_LENGTH)[:, :, tf.newaxis]
+        over = drawn >= tf.constant(bounds, drawn.dtype)
+        return 1 + tf.reduce_sum(tf.cast(over, tf.int32), axis=2)
+
+    def _number_to_select(self, token_ids):
+        """`int32 (B,)`; in float64, to round halves as the original does."""
+        tokens = tf.reduce_sum(
+            tf.cast(token_ids != self._pad_id, tf.float64), axis=1
+        )
+        number = tf.cast(tf.round(tokens * self.mask_selection_rate), tf.int32)
+        return tf.clip_by_value(number, 1, self.mask_selection_length)
+
+    def _positions(self, selected):
+        """Selected positions ascending and their weights, both `(B, M)`."""
+        width, places = tf.shape(selected)[1], self.mask_selection_length
+        positions = tf.where(selected, tf.range(width), width)
+        positions = tf.pad(
+            tf.sort(positions, axis=1)[:, :places],
+            [[0, 0], [0, tf.maximum(0, places - width)]],
+            constant_values=tf.int32.max,
+        )
+        real = tf.ensure_shape(positions < width, [None, places])
+        return tf.where(real, positions, 0), tf.cast(real, tf.float32)
+
+    def _replace(self, token_ids, selected, keys, width):
+        drawn = _uniform(keys, width, REPLACEMENT)
+        share = _uniform(keys, width, RANDOM_TOKEN)
+        size = tf.cast(self.vocabulary_size, share.dtype)
+        random_ids = tf.cast(share * size, token_ids.dtype)
+        masked = selected & (drawn < self.mask_token_rate)
+        either = self.mask_token_rate + self.random_token_rate
+        token_ids = tf.where(selected & (drawn < either), random_ids, token_ids)
+        return tf.where(masked, self._mask_id, token_ids)
 
 
-def uniform(keys, width, stream):
-    """Numbers in [0, 1), `float64 (B, width)`; streams are independent."""
-    places = tf.cast(tf.range(width), tf.uint64)
-    stream = _mixed(tf.constant(stream + 1, tf.uint64))
-    keys = _mixed(keys ^ stream)[:, tf.newaxis]
-    bits = _mixed(keys + _times(places + 1))
-    return tf.cast(_right(bits, 11), tf.float64) * 2.0**-53
-
-
-def _mixed(bits):
-    """The finalizer of SplitMix64: each bit depends on every bit."""
-    bits = (bits ^ _right(bits, 30)) * tf.constant(
-        0xBF58476D1CE4E5B9, tf.uint64
-    )
-    bits = (bits ^ _right(bits, 27)) * tf.constant(
-        0x94D049BB133111EB, tf.uint64
-    )
-    return bits ^ _right(bits, 31)
-
-
-def _times(numbers):
-    return numbers * tf.constant(GOLDEN, tf.uint64)
-
-
-def _right(bits, places):
-    return tf.bitwise.right_shift(bits, tf.constant(places, tf.uint64))
+def _check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
+    rates = {
+        "mask_selection_rate": mask_selection_rate,
+        "mask_token_rate": mask_token_rate,
+        "random_token_rate": random_token_rate,
+        "mask_token_rate + random_token_rate": (
+            mask_token_rate + random_token_rate
+        ),
+    }
+    for name, rate in rates.items():
+        if not 0 <= rate <= 1 + 1e-9:
+            raise InputError(
+                f"{name} is {rate}; expected a share from 0 to 1. "
+                "Give another rate."
+            )
 
 
 # Groups of tokens, such as words, that are masked together or not at all.
 
 
-def span_starts(starts, selectable, lengths):
+def _span_starts(starts, selectable, lengths):
     """Of the units' starts `(B, T)`, those where a run of units begins.
 
     A run takes as many units as drawn for its first place, or as there are
@@ -81,7 +218,7 @@ def span_starts(starts, selectable, lengths):
     return tf.transpose(begins)
 
 
-def selected_tokens(starts, selectable, order, number, places):
+def _selected_tokens(starts, selectable, order, number, places):
     """Tokens of the groups that are taken in random order, `bool (B, T)`.
 
     Args:
@@ -93,21 +230,21 @@ def selected_tokens(starts, selectable, order, number, places):
     """
     group = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
     group = tf.where(selectable, group, 0)  # group 0: never selected
-    sizes = _sizes(group)
+    sizes = _group_sizes(group)
     # The groups' random numbers, by group: each stands at its first token.
     ranked = tf.argsort(tf.where(starts, order, 2.0), axis=1, stable=True)
     in_order = tf.gather(group, ranked, axis=1, batch_dims=1)
     exists = tf.gather(starts, ranked, axis=1, batch_dims=1)
     sizes = tf.where(exists, tf.gather(sizes, in_order, batch_dims=1), 0)
-    taken = _taken(sizes, number)
+    taken = _take_in_order(sizes, number)
     # Back from the order of the draw to the tokens.
-    by_group = _scattered(taken, tf.where(exists, in_order, 0))
+    by_group = _scatter(taken, tf.where(exists, in_order, 0))
     selected = selectable & tf.gather(by_group, group, batch_dims=1)
     chosen = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
     return selected & (chosen <= places)
 
 
-def _taken(sizes, number):
+def _take_in_order(sizes, number):
     """Which groups of the given sizes, in order, are taken, `bool (B, T)`.
 
     Each is taken if it fits in what is left of `number`. That is done in a
@@ -133,7 +270,7 @@ def _taken(sizes, number):
     return taken | (nothing & is_first & (sizes > 0))
 
 
-def _sizes(group):
+def _group_sizes(group):
     """Members of each group of each row, `int32 (B, T + 1)`."""
     rows, width = tf.shape(group)[0], tf.shape(group)[1] + 1
     flat = group + tf.range(rows)[:, tf.newaxis] * width
@@ -142,7 +279,7 @@ def _sizes(group):
     return tf.reshape(counted, [rows, width])
 
 
-def _scattered(values, places):
+def _scatter(values, places):
     """`values` moved to `places` in their row, `bool (B, T + 1)`."""
     rows, width = tf.shape(places)[0], tf.shape(places)[1] + 1
     flat = places + tf.range(rows)[:, tf.newaxis] * width
@@ -151,189 +288,51 @@ def _scattered(values, places):
     return tf.reshape(moved > 0, [rows, width])
 
 
-# The masked-language-model law in a graph: which tokens, and by what.
+# Random numbers as a function of seed, row, position and stream alone.
+# TensorFlow's stateless draws depend on the shape of the batch; these do not,
+# so a row's numbers are the same in any batch, on any worker.
 
-# Streams of random numbers, one for each thing that is drawn of a position.
-ORDER, REPLACEMENT, RANDOM_TOKEN, SPAN_LENGTH = range(4)
+GOLDEN = 0x9E3779B97F4A7C15  # of SplitMix64 (Steele, Lea, Flood 2014)
 
 
-class TokenMasker:
-    """Hides tokens for the model to guess, as the original BERT does.
-
-    In a row of n tokens, special ones included and padding not,
-    `round(n * mask_selection_rate)` are selected, at least 1 and at most
-    `mask_selection_length`, never `[CLS]`, `[SEP]`, `[PAD]` or `[MASK]`. Of
-    the selected, `mask_token_rate` become `[MASK]`, `random_token_rate` any
-    token of the vocabulary, and the others stay.
-
-    With `whole_words`, a word's pieces are selected together; with
-    `max_ngram`, runs of up to that many neighbours are, of n with a chance
-    in proportion to 1 / n. Such groups are tried in random order, and one
-    that is more than what is left to select is passed over. Where none fits,
-    the first is taken, cut to `mask_selection_length`.
-
-    Pre-training draws its masks by `data/masks.py`, whose law is another for
-    groups alone: runs are always of words and may begin at any of them; one
-    that is too long is cut at its end by words; single words fill up what
-    runs leave; and where no word fits, random pieces are taken.
-
-    Draws are a function of the seed, the row and the position alone.
+def _row_keys(seed, rows):
+    """One `uint64` key a row, `(B,)`.
 
     Args:
-        vocabulary: pieces in the order of their ids.
-        mask_selection_length: places for selected tokens in a row, M.
-        mask_selection_rate: share of a row's tokens to select.
-        mask_token_rate, random_token_rate: shares of the selected.
-        whole_words: select words, not pieces.
-        max_ngram: longest run of pieces (or words) selected together.
-
-    Call arguments:
-        token_ids: `int32 (B, T)`, or one row `(T,)`.
-        seed: two integers for the batch, or `(B, 2)`, two for each row: give
-            each row its own where workers share a batch.
-
-    Returns:
-        `token_ids` with the replacements, `(B, T)`; `mask_positions`
-        ascending, `mask_ids`, both int32, and `mask_weights` (float32, 1 at
-        real ones), `(B, M)`, 0 in places that are left over.
-
-    Raises:
-        InputError: for rates that are not shares of 1, lengths below 1, or a
-            vocabulary that `checked_vocabulary` refuses.
+        seed: two integers for the batch, where rows count from 0, or
+            `(B, 2)`, two for each row.
+        rows: B.
     """
-
-    def __init__(
-        self,
-        vocabulary,
-        mask_selection_length,
-        mask_selection_rate=0.15,
-        mask_token_rate=0.8,
-        random_token_rate=0.1,
-        whole_words=False,
-        max_ngram=1,
-    ):
-        _check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
-        for name, value in (
-            ("mask_selection_length", mask_selection_length),
-            ("max_ngram", max_ngram),
-        ):
-            if value < 1:
-                raise InputError(f"{name} is {value}; expected 1 or more.")
-        vocabulary = checked_vocabulary(vocabulary)
-        self.vocabulary_size = len(vocabulary)
-        self.mask_selection_length = mask_selection_length
-        self.mask_selection_rate = mask_selection_rate
-        self.mask_token_rate = mask_token_rate
-        self.random_token_rate = random_token_rate
-        self.whole_words = whole_words
-        self.max_ngram = max_ngram
-        self._pad_id = vocabulary.index("[PAD]")
-        self._mask_id = vocabulary.index("[MASK]")
-        self._never = [
-            vocabulary.index(token)
-            for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-        ]
-        self._continues = [piece.startswith("##") for piece in vocabulary]
-
-    def __call__(self, token_ids, seed):
-        token_ids = tf.convert_to_tensor(token_ids)
-        if token_ids.shape.rank == 1:
-            rows = self(token_ids[tf.newaxis], seed)
-            return {name: value[0] for name, value in rows.items()}
-        width = tf.shape(token_ids)[1]
-        keys = row_keys(seed, tf.shape(token_ids)[0])
-        selected = self._select(token_ids, keys, width)
-        positions, weights = self._positions(selected)
-        true_ids = tf.gather(token_ids, positions, axis=1, batch_dims=1)
-        return {
-            "token_ids": self._replace(token_ids, selected, keys, width),
-            "mask_positions": positions,
-            "mask_ids": true_ids * tf.cast(weights, token_ids.dtype),
-            "mask_weights": weights,
-        }
-
-    def _select(self, token_ids, keys, width):
-        """Which tokens are to be guessed, `bool (B, T)`."""
-        selectable = self._selectable(token_ids)
-        starts = self._unit_starts(token_ids, selectable)
-        if self.max_ngram > 1:
-            lengths = self._span_lengths(keys, width)
-            starts = span_starts(starts, selectable, lengths)
-        return selected_tokens(
-            starts,
-            selectable,
-            uniform(keys, width, ORDER),
-            self._number_to_select(token_ids),
-            self.mask_selection_length,
-        )
-
-    def _selectable(self, token_ids):
-        never = tf.constant(self._never, token_ids.dtype)
-        is_never = token_ids[:, :, tf.newaxis] == never  # (B, T, never)
-        return ~tf.reduce_any(is_never, axis=2)
-
-    def _unit_starts(self, token_ids, selectable):
-        """Where a piece, or a word, begins that can be selected."""
-        if not self.whole_words:
-            return selectable
-        continues = tf.gather(tf.constant(self._continues), token_ids)
-        after_selectable = tf.pad(selectable[:, :-1], [[0, 0], [1, 0]])
-        return selectable & ~(continues & after_selectable)
-
-    def _span_lengths(self, keys, width):
-        """Run lengths drawn with chances in proportion to 1 / length."""
-        weights = [1 / n for n in range(1, self.max_ngram + 1)]
-        total = math.fsum(weights)
-        bounds = [
-            math.fsum(weights[:n]) / total for n in range(1, len(weights))
-        ]
-        drawn = uniform(keys, width, SPAN_LENGTH)[:, :, tf.newaxis]
-        over = drawn >= tf.constant(bounds, drawn.dtype)
-        return 1 + tf.reduce_sum(tf.cast(over, tf.int32), axis=2)
-
-    def _number_to_select(self, token_ids):
-        """`int32 (B,)`; in float64, to round halves as the original does."""
-        tokens = tf.reduce_sum(
-            tf.cast(token_ids != self._pad_id, tf.float64), axis=1
-        )
-        number = tf.cast(tf.round(tokens * self.mask_selection_rate), tf.int32)
-        return tf.clip_by_value(number, 1, self.mask_selection_length)
-
-    def _positions(self, selected):
-        """Selected positions ascending and their weights, both `(B, M)`."""
-        width, places = tf.shape(selected)[1], self.mask_selection_length
-        positions = tf.where(selected, tf.range(width), width)
-        positions = tf.pad(
-            tf.sort(positions, axis=1)[:, :places],
-            [[0, 0], [0, tf.maximum(0, places - width)]],
-            constant_values=tf.int32.max,
-        )
-        real = tf.ensure_shape(positions < width, [None, places])
-        return tf.where(real, positions, 0), tf.cast(real, tf.float32)
-
-    def _replace(self, token_ids, selected, keys, width):
-        drawn = uniform(keys, width, REPLACEMENT)
-        share = uniform(keys, width, RANDOM_TOKEN)
-        size = tf.cast(self.vocabulary_size, share.dtype)
-        random_ids = tf.cast(share * size, token_ids.dtype)
-        masked = selected & (drawn < self.mask_token_rate)
-        either = self.mask_token_rate + self.random_token_rate
-        token_ids = tf.where(selected & (drawn < either), random_ids, token_ids)
-        return tf.where(masked, self._mask_id, token_ids)
+    seed = tf.cast(tf.convert_to_tensor(seed), tf.uint64)
+    if seed.shape.rank == 1:
+        numbers = tf.cast(tf.range(rows), tf.uint64)
+        return _mix(_mix(seed[0]) + _mix(_times(seed[1] + numbers)))
+    return _mix(_mix(seed[:, 0]) + _mix(_times(seed[:, 1])))
 
 
-def _check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
-    rates = {
-        "mask_selection_rate": mask_selection_rate,
-        "mask_token_rate": mask_token_rate,
-        "random_token_rate": random_token_rate,
-        "mask_token_rate + random_token_rate": (
-            mask_token_rate + random_token_rate
-        ),
-    }
-    for name, rate in rates.items():
-        if not 0 <= rate <= 1 + 1e-9:
-            raise InputError(
-                f"{name} is {rate}; expected a share from 0 to 1. "
-                "Give another rate."
-            )
+def _uniform(keys, width, stream):
+    """Numbers in [0, 1), `float64 (B, width)`; streams are independent."""
+    places = tf.cast(tf.range(width), tf.uint64)
+    stream = _mix(tf.constant(stream + 1, tf.uint64))
+    keys = _mix(keys ^ stream)[:, tf.newaxis]
+    bits = _mix(keys + _times(places + 1))
+    return tf.cast(_right(bits, 11), tf.float64) * 2.0**-53
+
+
+def _mix(bits):
+    """The finalizer of SplitMix64: each bit depends on every bit."""
+    bits = (bits ^ _right(bits, 30)) * tf.constant(
+        0xBF58476D1CE4E5B9, tf.uint64
+    )
+    bits = (bits ^ _right(bits, 27)) * tf.constant(
+        0x94D049BB133111EB, tf.uint64
+    )
+    return bits ^ _right(bits, 31)
+
+
+def _times(numbers):
+    return numbers * tf.constant(GOLDEN, tf.uint64)
+
+
+def _right(bits, places):
+    return tf.bitwise.right_shift(bits, tf.constant(places, tf.uint64))

@@ -1,4 +1,4 @@
-"""Token ids of segments to the rows that the encoder reads."""
+"""Token ids of segments to the rows that the encoder reads; no text here."""
 
 from numbers import Integral
 
@@ -6,68 +6,6 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-
-# How many tokens of each segment stay when a row has no room for all.
-
-
-def longest_first(lengths, room):
-    """Lengths after cutting rows to `room`, the longest segment first.
-
-    Equals taking one token at a time from the longest segment, the later of
-    equals, until the row fits: all that are cut end at one level, and the
-    earlier ones of them at one more, as far as the room goes.
-
-    Args:
-        lengths: integers `(B, segments)`.
-        room: tokens that a row may hold, or `(B, 1)`.
-
-    Returns:
-        Integers of the same shape and type.
-    """
-    ascending = tf.sort(lengths, axis=1)
-    shorter = tf.cumsum(ascending, axis=1, exclusive=True)
-    sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
-    levels = (room - shorter) // sharing
-    # The first segment, from the shortest, that has more than its share
-    # tells the level; where none has, the row fits as it is.
-    is_over = ascending > levels
-    first_over = tf.argmax(is_over, axis=1)
-    level = tf.gather(levels, first_over, batch_dims=1)[:, None]
-    fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
-    level = tf.where(fits, ascending[:, -1:], level)
-    left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
-    is_cut = lengths > level
-    rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
-    gets_one_more = is_cut & (rank <= left)
-    return tf.minimum(lengths, level) + tf.cast(gets_one_more, lengths.dtype)
-
-
-def cut_one(lengths, room, segment):
-    """Lengths after cutting the one segment, and others if they must be.
-
-    Args:
-        lengths: integers `(B, segments)`.
-        room: tokens that a row may hold.
-        segment: the number of the segment to cut.
-    """
-    is_cut = tf.range(lengths.shape[1]) == segment
-    others = longest_first(tf.where(is_cut, 0, lengths), room)
-    left = room - tf.reduce_sum(others, axis=1, keepdims=True)
-    return tf.where(is_cut, tf.minimum(lengths, left), others)
-
-
-def first_of_rows(rows, lengths):
-    """The first `lengths[i]` values of each row `i` of a ragged tensor."""
-    starts = rows.row_starts()
-    return stretches(rows, starts, tf.cast(lengths, starts.dtype))
-
-
-def stretches(rows, starts, lengths):
-    """A ragged tensor of stretches of the flat values of another."""
-    return tf.gather(rows.values, tf.ragged.range(starts, starts + lengths))
-
-
-# Token ids of segments to the rows that the encoder reads.
 
 LONGEST_FIRST = "longest_first"
 
@@ -136,7 +74,7 @@ class SegmentPacker(keras.layers.Layer):
         self.built = True
 
     def call(self, segments):
-        segments = as_segments(segments)
+        segments = _as_segments(segments)
         for segment in segments:
             if tf.executing_eagerly():
                 ids = getattr(segment, "flat_values", segment).numpy()
@@ -147,24 +85,25 @@ class SegmentPacker(keras.layers.Layer):
                     )
         if segments[0].shape.rank == 1:
             batch = [tf.RaggedTensor.from_tensor(s[None]) for s in segments]
+            # (1, T) to (T,)
             return {name: rows[0] for name, rows in self.call(batch).items()}
-        kept = self.kept_lengths(segments)
-        return self.framed(
-            [first_of_rows(s, kept[:, i]) for i, s in enumerate(segments)]
-        )
+        _, kept = self._lengths(segments)
+        rows = [_first(s, kept[:, i]) for i, s in enumerate(segments)]
+        return self.framed(rows)
 
-    def kept_lengths(self, segments):
-        """Tokens of each segment that stay, `int64 (B, segments)`."""
-        lengths = segment_lengths(as_segments(segments))
-        room = self.room(lengths.shape[1])
+    def _lengths(self, segments):
+        """Tokens of each segment, all and those kept: `int64 (B, segments)`."""
+        lengths = [segment.row_lengths() for segment in segments]
+        lengths = tf.stack(lengths, axis=1)
+        room = self.room(len(segments))
         if self.truncate == LONGEST_FIRST:
-            return longest_first(lengths, room)
-        return cut_one(lengths, room, self.truncate)
+            return lengths, longest_first(lengths, room)
+        return lengths, cut_one(lengths, room, self.truncate)
 
     def count_cut(self, segments):
         """Tokens of each row that do not fit in, `int64 (B,)`."""
-        lengths = segment_lengths(as_segments(segments))
-        return tf.reduce_sum(lengths - self.kept_lengths(segments), axis=1)
+        lengths, kept = self._lengths(_as_segments(segments))
+        return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments):
         """Tokens that a row of so many segments has room for."""
@@ -180,28 +119,24 @@ class SegmentPacker(keras.layers.Layer):
     def framed(self, segments):
         """Rows of segments that fit, between their special tokens."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
-        parts, numbers = [self.cls_id * column], [0 * column]
+        parts, numbers = [self.cls_id * column], [0 * column]  # (B, 1) each
         for number, segment in enumerate(segments):
             parts += [segment, self.sep_id * column]
             numbers += [tf.ones_like(segment) * number, number * column]
         tokens = tf.concat(parts, axis=1)
+        shape = (None, self._width)
         return {
-            "token_ids": self.padded(tokens, self.pad_id),
-            "segment_ids": self.padded(tf.concat(numbers, axis=1), 0),
-            "padding_mask": self.padded(tf.ones_like(tokens), 0),
+            "token_ids": tokens.to_tensor(self.pad_id, shape=shape),
+            "segment_ids": tf.concat(numbers, axis=1).to_tensor(0, shape=shape),
+            "padding_mask": tf.ones_like(tokens).to_tensor(0, shape=shape),
         }
-
-    def padded(self, rows, value):
-        """Ragged rows `(B, None)` as a tensor as wide as rows are."""
-        return rows.to_tensor(value, shape=(None, self._width))
 
     @property
     def _width(self):
         return None if self.pad_to_longest else self.sequence_length
 
     def compute_output_spec(self, segments):
-        first = segments[0] if isinstance(segments, tuple | list) else segments
-        return self.rows_spec(first.shape[:-1])
+        return self.rows_spec(_as_segments(segments)[0].shape[:-1])
 
     def rows_spec(self, batch_shape):
         """Symbolic rows for a batch of this shape."""
@@ -230,12 +165,63 @@ def check_length(sequence_length):
         )
 
 
-def as_segments(segments):
-    """A tuple of segments, of one that stands alone too."""
+def _as_segments(segments):
+    """A tuple of segments, also of one segment alone."""
     several = isinstance(segments, tuple | list)
     return tuple(segments) if several else (segments,)
 
 
-def segment_lengths(segments):
-    """Tokens of each segment of each row, `int64 (B, segments)`."""
-    return tf.stack([segment.row_lengths() for segment in segments], axis=1)
+def _first(rows, lengths):
+    """The first `lengths[i]` values of each row `i` of a ragged tensor."""
+    starts = rows.row_starts()
+    ends = starts + tf.cast(lengths, starts.dtype)
+    return tf.gather(rows.values, tf.ragged.range(starts, ends))
+
+
+# How many tokens of each segment stay when a row has no room for all.
+
+
+def longest_first(lengths, room):
+    """Lengths after cutting rows to `room`, the longest segment first.
+
+    Equals taking one token at a time from the longest segment, the later of
+    equals, until the row fits: all that are cut end at one level, and the
+    earlier ones of them at one more, as far as the room goes.
+
+    Args:
+        lengths: integers `(B, segments)`.
+        room: tokens that a row may hold, or `(B, 1)`.
+
+    Returns:
+        Integers of the same shape and type.
+    """
+    ascending = tf.sort(lengths, axis=1)
+    shorter = tf.cumsum(ascending, axis=1, exclusive=True)
+    sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
+    levels = (room - shorter) // sharing
+    # The first segment, from the shortest, that has more than its share
+    # sets the level; where none has, the row fits as it is.
+    is_over = ascending > levels
+    first_over = tf.argmax(is_over, axis=1)
+    level = tf.gather(levels, first_over, batch_dims=1)[:, None]
+    fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
+    level = tf.where(fits, ascending[:, -1:], level)
+    left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
+    is_cut = lengths > level
+    rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
+    gets_one_more = is_cut & (rank <= left)
+    return tf.minimum(lengths, level) + tf.cast(gets_one_more, lengths.dtype)
+
+
+def cut_one(lengths, room, segment):
+    """Lengths after cutting the one segment, and others if they must be.
+
+    Args:
+        lengths: integers `(B, segments)`.
+        room: tokens that a row may hold.
+        segment: the number of the segment to cut.
+    """
+    is_cut = tf.range(lengths.shape[1]) == segment
+    others = longest_first(tf.where(is_cut, 0, lengths), room)
+    left = room - tf.reduce_sum(others, axis=1, keepdims=True)
+    return tf.where(is_cut, tf.minimum(lengths, left), others)

@@ -4,7 +4,7 @@ import keras
 
 from bert_keras.errors import InputError
 from bert_keras.text.packing import SegmentPacker
-from bert_keras.text.tokenizer import as_strings
+from bert_keras.text.tokenizer import WordPieceTokenizer, as_strings
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -61,11 +61,17 @@ class BertPreprocessor(keras.layers.Layer):
         self.built = True
 
     @classmethod
-    def from_preset(cls, preset, **arguments):
-        """The preprocessor that belongs to published or saved weights."""
+    def from_preset(cls, preset, *, revision=None, **arguments):
+        """The preprocessor that belongs to published or saved weights.
+
+        `arguments` are of this class and of `WordPieceTokenizer`, over what
+        the preset says; `revision` is a branch, tag or commit on the Hub.
+        """
         from bert_keras.interop.presets import load_preprocessor
 
-        return load_preprocessor(preset, **arguments)
+        return load_preprocessor(
+            cls, WordPieceTokenizer, preset, revision, arguments
+        )
 
     def call(self, x, y=None, sample_weight=None):
         texts = [_texts(segment) for segment in _segments(x)]

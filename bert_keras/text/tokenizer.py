@@ -1,4 +1,8 @@
-"""Text to ids and back, in a graph: the tokenizer layer."""
+"""Text to ids and back, in a graph: the tokenizer layer.
+
+It chooses between the fast path (fast.py) and the exact one (exact.py), which
+know only vectors of strings, and brings strings of any shape to them.
+"""
 
 import functools
 
@@ -8,10 +12,197 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.text.exact import ExactText
-from bert_keras.text.vocabulary import checked_vocabulary
-from bert_keras.text.wordpiece import encodable
+from bert_keras.text.vocabulary import check_vocabulary
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, encodable
 
-# Strings of any shape, for functions that know only vectors of them.
+UNITS = ("characters", "bytes")
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class WordPieceTokenizer(keras.layers.Layer):
+    """Strings to the ids that `WordPiece`, the reference, gives them.
+
+    Rows of plain text go through tensorflow-text's operations; the others,
+    and all where it is portable or tensorflow-text is not installed, through
+    TensorFlow's core operations. The ids are the same. The layer saves with
+    its vocabulary inside.
+
+    Args:
+        vocabulary: pieces in the order of their ids.
+        lowercase: lower-case the text, as "uncased" vocabularies need.
+        strip_accents: drop accents; None does as `lowercase` says.
+        max_word_length: longest word, in characters, that is not "[UNK]".
+        keep_special_tokens: take "[CLS]" and its like, where they stand in
+            the text, for the token rather than for plain text.
+        portable: use core operations alone, for servers and platforms that
+            have no tensorflow-text. Slower.
+
+    Call arguments:
+        strings: a string, or a tensor, array, list or ragged tensor of them.
+            Bytes that are not UTF-8 are dropped.
+
+    Returns:
+        Ragged `int32`, with one axis more than `strings`; a tensor `(None,)`
+        for one string.
+
+    Raises:
+        InputError: for a vocabulary that `check_vocabulary` refuses.
+
+    Example:
+
+    >>> tokenizer = WordPieceTokenizer(read_vocabulary("vocab.txt"))
+    >>> ids = tokenizer(["An hour well spent."])
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        lowercase=True,
+        strip_accents=None,
+        max_word_length=200,
+        keep_special_tokens=False,
+        portable=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        if max_word_length < 1:
+            raise InputError(
+                f"max_word_length is {max_word_length}; expected 1 character "
+                "or more."
+            )
+        self.vocabulary = check_vocabulary(vocabulary)
+        self.lowercase = lowercase
+        self.strip_accents = (
+            lowercase if strip_accents is None else strip_accents
+        )
+        self.max_word_length = max_word_length
+        self.keep_special_tokens = keep_special_tokens
+        self.portable = portable
+        self._ids = {token: i for i, token in enumerate(self.vocabulary)}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self._ids[token] for token in SPECIAL_TOKENS
+        )
+        self._graphs = _Graphs(
+            portable,
+            vocabulary=self.vocabulary,
+            lowercase=lowercase,
+            strip_accents=self.strip_accents,
+            max_word_length=max_word_length,
+            keep_special_tokens=keep_special_tokens,
+        )
+        self.built = True
+
+    @property
+    def vocabulary_size(self):
+        return len(self.vocabulary)
+
+    def id_to_token(self, token_id):
+        """The piece with this id."""
+        if not 0 <= token_id < self.vocabulary_size:
+            raise InputError(
+                f"There is no token with id {token_id}; the vocabulary has "
+                f"ids from 0 to {self.vocabulary_size - 1}. Give one of them."
+            )
+        return self.vocabulary[token_id]
+
+    def token_to_id(self, token):
+        """The id of this piece."""
+        if token not in self._ids:
+            raise InputError(
+                f"The vocabulary has no piece {token!r}; it has "
+                f"{self.vocabulary_size} others. Tokenize text to get pieces."
+            )
+        return self._ids[token]
+
+    def call(self, strings):
+        (ids,) = _by_string(self._graphs.ids, as_strings(strings))
+        return ids
+
+    def tokenize_with_offsets(self, strings, unit="characters"):
+        """Ids, and where in its string each piece begins and ends.
+
+        The slice from start to end becomes the piece when it is normalised;
+        accents that follow a piece's last character belong to it. Where one
+        character becomes several in two pieces, both have all of it. Takes
+        the exact path for every row, which is slower than `call`.
+
+        Args:
+            strings: as `call`.
+            unit: "characters", as Python counts them, or "bytes".
+
+        Returns:
+            `(ids, starts, ends)`, each as `call` returns ids, int32.
+        """
+        if unit not in UNITS:
+            raise InputError(
+                f"unit is {unit!r}; expected one of {', '.join(UNITS)}."
+            )
+        return tuple(_by_string(self._graphs.spans[unit], as_strings(strings)))
+
+    def detokenize(self, token_ids):
+        """Strings of ids: pieces of a word together, a blank between words.
+
+        Args:
+            token_ids: ragged or padded `int32 (..., T)`. `[PAD]`, `[CLS]` and
+                `[SEP]` are left out.
+
+        Returns:
+            Strings `(...)`.
+
+        Raises:
+            InputError: eagerly, for an id that the vocabulary has not; in a
+                graph, TensorFlow's `InvalidArgumentError`.
+        """
+        left_out = (self.pad_id, self.cls_id, self.sep_id)
+        return _detokenize(token_ids, self.vocabulary, left_out)
+
+    def compute_output_spec(self, strings):
+        return keras.KerasTensor(
+            (*strings.shape, None), dtype="int32", ragged=True
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary": self.vocabulary,
+            "lowercase": self.lowercase,
+            "strip_accents": self.strip_accents,
+            "max_word_length": self.max_word_length,
+            "keep_special_tokens": self.keep_special_tokens,
+            "portable": self.portable,
+        }
+
+
+class _Graphs:
+    """The graphs of a tokenizer, traced when first called.
+
+    Apart from the layer, so that an export holds only those that it uses.
+    """
+
+    def __init__(self, portable, **settings):
+        exact = ExactText(**settings)
+        fast = None if portable else _fast_text(exact, settings)
+        self.ids = _compiled((fast or exact).ids)
+        self.spans = {
+            unit: _compiled(functools.partial(exact.spans, unit=unit))
+            for unit in UNITS
+        }
+
+
+def _fast_text(exact, settings):
+    """The fast path, or None where tensorflow-text is not installed."""
+    try:
+        from bert_keras.text.fast import FastText
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow_text":
+            raise
+        return None
+    return FastText(exact, **settings)
+
+
+# Strings of any shape, for functions of vectors of them.
 
 
 def as_strings(value):
@@ -34,7 +225,7 @@ def as_strings(value):
 
 
 def _refuse_others(value):
-    """Names the first that is no string."""
+    """Refuses values that are not strings, and names the first."""
     dtype = getattr(value, "dtype", "object")
     several = isinstance(value, list | tuple | np.ndarray)
     if (
@@ -63,8 +254,8 @@ def _refuse_others(value):
         )
 
 
-def by_string(function, strings):
-    """What `function` says of strings `(B,)`, for strings of any shape.
+def _by_string(function, strings):
+    """The results of a function of strings `(B,)` for strings of any shape.
 
     Args:
         function: strings `(B,)` to a list: flat values, one or more, and the
@@ -76,19 +267,19 @@ def by_string(function, strings):
         string, of vectors.
     """
     if isinstance(strings, tf.RaggedTensor):
-        found = by_string(function, strings.flat_values)
-        return [strings.with_flat_values(values) for values in found]
+        ragged = _by_string(function, strings.flat_values)
+        return [strings.with_flat_values(values) for values in ragged]
     if strings.shape.rank is None:
         raise InputError(
             "The strings are a tensor of unknown rank. Set its shape first."
         )
     if strings.shape.rank == 0:
-        found = by_string(function, strings[tf.newaxis])
-        return [tf.ensure_shape(ragged.values, [None]) for ragged in found]
+        rows = _by_string(function, strings[tf.newaxis])  # (1, None)
+        return [tf.ensure_shape(row.values, [None]) for row in rows]
     if strings.shape.rank > 1:
         rank = strings.shape.rank - 1
         nested = tf.RaggedTensor.from_tensor(strings, ragged_rank=rank)
-        return by_string(function, nested)
+        return _by_string(function, nested)
     *values, row_splits = function(strings)
     return [
         tf.RaggedTensor.from_row_splits(flat, row_splits, validate=False)
@@ -96,18 +287,18 @@ def by_string(function, strings):
     ]
 
 
-def compiled(function):
+def _compiled(function):
     """The function of strings `(B,)` as a graph that all callers share.
 
-    It stays on the CPU, where strings are, with a GPU beside it too.
+    It stays on the CPU, where strings are, also where there is a GPU.
     """
 
     def on_cpu(strings):
         with tf.device("/CPU:0"):
             return function(strings)
 
-    # A partial is known by itself, not by its code, so that tracing it for
-    # several tokenizers is not taken for retracing one.
+    # TensorFlow knows a partial by its identity, not by its code, so tracing
+    # it for several tokenizers does not count as retracing one.
     return tf.function(
         functools.partial(on_cpu),
         input_signature=[tf.TensorSpec([None], tf.string)],
@@ -115,10 +306,10 @@ def compiled(function):
     )
 
 
-# Ids back to text, in a graph.
+# Ids back to text.
 
 
-def detokenize(token_ids, vocabulary, left_out):
+def _detokenize(token_ids, vocabulary, left_out):
     """Strings of ids: pieces of a word together, a blank between words.
 
     Args:
@@ -131,9 +322,9 @@ def detokenize(token_ids, vocabulary, left_out):
     """
     if isinstance(token_ids, tf.RaggedTensor):
         if token_ids.ragged_rank > 1:
-            inner = detokenize(token_ids.values, vocabulary, left_out)
+            inner = _detokenize(token_ids.values, vocabulary, left_out)
             return token_ids.with_values(inner)
-        return _joined(token_ids, vocabulary, left_out)
+        return _join(token_ids, vocabulary, left_out)
     token_ids = tf.convert_to_tensor(token_ids)
     if not token_ids.dtype.is_integer or token_ids.shape.rank == 0:
         raise InputError(
@@ -142,13 +333,14 @@ def detokenize(token_ids, vocabulary, left_out):
             "tokenizer makes them."
         )
     shape = tf.shape(token_ids)
+    # (..., T) to (B, T)
     rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
     rows = tf.RaggedTensor.from_tensor(rows)
-    joined = _joined(rows, vocabulary, left_out)
-    return tf.reshape(joined, shape[:-1])
+    texts = _join(rows, vocabulary, left_out)
+    return tf.reshape(texts, shape[:-1])
 
 
-def _joined(rows, vocabulary, left_out):
+def _join(rows, vocabulary, left_out):
     """Strings `(B,)` of ragged ids `(B, None)`."""
     _check_range(rows.values, len(vocabulary))
     for token_id in left_out:
@@ -177,209 +369,3 @@ def _check_range(token_ids, size):
             raise InputError(message + str(wrong.numpy()[:5].tolist()))
     else:
         tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong])
-
-
-# WordPiece in a graph: strings in, ragged ids out.
-
-UNITS = ("characters", "bytes")
-
-
-@keras.saving.register_keras_serializable(package="bert_keras")
-class WordPieceTokenizer(keras.layers.Layer):
-    """Strings to the ids that `WordPiece`, the law, gives them.
-
-    Rows of plain text go through tensorflow-text's operations; the others,
-    and all where it is portable or tensorflow-text is not installed, through
-    TensorFlow's core operations. The ids are the same. The layer saves with
-    its vocabulary inside.
-
-    Args:
-        vocabulary: pieces in the order of their ids.
-        lowercase: lower-case the text, as "uncased" vocabularies need.
-        strip_accents: drop accents; None does as `lowercase` says.
-        max_word_length: longest word, in characters, that is not "[UNK]".
-        keep_special_tokens: take "[CLS]" and its like, where they stand in
-            the text, for the token rather than for plain text.
-        portable: use core operations alone, for servers and platforms that
-            have no tensorflow-text. Slower.
-
-    Call arguments:
-        strings: a string, or a tensor, array, list or ragged tensor of them.
-            Bytes that are not UTF-8 are dropped.
-
-    Returns:
-        Ragged `int32`, with one axis more than `strings`; a tensor `(None,)`
-        for one string.
-
-    Raises:
-        InputError: for a vocabulary that `checked_vocabulary` refuses.
-
-    Example:
-
-    >>> tokenizer = WordPieceTokenizer(read_vocabulary("vocab.txt"))
-    >>> ids = tokenizer(["An hour well spent."])
-    """
-
-    def __init__(
-        self,
-        vocabulary,
-        lowercase=True,
-        strip_accents=None,
-        max_word_length=200,
-        keep_special_tokens=False,
-        portable=False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-        if max_word_length < 1:
-            raise InputError(
-                f"max_word_length is {max_word_length}; expected 1 character "
-                "or more."
-            )
-        self.vocabulary = checked_vocabulary(vocabulary)
-        self.lowercase = lowercase
-        self.strip_accents = (
-            lowercase if strip_accents is None else strip_accents
-        )
-        self.max_word_length = max_word_length
-        self.keep_special_tokens = keep_special_tokens
-        self.portable = portable
-        self._ids = {token: i for i, token in enumerate(self.vocabulary)}
-        self._graphs = _Graphs(
-            portable,
-            vocabulary=self.vocabulary,
-            lowercase=lowercase,
-            strip_accents=self.strip_accents,
-            max_word_length=max_word_length,
-            keep_special_tokens=keep_special_tokens,
-        )
-        self.built = True
-
-    @property
-    def vocabulary_size(self):
-        return len(self.vocabulary)
-
-    @property
-    def pad_id(self):
-        return self._ids["[PAD]"]
-
-    @property
-    def unk_id(self):
-        return self._ids["[UNK]"]
-
-    @property
-    def cls_id(self):
-        return self._ids["[CLS]"]
-
-    @property
-    def sep_id(self):
-        return self._ids["[SEP]"]
-
-    @property
-    def mask_id(self):
-        return self._ids["[MASK]"]
-
-    def id_to_token(self, token_id):
-        """The piece with this id."""
-        if not 0 <= token_id < self.vocabulary_size:
-            raise InputError(
-                f"There is no token with id {token_id}; the vocabulary has "
-                f"ids from 0 to {self.vocabulary_size - 1}. Give one of them."
-            )
-        return self.vocabulary[token_id]
-
-    def token_to_id(self, token):
-        """The id of this piece."""
-        if token not in self._ids:
-            raise InputError(
-                f"The vocabulary has no piece {token!r}; it has "
-                f"{self.vocabulary_size} others. Tokenize text to get pieces."
-            )
-        return self._ids[token]
-
-    def call(self, strings):
-        (ids,) = by_string(self._graphs.ids, as_strings(strings))
-        return ids
-
-    def tokenize_with_offsets(self, strings, unit="characters"):
-        """Ids, and where in its string each piece begins and ends.
-
-        The slice from start to end becomes the piece when it is normalised;
-        accents that follow a piece's last character belong to it. Where one
-        character becomes several in two pieces, both have all of it. Takes
-        the exact road for every row, which is slower than `call`.
-
-        Args:
-            strings: as `call`.
-            unit: "characters", as Python counts them, or "bytes".
-
-        Returns:
-            `(ids, starts, ends)`, each as `call` returns ids, int32.
-        """
-        if unit not in UNITS:
-            raise InputError(
-                f"unit is {unit!r}; expected one of {', '.join(UNITS)}."
-            )
-        return tuple(by_string(self._graphs.spans[unit], as_strings(strings)))
-
-    def detokenize(self, token_ids):
-        """Strings of ids: pieces of a word together, a blank between words.
-
-        Args:
-            token_ids: ragged or padded `int32 (..., T)`. `[PAD]`, `[CLS]` and
-                `[SEP]` are left out.
-
-        Returns:
-            Strings `(...)`.
-
-        Raises:
-            InputError: eagerly, for an id that the vocabulary has not; in a
-                graph, TensorFlow's `InvalidArgumentError`.
-        """
-        left_out = (self.pad_id, self.cls_id, self.sep_id)
-        return detokenize(token_ids, self.vocabulary, left_out)
-
-    def compute_output_spec(self, strings):
-        return keras.KerasTensor(
-            (*strings.shape, None), dtype="int32", ragged=True
-        )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary": self.vocabulary,
-            "lowercase": self.lowercase,
-            "strip_accents": self.strip_accents,
-            "max_word_length": self.max_word_length,
-            "keep_special_tokens": self.keep_special_tokens,
-            "portable": self.portable,
-        }
-
-
-class _Graphs:
-    """The graphs of a tokenizer, traced when first called.
-
-    Beside the layer, not in it, so that an export holds those it uses only.
-    """
-
-    def __init__(self, portable, **settings):
-        exact = ExactText(**settings)
-        fast = None if portable else _fast_text(exact, settings)
-        self.ids = compiled((fast or exact).ids)
-        self.spans = {
-            unit: compiled(functools.partial(exact.spans, unit=unit))
-            for unit in UNITS
-        }
-
-
-def _fast_text(exact, settings):
-    """The fast road, or None where tensorflow-text is not installed."""
-    try:
-        from bert_keras.text.fast import FastText
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow_text":
-            raise
-        return None
-    return FastText(exact, **settings)

@@ -1,4 +1,4 @@
-"""Unicode 14.0 by code point, whatever Python, ICU or RE2 is at hand.
+"""Unicode 14.0 by code point, whatever Python, ICU or RE2 is installed.
 
 Published vocabularies were made, and their ids are promised, under one
 version of Unicode; these tables pin it. Each is made once; those of bytes
@@ -21,7 +21,7 @@ CODE_POINTS = 0x110000
 # space. MARK: Mn, the accents. IDEOGRAPH: a word by itself.
 OTHER, DROPPED, SPACE, PUNCTUATION, MARK, IDEOGRAPH = range(6)
 
-# What a character is to a capital sigma beside it: the look for a cased
+# What a character is to a capital sigma next to it: the search for a cased
 # neighbour passes over it, finds it cased, or stops at it.
 STOPS, IGNORED, CASED = range(3)
 
@@ -75,18 +75,38 @@ def decompositions():
     return {**_mapping(unicode_14.DECOMPOSITIONS), **_hangul()}
 
 
-def _integers(text):
+def results_of(lowercase, strip_accents):
+    """Code point -> the code points that WordPiece makes of it, where others.
+
+    Accents are dropped here already, except those of combining class 0, which
+    keep the marks on their two sides apart, and one with nothing before it.
+    """
+    lower = lower_case() if lowercase else {}
+    if not strip_accents:
+        return {code: tuple(map(ord, text)) for code, text in lower.items()}
+    kind_of, class_of = kinds(), combining_classes()
+    results = {}
+    for code in {*lower, *decompositions()}:
+        text = lower.get(code, chr(code)).translate(decompositions())
+        parts = tuple(map(ord, text))
+        stays = [c for c in parts if kind_of[c] != MARK or not class_of[c]]
+        results[code] = tuple(stays) or parts[:1]
+    return results
+
+
+def integers(text):
+    """The numbers that a value of unicode_14 holds."""
     raw = zlib.decompress(base64.b85decode(text))
     return np.frombuffer(raw, "<i4").astype(np.int64)
 
 
 def _expanded(text):
-    lengths, values = np.split(_integers(text), 2)
+    lengths, values = np.split(integers(text), 2)
     return np.repeat(values, lengths).astype(np.uint8).tobytes()
 
 
 def _mapping(text):
-    count, *numbers = _integers(text).tolist()
+    count, *numbers = integers(text).tolist()
     columns = np.array(numbers)
     codes = np.cumsum(columns[:count]).tolist()
     lengths = columns[count : 2 * count].tolist()

@@ -1,33 +1,20 @@
-"""The reference implementation of WordPiece in plain Python: readable, slow."""
+"""The reference implementation of WordPiece in plain Python: readable, slow.
+
+Everything else that makes ids is tested against it, and it against the rules
+of the original BERT. What it knows of characters is Unicode 14.0's, from
+unicode_tables, so that no id depends on the Python that runs it.
+"""
 
 import re
 
 from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
 
-# Text that UTF-8 can hold: no halves of surrogate pairs.
-
-
-def encodable(value):
-    """A string without them, or a list or tuple of such, of any depth.
-
-    JSON can spell them, and neither a file nor a tensor can hold them. As the
-    tokenizer drops bytes that are not UTF-8. What is no text stays as it is.
-    """
-    if isinstance(value, str):
-        return value.encode("utf-8", "ignore").decode("utf-8")
-    if isinstance(value, list | tuple):
-        return type(value)(map(encodable, value))
-    return value
-
-
-# The law of WordPiece in plain Python: readable and slow. Everything else that
-# makes ids is tested against it, and it against the rules of the original BERT.
-# What it knows of characters is Unicode 14.0's, from unicode_tables, so that no
-# id depends on the Python that runs it.
-
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNKNOWN = "[UNK]"
+_ANY_SPECIAL_TOKEN = re.compile(
+    "(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")"
+)
 LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
@@ -35,8 +22,8 @@ class WordPiece:
     """Text to word pieces and their ids, as the original BERT makes them.
 
     In order: bytes are decoded, invalid ones dropped; NUL, U+FFFD, control
-    and format characters vanish; white space parts words, and each ideograph
-    is a word; words are lower-cased (final sigma minded) and lose their
+    and format characters vanish; white space separates words, and each
+    ideograph is a word; words are lower-cased (with final sigma) and lose their
     accents (canonical decomposition, less Mn); each punctuation character
     becomes a word. Then, from the left, the longest piece in the vocabulary
     is taken, "##" before all but a word's first; a word that cannot be
@@ -91,21 +78,21 @@ class WordPiece:
             text = text.decode("utf-8", "ignore")
         if not self.keep_special_tokens:
             return self._plain_words(text)
-        found = []
-        for part in re.split(special_tokens_pattern(), text):
+        words = []
+        for part in re.split(_ANY_SPECIAL_TOKEN, text):
             special = part in SPECIAL_TOKENS
-            found += [part] if special else self._plain_words(part)
-        return found
+            words += [part] if special else self._plain_words(part)
+        return words
 
     def _plain_words(self, text):
-        found = []
+        words = []
         for word in text.translate(unicode.spacing()).split(" "):
             if self.lowercase:
                 word = lower(word)
             if self.strip_accents:
                 word = strip_accents(word)
-            found += _split_punctuation(word)
-        return found
+            words += _split_punctuation(word)
+        return words
 
     def cover(self, word):
         """Pieces of one normalised word."""
@@ -127,13 +114,8 @@ class WordPiece:
         return None, start
 
 
-def special_tokens_pattern():
-    """A regular expression with one group: any of the special tokens."""
-    return "(" + "|".join(re.escape(token) for token in SPECIAL_TOKENS) + ")"
-
-
 def lower(word):
-    """The word in lower case; a capital sigma minds where it stands."""
+    """The word in lower case; a capital sigma by its place in the word."""
     if unicode.CAPITAL_SIGMA in word:
         word = "".join(
             unicode.FINAL_SIGMA if _is_final_sigma(word, index) else character
@@ -174,16 +156,16 @@ def _first_role(characters):
 def _in_canonical_order(word):
     """Each run of marks sorted by combining class, equal ones as they came."""
     classes = unicode.combining_classes()
-    found, run = [], []
+    ordered, run = [], []
     for character in word:
         if classes[ord(character)]:
             run.append(character)
             continue
         if run:
-            found += sorted(run, key=lambda mark: classes[ord(mark)])
+            ordered += sorted(run, key=lambda mark: classes[ord(mark)])
             run = []
-        found.append(character)
-    return "".join(found + sorted(run, key=lambda mark: classes[ord(mark)]))
+        ordered.append(character)
+    return "".join(ordered + sorted(run, key=lambda mark: classes[ord(mark)]))
 
 
 def _split_punctuation(word):
@@ -193,3 +175,20 @@ def _split_punctuation(word):
         f" {c} " if kinds[ord(c)] == unicode.PUNCTUATION else c for c in word
     )
     return [part for part in spaced.split(" ") if part]
+
+
+def encodable(value):
+    """Text that UTF-8 can hold: without halves of surrogate pairs.
+
+    JSON can spell them, but neither a file nor a tensor can hold them. They
+    are dropped, as the tokenizer drops bytes that are not UTF-8.
+
+    Args:
+        value: a string, or a list or tuple of such, of any depth; other
+            values stay as they are.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "ignore").decode("utf-8")
+    if isinstance(value, list | tuple):
+        return type(value)(map(encodable, value))
+    return value

@@ -8,9 +8,8 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.classifier import check_labels
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.heads import LogitsHead
+from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.layers import gather_positions
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 

@@ -49,11 +49,12 @@ def model_of_weights(settings, objective, vocabulary, made):
         InputError: the vocabulary is neither that of the weights nor an
             extension of it; or length, case, accents or direction do not fit.
     """
-    from bert_keras.interop.presets import load_preprocessor, open_checkpoint
+    from bert_keras.interop.presets import open_checkpoint
     from bert_keras.text.extension import extend_model
+    from bert_keras.text.preprocessor import BertPreprocessor
 
     checkpoint = open_checkpoint(settings.init)
-    tokenizer = load_preprocessor(checkpoint).tokenizer
+    tokenizer = BertPreprocessor.from_preset(checkpoint).tokenizer
     extension = extension_between(
         tokenizer.vocabulary, vocabulary, settings.init
     )

@@ -283,9 +283,9 @@ def _tokenizer(made, init):
     """
     if not init:
         return made
-    from bert_keras.interop.presets import load_preprocessor
+    from bert_keras.text.preprocessor import BertPreprocessor
 
-    before = load_preprocessor(init).tokenizer
+    before = BertPreprocessor.from_preset(init).tokenizer
     kept = ("max_word_length", "keep_special_tokens")
     return {**made, **{name: getattr(before, name) for name in kept}}
 

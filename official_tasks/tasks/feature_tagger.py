@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from bert_keras.modeling.classifier import check_labels
-from bert_keras.modeling.heads import BiLSTM, LogitsHead
+from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 

@@ -37,7 +37,7 @@ from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.span import span_losses
 from bert_keras.modeling.weights import published_weights
-from bert_keras.text.dropped import pack_examples, sliding_windows
+from bert_keras.text.windows import windows
 from bert_keras.text.wordpiece import WordPiece
 
 for _name in bert_keras.__all__:  # before any fork, not in each
@@ -157,7 +157,7 @@ def _rows():
         "three": preprocess((texts, texts[::-1], texts)),
         "to the longest": longest(["a", "the goat"]),
         "one": preprocess("the goat"),
-        "windows": sliding_windows(packer, pair, stride=3),
+        "windows": _windows(pair[0]),
         "cut": packer.count_cut(pair),
     }
     configs = preprocess.get_config(), packer.get_config()
@@ -165,6 +165,14 @@ def _rows():
         **{name: _arrays(value) for name, value in found.items()},
         "configurations": digest(configs),
     }
+
+
+def _windows(ids):
+    """Windows of 6 ids, each 3 after the one before it."""
+    cut = windows(ids, 6, 3)
+    ragged = {"ids": cut.ids, "places": cut.places}
+    rows = {name: values.to_tensor() for name, values in ragged.items()}
+    return {**rows, "text": cut.text, "start": cut.start}
 
 
 def _arrays(values):
@@ -186,9 +194,6 @@ def _masks():
     for name, settings in kinds.items():
         masker = bert_keras.TokenMasker(cases.PIECES, 4, **settings)
         found[name] = masker(rows["token_ids"], seed=(3, 4))
-    examples = {**rows, **found["usual"]}
-    packed = pack_examples(examples, 32, examples_per_row=4, masks_per_row=6)
-    found["packed"] = {f"{k}": v for k, v in packed.items()}
     return {name: _arrays(value) for name, value in found.items()}
 
 

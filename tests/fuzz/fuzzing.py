@@ -20,9 +20,9 @@ from bert_keras.interop.convert import CLASSES
 from bert_keras.interop.presets import (
     check_tensors,
     load_model,
-    load_preprocessor,
     open_checkpoint,
 )
+from bert_keras.text.preprocessor import BertPreprocessor
 
 # What reading a toy may take beside twice its size: Python's own objects, and
 # what the process as a whole grows by now and then, whatever is read.
@@ -117,7 +117,7 @@ def _read(path, build):
             checkpoint.read_text()
         if build and checkpoint.head in CLASSES:
             load_model(CLASSES[checkpoint.head], checkpoint)
-            load_preprocessor(checkpoint)
+            BertPreprocessor.from_preset(checkpoint)
     except InputError:
         return "refused"
     return "loaded"

@@ -11,7 +11,7 @@ from bert_keras.interop.google import save_google
 from bert_keras.interop.huggingface import names, save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.model_garden import NAMES, PARTS, TABLES
-from bert_keras.interop.native import save_own
+from bert_keras.interop.native import save_native
 from bert_keras.interop.tensor_files import write_h5
 from bert_keras.interop.tensors import mapped, parted
 from bert_keras.interop.text_settings import write_pieces
@@ -192,7 +192,7 @@ def _write_json(folder, name, value):
 
 
 WRITERS = {
-    "bert_keras": _plain(save_own),
+    "bert_keras": _plain(save_native),
     "huggingface": _plain(save_huggingface),
     "huggingface_sharded": _sharded,
     "huggingface_h5": _tf_h5,

@@ -24,11 +24,11 @@ from bert_keras.interop.convert import CLASSES
 from bert_keras.interop.google import save_google
 from bert_keras.interop.presets import (
     load_model,
-    load_preprocessor,
     open_checkpoint,
 )
 from bert_keras.interop.tensor_bundle import write_tf_checkpoint
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.text.preprocessor import BertPreprocessor
 
 CONFIG = {
     "attention_probs_dropout_prob": 0.1,
@@ -104,7 +104,7 @@ def test_the_released_zip_is_read(tmp_path):
             archive.write(tmp_path / "x" / name, f"uncased_L-1_H-6_A-2/{name}")
     checkpoint = open_checkpoint(path)
     assert_holds(load_model(CLASSES["BertPretrainer"], checkpoint), numbers)
-    text = load_preprocessor(checkpoint, sequence_length=8)
+    text = BertPreprocessor.from_preset(checkpoint, sequence_length=8)
     assert text.tokenizer.lowercase is True
     unpacked = checkpoint.keep.name
     del checkpoint, text
@@ -117,10 +117,10 @@ def test_the_released_zip_is_read(tmp_path):
 )
 def test_the_case_is_in_the_name(tmp_path, name, lowercase):
     released(tmp_path / name)
-    text = load_preprocessor(tmp_path / name, sequence_length=8)
+    text = BertPreprocessor.from_preset(tmp_path / name, sequence_length=8)
     assert text.tokenizer.lowercase is lowercase
     with pytest.raises(WeightsError, match=f"lowercase={lowercase}"):
-        load_preprocessor(
+        BertPreprocessor.from_preset(
             tmp_path / name, sequence_length=8, lowercase=not lowercase
         )
 
@@ -205,7 +205,7 @@ def hub_folder(tmp_path):
 def test_a_saved_model_gives_its_variables(hub_folder):
     folder, numbers = hub_folder
     assert_holds(load_model(CLASSES["BertEncoder"], folder), numbers)
-    text = load_preprocessor(folder, sequence_length=8)
+    text = BertPreprocessor.from_preset(folder, sequence_length=8)
     assert text.tokenizer.vocabulary == tiny.PIECES
     assert text.tokenizer.lowercase is True
 
@@ -252,7 +252,9 @@ def test_the_blank_line_of_the_chinese_vocabulary_keeps_its_id(tmp_path):
     lines = [*tiny.PIECES, "\u2028", "good"]
     text = "\n".join(lines) + "\n"
     (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
-    tokenizer = load_preprocessor(tmp_path, sequence_length=8).tokenizer
+    tokenizer = BertPreprocessor.from_preset(
+        tmp_path, sequence_length=8
+    ).tokenizer
     assert tokenizer.vocabulary_size == 10
     assert tokenizer.vocabulary[8] == "\u2028"
     # Of a piece that is there twice the last one counts.

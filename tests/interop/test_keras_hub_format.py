@@ -14,11 +14,11 @@ from bert_keras.interop.convert import CLASSES, model_class
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import (
     load_model,
-    load_preprocessor,
     open_checkpoint,
 )
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
+from bert_keras.text.preprocessor import BertPreprocessor
 
 
 def backbone(package="keras_hub", **changes):
@@ -145,7 +145,7 @@ def test_the_text_side_comes_along(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     preprocessor = {"config": {"sequence_length": 14}}
     (tmp_path / "preprocessor.json").write_text(json.dumps(preprocessor))
-    text = load_preprocessor(tmp_path)
+    text = BertPreprocessor.from_preset(tmp_path)
     assert text.sequence_length == 14
     assert text.tokenizer.lowercase is True
     assert text.tokenizer.strip_accents is False

@@ -1,11 +1,14 @@
 """Which weights a name means, and whether their text is lower-cased."""
 
+import email.message
 import fnmatch
+import io
 import os
 import shutil
 import sys
 import types
 import urllib.error
+import urllib.response
 import zipfile
 
 import h5py
@@ -19,17 +22,17 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import downloads as releases
 from bert_keras.interop.downloads import WANTED
+from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import (
     load_model,
-    load_preprocessor,
     open_checkpoint,
-    save_preset,
 )
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import settle_case, shown_case
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
+from bert_keras.text.preprocessor import BertPreprocessor
 
 LOWER = [f"word{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(1200)]
 LOWER = [word.replace("word", "w") for word in LOWER]
@@ -80,15 +83,15 @@ def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
     model = load_model(BertEncoder, name, revision="v1")
     assert hub == [("org/tiny", "v1", list(WANTED))]
     assert model.load_report.source == "hf://org/tiny@0123abc"
-    save_preset(tmp_path / "own", model, tiny.preprocessor())
+    save_native(tmp_path / "own", model, tiny.preprocessor())
     encoder = load_model(BertEncoder, tmp_path / "own")  # has a path of its own
     classifier = BertClassifier(encoder, ["no", "yes"])
     tuned = classifier.with_dtype("bfloat16")
-    save_preset(tmp_path / "tuned", tuned, tiny.preprocessor())
+    save_native(tmp_path / "tuned", tuned, tiny.preprocessor())
     for folder in ("own", "tuned"):
         config = (tmp_path / folder / "config.json").read_text()
         assert '"source": "hf://org/tiny@0123abc"' in config
-    save_preset(tmp_path / "new", tiny.encoder())
+    save_native(tmp_path / "new", tiny.encoder())
     assert '"source"' not in (tmp_path / "new" / "config.json").read_text()
 
 
@@ -112,7 +115,7 @@ def test_a_transformer_inside_is_fetched(hub, tmp_path):
     folder.mkdir()
     encoder = load_model(BertEncoder, "org/tiny")
     assert encoder.sentence_embedding["pooling"] == "mean"
-    assert load_preprocessor("org/tiny").sequence_length == 9
+    assert BertPreprocessor.from_preset("org/tiny").sequence_length == 9
     assert on_hub(folder) == ["0_Transformer/pytorch_model.bin"]
 
 
@@ -121,7 +124,7 @@ def test_added_tokens_are_fetched_and_refused(hub, tmp_path):
     (folder.parent / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
     (folder.parent / "added_tokens.json").write_text('{"<e1>": 8}')
     with pytest.raises(WeightsError, match="<e1>"):
-        load_preprocessor("org/tiny")
+        BertPreprocessor.from_preset("org/tiny")
 
 
 def test_of_a_pickle_alone_on_the_hub_the_way_out_is_told(hub, tmp_path):
@@ -187,24 +190,19 @@ def test_every_released_name_has_a_size():
 )
 def test_a_released_name_is_fetched_once(tmp_path, monkeypatch, name, address):
     released(tmp_path / "x")
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+    there = tmp_path / "web" / address
+    there.parent.mkdir(parents=True)
+    with zipfile.ZipFile(there, "w") as archive:
         for file in os.listdir(tmp_path / "x"):
             archive.write(tmp_path / "x" / file, f"x/{file}")
-    asked = []
-
-    def urlopen(url, timeout):
-        asked.append(url)
-        stream = open(tmp_path / "x.zip", "rb")  # noqa: SIM115
-        stream.headers = {"Content-Length": str(os.stat(stream.name).st_size)}
-        return stream
-
+    assert releases.URL.startswith("https://storage.googleapis.com/bert_models")
+    web = f"file://{tmp_path}/web/{{date}}/{{name}}.zip"
+    monkeypatch.setattr(releases, "URL", web)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
     monkeypatch.setattr(releases, "SHA256", {})
-    for _ in range(2):
-        assert open_checkpoint(name).format == "google"
-    url = "https://storage.googleapis.com/bert_models/"
-    assert asked == [url + address]
+    assert open_checkpoint(name).format == "google"
+    there.unlink()
+    assert open_checkpoint(name).format == "google"
 
 
 @pytest.fixture
@@ -263,28 +261,32 @@ def test_the_published_hashes_are_of_the_published_vocabularies():
         assert files.sha256(path) == expected
 
 
-def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
-    def urlopen(url, timeout):
-        (tmp_path / "part").write_bytes(b"half")
-        stream = open(tmp_path / "part", "rb")  # noqa: SIM115
-        stream.headers = {"Content-Length": "8"}
-        return stream
+def cut_short(url, data=None):
+    """What `urlopen` returns of a connection that ends early."""
+    headers = email.message.Message()
+    headers["Content-Length"] = "8"
+    return urllib.response.addinfourl(io.BytesIO(b"half"), headers, url)
 
+
+def unreachable(url, data=None):
+    raise urllib.error.URLError("no route to host")
+
+
+@pytest.mark.parametrize(
+    ("urlopen", "message"),
+    [
+        (cut_short, "got only 4 out of 8 bytes.*by hand"),
+        (unreachable, "no route to host.*by hand"),
+    ],
+)
+def test_a_download_that_is_interrupted_leaves_nothing(
+    tmp_path, monkeypatch, urlopen, message
+):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
-    with pytest.raises(InputError, match="4 bytes came instead of 8"):
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    with pytest.raises(InputError, match=message):
         open_checkpoint("bert_base_en")
     assert os.listdir(tmp_path / "home" / "models" / "bert_keras") == []
-
-
-def test_no_network_is_told(tmp_path, monkeypatch):
-    def urlopen(url, timeout):
-        raise urllib.error.URLError("no route to host")
-
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(releases.urllib.request, "urlopen", urlopen)
-    with pytest.raises(InputError, match="no route to host.*by hand"):
-        open_checkpoint("bert_base_en")
 
 
 def test_the_vocabulary_shows_its_case():

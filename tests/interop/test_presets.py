@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import uuid
 import warnings
 
@@ -16,8 +17,7 @@ from tiny import model as toy
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.convert import WRITERS, convert
-from bert_keras.interop.native import save_own
-from bert_keras.interop.presets import load_preprocessor, save_preset
+from bert_keras.interop.native import save_native
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
@@ -33,8 +33,14 @@ A_Z = "abcdefghijklmnopqrstuvwxyz"
 
 
 def saved(folder, model):
-    save_preset(folder, model, preprocessor())
+    save_native(folder, model, preprocessor())
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of an encoder, to be read only."""
+    return saved(tmp_path_factory.mktemp("encoder") / "a", encoder())
 
 
 def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
@@ -48,8 +54,8 @@ def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
 
 
 def test_a_classifier_comes_back_with_its_head_and_labels(tmp_path):
-    before = BertClassifier(
-        encoder(), labels=["no", "yes"], problem="multi", pair=True
+    before = BertClassifier(  # of other names: they do not matter
+        encoder(name="body"), ["no", "yes"], "multi", pair=True, name="all"
     )
     after = BertClassifier.from_preset(saved(tmp_path / "a", before))
     assert (after.labels, after.problem) == (["no", "yes"], "multi")
@@ -96,9 +102,13 @@ def test_a_classifier_from_a_pretrainer_takes_encoder_and_pooler(
     assert 0 < np.abs(kernel).max() <= 0.04
 
 
-def test_a_head_whose_labels_differ_begins_anew_and_says_so(tmp_path):
-    model = BertClassifier(encoder(), labels=["no", "yes"])
+def test_a_head_whose_labels_differ_is_new_but_unnamed_ones_take_any(tmp_path):
+    model = BertClassifier(encoder(), labels=["LABEL_0", "LABEL_1"])
     folder = saved(tmp_path / "a", model)
+    named = BertClassifier.from_preset(folder, labels=["no", "yes"])
+    assert named.labels == ["no", "yes"]
+    assert named.load_report.initialised == []
+    folder = saved(tmp_path / "a", named)
     with pytest.warns(UntrainedWarning, match="no.*yes.*not.*classifier/ker"):
         more = BertClassifier.from_preset(folder, labels=["a", "b", "c"])
     assert more.classifier.kernel.shape == (8, 3)
@@ -134,7 +144,7 @@ def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
 def test_a_trained_folder_that_lacks_a_weight_is_refused(tmp_path, name, lost):
     model = Scorer(encoder()) if name == "Scorer" else toy(name)
     folder = str(tmp_path / "a")
-    save_own(folder, model, preprocessor(), without=[lost])
+    save_native(folder, model, preprocessor(), without=[lost])
     with pytest.raises(WeightsError, match=f"{lost}: .*not complete"):
         type(model).from_preset(folder)
     if "pooler" in lost:  # the encoder alone has one drawn, and says so
@@ -144,7 +154,9 @@ def test_a_trained_folder_that_lacks_a_weight_is_refused(tmp_path, name, lost):
 
 def test_a_head_without_a_pooler_needs_none(tmp_path, recwarn):
     pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
-    save_own(tmp_path / "a", toy("BertTagger"), preprocessor(), without=pooler)
+    save_native(
+        tmp_path / "a", toy("BertTagger"), preprocessor(), without=pooler
+    )
     model = BertTagger.from_preset(tmp_path / "a")
     assert model.load_report.initialised == sorted(pooler)
     assert not recwarn.list
@@ -158,15 +170,14 @@ def test_one_of_two_tasks_may_be_missing_and_is_named(tmp_path):
     model = toy("BertPretrainer")
     for task, kept in (("nsp", "mlm"), ("mlm", "nsp")):
         names = [n for n in published_weights(model) if n.startswith(task)]
-        save_own(tmp_path / task, model, preprocessor(), without=names)
+        save_native(tmp_path / task, model, preprocessor(), without=names)
         with pytest.warns(UntrainedWarning, match=f"{task}/") as caught:
             again = BertPretrainer.from_preset(tmp_path / task)
         assert f"{kept}/" not in str(caught[0].message)
         assert again.load_report.initialised == sorted(names)
 
 
-def test_a_head_saved_before_it_learnt_is_new_until_it_does(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
+def test_a_head_saved_before_it_learnt_is_new_until_it_does(tmp_path, folder):
     with pytest.warns(UntrainedWarning):
         model = BertClassifier.from_preset(folder, labels=["no", "yes"])
     again = saved(tmp_path / "b", model.with_dtype("mixed_bfloat16"))
@@ -181,23 +192,14 @@ def test_a_head_saved_before_it_learnt_is_new_until_it_does(tmp_path):
         BertClassifier.from_preset(saved(tmp_path / "c", same))
 
 
-def test_a_new_head_on_a_loaded_encoder_is_known_for_new(tmp_path):
-    loaded = BertEncoder.from_preset(saved(tmp_path / "a", encoder()))
+def test_a_new_head_on_a_loaded_encoder_is_known_for_new(folder):
+    loaded = BertEncoder.from_preset(folder)
     assert untrained_weights(loaded) == []
     model = BertClassifier(loaded, labels=["no", "yes"])
     assert untrained_weights(model) == ["classifier/kernel"]
 
 
-def test_unnamed_labels_take_the_names_of_the_caller(tmp_path):
-    model = BertClassifier(encoder(), labels=["LABEL_0", "LABEL_1"])
-    folder = saved(tmp_path / "a", model)
-    named = BertClassifier.from_preset(folder, labels=["no", "yes"])
-    assert named.labels == ["no", "yes"]
-    assert named.load_report.initialised == []
-
-
-def test_arguments_of_encoder_and_head_go_where_they_belong(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
+def test_arguments_of_encoder_and_head_go_where_they_belong(folder):
     with pytest.warns(UntrainedWarning):
         model = BertClassifier.from_preset(
             folder, labels=["a"], dropout=0.5, attention_dropout=0.3
@@ -209,33 +211,26 @@ def test_arguments_of_encoder_and_head_go_where_they_belong(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["num_layers", "vocabulary_size", "colour"])
-def test_an_argument_that_the_weights_decide_is_refused(tmp_path, name):
-    folder = saved(tmp_path / "a", encoder())
+def test_an_argument_that_the_weights_decide_is_refused(folder, name):
     with pytest.raises(InputError, match=f"takes no {name}"):
         BertEncoder.from_preset(folder, **{name: 3})
 
 
-def test_the_preprocessor_comes_back_with_its_settings(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
-    after = load_preprocessor(folder)
+def test_the_preprocessor_comes_back_with_its_settings(folder):
+    load = BertPreprocessor.from_preset
+    after = load(folder)
     assert after.sequence_length == 12
     assert after.tokenizer.vocabulary == PIECES
     assert after.tokenizer.lowercase is False
     assert after.tokenizer.max_word_length == 50
-    assert load_preprocessor(folder, sequence_length=6).sequence_length == 6
-
-
-def test_rows_longer_than_the_model_are_refused(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
+    assert load(folder, sequence_length=6).sequence_length == 6
     with pytest.raises(InputError, match="17.*16 positions"):
-        load_preprocessor(folder, sequence_length=17)
-
-
-def test_a_contradicted_case_names_the_argument(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
-    assert load_preprocessor(folder, lowercase=False)
+        load(folder, sequence_length=17)
+    with pytest.raises(InputError, match="sequence_length is '128'"):
+        load(folder, sequence_length="128")
+    assert load(folder, lowercase=False)
     with pytest.raises(WeightsError, match="lowercase=False"):
-        load_preprocessor(folder, lowercase=True)
+        load(folder, lowercase=True)
 
 
 def test_a_folder_of_ours_is_settled_about_its_case(tmp_path):
@@ -243,16 +238,19 @@ def test_a_folder_of_ours_is_settled_about_its_case(tmp_path):
     tokenizer = WordPieceTokenizer([*PIECES, *words], lowercase=False)
     text = BertPreprocessor(tokenizer, sequence_length=8)
     model = encoder(vocabulary_size=len(PIECES) + len(words))
-    save_preset(tmp_path / "a", model, text)
-    assert load_preprocessor(tmp_path / "a").tokenizer.lowercase is False
+    save_native(tmp_path / "a", model, text)
+    assert (
+        BertPreprocessor.from_preset(tmp_path / "a").tokenizer.lowercase
+        is False
+    )
 
 
-def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
-    with open(os.path.join(folder, "vocab.txt"), "a") as file:
+def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path, folder):
+    copy = shutil.copytree(folder, tmp_path / "a")
+    with open(copy / "vocab.txt", "a") as file:
         file.write("ninth\n")
     with pytest.raises(WeightsError, match="at most 8 pieces, found 9"):
-        load_preprocessor(folder)
+        BertPreprocessor.from_preset(copy)
 
 
 def test_saving_replaces_an_older_preset_and_nothing_else(tmp_path):
@@ -276,12 +274,6 @@ def test_a_remote_folder_with_other_files_is_left_alone(monkeypatch, tmp_path):
         assert files.is_file(f"{folder}/thesis.tex")
 
 
-def test_weights_on_another_machine_are_refused_in_plain_words():
-    for folder in ("gs://bucket/run/model", "ram://nowhere"):
-        with pytest.raises(InputError, match="Copy the folder here"):
-            BertEncoder.from_preset(folder)
-
-
 @pytest.mark.parametrize("save", WRITERS.values(), ids=WRITERS)
 def test_a_preprocessor_of_another_model_is_not_written(tmp_path, save):
     model = encoder(vocabulary_size=7)
@@ -289,34 +281,18 @@ def test_a_preprocessor_of_another_model_is_not_written(tmp_path, save):
         save(tmp_path / "a", model, preprocessor())
     with pytest.raises(InputError, match="12 tokens.*at most 11"):
         save(tmp_path / "a", encoder(max_sequence_length=11), preprocessor())
+    with pytest.raises(InputError, match="preprocessor is a str"):
+        save(tmp_path / "a", model, preprocessor="none")
     assert not os.listdir(tmp_path)
 
 
-def test_a_failed_save_leaves_the_older_preset(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
-    with pytest.raises(InputError, match="preprocessor is a str"):
-        save_preset(folder, encoder(), preprocessor="none")
-    assert BertEncoder.from_preset(folder)
-    assert os.listdir(tmp_path) == ["a"]
-
-
-def test_a_newer_format_is_refused(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
-    path = os.path.join(folder, "config.json")
-    with open(path) as file:
-        config = json.load(file)
-    with open(path, "w") as file:
-        json.dump({**config, "format_version": 2}, file)
+def test_a_newer_format_is_refused(tmp_path, folder):
+    copy = shutil.copytree(folder, tmp_path / "a")
+    config = json.loads((copy / "config.json").read_text())
+    config["format_version"] = 2
+    (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(WeightsError, match="newer version"):
-        BertEncoder.from_preset(folder)
-
-
-def test_names_of_models_do_not_matter(tmp_path):
-    before = BertClassifier(
-        encoder(name="body"), labels=["no", "yes"], name="whole"
-    )
-    after = BertClassifier.from_preset(saved(tmp_path / "a", before))
-    assert largest_difference(before(INPUTS), after(INPUTS)) == 0
+        BertEncoder.from_preset(copy)
 
 
 def test_how_many_examples_a_row_had_is_not_stored(tmp_path):
@@ -348,8 +324,7 @@ class Scorer(TaskModel):
         return {"width": self.width}
 
 
-def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path):
-    folder = saved(tmp_path / "a", encoder())
+def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path, folder):
     with pytest.warns(UntrainedWarning, match="score/kernel"):
         model = Scorer.from_preset(folder, width=2)
     assert model.load_report.initialised == ["score/bias", "score/kernel"]
@@ -363,18 +338,6 @@ def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path):
     ]
 
 
-def test_what_is_neither_a_path_nor_a_name_is_told(tmp_path):
-    with pytest.raises(InputError, match="is no weights that are known"):
-        BertEncoder.from_preset("bert")
-    (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(InputError, match="is no weights that are known"):
-        BertEncoder.from_preset(tmp_path / "notes.txt")
-    with pytest.raises(InputError, match="holds no weights"):
-        BertEncoder.from_preset(tmp_path)
-    with pytest.raises(InputError, match="revision is 'main'"):
-        BertEncoder.from_preset(tmp_path, revision="main")
-
-
 def test_what_lora_learnt_is_merged_into_the_folder(tmp_path):
     before = encoder()
     enable_lora(before, rank=2)
@@ -386,6 +349,20 @@ def test_what_lora_learnt_is_merged_into_the_folder(tmp_path):
     )
     assert difference < 1e-6
     assert not any("lora" in weight.path for weight in after.weights)
+
+
+def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is no weights that are known"):
+        BertEncoder.from_preset("bert")
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(InputError, match="is no weights that are known"):
+        BertEncoder.from_preset(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="holds no weights"):
+        BertEncoder.from_preset(tmp_path)
+    with pytest.raises(InputError, match="revision is 'main'"):
+        BertEncoder.from_preset(tmp_path, revision="main")
+    with pytest.raises(InputError, match="Copy the folder here"):
+        BertEncoder.from_preset("gs://bucket/run/model")
 
 
 @pytest.mark.parametrize(
@@ -419,5 +396,3 @@ def test_classes_are_named_not_counted(tmp_path):
         BertClassifier.from_preset(folder, num_classes=2)
     model = BertClassifier.from_preset(folder, labels=np.array(["no", "yes"]))
     assert model.labels == ["no", "yes"] and not model.load_report.initialised
-    with pytest.raises(InputError, match="sequence_length is '128'"):
-        load_preprocessor(folder, sequence_length="128")

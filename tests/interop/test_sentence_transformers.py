@@ -7,14 +7,14 @@ import pytest
 import tiny
 from test_huggingface import folder_of, write_json
 
+from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import (
     load_model,
-    load_preprocessor,
     open_checkpoint,
-    save_preset,
 )
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.text.preprocessor import BertPreprocessor
 
 MODULE = "sentence_transformers.models."
 
@@ -51,12 +51,12 @@ def test_pooling_normalisation_and_length_are_kept(tmp_path, inner):
     encoder = load_model(BertEncoder, tmp_path / "a")
     expected = {"pooling": "mean", "normalize": True}
     assert encoder.sentence_embedding == expected
-    text = load_preprocessor(tmp_path / "a")
+    text = BertPreprocessor.from_preset(tmp_path / "a")
     assert text.sequence_length == 9
-    save_preset(tmp_path / "b", encoder, text)
+    save_native(tmp_path / "b", encoder, text)
     again = load_model(BertEncoder, tmp_path / "b")
     assert again.sentence_embedding == expected
-    assert load_preprocessor(tmp_path / "b").sequence_length == 9
+    assert BertPreprocessor.from_preset(tmp_path / "b").sequence_length == 9
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import functools
 import inspect
 
 import keras
@@ -13,9 +14,13 @@ from bert_keras.modeling.layers import skip_initialization
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.weights import published_weights
 
+shared_encoder = functools.cache(random_encoder)
 
-@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_exact"])
-@pytest.mark.parametrize("attention", DIRECTIONS)
+
+@pytest.mark.parametrize(
+    ("attention", "activation"),
+    [(DIRECTIONS[0], "gelu_exact"), *((d, "gelu_tanh") for d in DIRECTIONS)],
+)
 def test_outputs_equal_the_numpy_restatement(activation, attention):
     encoder = random_encoder(activation=activation, attention=attention)
     inputs = random_inputs()
@@ -36,15 +41,17 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
     )
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 2.0, float("nan")])
-@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [("dropout", -0.1), ("dropout", float("nan")), ("attention_dropout", 1.0)],
+)
 def test_a_dropout_rate_that_is_no_share_is_refused(name, rate):
     with pytest.raises(InputError, match=f"dropout rate is {rate}"):
         BertEncoder(**{**SMALL, name: rate})
 
 
 def test_token_ids_alone_are_one_segment_without_padding():
-    encoder = random_encoder()
+    encoder = shared_encoder()
     ids = random_inputs()["token_ids"]
     alone = encoder(ids)
     whole = encoder(
@@ -94,10 +101,16 @@ def test_weight_paths_are_those_of_the_docstring_whatever_was_made_before():
     assert list(published_weights(named)) == [w.path for w in encoder.weights]
 
 
-def test_padding_changes_nothing():
-    encoder = random_encoder()
+def test_padding_changes_nothing_and_rows_do_not_see_each_other():
+    encoder = shared_encoder()
     inputs = random_inputs()
     plain = encoder(inputs)
+    permuted = encoder({k: v[[2, 0, 1]] for k, v in inputs.items()})
+    np.testing.assert_allclose(
+        np.array(plain["sequence_output"])[[2, 0, 1]],
+        permuted["sequence_output"],
+        atol=1e-6,
+    )
     wider = {k: np.pad(v, ((0, 0), (0, 4))) for k, v in inputs.items()}
     wider["token_ids"][:, 7:] = 5
     padded = encoder(wider)
@@ -109,17 +122,6 @@ def test_padding_changes_nothing():
         np.array(plain["sequence_output"])[real],
         np.array(padded["sequence_output"])[:, :7][real],
         atol=1e-6,
-    )
-
-
-def test_permuting_the_batch_permutes_the_output():
-    encoder = random_encoder()
-    inputs = random_inputs()
-    order = [2, 0, 1]
-    outputs = encoder(inputs)["sequence_output"]
-    permuted = encoder({k: v[order] for k, v in inputs.items()})
-    np.testing.assert_allclose(
-        np.array(outputs)[order], permuted["sequence_output"], atol=1e-6
     )
 
 
@@ -170,7 +172,7 @@ def test_a_packed_row_equals_its_examples_apart(attention):
         )
 
 
-@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("dtype", [None, "mixed_float16"])
 def test_a_copy_in_another_dtype_has_the_same_weights(dtype):
     encoder = random_encoder(dtype=dtype, attention="left_to_right")
     copy = encoder.with_dtype("float32")
@@ -198,12 +200,12 @@ def test_the_encoder_saves_and_loads_as_a_keras_file(tmp_path):
 
 
 def test_symbolic_shapes_are_the_eager_ones():
-    encoder = random_encoder()
+    encoder = shared_encoder()
     symbol = keras.Input((None,), dtype="int32", name="token_ids")
-    told = encoder({"token_ids": symbol}, hidden_states=True)
+    symbolic = encoder({"token_ids": symbol}, hidden_states=True)
     eager = encoder(random_inputs()["token_ids"], hidden_states=True)
     for known, actual in zip(
-        keras.tree.flatten(told), keras.tree.flatten(eager), strict=True
+        keras.tree.flatten(symbolic), keras.tree.flatten(eager), strict=True
     ):
         assert known.dtype == keras.backend.standardize_dtype(actual.dtype)
         for left, right in zip(known.shape, actual.shape, strict=True):
@@ -223,17 +225,11 @@ def test_weights_to_be_loaded_are_not_drawn_first():
 
 PARAMETERS = {
     "tiny": 4_385_920,
-    "mini": 11_170_560,
-    "small": 28_763_648,
     "medium": 41_373_184,
-    "base": 109_482_240,
     "large": 335_141_888,
-    "uncased_L-2_H-128_A-2": 4_385_920,
     "uncased_L-12_H-768_A-12": 109_482_240,
-    "cased_L-12_H-768_A-12": 108_310_272,
     "wwm_cased_L-24_H-1024_A-16": 333_579_264,
     "multi_cased_L-12_H-768_A-12": 177_853_440,
-    "multilingual_L-12_H-768_A-12": 167_356_416,
     "chinese_L-12_H-768_A-12": 102_267_648,
 }
 
@@ -293,16 +289,16 @@ def test_what_cannot_be_used_is_refused(arguments, inputs, message):
 
 def test_numbers_of_any_kind_are_taken():
     ids = np.array([[2, 5, 3]])
-    encoder = BertEncoder(**SMALL)
+    encoder = shared_encoder()
     expected = encoder(ids)["sequence_output"]
-    for kind in ("int8", "int64", "float32"):
+    for kind in ("int8", "float32"):
         found = encoder({"token_ids": ids.astype(kind)})["sequence_output"]
         np.testing.assert_array_equal(found, expected)
 
 
 def test_examples_per_row_needs_example_ids():
     with pytest.raises(InputError, match="no example_ids"):
-        BertEncoder(**SMALL)(np.ones((1, 2), int), examples_per_row=2)
+        shared_encoder()(np.ones((1, 2), int), examples_per_row=2)
 
 
 def test_every_argument_is_in_the_configuration():
@@ -314,10 +310,7 @@ def test_every_argument_is_in_the_configuration():
     ("name", "value", "limit"),
     [
         ("token_ids", -1, 30),
-        ("token_ids", 30, 30),
-        ("segment_ids", -1, 2),
         ("segment_ids", 2, 2),
-        ("position_ids", -1, 16),
         ("position_ids", 16, 16),
     ],
 )
@@ -326,7 +319,7 @@ def test_a_number_that_has_no_vector_is_refused(name, value, limit):
     inputs = {"token_ids": np.array([[2, 5, 3]]), name: np.array(rows)}
     message = f"{name} has {value}. Expected numbers from 0 to {limit - 1}"
     with pytest.raises(InputError, match=message):
-        BertEncoder(**SMALL)(inputs)
+        shared_encoder()(inputs)
 
 
 def test_a_graph_does_not_count_a_negative_id_from_the_end():

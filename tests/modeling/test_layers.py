@@ -100,8 +100,9 @@ def test_gelu_and_its_gradient_equal_the_formula(ours, second):
     with tf.GradientTape() as tape:
         y = ours(tf.convert_to_tensor(variable))
     np.testing.assert_allclose(y, second(x), atol=1e-12)
-    slope = (second(x + 1e-6) - second(x - 1e-6)) / 2e-6
-    np.testing.assert_allclose(tape.gradient(y, variable), slope, atol=1e-8)
+    difference = (second(x + 1e-6) - second(x - 1e-6)) / 2e-6
+    gradient = tape.gradient(y, variable)
+    np.testing.assert_allclose(gradient, difference, atol=1e-8)
 
 
 def test_layer_norm_and_its_gradient_equal_keras(tmp_path):
@@ -118,14 +119,15 @@ def test_layer_norm_and_its_gradient_equal_keras(tmp_path):
         with tf.GradientTape() as tape:
             y = layer(tf.convert_to_tensor(x))
         weights = [weight.value for weight in layer.weights]
-        slopes = tape.gradient(y, [x, *weights], upstream)
-        results.append([y, *slopes])
+        gradients = tape.gradient(y, [x, *weights], upstream)
+        results.append([y, *gradients])
     for left, right in zip(*results, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("shape", [(1024, 1024), (1151, 917)])
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("float32", (1151, 917)), ("bfloat16", (1024, 1024))]
+)
 def test_dropout_holds_its_rate_and_its_mean(dtype, shape):
     seed = ops.convert_to_tensor([3, 4], "int32")
     x = ops.ones(shape, dtype)
@@ -177,13 +179,13 @@ def test_a_repeated_embedding_row_collects_every_gradient():
         y = layer(ids)
     table = layer.token.embeddings.value
     upstream = RANDOM.normal(size=y.shape).astype("float32")
-    slope = tape.gradient(y, table, upstream)
-    assert isinstance(slope, tf.Tensor)  # dense, not a list of rows
-    used = np.abs(slope.numpy()).sum(-1) > 0
+    gradient = tape.gradient(y, table, upstream)
+    assert isinstance(gradient, tf.Tensor)  # dense, not a list of rows
+    used = np.abs(gradient.numpy()).sum(-1) > 0
     np.testing.assert_array_equal(used, [True, True, 0, 0, 0, True])
 
 
-def test_a_row_longer_than_the_positions_is_told():
+def test_a_row_longer_than_the_positions_is_refused():
     layer = BertEmbeddings(20, 8, max_sequence_length=4)
     with pytest.raises(InputError, match="5 tokens long.*4 positions"):
         layer(IDS)

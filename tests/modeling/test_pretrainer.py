@@ -49,7 +49,7 @@ def loss_of(model, x, y, w, training=False):
 
 
 def gradients(model, batch, training=False):
-    """The loss and the slopes of the trainable weights, from a graph."""
+    """The loss and the gradients of the trainable weights, from a graph."""
 
     @tf.function
     def step():
@@ -169,12 +169,7 @@ def test_rematerialisation_computes_layers_again():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "xla"),
-    [
-        ("float32", True),
-        ("mixed_bfloat16", False),
-        ("mixed_float16", False),
-    ],
+    ("dtype", "xla"), [("float32", True), ("mixed_float16", False)]
 )
 def test_fit_learns_a_batch_by_heart(dtype, xla):
     keras.utils.set_random_seed(2)
@@ -200,7 +195,7 @@ def test_one_seed_gives_the_same_weights_twice():
         np.testing.assert_array_equal(left, right)
 
 
-def test_a_saved_pretrainer_goes_on_with_its_optimizer(tmp_path):
+def test_a_saved_pretrainer_resumes_with_its_optimizer(tmp_path):
     model = compiled(random_pretrainer(num_layers=1))
     x, y, w = pretraining_batch()
     model.fit(x, y, sample_weight=w, verbose=0)

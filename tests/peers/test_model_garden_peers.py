@@ -15,8 +15,9 @@ import tiny
 
 from bert_keras.interop.convert import CLASSES, sample_inputs
 from bert_keras.interop.google import save_google
-from bert_keras.interop.presets import load_model, load_preprocessor
+from bert_keras.interop.presets import load_model
 from bert_keras.modeling.layers import gelu_tanh
+from bert_keras.text.preprocessor import BertPreprocessor
 
 export = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
 TOLERANCE = 1e-5
@@ -143,7 +144,7 @@ def test_a_saved_model_of_tf_hub_is_read(tmp_path, config, with_mlm, capsys):
     mine = load_model(CLASSES[head], tmp_path / "hub")
     loaded = tf.saved_model.load(str(tmp_path / "hub"))
     told(capsys, f"TF Hub, mlm={with_mlm}", compared(mine, loaded))
-    text = load_preprocessor(tmp_path / "hub", sequence_length=8)
+    text = BertPreprocessor.from_preset(tmp_path / "hub", sequence_length=8)
     assert text.tokenizer.lowercase is True
     assert text.tokenizer.vocabulary == tiny.PIECES
 

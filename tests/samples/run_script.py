@@ -37,6 +37,13 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
     )
 
 
+class _Output(io.StringIO):
+    """What a script printed, also where it closes its output."""
+
+    def close(self):
+        pass
+
+
 def call_script(*command, folder):
     """As `run_script`, in this process: TensorFlow is not started again."""
     from absl import flags
@@ -49,7 +56,7 @@ def call_script(*command, folder):
         words = words[1:]
     path = words[0] if is_module else os.path.join(folder, words[0])
     before = set(flags.FLAGS)
-    output, errors = io.StringIO(), io.StringIO()
+    output, errors = _Output(), _Output()
     here = os.getcwd()
     os.chdir(folder)
     try:

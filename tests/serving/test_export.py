@@ -20,8 +20,7 @@ from served_samples import (
 
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.native import save_own
-from bert_keras.interop.presets import save_preset
+from bert_keras.interop.native import save_native
 from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
@@ -122,7 +121,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
     model = spread(BertPretrainer(encoder()))
     nsp = ["nsp/kernel", "nsp/bias"]
     pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
-    save_own(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
+    save_native(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
     with pytest.warns(UntrainedWarning, match="pooler.*nsp"):
         model = BertPretrainer.from_preset(tmp_path / "a")
     out = tmp_path / "out"
@@ -137,7 +136,9 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
 
 def test_an_encoder_without_a_pooler_is_exported_where_none_is_read(tmp_path):
     pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
-    save_own(tmp_path / "a", spread(encoder()), preprocessor(), without=pooler)
+    save_native(
+        tmp_path / "a", spread(encoder()), preprocessor(), without=pooler
+    )
     with pytest.warns(UntrainedWarning, match="pooler"):
         model = BertEncoder.from_preset(tmp_path / "a")
     with pytest.raises(InputError, match="encoder/pooler/kernel"):
@@ -369,7 +370,7 @@ def test_an_export_that_is_there_is_verified_when_asked(
 
 
 def test_no_file_of_an_export_names_a_place_of_this_machine(tmp_path):
-    save_preset(tmp_path / "model", encoder(), preprocessor())
+    save_native(tmp_path / "model", encoder(), preprocessor())
     folder = export_saved_model(
         BertEncoder.from_preset(tmp_path / "model"),
         BertPreprocessor.from_preset(tmp_path / "model"),

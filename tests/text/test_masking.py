@@ -1,4 +1,4 @@
-"""The masking law holds within binomial bounds, for every unit and mix."""
+"""The masking rule holds within binomial bounds, for every unit and mix."""
 
 import math
 
@@ -48,12 +48,12 @@ def selected(ids, found):
 
 
 def assert_share(count, total, share):
-    """Within five standard deviations of a binomial law."""
+    """Within five standard deviations of a binomial distribution."""
     spread = math.sqrt(total * share * (1 - share))
     assert abs(count - total * share) <= 5 * spread
 
 
-def test_the_law_holds_over_a_million_tokens():
+def test_the_rule_holds_over_a_million_tokens():
     ids = rows(2700, 512)
     assert (ids != PAD).sum() > 1_000_000
     found = masked(ids)
@@ -80,24 +80,16 @@ def test_the_law_holds_over_a_million_tokens():
 def test_true_ids_and_weights_stand_at_the_positions():
     ids = rows(50, 64)
     found = masked(ids, length=12)
-    for row, (places, true_ids, weights) in enumerate(
-        zip(
-            found["mask_positions"],
-            found["mask_ids"],
-            found["mask_weights"],
-            strict=True,
-        )
-    ):
-        count = int(weights.sum())
-        assert weights.tolist() == [1.0] * count + [0.0] * (12 - count)
-        assert (np.diff(places[:count]) > 0).all()
-        assert true_ids[:count].tolist() == ids[row, places[:count]].tolist()
-        assert not places[count:].any() and not true_ids[count:].any()
+    places, weights = found["mask_positions"], found["mask_weights"]
+    real = np.arange(12) < weights.sum(1)[:, None]
+    np.testing.assert_array_equal(weights, real)
+    np.testing.assert_array_equal(places[~real], 0)
+    assert (np.diff(places, axis=1)[real[:, 1:]] > 0).all()
+    true_ids = np.take_along_axis(ids, places, 1) * real
+    np.testing.assert_array_equal(found["mask_ids"], true_ids)
 
 
-@pytest.mark.parametrize(
-    "mix", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.4, 0.5)]
-)
+@pytest.mark.parametrize("mix", [(1.0, 0.0), (0.0, 0.0), (0.4, 0.5)])
 def test_any_mix_of_replacements_is_kept(mix):
     ids = rows(400, 128)
     mask, random = mix
@@ -133,14 +125,13 @@ def words_of(row):
     return words
 
 
-def test_whole_words_are_selected_together():
-    ids = rows(300, 128)
-    found = masked(ids, whole_words=True)
-    marks = selected(ids, found)
-    lengths = (ids != PAD).sum(1)
-    budget = np.clip(np.rint(lengths * 0.15), 1, 80)
-    assert (marks.sum(1) <= budget).all() and (marks.sum(1) >= 1).all()
-    assert marks.sum() > 0.97 * budget.sum()
+@pytest.mark.parametrize("max_ngram", [1, 3])
+def test_whole_words_are_selected_together(max_ngram):
+    ids = rows(200, 128)
+    marks = selected(ids, masked(ids, whole_words=True, max_ngram=max_ngram))
+    budget = np.clip(np.rint((ids != PAD).sum(1) * 0.15), 1, 80)
+    assert (marks.sum(1) >= 1).all() and (marks.sum(1) <= budget).all()
+    assert marks.sum() > 0.95 * budget.sum()
     for row, row_marks in zip(ids, marks, strict=True):
         words = words_of(row)
         taken = {w for w, m in zip(words, row_marks, strict=True) if m}
@@ -168,7 +159,7 @@ def test_the_rest_of_a_word_whose_start_was_cut_off_is_a_word():
         )
 
 
-def test_runs_of_neighbours_are_as_long_as_their_law_says():
+def test_runs_of_neighbours_are_as_long_as_their_chances_say():
     ids = rows(1500, 512)
     marks = selected(ids, masked(ids, max_ngram=3, mask_selection_rate=0.04))
     edges = np.diff(np.pad(marks, [(0, 0), (1, 1)]).astype(int), axis=1)
@@ -180,20 +171,7 @@ def test_runs_of_neighbours_are_as_long_as_their_law_says():
     assert lengths[4:].sum() < 0.1 * lengths.sum()
 
 
-def test_runs_of_whole_words_hold_whole_words():
-    ids = rows(200, 128)
-    marks = selected(ids, masked(ids, whole_words=True, max_ngram=3))
-    assert (marks.sum(1) >= 1).all()
-    for row, row_marks in zip(ids, marks, strict=True):
-        words = words_of(row)
-        taken = {w for w, m in zip(words, row_marks, strict=True) if m}
-        whole = [w is not None and w in taken for w in words]
-        assert row_marks.tolist() == whole
-
-
-@pytest.mark.parametrize(
-    "unit", [{}, {"whole_words": True}, {"whole_words": True, "max_ngram": 3}]
-)
+@pytest.mark.parametrize("unit", [{}, {"whole_words": True, "max_ngram": 3}])
 def test_masks_are_a_function_of_seed_and_row(unit):
     ids = rows(8, 64)
     together = masked(ids, seed=(5, 6), **unit)
@@ -229,16 +207,18 @@ def test_rows_of_special_tokens_and_short_rows_have_what_they_can():
     assert found["token_ids"][0].tolist() == ids[0].tolist()
 
 
-def test_shares_that_are_none_are_refused():
-    with pytest.raises(InputError, match="mask_selection_rate is 1.5"):
-        TokenMasker(VOCABULARY, 5, mask_selection_rate=1.5)
-    with pytest.raises(InputError, match="random_token_rate is -0.1"):
-        TokenMasker(VOCABULARY, 5, random_token_rate=-0.1)
-    with pytest.raises(InputError, match=r"\+ random_token_rate is 1.3"):
-        TokenMasker(VOCABULARY, 5, mask_token_rate=0.8, random_token_rate=0.5)
-    with pytest.raises(InputError, match="mask_selection_length is 0"):
-        TokenMasker(VOCABULARY, 0)
-    with pytest.raises(InputError, match="max_ngram is 0"):
-        TokenMasker(VOCABULARY, 5, max_ngram=0)
-    with pytest.raises(InputError, match="expected a list of pieces"):
-        TokenMasker("vocab.txt", 5)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask_selection_rate": 1.5}, "mask_selection_rate is 1.5"),
+        ({"random_token_rate": -0.1}, "random_token_rate is -0.1"),
+        ({"random_token_rate": 0.5}, r"\+ random_token_rate is 1.3"),
+        ({"mask_selection_length": 0}, "mask_selection_length is 0"),
+        ({"max_ngram": 0}, "max_ngram is 0"),
+        ({"vocabulary": "vocab.txt"}, "expected a list of pieces"),
+    ],
+)
+def test_what_no_mask_can_be_drawn_with_is_refused(arguments, message):
+    usual = {"vocabulary": VOCABULARY, "mask_selection_length": 5}
+    with pytest.raises(InputError, match=message):
+        TokenMasker(**{**usual, **arguments})

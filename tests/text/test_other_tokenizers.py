@@ -112,12 +112,12 @@ def test_others_differ_where_the_docs_say_and_nowhere_else(peer, case):
         pytest.skip("BERT_KERAS_DATA names no folder with real vocabularies")
     path = Path(folder) / "data" / "vocab" / f"bert-base-{case}-vocab.txt"
     pieces, lowercase = read_vocabulary(path), case == "uncased"
-    law = WordPiece(pieces, lowercase)
+    reference = WordPiece(pieces, lowercase)
     ids_of = MAKERS[peer](str(path), pieces, lowercase)
     differ = {
         name
         for name, text in TEXTS.items()
-        if list(map(int, ids_of(text))) != law.ids(text)
+        if list(map(int, ids_of(text))) != reference.ids(text)
     }
     assert differ == PEERS[peer][case == "cased"]
 

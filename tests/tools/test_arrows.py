@@ -1,6 +1,7 @@
 """The house's arrows point one way: who may import whom."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -53,6 +54,27 @@ def test_rooms_import_only_the_rooms_below_them():
                 if parts[1] not in allowed:
                     wrong.append((name, module))
     assert not wrong
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Not when a function is called either."""
+    paths = [
+        path.relative_to(ROOT).with_suffix("")
+        for room in ("bert_keras", "official_tasks", "tools")
+        for path in (ROOT / room).rglob("*.py")
+        if path.stem != "__init__" and "official_tasks/tools" not in str(path)
+    ]
+    names = {path.as_posix().replace("/", "."): path for path in paths}
+    graph = {
+        name: {
+            module
+            for module, _ in imports((ROOT / path).with_suffix(".py"))
+            if module in names and module != name
+        }
+        for name, path in names.items()
+    }
+    assert len(graph["bert_keras.interop.presets"]) > 5
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_modeling_and_the_optimizer_never_import_tensorflow():

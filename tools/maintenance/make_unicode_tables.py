@@ -1,9 +1,10 @@
 """Writes the Unicode tables that the tokenizer is pinned to.
 
 In: the `unicodedata` of the running Python, which must be version 14.0
-(Python 3.11). Out: bert_keras/text/unicode_14.py. Takes seconds; run it only
-to change what is kept of Unicode, never to follow a newer version, because
-the ids of published vocabularies would move:
+(Python 3.11), and the installed tensorflow-text, which is asked which
+characters it treats as `WordPiece` does. Out: bert_keras/text/unicode_14.py.
+Takes seconds; run it only to change what is kept of Unicode, never to follow a
+newer version, because the ids of published vocabularies would change:
 
     python3.11 tools/maintenance/make_unicode_tables.py \\
         bert_keras/text/unicode_14.py
@@ -13,6 +14,12 @@ import base64
 import sys
 import unicodedata
 import zlib
+
+import tensorflow_text as tf_text
+
+from bert_keras.text import unicode_14
+from bert_keras.text import unicode_tables as unicode
+from bert_keras.text.wordpiece import WordPiece
 
 VERSION = "14.0.0"
 SIGMA = "\u03a3"
@@ -37,7 +44,7 @@ ASCII_PUNCTUATION = [
     range(0x7B, 0x7F),
 ]
 
-HEADER = '''"""Unicode 14.0 as WordPiece needs it, for unicode_tables.
+HEADER = '''"""Unicode 14.0 as the tokenizer needs it: data.
 
 Generated: python3.11 tools/maintenance/make_unicode_tables.py THIS_FILE
 Each value is base85 of zlib of 32-bit little-endian integers.
@@ -61,10 +68,10 @@ def kind(character):
 
 
 def sigma_role(character):
-    """What the character is to a capital sigma beside it.
+    """What the character is to a capital sigma next to it.
 
-    Asked of str.lower itself, because unicodedata does not tell: 1 where the
-    look for a cased neighbour passes over the character (Case_Ignorable), 2
+    By str.lower itself, because unicodedata does not say: 1 where the search
+    for a cased neighbour passes over the character (Case_Ignorable), 2
     where it stops at it and finds it cased, 0 where it stops and does not.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
@@ -75,7 +82,7 @@ def sigma_role(character):
 def runs(value_of):
     """Lengths of the runs of one value, then the values."""
     lengths, values = [], []
-    for code in range(sys.maxunicode + 1):
+    for code in range(unicode.CODE_POINTS):
         value = value_of(chr(code))
         if not values or values[-1] != value:
             lengths.append(0)
@@ -91,7 +98,7 @@ def mapping(result_of):
     then all the others in order.
     """
     codes, lengths, firsts, rest = [], [], [], []
-    for code in range(sys.maxunicode + 1):
+    for code in range(unicode.CODE_POINTS):
         result = result_of(chr(code))
         if result != chr(code) and code not in HANGUL:
             codes.append(code)
@@ -106,15 +113,85 @@ def differences(numbers):
     return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
 
 
-def assignment(name, numbers):
-    """The Python statement that holds `numbers` under `name`."""
+def packed(numbers):
+    """The numbers as text; `unicode_tables.integers` reads it."""
     raw = b"".join(
         number.to_bytes(4, "little", signed=True) for number in numbers
     )
-    text = base64.b85encode(zlib.compress(raw, 9)).decode("ascii")
+    return base64.b85encode(zlib.compress(raw, 9)).decode("ascii")
+
+
+def assignment(name, text):
+    """The Python statement that holds `text` under `name`."""
     lines = [text[i : i + 72] for i in range(0, len(text), 72)]
     quoted = "\n".join(f'    "{line}"' for line in lines)
     return f"{name} = (\n{quoted}\n)\n"
+
+
+# Plain characters: those that tensorflow-text treats as WordPiece does.
+
+
+def plain_stretches(lowercase):
+    """Where stretches of plain characters begin and end, as differences.
+
+    Only characters that Unicode 3.2 had: newer ones may differ with the ICU
+    that tensorflow-text was built with.
+    """
+    category = unicodedata.ucd_3_2_0.category
+    every = map(chr, range(unicode.CODE_POINTS))
+    known = [c for c in every if category(c) not in ("Cn", "Co", "Cs")]
+    codes = plain_among(known, lowercase)
+    edges = range(unicode.CODE_POINTS + 1)
+    return differences([c for c in edges if (c in codes) != (c - 1 in codes)])
+
+
+def plain_among(characters, lowercase):
+    """Code points of those that become the same words inside a word."""
+    characters = [c for c in characters if not may_move(c, lowercase)]
+    reference = WordPiece(["[UNK]"], lowercase)
+    texts = [f"a{character}a" for character in characters]
+    words = tensorflow_words(texts, lowercase)
+    return {
+        ord(character)
+        for character, text, theirs in zip(
+            characters, texts, words, strict=True
+        )
+        if theirs == reference.words(text)
+    }
+
+
+def may_move(character, lowercase):
+    """Whether what the character becomes depends on its neighbours."""
+    code = ord(character)
+    is_mark = unicode.combining_classes()[code] > 0
+    is_accent = unicode.kinds()[code] == unicode.MARK
+    is_sigma = character == unicode.CAPITAL_SIGMA
+    return lowercase and (is_sigma or (is_mark and not is_accent))
+
+
+def tensorflow_words(texts, lowercase):
+    """Words that tensorflow-text finds: its normaliser, then its splitter."""
+    normalizer = tf_text.FastBertNormalizer(lowercase)
+    normalized = normalizer.normalize(texts)
+    characters = {c for text in normalized.numpy() for c in text.decode()}
+    visible = [c for c in sorted(characters) if c not in " \0"]
+    # With every character a piece, where a word begins can be read off.
+    vocabulary = ["[UNK]", *visible, *("##" + c for c in visible)]
+    splitter = tf_text.FastWordpieceTokenizer(vocabulary, token_out_type=str)
+    return [
+        joined(piece.decode() for piece in pieces)
+        for pieces in splitter.tokenize(normalized).to_list()
+    ]
+
+
+def joined(pieces):
+    words = []
+    for piece in pieces:
+        if len(piece) > 2 and piece.startswith("##"):
+            words[-1] += piece[2:]
+        else:
+            words.append(piece)
+    return words
 
 
 def main(path):
@@ -132,7 +209,12 @@ def main(path):
             lambda character: unicodedata.normalize("NFD", character)
         ),
     }
-    body = [assignment(name, numbers) for name, numbers in tables.items()]
+    # The reference reads the new tables when the plain characters are sought.
+    texts = {name: packed(numbers) for name, numbers in tables.items()}
+    vars(unicode_14).update(texts)
+    for name, lowercase in (("PLAIN_UNCASED", True), ("PLAIN_CASED", False)):
+        texts[name] = packed(plain_stretches(lowercase))
+    body = [assignment(name, text) for name, text in texts.items()]
     with open(path, "w", encoding="ascii") as file:
         file.write(HEADER + "\n" + "\n".join(body))
 

@@ -3,11 +3,11 @@
     python tools/maintenance/prove_tokenizer.py --vocabulary=uncased-vocab.txt \
         --vocabulary=cased-vocab.txt --texts=udhr --output=proof.json
 
-In: vocabularies (published ones tell most), a folder of texts in many
+In: vocabularies (published ones prove most), a folder of texts in many
 languages, and a checkout of the source, whose tests hold the rules of the
 original restated. Out: a JSON file that says, for each part of the proof, how
 many strings were compared, how many differed, and which. Every code point is
-tried alone, inside a word, beside punctuation and near a final sigma; and so
+tried alone, inside a word, next to punctuation and near a final sigma; and so
 are generated strings, the texts and a megabyte without a space.
 
 Exit code 1 where anything differs. Run it with Python 3.11, whose Unicode is

@@ -1,14 +1,12 @@
 """Real tokens alone, against the same model on padded rows."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from served_samples import preprocessor, spread, task_models
 
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.padding import RealTokens, skipping_padding
+from bert_keras.modeling.padding import skipping_padding
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.signatures import signatures_of
 
@@ -38,9 +36,13 @@ def both(model, inputs, **arguments):
         return padded, model(inputs, **arguments)
 
 
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize(
-    "attention", ["bidirectional", "left_to_right", "right_to_left"]
+    ("lengths", "attention"),
+    [
+        *((lengths, "bidirectional") for lengths in LENGTHS.values()),
+        (LENGTHS["mixed"], "left_to_right"),
+        (LENGTHS["mixed"], "right_to_left"),
+    ],
 )
 def test_real_tokens_get_the_same_vectors(lengths, attention):
     encoder = spread(BertEncoder(*SIZES, attention=attention))
@@ -100,19 +102,10 @@ def test_one_graph_serves_every_mix_of_lengths():
 
 
 def test_a_row_without_tokens_harms_no_other():
-    encoder = spread(BertEncoder(*SIZES))
-    padded, unpadded = both(encoder, rows([0, 5, 0]))
+    padded, unpadded = both(spread(BertEncoder(*SIZES)), rows([0, 5, 0]))
     left, right = padded["pooled_output"], unpadded["pooled_output"]
     np.testing.assert_allclose(left[1], right[1], atol=1e-5)
     assert np.isfinite(np.array(unpadded["sequence_output"])).all()
-
-
-def test_padding_repeats_a_token_of_its_own_row():
-    tokens = RealTokens(np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]]))
-    assert np.array(tokens.places).tolist() == [0, 1, 4, 8, 10]
-    expected = [[0, 1, 1, 1], [2, 2, 2, 2], [3, 3, 4, 4]]
-    assert np.array(tokens.tokens).tolist() == expected
-    assert np.array(tokens.of(np.arange(12))).tolist() == [0, 1, 4, 8, 10]
 
 
 def test_gradients_are_those_of_padded_rows():
@@ -161,23 +154,3 @@ def test_every_signature_leaves_padding_alone():
                 if value.dtype == tf.float32:
                     found = np.isfinite(value).all()
                     assert found, (signature.name, name)
-
-
-def test_fine_tuning_may_skip_padding_too():
-    inputs, labels = rows(LENGTHS["mixed"]), np.array([0, 1, 1, 0])
-
-    def losses():
-        encoder = BertEncoder(*SIZES, dropout=0.0, attention_dropout=0.0)
-        model = BertClassifier(spread(encoder), labels=["no", "yes"])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("sgd", loss)
-        model.classifier.kernel.assign(np.ones((8, 2)) * [0.1, -0.1])
-        history = model.fit(
-            inputs, labels, batch_size=4, epochs=4, shuffle=False, verbose=0
-        )
-        return history.history["loss"]
-
-    padded = losses()
-    with skipping_padding():
-        np.testing.assert_allclose(losses(), padded, atol=1e-5)
-    assert padded[-1] < padded[0]

@@ -1,0 +1,329 @@
+"""Text to normalised words in a graph, of TensorFlow's core operations alone.
+
+Equals `WordPiece.words` on any bytes, in time linear in them. Rows are decoded
+to one long vector of code points, each row closed by a line feed, and every
+step of `WordPiece` is an operation on that vector. What WordPiece makes of a
+character stands in tables, which are at the end.
+"""
+
+import collections
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.text import unicode_tables as unicode
+from bert_keras.text.wordpiece import SPECIAL_TOKENS
+
+# Stand-ins for special tokens: characters that are dropped from any text.
+FIRST_STAND_IN = 1
+
+# A mark that is no accent, so that it stays, but has its place among marks.
+ORDERED = 6
+# An entry of the character table is KINDS * (what to add to the code point)
+# + the kind of the result. A sum from SEVERAL on is the number of a result
+# that has several characters.
+KINDS, SEVERAL = 8, 0x200000
+
+Words = collections.namedtuple(
+    "Words", "code_points starts rows sources ends row_splits"
+)
+Words.__doc__ = """The words of some rows, one after another.
+
+    code_points: their characters, `int32 (C,)`.
+    starts: where in these each word begins, `int64 (W,)`.
+    rows: the row of each word, `int64 (W,)`.
+    sources: the decoded character that each character is of, `int64 (C,)`.
+    ends: the decoded character behind it and its accents, `int64 (C,)`.
+    row_splits: where in the decoded characters each row begins, `(B + 1,)`.
+    """
+
+
+class Normalizer:
+    """Strings to normalised words, as `WordPiece` makes them.
+
+    Args:
+        lowercase, strip_accents, keep_special_tokens: as of `WordPiece`.
+
+    Call arguments:
+        strings: `(B,)`, any bytes.
+
+    Returns:
+        `Words`.
+    """
+
+    def __init__(self, lowercase, strip_accents, keep_special_tokens=False):
+        self._lowercase = lowercase
+        self._strip_accents = strip_accents
+        self._keep_special_tokens = keep_special_tokens
+        self._tables = tables_for(lowercase, strip_accents, keep_special_tokens)
+
+    def __call__(self, strings):
+        decoded = tf.strings.unicode_decode(
+            close_rows(strings), "UTF-8", "ignore"
+        )
+        codes = decoded.values  # (C,), the characters of all rows
+        if self._keep_special_tokens:
+            codes = _with_stand_ins(codes)
+        if self._lowercase:
+            (codes,) = _if_any(
+                codes == ord(unicode.CAPITAL_SIGMA), self._final_sigmas, codes
+            )
+        # From here on as many as the results have, each with its source.
+        codes, kinds, sources = self._map_characters(codes)
+        if self._strip_accents:
+            codes, kinds, sources = _if_any(
+                kinds == ORDERED, self._sort_marks, codes, kinds, sources
+            )
+        words = _split_words(codes, kinds, sources, decoded.row_splits)
+        return _past_tokens(words) if self._keep_special_tokens else words
+
+    def _final_sigmas(self, codes):
+        """The code points with a final sigma for each capital one that ends."""
+        roles = self._tables.roles(codes)
+        places = tf.where(roles != unicode.IGNORED)  # (stops, 1)
+        roles = tf.gather_nd(roles, places)
+        # The roles of the neighbours, ignored characters passed over.
+        before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
+        after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
+        is_final = (
+            (tf.gather_nd(codes, places) == ord(unicode.CAPITAL_SIGMA))
+            & (before == unicode.CASED)
+            & (after != unicode.CASED)
+        )
+        places = tf.boolean_mask(places, is_final)
+        final = tf.fill(tf.shape(places)[:1], ord(unicode.FINAL_SIGMA))
+        return (tf.tensor_scatter_nd_update(codes, places, final),)
+
+    def _map_characters(self, codes):
+        """Lower-cased, decomposed: code points, kinds, sources."""
+        entries = self._tables.characters(codes)
+        codes += tf.bitwise.right_shift(entries, 3)  # by KINDS
+        kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
+        sources = tf.range(tf.size(codes, tf.int64))
+        return _if_any(codes >= SEVERAL, self._expand, codes, kinds, sources)
+
+    def _expand(self, codes, kinds, sources):
+        """As `_map_characters`, with room for results of several characters."""
+        starts, lengths, results = map(tf.constant, self._tables.several)
+        several = codes >= SEVERAL
+        number = tf.where(several, codes - SEVERAL, 0)
+        length = tf.where(several, tf.gather(lengths, number), [1])
+        sources = tf.repeat(sources, length)
+        # The place in its result of a character that is part of one; of others
+        # any number, which is not used.
+        offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
+        place = tf.range(tf.size(sources, tf.int64)) + tf.gather(
+            offset, sources
+        )
+        entry = tf.gather(
+            results, tf.where(tf.gather(several, sources), place, [0])
+        )
+        several = tf.gather(several, sources)
+        codes, kinds = tf.gather(codes, sources), tf.gather(kinds, sources)
+        return (
+            tf.where(several, tf.bitwise.right_shift(entry, 3), codes),
+            tf.where(several, tf.bitwise.bitwise_and(entry, KINDS - 1), kinds),
+            sources,
+        )
+
+    def _sort_marks(self, codes, kinds, sources):
+        """With each run of marks sorted by combining class."""
+        there = kinds != unicode.DROPPED
+        classes = tf.cast(self._tables.classes(codes), tf.int64)
+        places = tf.where(there & (classes > 0))  # (marks, 1)
+        run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
+        # A class is below 256: sorts by run, then by class.
+        key = tf.gather_nd(run * 256 + classes, places)
+        origin = tf.gather(places, tf.argsort(key, stable=True))
+        return tuple(
+            tf.tensor_scatter_nd_update(
+                values, places, tf.gather_nd(values, origin)
+            )
+            for values in (codes, kinds, sources)
+        )
+
+
+def close_rows(strings):
+    """The strings, each with a line feed behind it, where searches stop."""
+    return tf.strings.join([strings, "\n"])
+
+
+def _if_any(mask, function, *values):
+    """`function(*values)` where any of the mask is true, else the values."""
+    return tf.cond(
+        tf.reduce_any(mask), lambda: function(*values), lambda: values
+    )
+
+
+def _split_words(codes, kinds, sources, row_splits):
+    """`Words` from characters, without those that have had their effect."""
+    is_mark = kinds == unicode.MARK
+    seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]  # places
+    ends = tf.gather(_ends(sources, is_mark), seen)
+    kinds = tf.gather(kinds, seen)
+    is_space = kinds == unicode.SPACE
+    is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
+    after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
+    letters = tf.where(~is_space)[:, 0]
+    # A word begins at a character that is one, and behind the end of one.
+    starts = tf.where(tf.gather(is_word | after_end, letters))[:, 0]  # (W,)
+    seen = tf.gather(seen, letters)
+    sources = tf.gather(sources, seen)
+    rows = tf.searchsorted(
+        row_splits[1:],
+        tf.gather(sources, starts),
+        side="right",
+        out_type=tf.int64,
+    )
+    codes, ends = tf.gather(codes, seen), tf.gather(ends, letters)
+    return Words(codes, starts, rows, sources, ends, row_splits)
+
+
+def _ends(sources, is_mark):
+    """The decoded character behind each one and the accents that follow it."""
+    bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
+    number = tf.cumsum(tf.cast(~is_mark, tf.int32))
+    following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
+    return tf.maximum(sources + 1, following)
+
+
+def _with_stand_ins(codes):
+    """One stand-in for each special token, and none for other characters."""
+    count = len(SPECIAL_TOKENS)
+    is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
+    codes = tf.where(is_stand_in, 0, codes)
+    for number, token in enumerate(SPECIAL_TOKENS):
+        ahead = tf.pad(codes, [[0, len(token)]])  # (C + length,)
+        here = tf.ones_like(codes, tf.bool)
+        for offset, character in enumerate(token):
+            here &= ahead[offset : tf.size(codes) + offset] == ord(character)
+        # The token's other characters are dropped.
+        for offset in range(1, len(token)):
+            codes = tf.where(tf.roll(here, offset, axis=0), 0, codes)
+        codes = tf.where(here, FIRST_STAND_IN + number, codes)
+    return codes
+
+
+def _past_tokens(words):
+    """`Words` in which a stand-in ends where its token does."""
+    more = [0] * FIRST_STAND_IN + [len(token) - 1 for token in SPECIAL_TOKENS]
+    codes = words.code_points
+    number = tf.where(codes < len(more), codes, 0)
+    more = tf.gather(tf.constant(more, words.ends.dtype), number)
+    return words._replace(ends=words.ends + more)
+
+
+# What WordPiece makes of each character, in tables.
+
+Tables = collections.namedtuple("Tables", "characters several roles classes")
+Tables.__doc__ = """Tables of characters for some settings.
+
+    characters: `CodePointTable` of entries as above.
+    several: of results with several characters, where each starts, how many
+        it has, and `KINDS` * code point + kind of all of them.
+    roles: `CodePointTable` of what each is to a capital sigma next to it.
+    classes: `CodePointTable` of canonical combining classes.
+    """
+
+
+@functools.cache
+def tables_for(lowercase, strip_accents, keep_special_tokens):
+    """`Tables` for these settings, made once."""
+    kinds = np.array(bytearray(unicode.kinds()))
+    roles = np.array(bytearray(unicode.sigma_roles()))
+    roles[kinds == unicode.DROPPED] = unicode.IGNORED
+    if keep_special_tokens:
+        stand_ins = slice(FIRST_STAND_IN, FIRST_STAND_IN + len(SPECIAL_TOKENS))
+        kinds[stand_ins] = unicode.IDEOGRAPH  # a word by itself
+        roles[stand_ins] = unicode.STOPS
+    characters, several = _character_table(
+        kinds,
+        _kinds_after(kinds, strip_accents),
+        unicode.results_of(lowercase, strip_accents),
+    )
+    return Tables(
+        CodePointTable(characters),
+        several,
+        CodePointTable(roles),
+        CodePointTable(bytearray(unicode.combining_classes())),
+    )
+
+
+def _kinds_after(kinds, strip_accents):
+    """What to do with each character after accents have been handled."""
+    after = kinds.copy()
+    if strip_accents:
+        is_mark = np.array(bytearray(unicode.combining_classes())) > 0
+        after[is_mark & (kinds != unicode.MARK)] = ORDERED
+    else:
+        after[kinds == unicode.MARK] = unicode.OTHER
+    return after
+
+
+def _character_table(kinds, kinds_after, results):
+    """Entries of characters, and starts, lengths, entries of long results."""
+    table = kinds_after.astype(np.int64)
+    entries, starts, lengths = [], [], []
+    for code, result in results.items():
+        if len(result) == 1:
+            added, kind = result[0] - code, kinds_after[result[0]]
+        else:
+            added, kind = SEVERAL + len(starts) - code, unicode.OTHER
+            starts.append(len(entries))
+            lengths.append(len(result))
+            entries += [KINDS * c + int(kinds_after[c]) for c in result]
+        if kinds[code] == unicode.IDEOGRAPH:
+            kind = unicode.IDEOGRAPH
+        table[code] = KINDS * added + int(kind)
+    several = (
+        np.array(starts or [0], np.int64),
+        np.array(lengths or [1], np.int64),
+        np.array(entries or [0], np.int32),
+    )
+    return table, several
+
+
+BLOCK = 256
+
+
+class CodePointTable:
+    """An integer for each code point, kept once for each distinct block.
+
+    Most of the 4,352 blocks of 256 code points are alike, so that a table of
+    a million entries takes some tens of kilobytes of a graph.
+
+    Args:
+        values: integers `(1114112,)`.
+
+    Call arguments:
+        code_points: `int32` of any shape.
+
+    Returns:
+        `int32` of the same shape.
+    """
+
+    def __init__(self, values):
+        blocks = np.asarray(values, np.int32).reshape(-1, BLOCK)
+        numbers = {}  # bytes of a block -> its number among the distinct
+        index = [
+            numbers.setdefault(block.tobytes(), len(numbers))
+            for block in blocks
+        ]
+        self._starts = np.array(index, np.int32) * BLOCK
+        self._values = np.frombuffer(b"".join(numbers), np.int32)
+
+    def __call__(self, code_points):
+        block = tf.bitwise.right_shift(code_points, 8)
+        inside = tf.bitwise.bitwise_and(code_points, BLOCK - 1)
+        return tf.gather(
+            tf.constant(self._values),
+            tf.gather(tf.constant(self._starts), block) + inside,
+        )
+
+
+def table_of(entries, default):
+    """A `CodePointTable` of a dict, with one value for all that it lacks."""
+    values = np.full(unicode.CODE_POINTS, default, np.int32)
+    values[list(entries)] = list(entries.values())
+    return CodePointTable(values)
