@@ -2,12 +2,12 @@
 
     python tools/demo.py
 
-In: nothing; the text is the documentation that is installed beside Python
+In: nothing; the text is the documentation that is installed with Python
 (--corpus takes text files, a folder, a glob in quotes or
 tfds:NAME[/CONFIG][:SPLIT] instead). Out, in --output: report.html and
 report.json, and of each stage its result: vocabulary, examples, pre-trained
-and fine-tuned model, SavedModel. The same command goes on with a run that
-was broken off.
+and fine-tuned model, SavedModel. The same command resumes a run that was
+interrupted.
 
 Takes some 6 minutes on two CPU cores with bfloat16 instructions, some 8 on
 two with AVX2 alone.
@@ -24,7 +24,7 @@ def define_flags():
     flags.DEFINE_string("corpus", "documentation:", "Text to learn from.")
     flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
     flags.DEFINE_integer(
-        "seed", 0, "Of everything that is drawn.", 0, script.LARGEST_SEED
+        "seed", 0, "Of everything random.", 0, script.LARGEST_SEED
     )
     flags.DEFINE_bool("quick", False, "Every stage, but little learning.")
 
@@ -42,14 +42,15 @@ def main(values):
     table.add_column("value", justify="right")
     for name, value in report.items():
         if isinstance(value, int | float):
-            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-            table.add_row(name, shown)
+            figure = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+            table.add_row(name, figure)
     progress.console.print(table)
-    shown = os.path.join(values.output, "report.html")
-    if not os.path.exists(shown):  # no charts without matplotlib
-        shown = os.path.join(values.output, "report.json")
+    page = os.path.join(values.output, "report.html")
+    if not os.path.exists(page):  # no charts without matplotlib
+        page = os.path.join(values.output, "report.json")
     progress.console.print(
-        f"{shown} shows it all. With your own data:\n\n{report['command']}\n",
+        f"{page} has every figure. With your own data:\n\n"
+        f"{report['command']}\n",
         soft_wrap=True,
     )
 

@@ -8,8 +8,8 @@ SavedModel with the tokenizer in its graph, `classify` for a classifier,
 what comes out. It runs in float32, whatever the model was trained in, and
 needs only tensorflow and tensorflow_text to be loaded (--portable: only
 tensorflow). A fresh process loads it and must agree with the model to 1e-5
-(--noverify leaves that out). Weights that begin at random where a folder lacks
-them are refused, unless --allow_untrained is given.
+(--noverify leaves that out). Weights that are still random, because a folder
+lacks them, are refused unless --allow_untrained is given.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it; with --dev=FILE
 (CSV, TSV or JSONL) the size, the time and the answers before and after are
@@ -19,7 +19,7 @@ measured on its rows and printed:
         --dtype=bfloat16 --dev=dev.csv --label=stars
 
 --format=litert or onnx writes the model on token ids through Keras's own
-export instead, with the vocabulary and the tokenizer's settings beside it,
+export instead, with the vocabulary and the tokenizer's settings next to it,
 and compares it in its own runtime (pip install 'bert_keras[litert]' or
 'bert_keras[onnx]').
 
@@ -40,6 +40,11 @@ from official_tasks import script
 
 BATCH = 32
 ALONE = 100  # rows of --dev that are also asked one at a time
+# Flags that are arguments of `export_saved_model`.
+ARGUMENTS = (
+    *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
+    *("ids_signature", "portable", "license", "allow_untrained"),
+)
 
 
 def define_flags():
@@ -47,7 +52,9 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_integer("sequence_length", None, "Pieces of a text at most.")
     flags.DEFINE_bool(
-        "pair", None, "The classifier reads two texts; else as its folder says."
+        "pair",
+        None,
+        "The classifier reads two texts; as its folder says by default.",
     )
     flags.DEFINE_integer(
         "top_k", None, "Guesses of fill_mask, answers of answer; else 5.", 1
@@ -56,10 +63,12 @@ def define_flags():
         "pooling",
         None,
         ("mean", "max", "cls", "pooled"),
-        "What embed gives a text; else what the weights' home says.",
+        "What embed returns for a text; the default comes with the weights.",
     )
     flags.DEFINE_bool(
-        "normalize", None, "embed's vectors of length 1; else as their home."
+        "normalize",
+        None,
+        "embed's vectors of length 1; the default comes with the weights.",
     )
     flags.DEFINE_enum(
         "features",
@@ -72,7 +81,7 @@ def define_flags():
             "concat_last_four",
             "sum_all",
         ),
-        "embed also gives a vector a token, of these layers.",
+        "embed also returns a vector a token, of these layers.",
     )
     flags.DEFINE_enum(
         "long_text",
@@ -84,7 +93,7 @@ def define_flags():
         "ids_signature",
         None,
         ("ours", "original", "transformers", "model_garden"),
-        "Also answer ids, under these names.",
+        "Also answer requests of ids, under these names.",
     )
     flags.DEFINE_bool("portable", False, "For servers without tensorflow_text.")
     flags.DEFINE_enum(
@@ -98,10 +107,12 @@ def define_flags():
     flags.DEFINE_enum(
         "format", "saved_model", ("saved_model", "litert", "onnx"), "To write."
     )
-    flags.DEFINE_string("license", None, "Of the weights; else as their home.")
+    flags.DEFINE_string(
+        "license", None, "Of the weights; by default their own."
+    )
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
     flags.DEFINE_bool(
-        "allow_untrained", False, "Export weights that are random still."
+        "allow_untrained", False, "Export weights that are still random."
     )
     script.applies_only(
         "with --format=saved_model: the others write the model on ids alone",
@@ -168,18 +179,7 @@ def preprocessor_of(folders, sequence_length=None):
 def export(models, preprocess, values):
     import bert_keras
 
-    arguments = {
-        "pair": values.pair,
-        "top_k": values.top_k,
-        "pooling": values.pooling,
-        "normalize": values.normalize,
-        "features": values.features,
-        "long_text": values.long_text,
-        "ids_signature": values.ids_signature,
-        "portable": values.portable,
-        "license": values.license,
-        "allow_untrained": values.allow_untrained,
-    }
+    arguments = {name: getattr(values, name) for name in ARGUMENTS}
     folder = bert_keras.export_saved_model(
         models,
         preprocess,

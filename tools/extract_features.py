@@ -18,6 +18,8 @@ in windows; no token is lost.
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
 
+import os
+
 from absl import flags
 
 from official_tasks import script
@@ -60,8 +62,6 @@ def texts_of(path, columns):
 
 
 def main(values):
-    import os
-
     import bert_keras
     from bert_keras.errors import InputError
     from official_tasks import progress
@@ -93,7 +93,7 @@ def main(values):
     with progress.bar("Extracting features", count) as update:
         write_features(
             values.output,
-            _shown(extract(texts()), update),
+            _reported(extract(texts()), update),
             (vectors, extract.width),
             values.dtype,
             count,
@@ -105,7 +105,8 @@ def main(values):
     )
 
 
-def _shown(features, update):
+def _reported(features, update):
+    """The features, with the progress of reading them."""
     for number, text in enumerate(features, 1):
         yield text
         update(number)

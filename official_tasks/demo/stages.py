@@ -1,4 +1,9 @@
-"""The stages of the demo: what each does, and its line of figures."""
+"""The seven stages of the demo, from documents to a SavedModel that answers.
+
+A stage is a function of the run and of the results of the stages before it. It
+calls what the scripts call and returns its figures, with one "line" of them for
+the terminal; its docstring is printed as its heading.
+"""
 
 import functools
 import itertools
@@ -24,8 +29,7 @@ from official_tasks.engine import finetuning
 from official_tasks.pretraining import runner
 from official_tasks.tasks.custom import CustomTask
 
-# What the demo asks the SavedModel, in a process of TensorFlow alone.
-
+# What the SavedModel is asked to classify, in a process of TensorFlow alone.
 TYPED = (
     "Returns the indices of the maximum values along an axis.",
     "The gradient of the loss is applied by the optimizer.",
@@ -35,87 +39,6 @@ TYPED = (
 )
 SENTENCES = 12  # shown in the report
 WORD = re.compile(r"(?<!\S)[a-z]{2,}(?![\w-])")
-
-
-def ask(served, texts, seed) -> dict:
-    """Asks for the labels of typed sentences and for masked words.
-
-    Args:
-        served: folder of the SavedModel.
-        texts: held-out sentences; words of some are masked.
-        seed: of which.
-
-    Returns:
-        dict of "answers", each with "text", "label" and "probability", and
-        "guesses", each with "text" (with [MASK] in it) and "masks", which
-        have the "truth" and "guesses", pairs of piece and probability.
-    """
-    masked = _masked_sentences(texts, seed)
-    labels, pieces = answer_in_fresh_process(
-        served,
-        [
-            ("classify", {"text": list(TYPED)}),
-            ("fill_mask", {"text": [text for text, _ in masked]}),
-        ],
-    )
-    return {
-        "answers": [
-            {
-                "text": text,
-                "label": labels["label"][row].decode(),
-                "probability": float(labels["probabilities"][row].max()),
-            }
-            for row, text in enumerate(TYPED)
-        ],
-        "guesses": [
-            {
-                "text": text,
-                "masks": [
-                    {"truth": truth, "guesses": _guesses(pieces, row, mask)}
-                    for mask, truth in enumerate(truths)
-                ],
-            }
-            for row, (text, truths) in enumerate(masked)
-        ],
-    }
-
-
-def _guesses(answer, row, mask):
-    guessed = zip(
-        answer["pieces"][row, mask],
-        answer["probabilities"][row, mask],
-        strict=True,
-    )
-    return [(piece.decode(), float(share)) for piece, share in guessed]
-
-
-def _masked_sentences(texts, seed):
-    generator = np.random.default_rng(seed)
-    masked = (
-        _mask_words(texts[index], generator)
-        for index in generator.permutation(len(texts))
-    )
-    return list(itertools.islice(filter(None, masked), SENTENCES))
-
-
-def _mask_words(text, generator):
-    """The text with one word in eight masked, and these; None if too short."""
-    words = list(WORD.finditer(text))
-    if len(words) < 6 or len(text) > 160:
-        return None
-    count = max(1, len(words) // 8)
-    drawn = sorted(generator.permutation(len(words))[:count])
-    pieces, end = [], 0
-    for index in drawn:
-        word = words[index]
-        pieces += [text[end : word.start()], "[MASK]"]
-        end = word.end()
-    return "".join([*pieces, text[end:]]), [words[i].group() for i in drawn]
-
-
-# The stages of the demo: what each does, and its line of figures. A stage is a
-# function of the run and of what the stages before it told. It calls what the
-# scripts call; its docstring is what the demo says of it.
 
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
 
@@ -205,10 +128,12 @@ def vocabulary_stage(demo, results):
 
 
 def examples_stage(demo, results):
-    """Sentence pairs and masks by the paper's laws."""
+    """Sentence pairs and masks by the paper's sampling rules."""
     from bert_keras.data.pretraining_data import create_pretraining_data
+    from bert_keras.data.sampling import SamplingRules
     from bert_keras.text.vocabulary import read_vocabulary
 
+    settings = demo.settings
     tokenizer = bert_keras.WordPieceTokenizer(
         read_vocabulary(demo.folder.file("vocab.txt"))
     )
@@ -217,7 +142,7 @@ def examples_stage(demo, results):
             demo.documents(),
             tokenizer,
             demo.folder.file("data"),
-            _rules(demo.settings),
+            SamplingRules(settings.sequence_length, settings.max_predictions),
             seed=demo.seed,
             held_out_share=HELD_OUT_SHARE,
             progress=update,
@@ -237,12 +162,6 @@ def examples_stage(demo, results):
         f"tokens; {examples['train']:,} examples an epoch, "
         f"{examples['held_out']:,} held out",
     }
-
-
-def _rules(settings):
-    from bert_keras.data.sampling import SamplingRules
-
-    return SamplingRules(settings.sequence_length, settings.max_predictions)
 
 
 def pretraining_stage(demo, results):
@@ -396,9 +315,81 @@ def proof_stage(demo, results):
     texts = [row.text for row in rows]
     return {
         "export_max_difference": difference,
-        **ask(served, texts, demo.seed),
+        **_ask(served, texts, demo.seed),
         "line": f"agrees with the live model to {difference:.1e}",
     }
+
+
+def _ask(served, texts, seed) -> dict:
+    """The export's labels of typed sentences and guesses of masked words.
+
+    Args:
+        served: folder of the SavedModel.
+        texts: held-out sentences; words of some are masked.
+        seed: of which.
+
+    Returns:
+        dict of "answers", each with "text", "label" and "probability", and
+        "guesses", each with "text" (with [MASK] in it) and "masks", which
+        have the "truth" and "guesses", pairs of piece and probability.
+    """
+    generator = np.random.default_rng(seed)
+    tried = (
+        _mask_words(texts[index], generator)
+        for index in generator.permutation(len(texts))
+    )
+    masked = list(itertools.islice(filter(None, tried), SENTENCES))
+    labels, pieces = answer_in_fresh_process(
+        served,
+        [
+            ("classify", {"text": list(TYPED)}),
+            ("fill_mask", {"text": [text for text, _ in masked]}),
+        ],
+    )
+    return {
+        "answers": [
+            {
+                "text": text,
+                "label": labels["label"][row].decode(),
+                "probability": float(labels["probabilities"][row].max()),
+            }
+            for row, text in enumerate(TYPED)
+        ],
+        "guesses": [
+            {
+                "text": text,
+                "masks": [
+                    {"truth": truth, "guesses": _guesses(pieces, row, mask)}
+                    for mask, truth in enumerate(truths)
+                ],
+            }
+            for row, (text, truths) in enumerate(masked)
+        ],
+    }
+
+
+def _guesses(answer, row, mask):
+    guessed = zip(
+        answer["pieces"][row, mask],
+        answer["probabilities"][row, mask],
+        strict=True,
+    )
+    return [(piece.decode(), float(share)) for piece, share in guessed]
+
+
+def _mask_words(text, generator):
+    """The text with one word in eight masked, and these; None if too short."""
+    words = list(WORD.finditer(text))
+    if len(words) < 6 or len(text) > 160:
+        return None
+    count = max(1, len(words) // 8)
+    drawn = sorted(generator.permutation(len(words))[:count])
+    pieces, end = [], 0
+    for index in drawn:
+        word = words[index]
+        pieces += [text[end : word.start()], "[MASK]"]
+        end = word.end()
+    return "".join([*pieces, text[end:]]), [words[i].group() for i in drawn]
 
 
 STAGES = {

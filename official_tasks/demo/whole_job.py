@@ -1,6 +1,4 @@
-"""The whole job in stages: corpus, vocabulary, examples, pre-training,
-fine-tuning, export, proof. Each stage calls what the scripts call, and is
-skipped when the run folder already holds its result."""
+"""The demo: every stage that the run folder lacks, then the report."""
 
 import importlib.util
 import os
@@ -51,14 +49,19 @@ QUICK = FULL._replace(
     seeds=1,
 )
 
+PRETRAINING_FIGURES = (
+    *("mlm_accuracy", "mlm_unigram_baseline"),
+    *("nsp_accuracy", "nsp_majority_baseline"),
+)
+
 
 def run(output, corpus, seed, settings) -> dict:
     """Runs every stage in the folder `output`; returns the report.
 
     Args:
-        output: run folder; finished stages of an earlier run stand.
+        output: run folder; finished stages of an earlier run are skipped.
         corpus: source for `read_documents`.
-        seed: of everything that is drawn.
+        seed: of everything random.
         settings: `Settings`.
     """
     dtype = choose_dtype()
@@ -69,8 +72,8 @@ def run(output, corpus, seed, settings) -> dict:
         _check_corpus(demo)
         results: dict[str, Any] = {}
         for number, (name, stage) in enumerate(STAGES.items(), 1):
-            told = " ".join(stage.__doc__.split())
-            title = f"[bold]{number}. {name}[/bold]  {told}"
+            text = " ".join(stage.__doc__.split())
+            title = f"[bold]{number}. {name}[/bold]  {text}"
             progress.console.print(title, markup=True)
             figures = folder.done(name)
             if figures is None:
@@ -79,10 +82,10 @@ def run(output, corpus, seed, settings) -> dict:
                 figures["seconds"] = round(time.monotonic() - began, 1)
                 folder.finish(name, figures)
             results[name] = figures
-            told = (
-                f"{escape(figures['line'])}  [dim]{figures['seconds']} s[/dim]"
+            line, seconds = escape(figures["line"]), figures["seconds"]
+            progress.console.print(
+                f"   {line}  [dim]{seconds} s[/dim]", markup=True
             )
-            progress.console.print(f"   {told}", markup=True)
         figures = _report(demo, results)
         with folder.output("report.json") as path:
             files.write_json(figures, path)
@@ -97,15 +100,15 @@ def run(output, corpus, seed, settings) -> dict:
 
 
 def _check_corpus(demo):
-    """Refuses to go on with another corpus than the stages stand on."""
+    """Refuses to resume with another corpus than the finished stages had."""
     figures = demo.folder.done("Corpus")
     if figures is None:
         return
     if corpus_hash(demo.documents()) != figures["corpus_hash"]:
         raise InputError(
             f"{demo.folder.path} was begun with another corpus: "
-            f"{demo.corpus} changed since. Name another folder for that of "
-            "now."
+            f"{demo.corpus} changed since. Name another --output for the "
+            "current one."
         )
 
 
@@ -114,16 +117,12 @@ def _report(demo, results):
     pretraining, tuned = results["Pre-training"], results["Fine-tuning"]
     pretrained, scratch = tuned["pretrained"], tuned["scratch"]
     return {
-        "mlm_accuracy": pretraining["mlm_accuracy"],
-        "mlm_unigram_baseline": pretraining["mlm_unigram_baseline"],
-        "nsp_accuracy": pretraining["nsp_accuracy"],
-        "nsp_majority_baseline": pretraining["nsp_majority_baseline"],
-        "classify_accuracy_pretrained": pretrained["accuracy"],
-        "classify_deviation_pretrained": pretrained["deviation"],
-        "classify_rate_pretrained": pretrained["rate"],
-        "classify_accuracy_scratch": scratch["accuracy"],
-        "classify_deviation_scratch": scratch["deviation"],
-        "classify_rate_scratch": scratch["rate"],
+        **{name: pretraining[name] for name in PRETRAINING_FIGURES},
+        **{
+            f"classify_{name}_{side}": tuned[side][name]
+            for side in ("pretrained", "scratch")
+            for name in ("accuracy", "deviation", "rate")
+        },
         "classify_seeds": demo.settings.seeds,
         "classify_majority_baseline": pretrained["majority_baseline"],
         "classify_labels": tuned["train_rows"],
@@ -158,7 +157,7 @@ def _report(demo, results):
 
 def _versions():
     names = ["keras", "tensorflow", "tensorflow_text", "numpy"]
-    # tensorflow may be of tensorflow-cpu, and tensorflow_text is not a must.
+    # The distribution may be tensorflow-cpu; tensorflow_text is optional.
     modules = map(
         importlib.import_module, filter(importlib.util.find_spec, names)
     )
@@ -170,7 +169,7 @@ def _versions():
 
 
 def _command(demo):
-    """By this very Python, which no shell may have activated."""
+    """The next commands, by this Python: no shell may have activated it."""
     python = os.path.relpath(sys.executable)
     if python.startswith(os.pardir):
         python = sys.executable

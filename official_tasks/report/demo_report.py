@@ -1,43 +1,26 @@
-"""A run's report as one self-contained HTML page: figures, charts, examples.
-
-`render` is a pure function of the report's dictionary, the one that is also
-written as `report.json`; charts are inline SVG drawn by matplotlib.
-"""
-
-import html
+"""The report of the demo; a function of its `report.json` alone."""
 
 from official_tasks.report.page import (
+    Html,
     charts,
     confusion_chart,
+    escaped,
     guesses_section,
     line_chart,
     page,
-    table_section,
+    section,
+    table,
     tiles,
 )
 
-GUESSES = (
-    "Held-out sentences; in bold what stood there, then the model's five best "
+GUESSES = Html(
+    "Held-out sentences; in bold the true word, then the model's five best "
     "guesses, from the SavedModel's <code>fill_mask</code>."
 )
 
 
 def render(report: dict) -> str:
     """The page for `report`; `demo/whole_job.py` has its keys."""
-    parts = [
-        _head(report),
-        _tiles(report),
-        _curves(report["curves"]),
-        _confusion(report["confusion"]),
-        guesses_section(report["guesses"], GUESSES),
-        _answers(report["answers"]),
-        _times(report),
-        _command(report["command"]),
-    ]
-    return page("bert_keras demo", parts)
-
-
-def _head(report):
     counts = (
         f"{report['documents']:,} documents, {report['sentences']:,} "
         f"sentences, {report['tokens']:,} tokens; a model of "
@@ -45,15 +28,54 @@ def _head(report):
         f"{sum(report['seconds'].values()):.0f} seconds; seed "
         f"{report['seed']}; computed in {report['dtype']}."
     )
-    return f"<h1>From raw text to a served BERT</h1><p>{counts}</p>"
+    answers = [
+        (answer["text"], answer["label"], f"{answer['probability']:.1%}")
+        for answer in report["answers"]
+    ]
+    versions = ", ".join(map(" ".join, report["versions"].items()))
+    seconds = [
+        (stage, f"{seconds:.1f} s")
+        for stage, seconds in report["seconds"].items()
+    ]
+    confusion = report["confusion"]
+    sections = [
+        tiles(_figures(report)),
+        _curves(report["curves"]),
+        section(
+            "Which source says this sentence?",
+            "Held-out sentences, from the pre-trained encoder.",
+            confusion_chart(confusion["labels"], confusion["counts"]),
+        ),
+        guesses_section(report["guesses"], GUESSES),
+        section(
+            "Raw text in, answers out",
+            "Answers of the SavedModel in a process that imports only "
+            "tensorflow and tensorflow_text.",
+            table(answers, ("text", "source", "probability"), numbers=(2,)),
+        ),
+        section(
+            "Time",
+            f"{versions}; corpus {report['corpus_hash'][:16]}.",
+            table(seconds, numbers=(1,)),
+        ),
+        section(
+            "Now with your own data",
+            Html(
+                "A CSV file with the columns <code>text</code> and "
+                "<code>label</code>:"
+            ),
+            Html(f"<pre>{escaped(report['command'])}</pre>"),
+        ),
+    ]
+    heading = "From raw text to a served BERT"
+    return page("bert_keras demo", heading, counts, sections)
 
 
-def _tiles(report):
-    gain = (
-        report["classify_accuracy_pretrained"]
-        - report["classify_accuracy_scratch"]
-    )
-    figures = [
+def _figures(report):
+    """Pairs of a figure and what it means, with what a simple guess reaches."""
+    pretrained = report["classify_accuracy_pretrained"]
+    scratch = report["classify_accuracy_scratch"]
+    return [
         (
             f"{report['mlm_accuracy']:.1%}",
             "of the masked pieces of unseen documents guessed; always "
@@ -65,18 +87,17 @@ def _tiles(report):
             f"commoner answer: {report['nsp_majority_baseline']:.1%}",
         ),
         (
-            f"{report['classify_accuracy_pretrained']:.1%}",
+            f"{pretrained:.1%}",
             f"of {report['classify_held_out']:,} unseen sentences given "
             "their source; the largest class: "
             f"{report['classify_majority_baseline']:.1%}",
         ),
         (
-            f"{100 * gain:+.1f} points",
-            "from pre-training: random weights reach "
-            f"{report['classify_accuracy_scratch']:.1%} with the same "
-            f"{report['classify_labels']:,} labels; means of "
-            f"{report['classify_seeds']} seeds at the learning rate that is "
-            "best for each",
+            f"{100 * (pretrained - scratch):+.1f} points",
+            f"from pre-training: random weights reach {scratch:.1%} with the "
+            f"same {report['classify_labels']:,} labels; means of "
+            f"{report['classify_seeds']} seeds at the best learning rate of "
+            "each",
         ),
         (
             f"{report['export_max_difference']:.1e}",
@@ -84,92 +105,34 @@ def _tiles(report):
             "and the model that was trained",
         ),
     ]
-    return tiles(figures)
 
 
 def _curves(curves):
     lines = curves["pretraining"]
     steps = [line["step"] for line in lines]
 
-    def of(name):
-        return [line.get(name) for line in lines]
+    def of(**names):
+        return {
+            label.replace("_", " "): (steps, [line.get(key) for line in lines])
+            for label, key in names.items()
+        }
 
+    finetuning = {
+        name: (
+            [line["step"] for line in lines],
+            [line["val_accuracy"] for line in lines],
+        )
+        for name, lines in curves["finetuning"].items()
+    }
+    accuracies = of(
+        masked_pieces="val_mlm_accuracy", next_sentence="val_nsp_accuracy"
+    )
+    loss = of(training="loss", held_out="val_loss")
     drawn = [
+        line_chart("Pre-training loss", "step", loss),
+        line_chart("Held-out accuracy", "step", accuracies, share=True),
         line_chart(
-            "Pre-training loss",
-            "step",
-            {
-                "training": (steps, of("loss")),
-                "held out": (steps, of("val_loss")),
-            },
-        ),
-        line_chart(
-            "Held-out accuracy",
-            "step",
-            {
-                "masked pieces": (steps, of("val_mlm_accuracy")),
-                "next sentence": (steps, of("val_nsp_accuracy")),
-            },
-            share=True,
-        ),
-        line_chart(
-            "Fine-tuning, held-out accuracy",
-            "step",
-            {
-                name: (
-                    [line["step"] for line in lines],
-                    [line["val_accuracy"] for line in lines],
-                )
-                for name, lines in curves["finetuning"].items()
-            },
-            share=True,
+            "Fine-tuning, held-out accuracy", "step", finetuning, share=True
         ),
     ]
-    return charts(
-        "Learning", "Held-out documents were never trained on.", drawn
-    )
-
-
-def _confusion(confusion):
-    drawn = confusion_chart(confusion["labels"], confusion["counts"])
-    return (
-        "<section><h2>Which source says this sentence?</h2><p>Held-out "
-        "sentences, from the pre-trained encoder.</p>"
-        f"<div class=small>{drawn}</div></section>"
-    )
-
-
-def _answers(answers):
-    rows = [
-        f"<tr><td>{html.escape(answer['text'])}</td>"
-        f"<td>{html.escape(answer['label'])}</td>"
-        f"<td class=number>{answer['probability']:.1%}</td></tr>"
-        for answer in answers
-    ]
-    return (
-        "<section><h2>Raw text in, answers out</h2><p>A process that imports "
-        "only tensorflow and tensorflow_text loaded the SavedModel and was "
-        "asked these.</p><table><tr><th>text</th><th>source</th>"
-        f"<th class=number>probability</th></tr>{''.join(rows)}</table>"
-        "</section>"
-    )
-
-
-def _times(report):
-    versions = ", ".join(
-        f"{name} {version}" for name, version in report["versions"].items()
-    )
-    rows = [
-        (stage, f"{seconds:.1f} s")
-        for stage, seconds in report["seconds"].items()
-    ]
-    told = f"{html.escape(versions)}; corpus {report['corpus_hash'][:16]}."
-    return table_section("Time", told, rows)
-
-
-def _command(command):
-    return (
-        "<section><h2>Now with your own data</h2><p>A CSV file with the "
-        "columns <code>text</code> and <code>label</code>:</p>"
-        f"<pre>{html.escape(command)}</pre></section>"
-    )
+    return charts("Held-out documents were never trained on.", drawn)

@@ -1,4 +1,9 @@
-"""Parts of a run's report: one self-contained page, charts as inline SVG."""
+"""A run's report: one self-contained HTML page with charts as inline SVG.
+
+A page is a list of sections of text, tables and charts. Whatever is not `Html`
+is text and is escaped. What a page of one kind of run shows is in the files
+next to this one.
+"""
 
 import contextlib
 import html
@@ -9,6 +14,7 @@ import warnings
 from official_tasks import progress
 
 LONGEST_LABEL = 40  # characters of a class in a chart
+LONG_WORD = 30  # characters; links are longer
 STYLE = """
 :root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
   --good: #1a8f5a; --page: #f6f7fa; }
@@ -45,39 +51,122 @@ pre { background: #1d2433; color: #eef2f9; border-radius: 8px; margin: 0;
 """
 
 
-def page(title, parts):
-    """A page of parts that are HTML already."""
+class Html(str):
+    """Text that is HTML already: it is not escaped again."""
+
+
+def escaped(value) -> str:
+    return value if isinstance(value, Html) else html.escape(str(value))
+
+
+def page(title, heading, text, sections) -> str:
+    """The page.
+
+    Args:
+        title: of the browser's window.
+        heading, text: what it opens with.
+        sections: what `section` and `tiles` return; empty ones are left out.
+    """
     return "\n".join(
         [
             "<!doctype html><html lang=en><meta charset=utf-8>",
             "<meta name=viewport content='width=device-width'>",
-            f"<title>{html.escape(title)}</title>",
+            f"<title>{escaped(title)}</title>",
             f"<style>{STYLE}</style><main>",
-            *parts,
+            f"<h1>{escaped(heading)}</h1><p>{escaped(text)}</p>",
+            *filter(None, sections),
             "</main></html>",
         ]
     )
 
 
-def tiles(figures):
-    """Large figures; pairs of what is shown and what it means."""
-    cells = [
-        f"<div class=tile><b>{value}</b><span>{text}</span></div>"
-        for value, text in figures
-    ]
-    return f"<div class=tiles>{''.join(cells)}</div>"
-
-
-def charts(heading, text, drawn):
-    """A section of `line_chart`s."""
-    return (
-        f"<section><h2>{heading}</h2><p>{text}</p>"
-        f"<div class=charts>{''.join(drawn)}</div></section>"
+def section(heading, text, *parts) -> Html:
+    """A heading, a sentence, and tables or charts."""
+    return Html(
+        f"<section><h2>{escaped(heading)}</h2><p>{escaped(text)}</p>"
+        f"{''.join(map(escaped, parts))}</section>"
     )
 
 
+def tiles(figures) -> Html:
+    """Large figures; pairs of a value and what it means."""
+    cells = [
+        f"<div class=tile><b>{escaped(value)}</b>"
+        f"<span>{escaped(meaning)}</span></div>"
+        for value, meaning in figures
+    ]
+    return Html(f"<div class=tiles>{''.join(cells)}</div>")
+
+
+def charts(text, drawn) -> Html:
+    """The section of a run's `line_chart`s."""
+    grid = Html(f"<div class=charts>{''.join(drawn)}</div>")
+    return section("Learning", text, grid)
+
+
+def table(rows, head=(), numbers=()) -> Html:
+    """A table.
+
+    Args:
+        rows: lists of cells. Floats have three digits.
+        head: names of the columns; none where it is empty.
+        numbers: indices of columns that stand to the right; columns of floats
+            do.
+    """
+
+    def cell(value, column, kind):
+        if isinstance(value, float):
+            return f"<{kind} class=number>{value:.3f}</{kind}>"
+        style = " class=number" if column in numbers else ""
+        words = [] if isinstance(value, Html) else str(value).split()
+        # A word that no column can hold would push others off the page.
+        if any(len(word) > LONG_WORD for word in words):
+            style = " class=long"
+        return f"<{kind}{style}>{escaped(value)}</{kind}>"
+
+    lines = [("th", head)] * bool(head) + [("td", row) for row in rows]
+    return Html(
+        "<table>"
+        + "".join(
+            "<tr>"
+            + "".join(cell(v, i, kind) for i, v in enumerate(line))
+            + "</tr>"
+            for kind, line in lines
+        )
+        + "</table>"
+    )
+
+
+def guesses_section(guesses, text) -> Html:
+    """Texts with masks and the model's guesses there.
+
+    Args:
+        guesses: list of dict, "text" with [MASK] in it, and "masks", each
+            with the "truth" and "guesses", pairs of piece and probability.
+        text: a sentence on where they come from.
+    """
+
+    def chips(mask):
+        shown = [
+            f"<span class='chip{' right' * (piece == mask['truth'])}'>"
+            f"{escaped(piece)} {probability:.0%}</span>"
+            for piece, probability in mask["guesses"]
+        ]
+        return f"<div><b>{escaped(mask['truth'])}</b>: {''.join(shown)}</div>"
+
+    mark = "<mark>&nbsp;?&nbsp;</mark>"
+    rows = [
+        (
+            Html(escaped(guess["text"]).replace("[MASK]", mark)),
+            Html("".join(map(chips, guess["masks"]))),
+        )
+        for guess in guesses
+    ]
+    return section("Masked pieces", text, table(rows, ("sentence", "guesses")))
+
+
 def can_draw(name) -> bool:
-    """Whether charts can be drawn; where not, says that `name` will lack."""
+    """Whether charts can be drawn; if not, prints that `name` is left out."""
     if importlib.util.find_spec("matplotlib") is not None:
         return True
     progress.console.print(
@@ -158,17 +247,17 @@ def line_chart(title, axis, lines, share=False, bounds=()):
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(axis)
     if axis == "step":  # there is no half a step
-        whole = {"integer": True, "min_n_ticks": 1}
-        axes.xaxis.get_major_locator().set_params(**whole)
+        steps = {"integer": True, "min_n_ticks": 1}
+        axes.xaxis.get_major_locator().set_params(**steps)
     axes.grid(axis="y", color="#e3e7ef")
     if share:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.legend(frameon=False, fontsize=9)
-    return f"<div>{svg(figure)}</div>"
+    return Html(f"<div>{svg(figure)}</div>")
 
 
 def confusion_chart(labels, counts):
-    """SVG of how often each class, a row, was taken for each."""
+    """How often each class, a row, was taken for each, as a chart."""
     import numpy as np
 
     labels = [_clipped(label) for label in labels]
@@ -184,7 +273,7 @@ def confusion_chart(labels, counts):
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
-    return svg(figure)
+    return Html(f"<div class=small>{svg(figure)}</div>")
 
 
 def _clipped(label):
@@ -192,50 +281,3 @@ def _clipped(label):
     label = " ".join(label.split())
     long = len(label) > LONGEST_LABEL
     return f"{label[: LONGEST_LABEL - 1]}…" if long else label
-
-
-def guesses_section(guesses, told):
-    """Texts with masks and what was guessed there.
-
-    Args:
-        guesses: list of dict, "text" with [MASK] in it, and "masks", each
-            with the "truth" and "guesses", pairs of piece and probability.
-        told: a sentence in HTML on where they come from.
-    """
-    rows = [
-        f"<tr><td>{_marked(guess['text'])}</td>"
-        f"<td>{''.join(map(_chips, guess['masks']))}</td></tr>"
-        for guess in guesses
-    ]
-    return (
-        f"<section><h2>Masked pieces</h2><p>{told}</p><table><tr>"
-        "<th>sentence</th><th>guesses</th></tr>"
-        f"{''.join(rows)}</table></section>"
-    )
-
-
-def _marked(text):
-    mark = "<mark>&nbsp;?&nbsp;</mark>"
-    return html.escape(text).replace("[MASK]", mark)
-
-
-def _chips(mask):
-    chips = [
-        f"<span class='chip{' right' * (piece == mask['truth'])}'>"
-        f"{html.escape(piece)} {probability:.0%}</span>"
-        for piece, probability in mask["guesses"]
-    ]
-    return f"<div><b>{html.escape(mask['truth'])}</b>: {''.join(chips)}</div>"
-
-
-def table_section(heading, text, rows):
-    """A section with a table of two columns, the second to the right."""
-    cells = [
-        f"<tr><td>{html.escape(str(name))}</td>"
-        f"<td class=number>{html.escape(str(value))}</td></tr>"
-        for name, value in rows
-    ]
-    return (
-        f"<section><h2>{heading}</h2><p>{text}</p>"
-        f"<table>{''.join(cells)}</table></section>"
-    )

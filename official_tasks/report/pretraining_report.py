@@ -1,6 +1,4 @@
-"""The page of a pre-training run; a pure function of results and settings."""
-
-import html
+"""The report of a pre-training run."""
 
 from official_tasks.pretraining.settings import phases, tokens_until
 from official_tasks.report.page import (
@@ -8,7 +6,8 @@ from official_tasks.report.page import (
     guesses_section,
     line_chart,
     page,
-    table_section,
+    section,
+    table,
     tiles,
 )
 
@@ -38,44 +37,40 @@ GUESSES = (
 
 def render(results, settings) -> str:
     """The page of `results.json` and the run's `Settings`."""
-    parts = [
-        _head(results, settings),
-        _tiles(results),
+    tokens = tokens_until(settings.steps, settings)
+    counts = (
+        f"{settings.objectives}; a model of {results['parameters']:,} "
+        f"parameters; {settings.steps:,} steps, {tokens:,} tokens; seed "
+        f"{settings.seed}."
+    )
+    rows = settings._asdict().items()
+    sections = [
+        tiles(_figures(results)),
         _curves(results["curve"], settings),
         guesses_section(results["guesses"], GUESSES),
         _data(results["data"]),
-        table_section(
-            "Settings", "All that decides the run.", settings._asdict().items()
+        section(
+            "Settings",
+            "Everything that decides the run.",
+            table(rows, numbers=(1,)),
         ),
     ]
-    return page("bert_keras pre-training", parts)
+    return page("bert_keras pre-training", "Pre-training", counts, sections)
 
 
-def _head(results, settings):
-    tokens = tokens_until(settings.steps, settings)
-    told = (
-        f"{html.escape(settings.objectives)}; a model of "
-        f"{results['parameters']:,} parameters; {settings.steps:,} steps, "
-        f"{tokens:,} tokens; seed {settings.seed}."
-    )
-    return f"<h1>Pre-training</h1><p>{told}</p>"
-
-
-def _tiles(results):
-    shown = []
-    for name, told in TILES.items():
+def _figures(results):
+    for name, meaning in TILES.items():
         if name not in results:
             continue
         value = results[name]
-        figure = f"{value:.1f}" if "perplexity" in name else f"{value:.1%}"
         if name in BASELINES:
             baseline = results[BASELINES[name]]
-            told = f"{told}; always guessing the commonest: {baseline:.1%}"
+            meaning += f"; always guessing the commonest: {baseline:.1%}"
         if results["before"]:
             before = results["before"][name]
-            told = f"{told}; before the first step: {before:.3g}"
-        shown.append((figure, told))
-    return tiles(shown)
+            meaning += f"; before the first step: {before:.3g}"
+        is_share = "perplexity" not in name
+        yield f"{value:.1%}" if is_share else f"{value:.1f}", meaning
 
 
 def _curves(curve, settings):
@@ -85,37 +80,30 @@ def _curves(curve, settings):
 
     def lines(names, x):
         return {
-            told: (x, [line.get(name) for line in curve])
-            for name, told in names.items()
+            label: (x, [line.get(name) for line in curve])
+            for name, label in names.items()
             # An evaluation that a kill put off has held-out figures alone.
             if any(name in line for line in curve)
         }
 
+    def by_step(title, names):
+        return line_chart(title, "step", lines(names, steps), bounds=bounds)
+
     drawn = [
-        line_chart("Loss", "step", lines(LOSSES, steps), bounds=bounds),
+        by_step("Loss", LOSSES),
         line_chart(
             "Held-out accuracy",
             "million tokens",
             lines(ACCURACIES, tokens),
             share=True,
         ),
-        line_chart(
-            "Learning rate",
-            "step",
-            lines({"learning_rate": "learning rate"}, steps),
-            bounds=bounds,
-        ),
-        line_chart(
-            "Throughput",
-            "step",
-            lines({"tokens_per_second": "tokens a second"}, steps),
-            bounds=bounds,
-        ),
+        by_step("Learning rate", {"learning_rate": "learning rate"}),
+        by_step("Throughput", {"tokens_per_second": "tokens a second"}),
     ]
-    told = "Held-out documents were never trained on."
+    text = "Held-out documents were never trained on."
     if bounds:
-        told += " The dotted line: from there on the sequences are longer."
-    return charts("Learning", told, drawn)
+        text += " After the dotted line the sequences are longer."
+    return charts(text, drawn)
 
 
 def _data(facts):
@@ -128,5 +116,5 @@ def _data(facts):
             f"{facts['input_tokens_per_second']:,.0f}",
         ),
     ]
-    told = "The first batches of the run."
-    return table_section("Data", told, rows)
+    text = "The first batches of the run."
+    return section("Data", text, table(rows, numbers=(1,)))

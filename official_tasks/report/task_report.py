@@ -1,20 +1,20 @@
-"""The report of a fine-tuning run: one self-contained HTML page."""
-
-import html
+"""The report of a fine-tuning run."""
 
 from official_tasks.report.page import (
     charts,
     confusion_chart,
     line_chart,
     page,
-    table_section,
+    section,
+    table,
     tiles,
 )
 
 MISTAKES = 20
 TEXT_SHOWN = 400  # characters of a text
-LONG_WORD = 30  # characters; links are longer
 MOST_DRAWN = 30  # classes of a confusion matrix that can be read
+# Figures of a run that are no metrics.
+COUNTS = ("rows", "dev_rows", "best_step", "cut", "majority_baseline")
 
 
 def render(name, metric, results, mistakes, settings) -> str:
@@ -27,72 +27,57 @@ def render(name, metric, results, mistakes, settings) -> str:
         mistakes: what the task's `mistakes` returns.
         settings: dict of what decided the run.
     """
-    parts = [
-        f"<h1>Fine-tuning: {html.escape(name)}</h1><p>{_counts(results)}</p>",
-        tiles(_figures(metric, results)),
-        _notes(results["notes"]),
-        _curves(metric, results),
-        _classes(results.get("classes")),
-        _confusion(results),
-        _mistakes(mistakes),
-        table_section("Settings", "", sorted(settings.items())),
-    ]
-    return page(f"bert_keras: {name}", [part for part in parts if part])
-
-
-def _counts(results):
-    return (
+    counts = (
         f"{results['rows']:,} training rows, {results['dev_rows']:,} dev "
         f"examples; the weights of step {results['best_step']:,} are kept; "
         f"{results['cut']:.1%} of the training texts are cut."
     )
+    sections = [
+        tiles(_figures(metric, results)),
+        _notes(results["notes"]),
+        _curves(metric, results["curve"]),
+        _classes(results.get("classes")),
+        _confusion(results),
+        _mistakes(mistakes),
+        section("Settings", "", table(sorted(settings.items()), numbers=(1,))),
+    ]
+    heading = f"Fine-tuning: {name}"
+    return page(f"bert_keras: {name}", heading, counts, sections)
 
 
 def _figures(metric, results):
     """Each metric in large, the one that decides first."""
-    left_out = ("rows", "dev_rows", "best_step", "cut", "majority_baseline")
-    named = [
+    names = [
         name
         for name, value in results.items()
-        if isinstance(value, float) and name not in left_out
+        if isinstance(value, float) and name not in COUNTS
     ]
-    named.sort(key=lambda name: name != metric)
-    figures = []
-    for name in named:
-        told = html.escape(name.replace("_", " "))
+    for name in sorted(names, key=lambda name: name != metric):
+        meaning = name.replace("_", " ")
         if name == metric and "majority_baseline" in results:
             baseline = results["majority_baseline"]
-            told += f"; the best constant guess: {baseline:.3f}"
-        figures.append((f"{results[name]:.3f}", told))
-    return figures
+            meaning += f"; the best constant guess: {baseline:.3f}"
+        yield f"{results[name]:.3f}", meaning
 
 
 def _notes(notes):
-    if not notes:
-        return ""
-    lines = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    return f"<section><h2>Worth a look</h2><ul>{lines}</ul></section>"
+    return section("Worth a look", "", table(zip(notes))) if notes else ""
 
 
-def _curves(metric, results):
-    steps = [line["step"] for line in results["curve"]]
+def _curves(metric, curve):
+    steps = [line["step"] for line in curve]
+    values = {
+        ("Training loss", "training"): [line.get("loss") for line in curve],
+        (f"Dev {metric.replace('_', ' ')}", "dev"): [
+            line[f"val_{metric}"] for line in curve
+        ],
+    }
     drawn = [
-        line_chart(title, "step", {label: (steps, values)})
-        for title, label, values in (
-            (
-                "Training loss",
-                "training",
-                [line.get("loss") for line in results["curve"]],
-            ),
-            (
-                f"Dev {metric.replace('_', ' ')}",
-                "dev",
-                [line[f"val_{metric}"] for line in results["curve"]],
-            ),
-        )
-        if None not in values
+        line_chart(title, "step", {label: (steps, y)})
+        for (title, label), y in values.items()
+        if None not in y
     ]
-    return charts("Learning", "After each epoch.", drawn)
+    return charts("After each epoch.", drawn)
 
 
 def _classes(classes):
@@ -100,38 +85,34 @@ def _classes(classes):
         return ""
     columns = list(next(iter(classes.values())))
     rows = [
-        f"<tr><td>{html.escape(label)}</td>"
-        + "".join(
-            f"<td class=number>{_shown(name, figures[name])}</td>"
-            for name in columns
-        )
-        + "</tr>"
+        [
+            label,
+            *(
+                f"{figures[name]:,.0f}"
+                if name == "support"
+                else float(figures[name])
+                for name in columns
+            ),
+        ]
         for label, figures in classes.items()
     ]
-    head = "".join(
-        f"<th class=number>{html.escape(name)}</th>" for name in columns
+    numbers = range(1, len(columns) + 1)
+    return section(
+        "Classes",
+        "On dev; support is the number of examples.",
+        table(rows, ("class", *columns), numbers),
     )
-    return (
-        "<section><h2>Classes</h2><p>On dev; support is the number of "
-        f"examples.</p><table><tr><th>class</th>{head}</tr>"
-        f"{''.join(rows)}</table></section>"
-    )
-
-
-def _shown(name, value):
-    return f"{value:,.0f}" if name == "support" else f"{value:.3f}"
 
 
 def _confusion(results):
-    if "confusion" not in results or "classes" not in results:
+    labels = list(results.get("classes", ()))
+    if "confusion" not in results or not 0 < len(labels) <= MOST_DRAWN:
         return ""
-    labels = list(results["classes"])
-    if len(labels) > MOST_DRAWN:
-        return ""
-    return (
-        "<section class=small><h2>Confusion</h2><p>Rows are the truth, "
-        "columns what was predicted; darker is a larger share of the row."
-        f"</p>{confusion_chart(labels, results['confusion'])}</section>"
+    return section(
+        "Confusion",
+        "Rows are the truth, columns the predictions; darker is a larger "
+        "share of the row.",
+        confusion_chart(labels, results["confusion"]),
     )
 
 
@@ -139,26 +120,15 @@ def _mistakes(mistakes):
     if not mistakes:
         return ""
     shown = mistakes[:MISTAKES]
-    columns = list(shown[0])
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    rows = [
-        "<tr>" + "".join(_cell(row[name]) for name in columns) + "</tr>"
-        for row in shown
-    ]
-    return (
-        f"<section><h2>Most confidently wrong</h2><p>{len(shown)} of "
-        f"{len(mistakes):,} on dev.</p><table><tr>{head}</tr>"
-        f"{''.join(rows)}</table></section>"
+    return section(
+        "Most confidently wrong",
+        f"{len(shown)} of {len(mistakes):,} on dev.",
+        table([map(_clipped, row.values()) for row in shown], list(shown[0])),
     )
 
 
-def _cell(value):
+def _clipped(value):
     if isinstance(value, float):
-        return f"<td class=number>{value:.3f}</td>"
+        return value
     text = str(value)
-    if len(text) > TEXT_SHOWN:
-        text = text[: TEXT_SHOWN - 1] + "…"
-    # A word that no column can hold would push the others off the page.
-    is_long = any(len(word) > LONG_WORD for word in text.split())
-    opened = "<td class=long>" if is_long else "<td>"
-    return f"{opened}{html.escape(text)}</td>"
+    return text if len(text) <= TEXT_SHOWN else text[: TEXT_SHOWN - 1] + "…"

@@ -1,10 +1,14 @@
-"""The commands that a page tells, and the flags that their scripts have."""
+"""The commands of a page, and the flags that their scripts have."""
 
 import functools
 import re
+import runpy
 import shlex
+import warnings
+from unittest import mock
 
-from run_script import ROOT, run_script
+from absl import flags
+from run_script import ROOT
 
 
 def commands(page):
@@ -27,17 +31,29 @@ def small_commands(page, smaller):
     """
     for command in commands(page):
         script = script_of(command)
-        told = command[len(script) - 1]
-        name = re.split(r"[./]", told.removesuffix(".py"))[-1]
+        file = command[len(script) - 1].removesuffix(".py")
+        name = re.split(r"[./]", file)[-1]
         words = [*script, *command[len(script) :], *smaller[name].split()]
         yield name, words
 
 
 @functools.cache
 def flags_of(*script):
-    """The names of a script's flags, by its --help."""
-    told = run_script(*script, "--help", folder=ROOT).stdout
-    found = re.findall(r"^  --(\[no\])?(\w+)", told, re.M)
-    return {no.strip("[]") + name for no, name in found} | {
-        name for _, name in found
-    }
+    """The names of a script's flags, with "no" before those of booleans."""
+    with (
+        mock.patch("official_tasks.script.start") as start,
+        warnings.catch_warnings(),
+    ):
+        # A test may have imported the script as a module before.
+        warnings.filterwarnings("ignore", ".*found in sys.modules")
+        if script[0] == "-m":
+            runpy.run_module(script[1], run_name="__main__")
+        else:
+            runpy.run_path(str(script[0]), run_name="__main__")
+    before = set(flags.FLAGS)
+    start.call_args.args[1]()  # define_flags
+    names = set(flags.FLAGS) - before
+    booleans = {f"no{n}" for n in names if flags.FLAGS[n].boolean}
+    for name in names:
+        delattr(flags.FLAGS, name)
+    return names | booleans

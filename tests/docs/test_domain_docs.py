@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from page_commands import small_commands
-from run_script import run_script
+from run_script import call_script
 from toy_pretraining import SMALLEST, documents, write_data
 
 import bert_keras
@@ -40,7 +40,7 @@ def done(tmp_path_factory):
     (folder / "yours.csv").write_text("\n".join(["text,label", *rows]))
     printed = {}
     for name, command in small_commands("docs/domain.md", SMALLER):
-        finished = run_script(*command, folder=folder)
+        finished = call_script(*command, folder=folder)
         assert finished.returncode == 0, finished.stderr[-3000:]
         printed[name] = finished.stdout
     assert list(printed) == list(SMALLER)

@@ -1,14 +1,13 @@
 """The commands of docs/migrating.md, on small folders made here."""
 
 import json
-import os
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
-from run_script import ROOT, run_script
+from run_script import ROOT, call_script
 from test_google import CONFIG, object_checkpoint, released
 from weight_names import CLASSIFIER
 
@@ -40,7 +39,7 @@ def garden(folder):
 
 def run(command, folder):
     python, script, *flags = shlex.split(command)
-    return run_script(ROOT / script, *flags, folder=folder)
+    return call_script(ROOT / script, *flags, folder=folder)
 
 
 def exports(source):
@@ -79,9 +78,7 @@ def test_a_model_of_transformers_is_served_and_compared(tmp_path):
     assert set(json.loads(example)) == {"inputs", "answer"}
 
 
-@pytest.mark.skipif(
-    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
-)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "answers", "names"),
     [

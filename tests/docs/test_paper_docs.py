@@ -1,10 +1,8 @@
 """The commands of docs/paper.md and docs/cost.md: tables, plans."""
 
-import os
-
 import pytest
 from page_commands import commands
-from run_script import ROOT, run_script
+from run_script import ROOT, call_script
 
 from official_tasks import reproduce
 from official_tasks.paper.tables import PAPER_ONLY, TABLES
@@ -46,12 +44,7 @@ def test_the_page_names_every_table_at_each_of_its_scales():
         pytest.param(
             command,
             id=f"{name}-{flag(command, 'scale')}",
-            marks=()
-            if name in ("squad", "masking_mix")
-            else pytest.mark.skipif(
-                not os.environ.get("BERT_KERAS_LONG"),
-                reason="two of the plans in the quick suite: BERT_KERAS_LONG=1",
-            ),
+            marks=() if name in ("squad", "masking_mix") else pytest.mark.long,
         )
         for name, command in plans()
         if len(command) > 4  # not those that leave the files to the first one
@@ -59,7 +52,7 @@ def test_the_page_names_every_table_at_each_of_its_scales():
 )
 def test_the_plan_of_a_command_is_told(command, tmp_path):
     given = [*command, "--dry_run", "--flops=1e11"]
-    found = run_script(*given, folder=tmp_path)
+    found = call_script(*given, folder=tmp_path)
     assert found.returncode == 0, found.stderr
     assert "Together: " in found.stdout
     assert not list(tmp_path.iterdir())
@@ -67,6 +60,6 @@ def test_the_plan_of_a_command_is_told(command, tmp_path):
 
 def test_the_command_of_the_page_on_costs_runs(tmp_path):
     for command in commands("docs/cost.md"):
-        found = run_script(ROOT / command[0], *command[1:], folder=tmp_path)
+        found = call_script(ROOT / command[0], *command[1:], folder=tmp_path)
         assert found.returncode == 0, found.stderr
         assert "hours" in found.stdout

@@ -1,7 +1,6 @@
 """The commands of docs/serving.md run."""
 
 import http.client
-import os
 import re
 import shlex
 
@@ -11,7 +10,7 @@ from served_samples import encoder, preprocessor, spread
 
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.rest import Limits
-from official_tasks.tools.benchmark.load_test import server
+from tools.benchmark.load_test import server
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    ((?:python|saved_model_cli) .*)$", PAGE, re.M)
@@ -48,9 +47,7 @@ def test_the_limits_are_those_of_the_code():
     assert f"| {connections.HEAD_AT_MOST:,} |" in PAGE
 
 
-@pytest.mark.skipif(
-    not os.environ.get("BERT_KERAS_LONG"), reason="BERT_KERAS_LONG is not set"
-)
+@pytest.mark.long
 def test_the_commands_run(tmp_path):
     model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
     model.save_preset(tmp_path / "runs" / "yours" / "model", preprocessor())

@@ -1,11 +1,9 @@
 """The commands of docs/tasks.md, own_data.md and features.md, on toy data."""
 
-import os
-
 import pytest
 from glue_samples import write_glue
 from page_commands import commands, script_of
-from run_script import run_script
+from run_script import call_script
 from task_samples import save_toy_model, sentences, write_csv, write_reviews
 
 PAGES = ("tasks", "own_data", "features")
@@ -14,7 +12,6 @@ COMMANDS = [words for page in PAGES for words in commands(f"docs/{page}.md")]
 SMALLER = {
     "--task=mrpc": [],
     "--task=glue": ["--nogrid", "--epochs=1"],
-    "tools/benchmark/length_buckets.py": ["--steps=2"],
     "tools/benchmark/results_table.py": [
         "--tasks=wnli",
         "--seeds=1",
@@ -55,10 +52,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.skipif(
-    not os.environ.get("BERT_KERAS_LONG"),
-    reason="runs every command: BERT_KERAS_LONG=1",
-)
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_runs(folder, command):
     toy = f"--init={folder / 'toy'}"
@@ -69,7 +63,7 @@ def test_a_command_runs(folder, command):
     (more,) = (more for word, more in SMALLER.items() if word in command)
     if script_of(command)[-1] in ("official_tasks.evaluate", PREDICT):
         more = []
-    done = run_script(
+    done = call_script(
         *script_of(command),
         *small[len(script_of(command)) :],
         *more,

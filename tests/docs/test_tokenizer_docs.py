@@ -1,17 +1,16 @@
 """The commands and the Python of docs/tokenizer.md run as they stand there."""
 
-import os
 import re
 import shlex
 
 import pytest
-from run_script import ROOT, run_script
+from run_script import ROOT, call_script
 
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 
 PAGE = (ROOT / "docs" / "tokenizer.md").read_text(encoding="utf-8")
-# Their parts have tests of their own: these run where there is time.
+# Their parts have tests of their own.
 SLOW = ("prove_tokenizer", "tokenizer")
 # Appended to the commands, so that they take seconds.
 SMALLER = {
@@ -41,9 +40,9 @@ def folder(tmp_path_factory):
         (folder / name).mkdir()
         (folder / name / "1.txt").write_text(text, encoding="utf-8")
     for name, words in sorted(commands(), key=lambda c: "train" not in c[0]):
-        if name in SLOW and not os.environ.get("BERT_KERAS_LONG"):
+        if name in SLOW:
             continue
-        done = run_script(ROOT / words[0], *words[1:], folder=folder)
+        done = call_script(ROOT / words[0], *words[1:], folder=folder)
         allowed = (0, 1) if name == "doctor" else (0,)
         assert done.returncode in allowed, done.stderr[-3000:]
     return folder
@@ -66,6 +65,14 @@ def test_the_commands_leave_what_the_page_says(folder):
     extended = read_vocabulary(folder / "runs" / "extended.txt")
     assert extended[: len(learned)] == learned
     assert "myositis" in extended
+
+
+@pytest.mark.long
+def test_the_slow_commands_run(folder):
+    for name, words in commands():
+        if name in SLOW:
+            done = call_script(ROOT / words[0], *words[1:], folder=folder)
+            assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_the_python_of_the_page_runs_and_says_what_it_says(folder, monkeypatch):

@@ -69,9 +69,10 @@ TEXTS = [
 
 
 def test_any_text_is_text_in_every_chart(tmp_path):
+    from contenders import table
+
     from official_tasks.paper import feature_table
     from official_tasks.paper import results as reproduce_report
-    from official_tasks.tools.benchmark.contenders import table
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -30,9 +30,7 @@ SCRIPTS = {
     "benchmark_serving": "tools/benchmark/serving.py",
     "benchmark_tokenizer": "tools/benchmark/tokenizer.py",
     "fuzz_loading": "tests/fuzz/fuzz_loading.py",
-    "length_buckets": "tools/benchmark/length_buckets.py",
     "load_test": "tools/benchmark/load_test.py",
-    "measure_data_memory": "tools/benchmark/data_memory.py",
     "prove_tokenizer": "tools/maintenance/prove_tokenizer.py",
     "results_table": "tools/benchmark/results_table.py",
 }

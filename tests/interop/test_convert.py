@@ -29,7 +29,7 @@ from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.tensors import License
 from bert_keras.interop.torch_pickle import unpickle_folder
 from bert_keras.modeling.weights import published_weights
-from official_tasks.tools import convert_checkpoint
+from tools import convert_checkpoint
 
 SCRIPT = ROOT / "tools" / "convert_checkpoint.py"
 # What each format has a place for.

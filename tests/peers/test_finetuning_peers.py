@@ -22,7 +22,7 @@ TASKS = "cola", "stsb", "wnut17", "comve", "squad1"
 STEPS, BATCH, RATE = 20, 4, 1e-4
 LENGTH = 256  # more than the peer takes in one part
 PEER = os.environ.get("BERT_KERAS_PEER_PYTHON", sys.executable)
-TOOLS = Path(__file__).parents[2] / "tools"
+TOOLS = Path(__file__).parents[2] / "tools" / "benchmark"
 NEEDED = """
 import importlib.util, sys
 needed = "torch", "transformers", "accelerate"
@@ -60,7 +60,7 @@ def prepared(name, data, init, folder):
     from bert_keras.interop.huggingface import save_huggingface
     from bert_keras.training.strategy import make_strategy
     from official_tasks.engine.finetuning import _Run
-    from official_tasks.tools.benchmark.results_table import (
+    from tools.benchmark.results_table import (
         PLANS,
         planned_task,
         write_run,

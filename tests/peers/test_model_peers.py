@@ -160,13 +160,13 @@ def check_gradients(theirs, loss, ours, our_loss, classifier="classifier"):
         value = our_loss()
     assert float(value) == pytest.approx(loss.item(), abs=1e-5)
     weights = ours.trainable_weights
-    slopes = tape.gradient(value, [weight.value for weight in weights])
+    gradients = tape.gradient(value, [weight.value for weight in weights])
     second = published(theirs, classifier, of=lambda tensor: tensor.grad)
     # A key's bias moves all scores of a query alike: no gradient but noise.
-    floor = 1e-4 * max(np.linalg.norm(slope) for slope in second.values())
-    for weight, slope in zip(weights, slopes, strict=True):
+    floor = 1e-4 * max(np.linalg.norm(value) for value in second.values())
+    for weight, gradient in zip(weights, gradients, strict=True):
         expected = second[weight.path]
-        wrong = np.linalg.norm(slope.numpy() - expected)
+        wrong = np.linalg.norm(gradient.numpy() - expected)
         bound = max(np.linalg.norm(expected), floor)
         assert wrong <= 1e-4 * bound, (weight.path, wrong / bound)
 
@@ -222,40 +222,48 @@ def test_pretraining_equals_transformers(transformers):
     check_gradients(theirs, out.loss, ours, our_loss)
 
 
-def test_classification_equals_transformers(transformers):
+@pytest.mark.parametrize(
+    ("name", "ours", "head", "shape", "labels"),
+    [
+        (
+            "BertForSequenceClassification",
+            lambda encoder: BertClassifier(encoder, LABELS),
+            "classifier",
+            (4, 16),
+            np.array([0, 2, 1, 1]),
+        ),
+        (
+            "BertForTokenClassification",
+            lambda encoder: BertTagger(encoder, LABELS),
+            "tagger",
+            (4, 16),
+            np.random.default_rng(3).integers(0, 3, (4, 16)),
+        ),
+        (
+            "BertForMultipleChoice",
+            BertChooser,
+            "chooser",
+            (2, 2, 16),
+            np.array([1, 0]),
+        ),
+    ],
+    ids=["classifier", "tagger", "chooser"],
+)
+def test_heads_equal_those_of_transformers(
+    transformers, name, ours, head, shape, labels
+):
     import torch
 
-    theirs, ours = pair(
-        transformers,
-        "BertForSequenceClassification",
-        lambda encoder: BertClassifier(encoder, LABELS),
-    )
-    labels = np.array([0, 2, 1, 1])
-    out = theirs(**as_torch(rows()), labels=torch.tensor(labels))
-    np.testing.assert_allclose(ours(rows()), out.logits.detach(), atol=1e-5)
-    check_gradients(
-        theirs, out.loss, ours, lambda: cross_entropy(ours(rows()), labels)
-    )
-
-
-def test_tagging_equals_transformers(transformers):
-    import torch
-
-    theirs, ours = pair(
-        transformers,
-        "BertForTokenClassification",
-        lambda encoder: BertTagger(encoder, LABELS),
-        "tagger",
-    )
-    labels = np.random.default_rng(3).integers(0, 3, (4, 16))
-    out = theirs(**as_torch(rows()), labels=torch.tensor(labels))
-    np.testing.assert_allclose(ours(rows()), out.logits.detach(), atol=1e-5)
+    theirs, model = pair(transformers, name, ours, head)
+    inputs = {key: x.reshape(shape) for key, x in rows().items()}
+    out = theirs(**as_torch(inputs), labels=torch.tensor(labels))
+    np.testing.assert_allclose(model(inputs), out.logits.detach(), atol=1e-5)
     check_gradients(
         theirs,
         out.loss,
-        ours,
-        lambda: cross_entropy(ours(rows()), labels),
-        "tagger",
+        model,
+        lambda: cross_entropy(model(inputs), labels),
+        head,
     )
 
 
@@ -291,25 +299,6 @@ def test_spans_equal_transformers(transformers):
         return sum(ends) / 2
 
     check_gradients(theirs, out.loss, ours, our_loss)
-
-
-def test_choices_equal_transformers(transformers):
-    import torch
-
-    theirs, ours = pair(
-        transformers, "BertForMultipleChoice", BertChooser, "chooser"
-    )
-    inputs = {name: x.reshape(2, 2, 16) for name, x in rows().items()}
-    labels = np.array([1, 0])
-    out = theirs(**as_torch(inputs), labels=torch.tensor(labels))
-    np.testing.assert_allclose(ours(inputs), out.logits.detach(), atol=1e-5)
-    check_gradients(
-        theirs,
-        out.loss,
-        ours,
-        lambda: cross_entropy(ours(inputs), labels),
-        "chooser",
-    )
 
 
 def test_real_weights_equal_transformers(transformers):

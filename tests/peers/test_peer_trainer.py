@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tools import peer_trainer  # noqa: E402
+from tools.benchmark import peer_trainer  # noqa: E402
 
 SIZES = {
     "vocab_size": 30,

@@ -22,7 +22,7 @@ from official_tasks.pretraining.cost import (
     phase_costs,
 )
 from official_tasks.pretraining.settings import Settings, phases
-from official_tasks.tools import estimate
+from tools import estimate
 
 BASE = Model(12, 768, 12, 3072)
 LARGE = Model(24, 1024, 16, 4096)

@@ -1,10 +1,15 @@
-"""Runs a script of the checkout in a process of its own."""
+"""Runs a script of the checkout, in a process of its own or in this one."""
 
+import contextlib
+import io
 import os
 import resource
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -20,6 +25,8 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, most))
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # The scripts choose what TensorFlow logs.
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder,
@@ -27,4 +34,57 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
         capture_output=True,
         text=True,
         preexec_fn=limit,
+    )
+
+
+class _Output(io.StringIO):
+    """What a script printed, also where it closes its output."""
+
+    def close(self):
+        pass
+
+
+def call_script(*command, folder):
+    """As `run_script`, in this process: TensorFlow is not started again."""
+    from absl import flags
+
+    from official_tasks import script
+
+    words = list(map(str, command))
+    is_module = words[0] == "-m"
+    if is_module:
+        words = words[1:]
+    path = words[0] if is_module else os.path.join(folder, words[0])
+    before = set(flags.FLAGS)
+    output, errors = _Output(), _Output()
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+            warnings.catch_warnings(),
+            mock.patch.object(sys, "argv", [path, *words[1:]]),
+            mock.patch.object(sys, "path", list(sys.path)),
+            mock.patch.object(script, "_limits", []),
+        ):
+            # A test may have imported the script as a module before.
+            warnings.filterwarnings("ignore", ".*found in sys.modules")
+            if is_module:
+                runpy.run_module(path, run_name="__main__", alter_sys=False)
+            else:
+                sys.path.insert(0, os.path.dirname(path))
+                runpy.run_path(path, run_name="__main__")
+        code = 0
+    except SystemExit as exit:
+        code = exit.code or 0
+    finally:
+        os.chdir(here)
+        for name in set(flags.FLAGS) - before:
+            module = flags.FLAGS.find_module_defining_flag(name)
+            if not module.startswith("absl"):  # absl defines its own once
+                delattr(flags.FLAGS, name)
+        flags.FLAGS.unparse_flags()
+    return subprocess.CompletedProcess(
+        words, code, output.getvalue(), errors.getvalue()
     )

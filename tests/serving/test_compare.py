@@ -6,7 +6,7 @@ import pytest
 from run_script import ROOT, run_script
 
 from bert_keras.errors import InputError
-from official_tasks.tools.compare import compare, read_records
+from tools.compare import compare, read_records
 
 SCRIPT = ROOT / "tools" / "compare.py"
 

@@ -14,7 +14,7 @@ from bert_keras.modeling.chooser import BertChooser
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from official_tasks import script
-from official_tasks.tools import export
+from tools import export
 
 
 @pytest.fixture

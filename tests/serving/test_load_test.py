@@ -7,7 +7,7 @@ import request_bombs
 from run_script import ROOT, run_script
 
 from bert_keras.errors import InputError
-from official_tasks.tools.benchmark.load_test import (
+from tools.benchmark.load_test import (
     BAD,
     Clients,
     Outcome,

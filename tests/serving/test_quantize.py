@@ -11,7 +11,7 @@ from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.quantize import narrowed
-from official_tasks.tools.export import folder_size, measure
+from tools.export import folder_size, measure
 
 IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}

@@ -14,7 +14,7 @@ from run_script import run_script
 
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
-from official_tasks.tools.benchmark.load_test import server
+from tools.benchmark.load_test import server
 
 pytestmark = [
     pytest.mark.long,

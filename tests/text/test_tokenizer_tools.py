@@ -8,7 +8,7 @@ import tokenizer_proof
 
 from bert_keras.text.vocabulary import write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
-from official_tasks.tools.benchmark import tokenizer
+from tools.benchmark import tokenizer
 
 PIECES = [*SPECIAL_TOKENS, *"abehlnopru.", "##able", "un", "##b", "hear"]
 TEXTS = ["An hour. Ça\nun b…".encode()]

@@ -1,31 +1,23 @@
-"""The benchmark beside peers: turns, ratios, the check, the chart."""
+"""The benchmark against peers: turns, ratios, the check, the chart."""
 
 import importlib
 import json
 import sys
 import types
 
+import examples
+import limit
+import numpy as np
+import ours
 import pytest
 import tiny
-from run_script import ROOT, run_script
+from contenders import inputs, rows, table, turns
+from run_script import ROOT
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, write_json
 from bert_keras.text.vocabulary import write_vocabulary
-from official_tasks.tools.benchmark import steps
-from official_tasks.tools.benchmark.contenders import (
-    encoded,
-    environments,
-    inputs,
-    other_tools,
-    rows,
-    table,
-    turns,
-)
-
-sys.path.insert(0, str(ROOT / "tools" / "benchmark" / "contenders"))
-import examples
-import limit
+from tools.benchmark import steps
 
 TINY = {
     "size": "mini",
@@ -34,6 +26,7 @@ TINY = {
     "predictions": 2,
     "dropout": 0.0,
     "dtype": "float32",
+    "warm": 1,
 }
 
 
@@ -50,26 +43,6 @@ def results(**medians):
     }
     row = {"title": "a row", "goal": 1.1, "contenders": figures}
     return {"machine": {}, "rows": {"a": row}}
-
-
-def test_contenders_take_turns_and_tell_seconds_an_example():
-    lengths = [3, 9, 16, 5, 4, 7]
-    figures = turns.measured(
-        {
-            "ours": (sys.executable, "ours.py", TINY),
-            "packed": (
-                sys.executable,
-                "ours_packed.py",
-                {**TINY, "lengths": lengths},
-            ),
-            "limit": (sys.executable, "limit.py", TINY),
-        },
-        turns=2,
-    )
-    for figure in figures.values():
-        assert 0 < figure["least"] <= figure["median"] <= figure["most"] < 10
-        assert figure["peak_megabytes"] > 100
-        assert "tensorflow" in figure["versions"]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +64,33 @@ def preset(tmp_path_factory):
     return folder
 
 
-def test_the_other_contenders_of_ours_take_turns_too(preset):
+def test_contenders_take_turns_in_processes():
+    replicas = {**rows.replicas(2, 2).settings, **TINY, "batch": 1, "steps": 1}
+    figures = turns.measure(
+        {
+            "fit": (sys.executable, "ours", "fit", replicas),
+            "limit": (sys.executable, "limit", "step", TINY),
+        },
+        turns=2,
+    )
+    for figure in figures.values():
+        assert 0 < figure["least"] <= figure["median"] <= figure["most"] < 20
+        assert figure["peak_megabytes"] > 100
+        assert "tensorflow" in figure["versions"]
+        assert figure["examples"] == 2
+    assert figures["fit"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("job", ["step", "packed_step"])
+def test_a_job_takes_a_step_of_pretraining(job):
+    lengths = [3, 9, 16, 5, 4, 7]
+    step, examples = getattr(ours, job)({**TINY, "lengths": lengths})
+    assert np.isfinite(step()).all()
+    # Six examples fill four rows of 16; a batch is two of these.
+    assert examples == pytest.approx(2 if job == "step" else 3)
+
+
+def test_jobs_get_what_only_the_driver_can_find(preset):
     filled = inputs.Inputs(
         preset,
         text=str(preset / "text"),
@@ -99,29 +98,24 @@ def test_the_other_contenders_of_ours_take_turns_too(preset):
         init=str(preset / "weights"),
         vocabulary=str(preset / "vocab.txt"),
     )
-    part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "warm": 1}
-    part["dtype"] = "float32"
-    replicas = {**rows.replicas(2, 2)[2], **TINY, "batch": 1, "steps": 1}
-    made = {
-        "ours": ("ours_finetune.py", part),
-        "padded": ("ours_finetune.py", {**part, "padded": 16}),
-        "data": ("ours_data.py", {**rows.data(0.001)[2], "warm": 0}),
-        "replicas": ("ours_fit.py", replicas),
-    }
-    figures = turns.measured(
-        {
-            name: (sys.executable, script, filled.fill(settings))
-            for name, (script, settings) in made.items()
-        },
-        turns=1,
-    )
-    assert figures["ours"]["examples"] == 4
-    assert figures["replicas"]["replicas"] == 2
-    assert figures["replicas"]["examples"] == 2
-    base = {"system": "ours", "base": str(preset / "weights"), "warm": 0}
-    loading = {"ours": (sys.executable, "loading.py", base)}
-    found = turns.measured(loading, 1)["ours"]
-    assert found["peak_megabytes"] >= found["megabytes_before"] > 100
+    filled.base = lambda: str(preset / "weights")  # no model of base size
+    part = {"task": "SST-2", "rows": 8, "batch": 2, "steps": 2, "padded": 16}
+    settings = filled.fill({**part, "dtype": "float32"})
+    step, examples = ours.finetune(settings)
+    step()
+    assert examples == 4
+    step, _ = ours.data(filled.fill(rows.data(0.001).settings))
+    step()
+    step, _, facts = ours.load(filled.fill({"base": True}))
+    step()
+    assert facts["megabytes_before"] > 100
+
+
+def test_a_contender_that_fails_is_named_with_its_error():
+    arguments = (sys.executable, "examples", "dense_rows", {})
+    message = r"dense_rows of examples.py ended (.|\n)*KeyError"
+    with pytest.raises(InputError, match=message):
+        turns.measure({"a": arguments}, turns=1)
 
 
 def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
@@ -129,14 +123,15 @@ def test_rows_of_a_task_are_drawn_by_the_seed_and_keep_their_labels(preset):
         path = preset / f"rows-{seed}.json"
         weights = str(preset / "weights")
         return read_json(
-            encoded.write_rows("SST-2", str(preset), weights, 8, path, seed)
+            inputs.write_rows("SST-2", str(preset), weights, 8, path, seed)
         )
 
-    found = drawn(0)
-    assert found == drawn(0) != drawn(1)
-    assert len(found["token_ids"]) == len(found["labels"]) == 8
+    rows_drawn = drawn(0)
+    assert rows_drawn == drawn(0) != drawn(1)
+    assert len(rows_drawn["token_ids"]) == len(rows_drawn["labels"]) == 8
     # Rows 0 and 2 of each four have label 0: "good" alone and three words.
-    for ids, label in zip(found["token_ids"], found["labels"], strict=True):
+    pairs = zip(rows_drawn["token_ids"], rows_drawn["labels"], strict=True)
+    for ids, label in pairs:
         assert (len(ids) in (3, 6) and ids[1] == 5) == (label == 0)
     with pytest.raises(InputError, match="needs --data"):
         inputs.Inputs(preset, init="weights").rows("SST-2", 8)
@@ -150,8 +145,8 @@ def test_contexts_are_spread_over_the_dev_set(tmp_path):
     given = inputs.Inputs(tmp_path, data=str(tmp_path))
     for count, numbers in ((3, [0, 2, 4]), (320, range(6))):
         with open(given.contexts(count), encoding="utf-8") as file:
-            found = [json.loads(line)["context"] for line in file]
-        assert found == [f"text {number}" for number in numbers]
+            texts = [json.loads(line)["context"] for line in file]
+        assert texts == [f"text {number}" for number in numbers]
     with pytest.raises(InputError, match=r"No dev-v1.1\*.json"):
         inputs.Inputs(tmp_path, data=str(tmp_path / "squad")).contexts()
 
@@ -165,41 +160,45 @@ def test_lengths_are_those_of_documents_or_of_their_paragraphs(tmp_path):
     assert by_paragraph == [13, 103, 23, 5]
 
 
-def test_growth_is_told_by_its_exponent():
+def test_growth_is_given_by_its_exponent():
     row = results(**{"2": 1.0, "4": 4.0, "8": 16.0})["rows"]["a"]
     row["growth"] = "rows"
     assert table.exponent(row) == pytest.approx(2)
     assert table.ratio(row) is None
-    told = table.as_text({"rows": {"a": row}})
-    assert "grows as rows to the power 2.00" in told
+    text = table.as_text({"rows": {"a": row}})
+    assert "grows as rows to the power 2.00" in text
 
 
-def test_rows_of_other_tools_are_told_by_their_reports(tmp_path, monkeypatch):
+def test_a_row_of_another_tool_has_the_ratios_of_its_report(
+    tmp_path, monkeypatch
+):
     (tmp_path / "made.py").write_text(
         "import json, sys\n"
         "words = dict(w[2:].split('=') for w in sys.argv[1:])\n"
         "json.dump({'a': float(words['a'])}, open(words['output'], 'w'))\n"
     )
-    monkeypatch.setattr(other_tools, "TOOLS", str(tmp_path))
+    monkeypatch.setattr(turns, "TOOLS", str(tmp_path))
     row = {
         "tool": "made",
         "flags": lambda given: {"a": given},
         "times": lambda report: {"b": 2 * report["a"], "c": 9.0},
     }
-    found = other_tools.run_tool(row, 1.5)
-    assert table.ratio(found) == (3.0, "b")
-    told = table.as_text({"rows": {"a": {"title": "A", "goal": 2, **found}}})
-    assert "3.00 times as fast as b" in told
+    measured = turns.measure_row(row, 1.5, 9)
+    assert table.ratio(measured) == (3.0, "b")
+    row_of_text = {"title": "A", "goal": 2, **measured}
+    text = table.as_text({"rows": {"a": row_of_text}})
+    assert "3.00 times as fast as b" in text
     with pytest.raises(InputError, match="made failed:(.|\n)*ValueError"):
-        other_tools.run_tool(row, "none")
+        turns.measure_row(row, "none", 9)
 
 
 def test_the_reports_of_the_tools_come_to_ratios():
     speed = "MB a second of processor time"
     report = {"WordPieceTokenizer": {speed: 30}, "tokenizers": {speed: 3}}
-    assert other_tools.tokenizing({"tokenizers": report}) == {"tokenizers": 10}
+    times = {name: rows.ROWS[name]["times"] for name in ("tokenizing", "data")}
+    assert times["tokenizing"]({"tokenizers": report}) == {"tokenizers": 10}
     report = {"times the original's script": 32.0}
-    assert other_tools.data(report) == {"the original's script": 32.0}
+    assert times["data"](report) == {"the original's script": 32.0}
     case = {"batch": 1, "tokens": 16, "savedmodel": [1, 1, 1, 1, 1.0]}
     case |= {"onnxruntime": [2, 2, 2, 2, 2.0], "transformers": [3, 3.0]}
     natural = {
@@ -207,22 +206,17 @@ def test_the_reports_of_the_tools_come_to_ratios():
         "onnxruntime": [9, 1.5],
         "transformers": [7, 2],
     }
-    found = other_tools.inference([case, natural])
-    assert found == {
+    row = rows.ROWS["inference"]
+    ratios = row["times"]([case, natural])
+    assert ratios == {
         "transformers, 1 x 16": 3.0,
         "onnxruntime, 1 x 16": 2.0,
         "transformers, dev.tsv": 2,
         "onnxruntime, dev.tsv": 1.5,
     }
-    goal = other_tools.TOOL_ROWS["inference"]["goal"]
-    told = {"title": "A", "goal": goal, "times": found}
-    told = table.as_text({"rows": {"a": told}})
-    assert "1.50 times as fast as onnxruntime, dev.tsv (goal 1.0)" in told
-
-
-def test_a_contender_that_fails_is_told_with_its_words(tmp_path):
-    with pytest.raises(InputError, match=r"ours.py ended (.|\n)*KeyError"):
-        turns.measured({"a": (sys.executable, "ours.py", {})}, turns=1)
+    row = {"title": "A", "goal": row["goal"], "times": ratios}
+    text = table.as_text({"rows": {"a": row}})
+    assert "1.50 times as fast as onnxruntime, dev.tsv (goal 1.0)" in text
 
 
 def test_the_limit_counts_the_products_of_the_model():
@@ -263,63 +257,65 @@ def test_rows_that_nothing_compares_are_named():
             table.check(now, {"rows": other}, 0.15)
 
 
-def test_rows_without_seconds_are_not_drawn_and_told(tmp_path):
+def values(folder, **given):
+    """The flags of `steps`, as absl hands them to `main`."""
+    usual = {"draw": None, "check": None, "overwrite": False, "rows": []}
+    usual["output"] = str(folder / "o.png")
+    return types.SimpleNamespace(**usual | given)
+
+
+def test_results_are_drawn_and_rows_without_seconds_are_named(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    made = results(ours=1.0, a=2.0)
+    made = results(ours=1.0, a=2.0, limit=0.5)
     tool = {"title": "T", "goal": 1, "times": {"a": 2.0}}
     made["rows"]["t"] = tool
-    assert table.draw(made, tmp_path / "c.png") == ["t"]
+    write_json(made, tmp_path / "r.json")
+    steps.main(values(tmp_path, draw=str(tmp_path / "r.json")))
+    assert "not drawn: t" in capsys.readouterr().out
+    assert (tmp_path / "o.png").stat().st_size > 5000
     with pytest.raises(InputError, match=r"Nothing to draw: the rows \(t\)"):
         table.draw({"rows": {"t": tool}}, tmp_path / "d.png")
 
 
+def test_an_unknown_row_is_refused_with_those_that_there_are(tmp_path):
+    with pytest.raises(InputError, match="No row 'large': expected small, ba"):
+        steps.main(values(tmp_path, rows=["large"]))
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": 3}', ""])
-def test_results_that_are_broken_are_told_before_measuring(tmp_path, text):
+def test_broken_results_are_refused_before_measuring(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
     for flag in ("draw", "check"):
-        values = {"draw": None, "check": None, "output": str(tmp_path / "o")}
-        values["overwrite"] = False
-        values |= {flag: str(path), "rows": ["none"]}
+        given = {flag: str(path), "rows": ["none"]}
         with pytest.raises(InputError, match="r.json holds no results"):
-            steps.main(types.SimpleNamespace(**values))
+            steps.main(values(tmp_path, **given))
 
 
-def test_results_are_drawn_by_the_second_command(tmp_path):
-    write_json(results(ours=1.0, a=2.0, limit=0.5), tmp_path / "r.json")
-    script = ROOT / "tools" / "benchmark" / "steps.py"
-    done = run_script(
-        script, "--draw=r.json", "--output=c.png", folder=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "c.png").stat().st_size > 5000
-    done = run_script(script, "--rows=large", folder=tmp_path)
-    assert done.returncode == 2 and "No row 'large'" in done.stderr
-
-
-def test_recorded_results_are_of_rows_that_there_are_with_their_goals():
-    recorded = read_json(
-        ROOT / "tools" / "benchmark" / "contenders" / "recorded.json"
-    )
-    measured = rows.ROWS | other_tools.TOOL_ROWS
+def test_recorded_results_are_of_existing_rows_with_their_goals():
+    folder = ROOT / "tools" / "benchmark" / "contenders"
+    recorded = read_json(folder / "recorded.json")
     assert {"base", "small", "packed", "sst2"} <= set(recorded["rows"])
     for name, row in recorded["rows"].items():
-        assert row.get("goal") == measured[name].get("goal")
+        assert row.get("goal") == rows.ROWS[name].get("goal")
         assert (table.ratio(row) is None) == ("growth" in row)
     table.check(recorded, recorded, 0.0)
+    for row in rows.ROWS.values():
+        for contender in row.get("contenders", {}).values():
+            text = (folder / f"{contender.module}.py").read_text()
+            assert f"def {contender.job}(settings):" in text
 
 
-def test_an_environment_that_is_there_is_taken_as_it_is(tmp_path):
+def test_an_existing_environment_is_used_as_it_is(tmp_path):
     python = tmp_path / "keras_hub" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    found = environments.interpreter(str(tmp_path), "keras_hub")
-    assert found == str(python)
-    assert environments.interpreter(str(tmp_path), "ours") == sys.executable
+    assert turns.interpreter(str(tmp_path), "keras_hub") == str(python)
+    assert turns.interpreter(str(tmp_path), "ours") == sys.executable
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, None])
-def test_half_an_environment_is_not_taken(tmp_path, monkeypatch, error):
+def test_half_an_environment_is_not_used(tmp_path, monkeypatch, error):
     def made(home, with_pip):
         python = tmp_path / "keras_hub" / "bin" / "python"
         python.parent.mkdir(parents=True)
@@ -333,42 +329,42 @@ def test_half_an_environment_is_not_taken(tmp_path, monkeypatch, error):
             raise error
         return types.SimpleNamespace(returncode=1, stderr="no such package")
 
-    monkeypatch.setattr(environments.venv, "create", made)
-    monkeypatch.setattr(environments.subprocess, "run", installed)
+    monkeypatch.setattr(turns.venv, "create", made)
+    monkeypatch.setattr(turns.subprocess, "run", installed)
     with pytest.raises(error or InputError):
-        environments.interpreter(str(tmp_path), "keras_hub")
-    monkeypatch.setattr(environments.venv, "create", lambda *_, **__: begun())
-    with pytest.raises(SystemExit):  # it is made anew
-        environments.interpreter(str(tmp_path), "keras_hub")
+        turns.interpreter(str(tmp_path), "keras_hub")
+    monkeypatch.setattr(turns.venv, "create", lambda *_, **__: begun())
+    with pytest.raises(SystemExit):  # it is made again
+        turns.interpreter(str(tmp_path), "keras_hub")
 
 
 @pytest.mark.parametrize(
     "tool",
     "benchmark.steps benchmark.data benchmark.gpu benchmark.serving "
-    "benchmark.tokenizer benchmark.load_test benchmark.data_memory "
+    "benchmark.tokenizer benchmark.load_test "
     "maintenance.prove_tokenizer "
     "train_vocabulary extend_vocabulary extract_features".split(),
 )
 def test_a_place_to_write_is_made_before_anything_is_measured(tool, tmp_path):
-    main = importlib.import_module(f"official_tasks.tools.{tool}").main
+    main = importlib.import_module(f"tools.{tool}").main
     (tmp_path / "file").touch()
     for output in ("file/x.json", "", "runs/x.json"):
-        values = types.SimpleNamespace(
+        given = types.SimpleNamespace(
             output=str(tmp_path / output), overwrite=False
         )
         expected = AttributeError if "runs" in output else InputError
-        with pytest.raises(expected):  # it goes on to a flag that is not there
-            main(values)
+        with pytest.raises(expected):  # it goes on to a flag that is missing
+            main(given)
     assert (tmp_path / "runs").is_dir()
-    values.output = str(tmp_path / "file")
+    given.output = str(tmp_path / "file")
     with pytest.raises(InputError, match="there already.*--overwrite"):
-        main(values)
-    values.overwrite = True
+        main(given)
+    given.overwrite = True
     with pytest.raises(AttributeError):
-        main(values)
+        main(given)
 
 
-def test_the_machine_is_told_without_git_too(monkeypatch):
-    assert steps.machine()["commit"]
+def test_the_machine_is_described_without_git_too(monkeypatch):
+    assert turns.machine()["commit"]
     monkeypatch.setenv("PATH", "")
-    assert steps.machine()["commit"] == "unknown"
+    assert turns.machine()["commit"] == "unknown"

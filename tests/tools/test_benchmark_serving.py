@@ -7,7 +7,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
-from official_tasks.tools.benchmark.serving import (
+from tools.benchmark.serving import (
     natural,
     row,
     texts,

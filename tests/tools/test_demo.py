@@ -11,11 +11,11 @@ import types
 
 import pytest
 import tensorflow as tf
+from contenders import table
 
 from bert_keras import InputError
 from official_tasks.demo import stages, whole_job
 from official_tasks.engine import finetuning
-from official_tasks.tools.benchmark.contenders import table
 
 TINY = whole_job.QUICK._replace(
     vocabulary_size=150,
@@ -24,7 +24,6 @@ TINY = whole_job.QUICK._replace(
     steps=8,
     labels=40,
     dev_rows=80,
-    seeds=2,
 )
 WORDS = "wind rain snow storm cloud river stone field tower candle".split()
 

@@ -7,7 +7,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
 from official_tasks.pretraining import run_doctor
-from official_tasks.tools import doctor
+from tools import doctor
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from run_script import ROOT, call_script
 
 import bert_keras
 
-ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = sorted(
     path.relative_to(ROOT)
     for folder in ("official_tasks", "tools")
@@ -110,22 +110,41 @@ def test_help_answers_at_once_with_a_full_command(script, tmp_path):
     assert seconds < 2
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=str)
-def test_every_script_runs_from_the_wheel(wheel, script, tmp_path):
-    module = ".".join(script.with_suffix("").parts)
-    if script.parts[0] == "tools":
-        module = f"official_tasks.{module}"
-    done = run(["-m", module, "--help"], tmp_path, wheel)
+def test_every_script_is_imported_from_the_wheel_and_one_answers(
+    wheel, tmp_path
+):
+    modules = [".".join(script.with_suffix("").parts) for script in SCRIPTS]
+    names = [
+        f"official_tasks.{name}" if name.startswith("tools") else name
+        for name in modules
+    ]
+    code = f"import importlib; [*map(importlib.import_module, {names})]"
+    done = run(["-c", code], tmp_path, wheel)
+    assert done.returncode == 0, done.stderr
+    command = ["-m", "official_tasks.tools.export", "--help"]
+    done = run(command, tmp_path, wheel)
     assert done.returncode == 0, done.stderr
     assert "    python " in done.stdout
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
 def test_an_unknown_flag_exits_with_2_and_one_line(script, tmp_path):
-    done = run([ROOT / script, "--no_such_flag=1"], tmp_path, ROOT)
+    done = call_script(ROOT / script, "--no_such_flag=1", folder=tmp_path)
     assert done.returncode == 2
     assert "no_such_flag" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_editable_mapping_names_the_folder_of_the_tools():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    folders = dict(
+        line.replace(" ", "").split("=")
+        for line in config["options"]["package_dir"].split("\n")
+        if line
+    )
+    assert folders == {"": ".", "official_tasks.tools": "tools"}
+    assert not (ROOT / "official_tasks" / "tools").exists()
 
 
 def test_importing_the_package_imports_no_framework(tmp_path):
@@ -148,5 +167,5 @@ def test_without_tensorflow_one_sentence_says_so(tmp_path):
         "try:\n    bert_keras.WordPieceTokenizer\n"
         "except ImportError as error:\n    print(error)"
     )
-    told = run(["-c", code], tmp_path, ROOT).stdout.strip()
-    assert "needs tensorflow, which is not installed" in told
+    text = run(["-c", code], tmp_path, ROOT).stdout.strip()
+    assert "needs tensorflow, which is not installed" in text

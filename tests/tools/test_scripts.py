@@ -1,4 +1,4 @@
-"""The whole job, script by script, on toy text; and what mistakes get."""
+"""The README's job, script by script, on toy text; and what mistakes get."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from page_commands import small_commands
-from run_script import ROOT, run_script
+from run_script import ROOT, call_script, run_script
 
 import bert_keras
 from bert_keras.files import remove
@@ -47,7 +47,7 @@ def toy(tmp_path_factory):
 
 # Appended to the README's commands, so that they take seconds.
 SMALLER = {
-    "train_vocabulary": "--size=120",
+    "train_vocabulary": "--size=120 --workers=1",
     "create_pretraining_data": "--held_out_share=0.3 --sequence_length=32 "
     "--max_predictions=5 --workers=1",
     "pretrain": "--num_layers=1 --hidden_dim=32 --num_heads=2 "
@@ -72,7 +72,7 @@ def job(toy):
     commands = readme_commands()
     assert list(commands) == list(SMALLER)
     for command in commands.values():
-        done = run_script(*command, folder=toy)
+        done = call_script(*command, folder=toy)
         assert done.returncode == 0, done.stderr[-3000:]
     return toy / "runs"
 
@@ -132,9 +132,10 @@ def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(
     command = readme_commands()["finetune"]
     weights = job / "yours" / "model" / "model.safetensors"
     before = weights.stat().st_mtime_ns
+    # In a process of its own: the training script as a user starts it.
     assert run_script(*command, folder=job.parent).returncode == 0
     assert weights.stat().st_mtime_ns == before
-    done = run_script(*command, "--epochs=13", "--seed=1", folder=job.parent)
+    done = call_script(*command, "--epochs=13", "--seed=1", folder=job.parent)
     assert done.returncode == 2
     assert "epochs was 12.0 and is now 13.0" in done.stderr
     assert "seed was 0 and is now 1" in done.stderr
@@ -162,7 +163,7 @@ def test_a_path_below_the_home_folder_is_found_there(tmp_path):
         (["--output=~/a b"], [f"{home}/a b"]),
         (["--inputs=~/a,b,~c"], [f"{home}/runs", f"{home}/a", "b", "~c"]),
     ):
-        done = run_script("says.py", *words, folder=tmp_path)
+        done = call_script("says.py", *words, folder=tmp_path)
         assert done.stdout.strip() == " ".join(expected), done.stderr
 
 
@@ -266,6 +267,11 @@ MISTAKES = {
 }
 
 
+def words_of(command):
+    words = command.split()
+    return [ROOT / words[0], *words[1:]] if words[0] != "-m" else words
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
     folder = job.parent
@@ -277,10 +283,7 @@ def test_a_mistake_gets_one_plain_message_and_leaves_nothing(mistake, job):
     )
     before = set(folder.rglob("*"))
     command, message = MISTAKES[mistake]
-    words = command.split()
-    if words[0].startswith("tools/"):
-        words[0] = ROOT / words[0]
-    done = run_script(*words, folder=folder)
+    done = call_script(*words_of(command), folder=folder)
     assert done.returncode == 2, done.stderr[-2000:]
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -329,18 +332,24 @@ ON_A_FULL_DISK = {
 }
 
 
-@pytest.mark.parametrize("name", ON_A_FULL_DISK)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("data", "finetune")
+        else pytest.param(name, marks=pytest.mark.long)
+        for name in ON_A_FULL_DISK
+    ],
+)
 def test_a_full_disk_gets_one_sentence_and_costs_nothing(name, job):
     command, fits = ON_A_FULL_DISK[name]
-    words = command.split()
-    if words[0].startswith("tools/"):
-        words[0] = ROOT / words[0]
+    words = words_of(command)
     done = run_script(*words, folder=job.parent, largest_file=fits)
     assert done.returncode == 2, done.stderr[-2000:]
     assert "could not be written (File too large)" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    again = run_script(*words, folder=job.parent)
+    again = call_script(*words, folder=job.parent)
     assert again.returncode == 0, again.stderr[-2000:]
     if name == "predict":
         lines = (job.parent / "full").read_text().splitlines()
@@ -348,6 +357,7 @@ def test_a_full_disk_gets_one_sentence_and_costs_nothing(name, job):
     remove(job.parent / "full")
 
 
+@pytest.mark.long
 def test_a_full_pipe_gets_one_sentence(job):
     command = (
         f"{sys.executable} -m official_tasks.predict --model=runs/served "
@@ -368,15 +378,15 @@ def test_a_full_pipe_gets_one_sentence(job):
 
 FINETUNE = "official_tasks.finetune --init=m --output=o"
 PRETRAIN = "official_tasks.pretrain --data=d --output=o"
-DATA = "official_tasks.tools.create_pretraining_data --input=i --vocabulary=v"
+DATA = "tools.create_pretraining_data --input=i --vocabulary=v"
 DATA += " --output=o"
-EXPORT = "official_tasks.tools.export --model=m --output=o"
+EXPORT = "tools.export --model=m --output=o"
 PREDICT = "official_tasks.predict --model=m --output=o"
-ESTIMATE = "official_tasks.tools.estimate"
+ESTIMATE = "tools.estimate"
 TABLE = "official_tasks.paper.feature_table --task=ner --init=m --output=o"
-TIMES = "official_tasks.tools.benchmark.steps"
-TIMES_GPU = "official_tasks.tools.benchmark.gpu"
-DOCTOR = "official_tasks.tools.doctor"
+TIMES = "tools.benchmark.steps"
+TIMES_GPU = "tools.benchmark.gpu"
+DOCTOR = "tools.doctor"
 # A command; flags that decide; a flag that then cannot act.
 WITHOUT_EFFECT = [
     (FINETUNE, "", "--tpu=mine"),
@@ -424,11 +434,6 @@ WITHOUT_EFFECT = [
     (TIMES_GPU, "--backend=jax --rows=synthetic", "--input=i.txt"),
     (DOCTOR, "--run=r", "--texts=t"),
     (DOCTOR, "--run=r", "--nolowercase"),
-    (
-        "official_tasks.tools.benchmark.length_buckets --data_dir=d --init=m",
-        "",
-        "--seeds=1",
-    ),
     ("official_tasks.reproduce --table=swag --output=o", "", "--flops=1e9"),
     (
         "official_tasks.reproduce --table=swag --output=o",
@@ -441,7 +446,7 @@ WITHOUT_EFFECT = [
 @pytest.mark.parametrize(("command", "given", "flag"), WITHOUT_EFFECT)
 def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
     words = ["-m", *command.split(), *given.split(), flag]
-    done = run_script(*words, folder=tmp_path)
+    done = call_script(*words, folder=tmp_path)
     assert done.returncode == 2, done.stderr[-2000:]
     name = flag.split("=")[0]
     assert f": {name} only applies " in done.stderr

@@ -4,13 +4,13 @@
         --vocabulary=vocab.txt --output=speed.json
 
 In: text (what tools/create_pretraining_data.py takes) and a vocabulary. Out: a
-table on the terminal, and as JSON: megabytes of text a second from text to
-the token store and on to records; sequences a second of batches that are
-drawn anew, single and packed, and how many cores it takes to feed a device
-that trains on 7,000 sequences of 128 a second; and the peak of the memory that
-the records took beyond what importing TensorFlow and the tokenizer cost. One
-process; all times are of the processor, which other work on the machine
-disturbs less than the clock. Takes half a minute for 8 megabytes.
+table on the terminal, and as JSON: megabytes of text a second from text to the
+token store and on to records; sequences a second of batches that are sampled on
+the fly, single and packed, and how many cores it takes to feed a device that
+trains on 7,000 sequences of 128 a second; and the peak of the memory that the
+records took beyond what importing TensorFlow and the tokenizer cost. One
+process; all times are of the processor, which other work disturbs less than the
+clock. Takes half a minute for 8 megabytes.
 """
 
 import os
@@ -39,11 +39,13 @@ def define_flags():
 
 
 def main(values):
+    from contenders.inputs import first_documents
+    from contenders.worker import peak_megabytes
+
     from bert_keras import WordPieceTokenizer
     from bert_keras.data.corpus import read_documents
     from bert_keras.files import write_json
     from bert_keras.text.vocabulary import read_vocabulary
-    from official_tasks.tools.benchmark.contenders.worker import peak_megabytes
 
     script.prepare_output(values)
     tokenizer = WordPieceTokenizer(
@@ -99,22 +101,22 @@ def _making(documents, tokenizer, folder):
 
 
 def _drawing(store, seconds):
-    """Rates of batches that are drawn anew."""
+    """Rates of batches that are sampled on the fly."""
     from bert_keras.data.sampling import SamplingRules
 
     kinds = {
-        "sequences/s of 128, drawn anew": SamplingRules(128, 20),
+        "sequences/s of 128, sampled on the fly": SamplingRules(128, 20),
         "sequences/s of 128, whole words": SamplingRules(
             128, 20, whole_word=True
         ),
-        "sequences/s of 512, drawn anew": SamplingRules(512, 80),
+        "sequences/s of 512, sampled on the fly": SamplingRules(512, 80),
         "rows/s of 512, packed": SamplingRules(512, 80, packed=True),
     }
     figures = {
         name: _sequences_a_second(store, rules, seconds)
         for name, rules in kinds.items()
     }
-    single = figures["sequences/s of 128, drawn anew"]
+    single = figures["sequences/s of 128, sampled on the fly"]
     figures[f"cores that feed {DEVICE:,} sequences/s"] = DEVICE / single
     return figures
 
@@ -132,15 +134,6 @@ def _sequences_a_second(store, rules, seconds):
         next(iterator)
         count += batch_size
     return count / (time.process_time() - start)
-
-
-def first_documents(documents, characters):
-    """Documents until there are about so many characters."""
-    for document in documents:
-        if characters <= 0:
-            return
-        characters -= sum(map(len, document.paragraphs))
-        yield document
 
 
 def _show(figures):

@@ -74,10 +74,11 @@ def define_flags():
 
 
 def main(values):
+    from contenders.turns import machine
+
     from bert_keras.files import write_json
     from official_tasks import progress
     from official_tasks.pretraining.cost import device_named
-    from official_tasks.tools.benchmark.steps import machine
 
     script.prepare_output(values)
     peak = 1e12 * values.peak if values.peak else None
@@ -95,7 +96,7 @@ def main(values):
 
 
 def chosen_cases(values):
-    """Settings of each case, as contenders/ours_fit.py takes them."""
+    """Settings of each case, as `fit` of contenders/ours.py takes them."""
     from bert_keras.errors import InputError
 
     unknown = sorted(set(values.rows) - set(ROWS))
@@ -127,17 +128,18 @@ def chosen_cases(values):
 
 def measured(case, values, peak):
     """A case with its figures, or with why it failed."""
+    from contenders import turns
+    from contenders.inputs import natural_lengths
+
     from bert_keras.errors import InputError
-    from official_tasks.tools.benchmark.contenders import turns
-    from official_tasks.tools.benchmark.contenders.inputs import natural_lengths
 
     settings, lengths = dict(case), [case["length"]]
     if case["rows"] == "packed":
         lengths = natural_lengths(values.input, case["length"])
         settings["lengths"] = lengths
-    contender = sys.executable, "ours_fit.py", settings
+    worker = sys.executable, "ours", "fit", settings
     try:
-        found = turns.measured({"ours": contender}, values.turns)["ours"]
+        found = turns.measure({"ours": worker}, values.turns)["ours"]
     except InputError as error:
         return {**case, "failed": str(error)}
     flops = sum(model_flops(case, n) for n in lengths) / len(lengths)
@@ -148,11 +150,12 @@ def measured(case, values, peak):
 
 def model_flops(case, length):
     """Operations of training on one sequence of `length` tokens."""
-    from official_tasks.pretraining.cost import Model, sequence_flops
-    from official_tasks.tools.benchmark.contenders.examples import (
+    from contenders.examples import (
         SIZES,
         VOCABULARY,
     )
+
+    from official_tasks.pretraining.cost import Model, sequence_flops
 
     layers, width, heads = SIZES[case["size"]]
     model = Model(layers, width, heads, 4 * width, VOCABULARY)

@@ -1,4 +1,22 @@
-"""Loads tools/serve.py with good and bad requests and says what holds."""
+"""Loads tools/serve.py with good and bad requests and checks what must hold.
+
+    python tools/benchmark/load_test.py --model=runs/served --seconds=30
+
+In: the folder of a SavedModel that takes one or two texts. A server is started
+on it, then, twice: as many clients as find its peak; good requests alone at a
+third of the peak; the same and a fifth of bad ones (wrong types, 10 MB, invalid
+UTF-8, empty, deep JSON, slow clients, dropped connections); three times the
+peak. Out: a line a part, and whether each promise holds, in each round against
+the peak and the good requests of that round: no crash; no growth of memory,
+over 3 %, from the first round to the second; each bad request gets a 4xx that
+says why; good ones keep their p99 within 1.5 times that without bad ones;
+overload is answered 429, and what is answered stays at 90 % of the peak. Exits
+with 1 where one does not hold.
+
+The clients take processor time from the server: on a machine of few cores its
+peak is higher without them. Takes eight times --seconds and half a minute.
+Needs: pip install 'bert_keras[serve]'.
+"""
 
 import asyncio
 import collections
@@ -13,19 +31,182 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import script
 
-# Requests to a server, good and bad, for the load test; plain asyncio.
-
+CLIENTS = 64  # ask at once to find the peak
+ALLOWED_GROWTH = 0.03  # of memory; the allocator keeps some of what it had
 WORDS = (
     "an hour well spent with a film that was neither good nor bad but long "
     "enough for another train to leave the station while we waited there"
 ).split()
 PATIENCE = 60.0  # seconds that a client waits for an answer
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
+    flags.DEFINE_float("seconds", 20.0, "Of each of the eight parts.")
+    flags.DEFINE_string("output", None, "JSON file for the figures.")
+    script.define_overwrite()
+    flags.mark_flag_as_required("model")
+    script.require_positive("seconds")
+
+
+def main(values):
+    from bert_keras.serving.load import read_card
+    from official_tasks import progress
+
+    script.prepare_output(values)
+    card = read_card(values.model)
+    entry = card["signatures"][card["default"]]
+    if any(kind != "string (B,)" for kind in entry["inputs"].values()):
+        raise InputError("The load test asks signatures of plain texts.")
+
+    def print_part(part):
+        progress.console.print(json.dumps(part.as_dict()), soft_wrap=True)
+
+    with server(values.model) as (port, process):
+        path = "/v1/models/model:predict"
+        clients = Clients(port, path, entry["input_order"])
+        work = run_parts(clients, process, values.seconds, print_part)
+        parts = run(work)
+        held = laws(parts, process.poll() is None)
+    for law, holds in held.items():
+        progress.console.print(f"{'holds' if holds else 'FAILS'}: {law}")
+    if values.output:
+        with open(values.output, "w", encoding="utf-8") as file:
+            content = [part.as_dict() for part in parts]
+            json.dump({"parts": content, "laws": held}, file, indent=2)
+    return 0 if all(held.values()) else 1
+
+
+@dataclasses.dataclass
+class Part:
+    """One part of the test: what was sent and what came back."""
+
+    name: str
+    seconds: float
+    outcomes: list
+    memory: int  # bytes of the server after it
+
+    @property
+    def goodput(self):
+        good = [o for o in self.outcomes if o.status == 200]
+        return len(good) / self.seconds
+
+    def as_dict(self):
+        counts = by_status(self.outcomes)
+        return {
+            "name": self.name,
+            "goodput": round(self.goodput, 1),
+            "p50_ms": round(percentile(self.outcomes, 0.5) * 1000, 1),
+            "p99_ms": round(percentile(self.outcomes, 0.99) * 1000, 1),
+            "memory_mb": round(self.memory / 1e6, 1),
+            "answers": {f"{k}: {s}": n for (k, s), n in sorted(counts.items())},
+        }
+
+
+@contextlib.contextmanager
+def server(folder, *arguments):
+    """A server in a process of its own: yields (port, process)."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(Path(__file__).parents[1] / "serve.py")]
+    process = subprocess.Popen(
+        [*command, f"--model={folder}", f"--port={port}", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        while True:
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health")
+                break
+            if process.poll() is not None:
+                raise InputError(
+                    f"The server ended with {process.returncode}; it says why."
+                )
+            time.sleep(0.2)
+        yield port, process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def run(work):
+    """`asyncio.run`, by uvloop where it is there: it takes less time."""
+    try:
+        from uvloop import new_event_loop
+    except ModuleNotFoundError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
+
+
+def memory(process):
+    """Bytes that the process holds."""
+    with open(f"/proc/{process.pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def run_parts(clients, process, seconds, report=lambda part: None):
+    """All parts, in order: list of `Part`."""
+    parts = []
+
+    async def part(name, work):
+        clients.seen = []
+        began = time.perf_counter()
+        await work
+        spent = time.perf_counter() - began
+        parts.append(Part(name, spent, clients.seen, memory(process)))
+        report(parts[-1])
+        return parts[-1]
+
+    await clients.closed_loop(CLIENTS, min(seconds, 5))  # warm
+    for turn in (1, 2):
+        work = clients.closed_loop(CLIENTS, seconds)
+        peak = (await part(f"peak {turn}", work)).goodput
+        rate = max(peak / 3, 1.0)
+        await part(f"clean {turn}", clients.open_loop(rate, seconds))
+        # As many good ones as without the bad.
+        mixed = clients.open_loop(rate * 1.25, seconds, bad_share=0.2)
+        await part(f"a fifth bad {turn}", mixed)
+        await part(f"overload {turn}", clients.open_loop(3 * peak, seconds))
+    return parts
+
+
+def laws(parts, is_alive):
+    """Law -> whether it holds."""
+    rounds = parts[:4], parts[4:]
+    held = [_laws_of_a_round(*four) for four in rounds]
+    before, after = (four[-1].memory for four in rounds)
+    return {
+        "no crash": is_alive,
+        "no growth of memory": after <= before * (1 + ALLOWED_GROWTH),
+        **{law: all(one[law] for one in held) for law in held[0]},
+    }
+
+
+def _laws_of_a_round(peak, clean, mixed, overload):
+    good = [o for o in mixed.outcomes if o.kind == "good"]
+    bad = [o for o in mixed.outcomes if o.kind not in ("good", "dropped")]
+    return {
+        "bad ones get 4xx that say why": all(
+            400 <= o.status < 500 and '"error"' in o.said for o in bad
+        ),
+        "good ones are answered beside bad ones": all(
+            o.status == 200 for o in good
+        ),
+        "p99 within 1.5 times": percentile(good, 0.99)
+        <= 1.5 * percentile(clean.outcomes, 0.99),
+        "overload answers 429": {o.status for o in overload.outcomes}
+        == {200, 429},
+        "goodput at 90 % of peak": overload.goodput >= 0.9 * peak.goodput,
+    }
 
 
 @dataclasses.dataclass
@@ -167,189 +348,6 @@ def percentile(outcomes, share):
     if not times:
         return float("inf")
     return times[min(int(share * len(times)), len(times) - 1)]
-
-
-# Loads tools/serve.py with good and bad requests and says what holds. python
-# tools/benchmark/load_test.py --model=runs/served --seconds=30 In: the folder
-# of a SavedModel that takes one or two texts. A server is started on it, then,
-# twice: as many clients as find its peak; good requests alone at a third of the
-# peak; the same with a fifth of bad ones beside (wrong types, 10 MB, invalid
-# UTF-8, empty, deep JSON, slow clients, dropped connections); three times the
-# peak. Out: a line a part, and whether each law holds, in each round against
-# the peak and the good requests of that round: no crash; no growth of memory,
-# over 3 %, from the first round to the second; each bad request gets a 4xx that
-# says why; good ones keep their p99 within 1.5 times that without bad ones;
-# overload is answered 429, and what is answered stays at 90 % of the peak.
-# Exits with 1 where one does not hold. The clients take processor time from the
-# server: on a machine of few cores its peak is higher without them. Takes eight
-# times --seconds and half a minute. Needs: pip install 'bert_keras[serve]'.
-
-CLIENTS = 64  # ask at once to find the peak
-ALLOWED_GROWTH = 0.03  # of memory; the allocator keeps some of what it had
-
-
-def define_flags():
-    flags.DEFINE_string("model", None, "Folder of the SavedModel.")
-    flags.DEFINE_float("seconds", 20.0, "Of each of the eight parts.")
-    flags.DEFINE_string("output", None, "JSON file for the figures.")
-    script.define_overwrite()
-    flags.mark_flag_as_required("model")
-    script.require_positive("seconds")
-
-
-@dataclasses.dataclass
-class Part:
-    """One part of the test: what was sent and what came back."""
-
-    name: str
-    seconds: float
-    outcomes: list
-    memory: int  # bytes of the server after it
-
-    @property
-    def goodput(self):
-        good = [o for o in self.outcomes if o.status == 200]
-        return len(good) / self.seconds
-
-    def as_dict(self):
-
-        counts = by_status(self.outcomes)
-        return {
-            "name": self.name,
-            "goodput": round(self.goodput, 1),
-            "p50_ms": round(percentile(self.outcomes, 0.5) * 1000, 1),
-            "p99_ms": round(percentile(self.outcomes, 0.99) * 1000, 1),
-            "memory_mb": round(self.memory / 1e6, 1),
-            "answers": {f"{k}: {s}": n for (k, s), n in sorted(counts.items())},
-        }
-
-
-@contextlib.contextmanager
-def server(folder, *arguments):
-    """A server in a process of its own: yields (port, process)."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "official_tasks.tools.serve"]
-    process = subprocess.Popen(
-        [*command, f"--model={folder}", f"--port={port}", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    try:
-        while True:
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health")
-                break
-            if process.poll() is not None:
-                raise InputError(
-                    f"The server ended with {process.returncode}; it says why."
-                )
-            time.sleep(0.2)
-        yield port, process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def run(work):
-    """`asyncio.run`, by uvloop where it is there: it takes less time."""
-    try:
-        from uvloop import new_event_loop
-    except ModuleNotFoundError:
-        new_event_loop = None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(work)
-
-
-def memory(process):
-    """Bytes that the process holds."""
-    with open(f"/proc/{process.pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-async def run_parts(clients, process, seconds, told=lambda part: None):
-    """All parts, in order: list of `Part`."""
-    parts = []
-
-    async def part(name, work):
-        clients.seen = []
-        began = time.perf_counter()
-        await work
-        spent = time.perf_counter() - began
-        parts.append(Part(name, spent, clients.seen, memory(process)))
-        told(parts[-1])
-        return parts[-1]
-
-    await clients.closed_loop(CLIENTS, min(seconds, 5))  # warm
-    for turn in (1, 2):
-        work = clients.closed_loop(CLIENTS, seconds)
-        peak = (await part(f"peak {turn}", work)).goodput
-        rate = max(peak / 3, 1.0)
-        await part(f"clean {turn}", clients.open_loop(rate, seconds))
-        # As many good ones as without the bad.
-        mixed = clients.open_loop(rate * 1.25, seconds, bad_share=0.2)
-        await part(f"a fifth bad {turn}", mixed)
-        await part(f"overload {turn}", clients.open_loop(3 * peak, seconds))
-    return parts
-
-
-def laws(parts, is_alive):
-    """Law -> whether it holds."""
-    rounds = parts[:4], parts[4:]
-    held = [_laws_of_a_round(*four) for four in rounds]
-    before, after = (four[-1].memory for four in rounds)
-    return {
-        "no crash": is_alive,
-        "no growth of memory": after <= before * (1 + ALLOWED_GROWTH),
-        **{law: all(one[law] for one in held) for law in held[0]},
-    }
-
-
-def _laws_of_a_round(peak, clean, mixed, overload):
-
-    good = [o for o in mixed.outcomes if o.kind == "good"]
-    bad = [o for o in mixed.outcomes if o.kind not in ("good", "dropped")]
-    return {
-        "bad ones get 4xx that say why": all(
-            400 <= o.status < 500 and '"error"' in o.said for o in bad
-        ),
-        "good ones are answered beside bad ones": all(
-            o.status == 200 for o in good
-        ),
-        "p99 within 1.5 times": percentile(good, 0.99)
-        <= 1.5 * percentile(clean.outcomes, 0.99),
-        "overload answers 429": {o.status for o in overload.outcomes}
-        == {200, 429},
-        "goodput at 90 % of peak": overload.goodput >= 0.9 * peak.goodput,
-    }
-
-
-def main(values):
-    from bert_keras.serving.load import read_card
-    from official_tasks import progress
-
-    script.prepare_output(values)
-    card = read_card(values.model)
-    entry = card["signatures"][card["default"]]
-    if any(kind != "string (B,)" for kind in entry["inputs"].values()):
-        raise InputError("The load test asks signatures of plain texts.")
-
-    def tell(part):
-        progress.console.print(json.dumps(part.as_dict()), soft_wrap=True)
-
-    with server(values.model) as (port, process):
-        path = "/v1/models/model:predict"
-        clients = Clients(port, path, entry["input_order"])
-        work = run_parts(clients, process, values.seconds, tell)
-        parts = run(work)
-        held = laws(parts, process.poll() is None)
-    for law, holds in held.items():
-        progress.console.print(f"{'holds' if holds else 'FAILS'}: {law}")
-    if values.output:
-        with open(values.output, "w", encoding="utf-8") as file:
-            content = [part.as_dict() for part in parts]
-            json.dump({"parts": content, "laws": held}, file, indent=2)
-    return 0 if all(held.values()) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,24 @@
-"""Fine-tunes on many tasks and fills the results table of docs/tasks.md."""
+"""Fine-tunes on many tasks and fills the results table of docs/tasks.md.
+
+    python tools/benchmark/results_table.py --data=DATA \
+        --init=all-MiniLM-L6-v2 --output=runs/results \
+        --peer_python=/path/to/torch/bin/python --quick
+
+In: a folder with glue/, squad/, multiple_choice/, wnut17/ and wikiann_en/ in
+it; weights to start from. Out, in --output: a folder and a JSON file a run, and
+table.md: each task's score, the best constant guess and, with --peer_python (an
+interpreter that has torch, transformers and accelerate), the score of
+tools/benchmark/peer_trainer.py on the same batches, weights and
+hyper-parameters. Where both sides have several seeds, a column gives the
+probability that equal means lie so far apart, by Welch's t-test; of 20 tasks
+one is below 0.05 by chance.
+
+Every run is one task with one seed; the first seed of all tasks comes first.
+The same command resumes an interrupted table, --tasks=rte,mrpc takes some of
+the tasks, and --jobs=2 makes two runs at once. With a model of 6 layers of 384
+and the peer, --quick takes three to five hours of one CPU core, all rows some
+twelve or more.
+"""
 
 import functools
 import hashlib
@@ -13,6 +33,8 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
+from bert_keras import files
+from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.engine import processes
 from official_tasks.engine.batches import (
@@ -22,7 +44,8 @@ from official_tasks.engine.batches import (
 )
 from official_tasks.tasks.registry import find_task
 
-# The lines of the results table: which task, on which rows of its files.
+PEER = Path(__file__).resolve().parent / "peer_trainer.py"
+IGNORED = -100  # label that the peer's loss leaves out
 
 
 class Plan(NamedTuple):
@@ -92,6 +115,165 @@ PLANS = (
 )
 
 
+def define_flags():
+    flags.DEFINE_string("data", None, "Folder of the data sets.")
+    flags.DEFINE_string("init", None, "Weights to start from.")
+    flags.DEFINE_string("output", None, "Folder of all runs.")
+    flags.DEFINE_string("peer_python", None, "Interpreter with torch.")
+    names = ", ".join(plan.task for plan in PLANS)
+    flags.DEFINE_list("tasks", None, f"A part of {names}.")
+    flags.DEFINE_integer("seeds", None, "Runs of each task, at most.", 1)
+    flags.DEFINE_float("learning_rate", 1e-4, "Of all; suits a small model.")
+    flags.DEFINE_bool("quick", False, "At most 2,000 training rows a task.")
+    flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
+    flags.mark_flags_as_required(["data", "init", "output"])
+
+
+def main(values):
+    plans = chosen(values.tasks)
+    if values.quick:
+        plans = [plan.quick() for plan in plans]
+    os.makedirs(values.output, exist_ok=True)
+    processes.share_cores(values.jobs)
+
+    def make(run):
+        kept(*run)
+        text = table(plans, values.output)
+        Path(values.output, "table.md").write_text(text)
+
+    with processes.workers(values.jobs) as start:
+        for made in [start(make, run) for run in runs(plans, values)]:
+            made.result()
+    sys.stdout.write(table(plans, values.output))
+
+
+def chosen(tasks) -> tuple:
+    """The plans of the named tasks; of all where `tasks` is None."""
+    if tasks is None:
+        return PLANS
+    known = [plan.task for plan in PLANS]
+    unknown = [name for name in tasks if name not in known]
+    if unknown:
+        raise InputError(
+            f"The table has no task {unknown[0]!r}: expected some of "
+            f"{', '.join(known)}."
+        )
+    return tuple(plan for plan in PLANS if plan.task in tasks)
+
+
+def runs(plans, values):
+    """What `kept` takes for each run: the first seed of all tasks first."""
+    place = (values.learning_rate, values.data, values.init, values.output)
+    most = values.seeds or max(plan.seeds for plan in plans)
+    pairs = [(s, p) for s in range(most) for p in plans if s < p.seeds]
+    for seed, plan in pairs:
+        jobs = {"ours": functools.partial(run_ours, plan, seed, *place)}
+        if values.peer_python:
+            jobs["peer"] = functools.partial(
+                run_peer, plan, seed, *place, values.peer_python
+            )
+        for who, job in jobs.items():
+            name = f"{plan.task}-{seed}.{who}.json"
+            decided = [*plan, values.learning_rate, values.init]
+            alone = functools.partial(
+                processes.in_a_process, job, quiet=values.jobs > 1
+            )
+            yield os.path.join(values.output, name), decided, alone
+
+
+def kept(path, decided, job):
+    """Writes the job's record to `path`, unless it is there.
+
+    Raises:
+        InputError: the record is of other rows or another learning rate.
+    """
+    if os.path.exists(path):
+        before = files.read_json(path)["decided"]
+        if before != decided:
+            raise InputError(
+                f"{path} is of {before}, not {decided}: give another --output"
+            )
+        return
+    record = {**job(), "decided": decided}
+    with files.written_beside(path) as partial:
+        files.write_json(record, partial)
+
+
+def run_ours(plan, seed, rate, data, init, output) -> dict:
+    """One run of this package: its scores, minutes and rows."""
+    from official_tasks.engine import finetuning
+
+    task = planned_task(plan, data)
+    began = _cpu_seconds(resource.RUSAGE_SELF)
+    results = finetuning.run(
+        task,
+        init,
+        Path(output) / f"{plan.task}-{seed}",
+        learning_rate=rate,
+        seed=seed,
+        settings={"plan": list(plan)},
+    )
+    return {
+        "metric": task.metric,
+        "score": results[task.metric],
+        "baseline": results.get("majority_baseline"),
+        "rows": results["rows"],
+        "dev_rows": results["dev_rows"],
+        "scores": finetuning.scalars(results),
+        "cpu_minutes": (_cpu_seconds(resource.RUSAGE_SELF) - began) / 60,
+    }
+
+
+def run_peer(plan, seed, rate, data, init, output, python) -> dict:
+    """The same rows, weights and hyper-parameters in transformers."""
+    import bert_keras
+
+    task = planned_task(plan, data)
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        init,
+        sequence_length=task.defaults.sequence_length,
+        pad_to_longest=True,
+    )
+    folder = Path(output) / f"{plan.task}-{seed}-peer"
+    folder.mkdir(parents=True, exist_ok=True)
+    examples = {split: task.read(split) for split in ("train", "dev")}
+    encoded = {
+        split: task.encode(chosen, preprocess)
+        for split, chosen in examples.items()
+    }
+    write_run(
+        folder,
+        task,
+        encoded,
+        init,
+        seed,
+        epochs=task.defaults.epochs,
+        batch_size=task.defaults.batch_size,
+        learning_rate=rate,
+    )
+    began = _cpu_seconds(resource.RUSAGE_CHILDREN)
+    subprocess.run([python, str(PEER), str(folder)], check=True)
+    spent = _cpu_seconds(resource.RUSAGE_CHILDREN) - began
+    scores = [
+        task.score(
+            examples["dev"],
+            task.decode(
+                examples["dev"],
+                encoded["dev"],
+                peer_outputs(path, encoded["dev"], task.per_token),
+            ),
+        )
+        for path in sorted(folder.glob("outputs-*.npz"))
+    ]
+    best = max(scores, key=lambda score: score[task.metric])
+    return {"score": best[task.metric], "cpu_minutes": spent / 60}
+
+
+def _cpu_seconds(who):
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
 def planned_task(plan, data):
     """The plan's task, reading the plan's rows of the files below `data`."""
     cls, fixed = find_task(plan.task)
@@ -127,22 +309,17 @@ def with_plan(task, plan):
 
 
 def _first_by_hash(examples, most):
-    """So many of the examples, in the order in which they stand."""
+    """The `most` examples of the smallest hashes, in their order."""
     numbers = sorted(range(len(examples)), key=lambda i: hashed(examples[i]))
     return [examples[i] for i in sorted(numbers[:most])]
 
 
-def hashed(said) -> float:
-    """A number from 0 to 1 that depends on what is said alone."""
-    values = [said] if isinstance(said, str) else list(map(str, said))
+def hashed(content) -> float:
+    """A number from 0 to 1 that depends on the content alone."""
+    values = [content] if isinstance(content, str) else list(map(str, content))
     text = json.dumps(values, ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
-
-
-# What the peer of the results table is given and what it hands back.
-
-IGNORED = -100  # what the peer's loss leaves out
 
 
 def write_run(folder, task, encoded, init, seed, **settings):
@@ -239,116 +416,6 @@ def peer_outputs(path, encoded, per_token):
     return outputs.get("logits", outputs)
 
 
-# Fine-tunes on many tasks and fills the results table of docs/tasks.md. python
-# tools/benchmark/results_table.py --data=DATA --init=all-MiniLM-L6-v2
-# --output=runs/results --peer_python=/path/to/torch/bin/python --quick In: a
-# folder with glue/, squad/, multiple_choice/, wnut17/ and wikiann_en/ in it;
-# weights to start from. Out, in --output: a folder and a JSON file a run, and
-# table.md: each task's score beside the best constant guess and, with
-# --peer_python (an interpreter that has torch, transformers and accelerate),
-# beside tools/benchmark/peer_trainer.py on the same batches, weights and hyper-
-# parameters. Where both sides have several seeds, a column tells how often
-# equal means would lie so far apart, by Welch's t-test; of 20 tasks one is
-# below 0.05 by chance. Every run is one task with one seed; the first seed of
-# all tasks comes first. The same command goes on where it was broken off,
-# --tasks=rte,mrpc takes a part, and --jobs=2 makes two runs at once.
-# tools/benchmark/results_table.py names the rows. With a model of 6 layers of
-# 384 and the peer, --quick takes three to five hours of one CPU core, all rows
-# some twelve or more.
-
-PEER = Path(__file__).resolve().parent / "peer_trainer.py"
-
-
-def define_flags():
-
-    flags.DEFINE_string("data", None, "Folder of the data sets.")
-    flags.DEFINE_string("init", None, "Weights to start from.")
-    flags.DEFINE_string("output", None, "Folder of all runs.")
-    flags.DEFINE_string("peer_python", None, "Interpreter with torch.")
-    names = ", ".join(plan.task for plan in PLANS)
-    flags.DEFINE_list("tasks", None, f"A part of {names}.")
-    flags.DEFINE_integer("seeds", None, "Runs of each task, at most.", 1)
-    flags.DEFINE_float("learning_rate", 1e-4, "Of all; suits a small model.")
-    flags.DEFINE_bool("quick", False, "At most 2,000 training rows a task.")
-    flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
-    flags.mark_flags_as_required(["data", "init", "output"])
-
-
-def run_ours(plan, seed, rate, data, init, output) -> dict:
-    """One run of this package: its scores, minutes and rows."""
-    from official_tasks.engine import finetuning
-
-    task = planned_task(plan, data)
-    began = _cpu_seconds(resource.RUSAGE_SELF)
-    results = finetuning.run(
-        task,
-        init,
-        Path(output) / f"{plan.task}-{seed}",
-        learning_rate=rate,
-        seed=seed,
-        settings={"plan": list(plan)},
-    )
-    return {
-        "metric": task.metric,
-        "score": results[task.metric],
-        "baseline": results.get("majority_baseline"),
-        "rows": results["rows"],
-        "dev_rows": results["dev_rows"],
-        "scores": finetuning.scalars(results),
-        "cpu_minutes": (_cpu_seconds(resource.RUSAGE_SELF) - began) / 60,
-    }
-
-
-def run_peer(plan, seed, rate, data, init, output, python) -> dict:
-    """The same rows, weights and hyper-parameters in transformers."""
-    import bert_keras
-
-    task = planned_task(plan, data)
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        init,
-        sequence_length=task.defaults.sequence_length,
-        pad_to_longest=True,
-    )
-    folder = Path(output) / f"{plan.task}-{seed}-peer"
-    folder.mkdir(parents=True, exist_ok=True)
-    examples = {split: task.read(split) for split in ("train", "dev")}
-    encoded = {
-        split: task.encode(chosen, preprocess)
-        for split, chosen in examples.items()
-    }
-    write_run(
-        folder,
-        task,
-        encoded,
-        init,
-        seed,
-        epochs=task.defaults.epochs,
-        batch_size=task.defaults.batch_size,
-        learning_rate=rate,
-    )
-    began = _cpu_seconds(resource.RUSAGE_CHILDREN)
-    subprocess.run([python, str(PEER), str(folder)], check=True)
-    spent = _cpu_seconds(resource.RUSAGE_CHILDREN) - began
-    scores = [
-        task.score(
-            examples["dev"],
-            task.decode(
-                examples["dev"],
-                encoded["dev"],
-                peer_outputs(path, encoded["dev"], task.per_token),
-            ),
-        )
-        for path in sorted(folder.glob("outputs-*.npz"))
-    ]
-    best = max(scores, key=lambda score: score[task.metric])
-    return {"score": best[task.metric], "cpu_minutes": spent / 60}
-
-
-def _cpu_seconds(who):
-    used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime
-
-
 def table(plans, output) -> str:
     """The runs that are done, a line a task, as Markdown."""
     lines = [
@@ -382,8 +449,6 @@ def _records(output, pattern):
 
 def _spread(runs):
     """Mean, and standard deviation where there are several."""
-    import numpy as np
-
     scores = [run["score"] for run in runs]
     if len(scores) < 2:
         return "".join(f"{score:.3f}" for score in scores)
@@ -409,81 +474,6 @@ def welch(ours, theirs) -> float:
 def _cpu(runs):
     minutes = [run["cpu_minutes"] for run in runs]
     return f"{sum(minutes) / len(minutes):.1f}" if minutes else ""
-
-
-def kept(path, decided, job):
-    """The record in `path`; made by the job where there is none.
-
-    Raises:
-        InputError: the record is of other rows or another learning rate.
-    """
-    from bert_keras import files
-    from bert_keras.errors import InputError
-
-    if os.path.exists(path):
-        before = files.read_json(path)["decided"]
-        if before != decided:
-            raise InputError(
-                f"{path} is of {before}, not {decided}: give another --output"
-            )
-        return
-    record = {**job(), "decided": decided}
-    with files.written_beside(path) as partial:
-        files.write_json(record, partial)
-
-
-def runs(plans, values):
-    """What `kept` takes for each run: the first seed of all tasks first."""
-    place = (values.learning_rate, values.data, values.init, values.output)
-    most = values.seeds or max(plan.seeds for plan in plans)
-    pairs = [(s, p) for s in range(most) for p in plans if s < p.seeds]
-    for seed, plan in pairs:
-        jobs = {"ours": functools.partial(run_ours, plan, seed, *place)}
-        if values.peer_python:
-            jobs["peer"] = functools.partial(
-                run_peer, plan, seed, *place, values.peer_python
-            )
-        for who, job in jobs.items():
-            name = f"{plan.task}-{seed}.{who}.json"
-            decided = [*plan, values.learning_rate, values.init]
-            alone = functools.partial(
-                processes.in_a_process, job, quiet=values.jobs > 1
-            )
-            yield os.path.join(values.output, name), decided, alone
-
-
-def chosen(tasks) -> tuple:
-    """The plans of some tasks by name; None takes all."""
-    from bert_keras.errors import InputError
-
-    if tasks is None:
-        return PLANS
-    known = [plan.task for plan in PLANS]
-    unknown = [name for name in tasks if name not in known]
-    if unknown:
-        raise InputError(
-            f"The table has no task {unknown[0]!r}: expected some of "
-            f"{', '.join(known)}."
-        )
-    return tuple(plan for plan in PLANS if plan.task in tasks)
-
-
-def main(values):
-    plans = chosen(values.tasks)
-    if values.quick:
-        plans = [plan.quick() for plan in plans]
-    os.makedirs(values.output, exist_ok=True)
-    processes.share_cores(values.jobs)
-
-    def make(run):
-        kept(*run)
-        text = table(plans, values.output)
-        Path(values.output, "table.md").write_text(text)
-
-    with processes.workers(values.jobs) as start:
-        for made in [start(make, run) for run in runs(plans, values)]:
-            made.result()
-    sys.stdout.write(table(plans, values.output))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Times raw text to probabilities beside transformers and ONNX Runtime.
+"""Times raw text to probabilities here, in transformers and ONNX Runtime.
 
     python tools/benchmark/serving.py --model=runs/reviews/model \
         --texts=dev.tsv:sentence --output=latency.json
@@ -14,8 +14,8 @@ texts of natural lengths, 32 together in the order of the file: texts a second
 of the processor, and ours by theirs. On a busy machine --threads=1 keeps
 threads that wait for each other out of it.
 
-transformers runs in an environment of its own, --environments/transformers,
-which is made with pip where it lacks (PyTorch: gigabytes). Takes about five
+transformers runs in an environment of its own, --environments/transformers; a
+missing one is made with pip (PyTorch: gigabytes). Takes about five
 minutes for a small model. Needs: pip install 'bert_keras[onnx]'.
 """
 
@@ -23,7 +23,6 @@ import contextlib
 import functools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -34,6 +33,13 @@ from official_tasks import script
 LENGTHS, BATCHES = (16, 128, 512), (1, 32)
 AGREE = {"savedmodel bfloat16": 0.05}  # to others 1e-3
 FIRST = "savedmodel"
+# System -> file of contenders/ with its function `classify`.
+MODULES = {
+    FIRST: "ours",
+    "savedmodel bfloat16": "ours",
+    "transformers": "transformers_bert",
+    "onnxruntime": "onnxruntime_bert",
+}
 THREADS = (
     "OMP_NUM_THREADS",
     "RAYON_NUM_THREADS",
@@ -61,13 +67,7 @@ def write_all(model, preprocess, folder):
     from bert_keras.serving.portable_formats import export_on_ids
 
     folders = {
-        name: os.path.join(folder, name.replace(" ", "_"))
-        for name in (
-            FIRST,
-            "savedmodel bfloat16",
-            "transformers",
-            "onnxruntime",
-        )
+        name: os.path.join(folder, name.replace(" ", "_")) for name in MODULES
     }
     own = os.path.join(folder, "own")
     # What is answered does not matter here, and the time is the same.
@@ -96,43 +96,33 @@ def texts(vocabulary, tokens, count):
 
 @contextlib.contextmanager
 def workers(folders, pythons, threads=0):
-    """Yields system -> function of texts: (seconds, first row)."""
-    path = os.path.join(os.path.dirname(__file__), "serving_worker.py")
-    environment = dict(os.environ)
-    if threads:
-        environment |= dict.fromkeys(THREADS, str(threads))
+    """Yields system -> function of texts: ([seconds, the processor's], row)."""
+    from contenders.turns import Worker
+
+    variables = dict.fromkeys(THREADS, str(threads)) if threads else {}
     with contextlib.ExitStack() as stack:
         yield {
             name: _asker(
-                stack,
-                [pythons.get(name, sys.executable), path],
-                at,
-                environment,
+                stack.enter_context(
+                    contextlib.closing(
+                        Worker(
+                            pythons.get(name, sys.executable),
+                            MODULES[name],
+                            "classify",
+                            {"folder": str(folder), "warm": 0},
+                            variables,
+                        )
+                    )
+                )
             )
-            for name, at in folders.items()
+            for name, folder in folders.items()
         }
 
 
-def _asker(stack, command, folder, environment):
-    name = os.path.basename(folder).partition("_")[0]
-    process = subprocess.Popen(
-        [*command, name, folder],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    stack.callback(process.wait)
-    stack.callback(process.stdin.close)
-
+def _asker(worker):
     def ask(texts):
-        process.stdin.write(json.dumps(texts) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{' '.join(command)} {name} ended")
-        return json.loads(line)
+        answer = worker.ask(texts)
+        return [answer["seconds"], answer["processor"]], answer["result"]
 
     return ask
 
@@ -212,11 +202,10 @@ def cases(values, askers, vocabulary):
 
 
 def main(values):
+    from contenders.turns import interpreter
+
     import bert_keras
     from official_tasks import progress
-    from official_tasks.tools.benchmark.contenders.environments import (
-        interpreter,
-    )
 
     script.prepare_output(values)
     lengths = [int(n) for n in values.lengths]

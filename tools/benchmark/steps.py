@@ -1,4 +1,4 @@
-"""Measures this package beside its peers, in one run on one machine.
+"""Measures this package and its peers in one run on one machine.
 
     python tools/benchmark/steps.py --rows=small,base \
         --environments=runs/peers --output=runs/benchmark.json
@@ -6,8 +6,8 @@
         --draw=runs/benchmark.json --output=runs/chart.png
 
 In: pip; each peer gets an environment of its own in --environments, made on
-first use (transformers brings PyTorch: gigabytes). One that lies there already
-is taken as it is. Some rows need text (--input, --vocabulary), a task's
+first use (transformers brings PyTorch: gigabytes). An existing one is used as
+it is. Some rows need text (--input, --vocabulary), a task's
 official files (--data) or weights (--init) and say so. Out: a table on the
 terminal and as JSON, for each row the seconds an example of every contender,
 median and spread of turns that alternate, the ratio to the best peer, and the
@@ -16,9 +16,6 @@ the exponent. --check=RECORDED compares the ratios with those of an earlier file
 and fails where one fell by more than --margin. Takes 1 to 5 minutes a row.
 """
 
-import os
-import platform
-import subprocess
 import tempfile
 
 from absl import flags
@@ -49,17 +46,24 @@ def define_flags():
 
 
 def main(values):
+    from contenders import table
+    from contenders.turns import machine
+
     from bert_keras.errors import InputError
     from bert_keras.files import write_json
     from official_tasks import progress
-    from official_tasks.tools.benchmark.contenders import table
+
+    def print_rows(what, rows):
+        if rows:
+            progress.console.print(f"{what}: {', '.join(rows)}")
 
     script.prepare_output(values)
     if values.draw:
         if not values.output:
             raise InputError("Give --output, the chart to write.")
-        left = table.draw(recorded(values.draw), values.output)
-        return tell("not drawn", left)
+        left_out = table.draw(recorded(values.draw), values.output)
+        print_rows("not drawn", left_out)
+        return
     # Read before anything is measured: it may be broken.
     earlier = recorded(values.check) if values.check else None
     results = {"machine": machine(), "rows": {}}
@@ -70,16 +74,7 @@ def main(values):
     text = table.as_text(results)
     progress.console.print(text, markup=False, soft_wrap=True)
     if values.check:
-        left = table.check(results, earlier, values.margin)
-        tell("not compared", left)
-    return None
-
-
-def tell(what, rows):
-    from official_tasks import progress
-
-    if rows:
-        progress.console.print(f"{what}: {', '.join(rows)}")
+        print_rows("not compared", table.check(results, earlier, values.margin))
 
 
 def recorded(path):
@@ -99,19 +94,16 @@ def recorded(path):
 
 def measured_rows(values):
     """Each row asked for: name, and title, goal and figures."""
-    from bert_keras.errors import InputError
-    from official_tasks.tools.benchmark.contenders.inputs import Inputs
-    from official_tasks.tools.benchmark.contenders.other_tools import (
-        TOOL_ROWS,
-        run_tool,
-    )
-    from official_tasks.tools.benchmark.contenders.rows import ROWS
+    from contenders import turns
+    from contenders.inputs import Inputs
+    from contenders.rows import ROWS
 
-    rows = ROWS | TOOL_ROWS
-    names = values.rows or list(rows)
+    from bert_keras.errors import InputError
+
+    names = values.rows or list(ROWS)
     for name in names:
-        if name not in rows:
-            raise InputError(f"No row {name!r}: expected {', '.join(rows)}")
+        if name not in ROWS:
+            raise InputError(f"No row {name!r}: expected {', '.join(ROWS)}")
     with tempfile.TemporaryDirectory() as folder:
         inputs = Inputs(
             folder,
@@ -122,60 +114,9 @@ def measured_rows(values):
             values.vocabulary,
         )
         for name in names:
-            row = rows[name]
-            if "tool" in row:
-                found = run_tool(row, inputs)
-            else:
-                found = take_turns(row, inputs, values.turns)
-            told = {k: row[k] for k in ("title", "goal", "growth") if k in row}
-            yield name, {**told, **found}
-
-
-def take_turns(row, inputs, turns):
-    """Lets a row's contenders take turns; returns their figures."""
-    from official_tasks import progress
-    from official_tasks.tools.benchmark.contenders.environments import (
-        interpreter,
-    )
-    from official_tasks.tools.benchmark.contenders.turns import measured
-
-    turns = min(turns, row.get("turns", turns))
-    ready = {
-        name: (
-            interpreter(inputs.environments, peer),
-            file,
-            inputs.fill(settings),
-        )
-        for name, (peer, file, settings) in row["contenders"].items()
-    }
-    with progress.bar(row["title"], turns) as update:
-        return {"contenders": measured(ready, turns, update)}
-
-
-def machine() -> dict:
-    """What decides the figures beside the package."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        models = [line for line in file if line.startswith("model name")]
-    return {
-        "processor": models[0].split(":")[1].strip() if models else "",
-        "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
-        "commit": _commit() or "unknown",
-    }
-
-
-def _commit():
-    """That of this checkout; none of a wheel, or where there is no git."""
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            cwd=os.path.dirname(os.path.abspath(__file__)),
-        )
-    except FileNotFoundError:
-        return ""
-    return done.stdout.strip()
+            row = ROWS[name]
+            head = {k: row[k] for k in ("title", "goal", "growth") if k in row}
+            yield name, head | turns.measure_row(row, inputs, values.turns)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Times the tokenizer beside Hugging Face's and tensorflow-text's.
+"""Times the tokenizer, Hugging Face's and tensorflow-text's in turns.
 
     python tools/benchmark/tokenizer.py --vocabulary=vocab.txt \
         --input="books/*.txt" --output=speed.json
@@ -6,8 +6,8 @@
 In: an uncased vocabulary and plain text; ten megabytes are enough. Out: a
 table on the terminal, and as JSON: of each tokenizer, megabytes a second over
 batches of lines, on as many cores as the process may use, by the clock and by
-the processor's time (which other work on the machine disturbs less). They take
-turns; the best turn of each counts. Before that, the ids are compared: lines
+the processor's time (which other work on the machine disturbs less); the best
+turn of each counts. Before that, the ids are compared: lines
 on which the exact tokenizers, ours and that of the `tokenizers` package, do
 not agree are left out; those of which the inexact one makes other ids stay.
 Both are counted. Last, what one word of a megabyte takes. Needs the

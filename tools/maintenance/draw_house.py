@@ -37,7 +37,7 @@ def define_flags():
 
 def room_of(module: str) -> str | None:
     """The room of a dotted module name; None where it is none of ours."""
-    parts = module.replace("official_tasks.tools", "tools").split(".")
+    parts = module.split(".")
     if parts[0] not in ("bert_keras", "official_tasks", "tools"):
         return None
     folder = "/".join(parts[:2])

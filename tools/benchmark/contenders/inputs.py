@@ -1,11 +1,16 @@
-"""What rows ask for by name and only the driver can find: text, weights."""
+"""What rows ask for by name and only the driver can find: texts, weights."""
 
 import functools
 import glob
 import json
 import os
 
+import numpy as np
+
 from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from official_tasks.tasks.glue import MRPC, SST_2, GlueTask
+from official_tasks.tasks.squad import SQUAD_1, SquadTask
 
 
 class Inputs:
@@ -16,7 +21,7 @@ class Inputs:
         environments: folder of the peers' environments.
         text: what `read_documents` takes; the installed documentation where
             None.
-        data: folder of the official files of tasks; see `encoded.py`.
+        data: folder of the official files of tasks; see `TASKS`.
         init: weights to fine-tune.
         vocabulary: file of word pieces.
     """
@@ -36,18 +41,18 @@ class Inputs:
 
     def fill(self, settings):
         """The settings with, in the place of names, what they stand for."""
-        found = {}
+        filled = {}
         if "lengths" in settings:
-            found["lengths"] = self.lengths(settings)
+            filled["lengths"] = self.lengths(settings)
         if "task" in settings:
-            found["file"] = self.rows(settings["task"], settings["rows"])
-            found["init"] = self.init
+            filled["file"] = self.rows(settings["task"], settings["rows"])
+            filled["init"] = self.init
         if "text" in settings:
-            found["text"] = self.needed("text", "input")
-            found["vocabulary"] = self.needed("vocabulary", "vocabulary")
+            filled["text"] = self.needed("text", "input")
+            filled["vocabulary"] = self.needed("vocabulary", "vocabulary")
         if "base" in settings:
-            found["base"] = self.base()
-        return {**settings, **found}
+            filled["base"] = self.base()
+        return {**settings, **filled}
 
     def lengths(self, settings):
         """Of documents installed beside Python, or of paragraphs of text."""
@@ -66,8 +71,6 @@ class Inputs:
     @functools.cache  # noqa: B019 - as long as the run
     def rows(self, task, count):
         """File of the task's rows of ids."""
-        from official_tasks.tools.benchmark.contenders.encoded import write_rows
-
         data, init = self.needed("data", "data"), self.needed("init", "init")
         path = os.path.join(self.folder, f"{task}.json")
         return write_rows(task, data, init, count, path)
@@ -136,8 +139,74 @@ def natural_lengths(source, longest, by="documents", count=400):
         sizes = [len(paragraph) for paragraph in document.paragraphs]
         for size in [sum(sizes)] if by == "documents" else sizes:
             # A piece is four characters of English, within a tenth.
-            whole, rest = divmod(size // 4, longest - 3)
-            lengths += [longest] * whole + [rest + 3] * (rest > 0)
+            full, rest = divmod(size // 4, longest - 3)
+            lengths += [longest] * full + [rest + 3] * (rest > 0)
         if len(lengths) > 20 * count:
             break
     return lengths[:: max(1, len(lengths) // count)][:count]
+
+
+def first_documents(documents, characters):
+    """Documents until there are about so many characters."""
+    for document in documents:
+        if characters <= 0:
+            return
+        characters -= sum(map(len, document.paragraphs))
+        yield document
+
+
+def _glue(row):
+    return lambda path: GlueTask(row, data_dir=path)
+
+
+def _squad(pattern):
+    found = sorted(glob.glob(pattern))
+    if not found:
+        raise InputError(f"No file of SQuAD's training texts: {pattern}")
+    return SquadTask(SQUAD_1, train=found[0])
+
+
+# Task -> where its training texts lie under --data, tokens of a row, and what
+# reads them.
+TASKS = {
+    "SST-2": ("glue/SST-2", 128, _glue(SST_2)),
+    "MRPC": ("glue/MRPC", 128, _glue(MRPC)),
+    "SQuAD": ("squad/train-v1.1*.json", 384, _squad),
+}
+
+
+def write_rows(name, data, init, count, path, seed=0):
+    """Encodes `count` rows, drawn at random by the seed, into a JSON file.
+
+    Args:
+        name: key of `TASKS`.
+        data: folder of the official files.
+        init: weights, whose vocabulary is used.
+
+    Returns:
+        str, `path`: a dict of "token_ids" and "segment_ids", lists of R rows,
+        and "labels", or "start" and "end".
+    """
+    import bert_keras
+
+    place, length, make = TASKS[name]
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        init, sequence_length=length, pad_to_longest=True
+    )
+    task, random = make(os.path.join(data, place)), np.random.default_rng(seed)
+    examples = task.read("train")
+    drawn = random.permutation(len(examples))[:count]
+    encoded = task.encode([examples[i] for i in drawn], preprocess)
+    targets = encoded.targets
+    if not isinstance(targets, dict):
+        targets = {"labels": targets}
+    rows = {
+        name: encoded.inputs[name].to_list()
+        for name in ("token_ids", "segment_ids")
+    }
+    rows |= {name: np.asarray(v).tolist() for name, v in targets.items()}
+    # A question may have several windows.
+    drawn = random.permutation(len(rows["token_ids"]))[:count]
+    rows = {name: [values[i] for i in drawn] for name, values in rows.items()}
+    write_json(rows, path)
+    return str(path)

@@ -9,7 +9,6 @@ import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 from examples import SIZES, VOCABULARY
-from worker import serve
 
 
 def products(settings):
@@ -44,7 +43,8 @@ def operations(settings):
     return sum(2 * n * a * b * c * t for n, a, b, c, t in products(settings))
 
 
-def prepare(settings):
+def step(settings):
+    """All products of a step, at their shapes."""
     import tensorflow as tf
 
     half = settings["dtype"] == "mixed_bfloat16"
@@ -61,14 +61,10 @@ def prepare(settings):
             return tf.matmul(x[0], y[0])
         return tf.matmul(x, y)
 
-    def step():
+    def run():
         for x, y, times in pairs:
             for _ in range(times):
                 result = multiply(x, y)
         return result.numpy()
 
-    return step, settings["batch"]
-
-
-if __name__ == "__main__":
-    serve(prepare)
+    return run, settings["batch"]

@@ -1,23 +1,48 @@
-"""What is measured: each row says all about itself.
+"""What is measured: each row says everything about itself.
 
-A row has "contenders" (name -> peer, script, settings) that take turns, or a
-"tool", a script of this folder's parent that measures by itself. "goal" is how
-many times as fast as the best peer; "growth" says of what the contenders' names
-are the sizes, where a row is about how the seconds of a step grow.
+A row has "contenders" (name -> `Contender`) that take turns, or a "tool", a
+script of this folder's parent that measures by itself, with "flags" (a function
+of `inputs.Inputs`) and "times" (a function of the tool's report: name -> how
+many times as fast as that peer). "goal" is how many times as fast as the best
+peer, or of each peer its own; "growth" says of what the contenders' names are
+the sizes, where a row is about how the seconds of a step grow.
 
-Settings that only the driver knows stand here by the names of `inputs.py`.
+Settings that depend on the machine are filled in by `inputs.Inputs.fill`.
 """
 
+import os
+from typing import NamedTuple
+
 PLAIN, HALF = "float32", "mixed_bfloat16"
+
+
+class Contender(NamedTuple):
+    """One job of a worker.
+
+    Attributes:
+        environment: whose interpreter: a key of `turns.REQUIREMENTS`, or
+            "ours" for this very Python.
+        module: file of this folder.
+        job: function in it.
+        settings: JSON dict that the job takes.
+    """
+
+    environment: str
+    module: str
+    job: str
+    settings: dict
+
+
+# Rival -> its file.
 PEERS = {
-    "keras_hub": "keras_hub_bert.py",
-    "model_garden": "model_garden.py",
-    "transformers": "transformers_bert.py",
+    "keras_hub": "keras_hub_bert",
+    "model_garden": "model_garden",
+    "transformers": "transformers_bert",
 }
 
 
 def step(size, batch, length, dtype, peers=PEERS, **more):
-    """Contenders of one pre-training step: name -> peer, script, settings.
+    """Contenders of one pre-training step: name -> `Contender`.
 
     Dropout is 0 for all: not every peer can set both of its rates. Adam with
     decoupled decay, gradients clipped to 1, for all.
@@ -31,22 +56,23 @@ def step(size, batch, length, dtype, peers=PEERS, **more):
         "dtype": dtype,
         **more,
     }
-    contenders = {"ours": ("ours", "ours.py", settings)}
-    for peer, script in peers.items():
-        contenders[peer] = (peer, script, settings)
+    contenders = {"ours": Contender("ours", "ours", "step", settings)}
+    for peer in peers:
+        rival = Contender(peer, PEERS[peer], "step", settings)
+        contenders[peer] = rival
         if peer == "transformers":
-            compiled = {**settings, "jit": True}
-            contenders["transformers, compiled"] = (peer, script, compiled)
-    contenders["limit"] = ("ours", "limit.py", settings)
+            compiled = rival._replace(settings={**settings, "jit": True})
+            contenders["transformers, compiled"] = compiled
+    contenders["limit"] = Contender("ours", "limit", "step", settings)
     return contenders
 
 
 def packed(size, batch, length, dtype, lengths, peers=PEERS):
-    """Rows that hold many examples, beside rows that hold one and padding."""
+    """Rows that hold many examples, and rows that hold one and padding."""
     contenders = step(size, batch, length, dtype, peers)
-    settings = {**contenders["ours"][2], "lengths": lengths}
-    contenders["ours, packed"] = ("ours", "ours_packed.py", settings)
-    return contenders
+    settings = {**contenders["ours"].settings, "lengths": lengths}
+    packed = Contender("ours", "ours", "packed_step", settings)
+    return {**contenders, "ours, packed": packed}
 
 
 def finetuning(task, batch, longest, padded_steps, steps=32):
@@ -64,27 +90,27 @@ def finetuning(task, batch, longest, padded_steps, steps=32):
     }
     fixed = {**settings, "padded": longest, "steps": padded_steps}
     grouped = {**settings, "grouped": True}
-    script = "transformers_finetune.py"
+    ours = Contender("ours", "ours", "finetune", settings)
+    rival = Contender("transformers", PEERS["transformers"], *ours[2:])
     return {
-        "ours": ("ours", "ours_finetune.py", settings),
-        "transformers": ("transformers", script, settings),
-        "transformers, grouped": ("transformers", script, grouped),
-        f"padded to {longest}": ("ours", "ours_finetune.py", fixed),
+        "ours": ours,
+        "transformers": rival,
+        "transformers, grouped": rival._replace(settings=grouped),
+        f"padded to {longest}": ours._replace(settings=fixed),
     }
 
 
 def alone(batch, length=128, **more):
-    """This package's steps by `fit`, which starts anew each turn."""
-    _, script, settings = step("small", batch, length, PLAIN, {})["ours"]
-    more = {
+    """This package's steps by `fit`, which starts again each turn."""
+    ours = step("small", batch, length, PLAIN, ())["ours"]
+    usual = {
         "backend": "tensorflow",
+        "distribution": "off",
         "jit": False,
         "steps": 4,
         "warm": 1,
-        **more,
     }
-    more = {"distribution": "off", **more}
-    return "ours", "ours_fit.py", {**settings, **more}
+    return ours._replace(job="fit", settings={**ours.settings, **usual, **more})
 
 
 def replicas(number, rows=16):
@@ -93,15 +119,59 @@ def replicas(number, rows=16):
 
 def data(megabytes, workers=1):
     settings = {"text": True, "megabytes": megabytes, "workers": workers}
-    return "ours", "ours_data.py", {**settings, "warm": 1}
+    return Contender("ours", "ours", "data", {**settings, "warm": 1})
 
 
-def loading(*peers):
+def loading():
     """Weights of base size from a Hugging Face folder, and one short row."""
+    modules = {"ours": "ours", **PEERS}
+    settings = {"base": True, "warm": 0}
     return {
-        peer: (peer, "loading.py", {"system": peer, "base": True, "warm": 0})
-        for peer in ("ours", *peers)
+        name: Contender(name, modules[name], "load", settings)
+        for name in ("ours", "keras_hub", "transformers")
     }
+
+
+def text_flags(inputs):
+    return {
+        "vocabulary": inputs.needed("vocabulary", "vocabulary"),
+        "input": inputs.needed("text", "input"),
+    }
+
+
+def serving_flags(inputs):
+    """One thread: waking another costs a short text more than it helps."""
+    sst2 = os.path.join(inputs.needed("data", "data"), "glue/SST-2/dev.tsv")
+    return {
+        "model": inputs.classifier(),
+        "environments": inputs.environments,
+        "threads": 1,
+        "texts": [f"{sst2}:sentence", f"{inputs.contexts()}:context"],
+    }
+
+
+def tokenizing_times(report):
+    """Against the one other tokenizer that has the original's ids."""
+    rate, rows = "MB a second of processor time", report["tokenizers"]
+    ours, theirs = (
+        rows[name][rate] for name in ("WordPieceTokenizer", "tokenizers")
+    )
+    return {"tokenizers": ours / theirs}
+
+
+def data_times(report):
+    name = "the original's script"
+    return {name: report[f"times {name}"]}
+
+
+def inference_times(report):
+    """By the processor's time, the last of a system's figures."""
+    times = {}
+    for case in report:
+        name = case.get("texts") or f"{case['batch']} x {case['tokens']}"
+        for peer in ("transformers", "onnxruntime"):
+            times[f"{peer}, {name}"] = case[peer][-1]
+    return times
 
 
 ROWS = {
@@ -138,7 +208,7 @@ ROWS = {
             512,
             HALF,
             "paragraphs",
-            {name: PEERS[name] for name in ("keras_hub", "model_garden")},
+            ("keras_hub", "model_garden"),
         ),
         "goal": 2.5,
     },
@@ -162,7 +232,7 @@ ROWS = {
     },
     "loading": {
         "title": "loading base",
-        "contenders": loading("keras_hub", "transformers"),
+        "contenders": loading(),
         "goal": None,
         "turns": 1,
     },
@@ -192,5 +262,26 @@ ROWS = {
         "contenders": {str(n): data(130, n) for n in (1, 2)},
         "growth": "workers",
         "turns": 2,
+    },
+    "tokenizing": {
+        "title": "tokenizing at equal ids",
+        "tool": "tokenizer",
+        "flags": text_flags,
+        "times": tokenizing_times,
+        "goal": 10,
+    },
+    "data": {
+        "title": "text to records, by a core",
+        "tool": "data",
+        "flags": text_flags,
+        "times": data_times,
+        "goal": 10,
+    },
+    "inference": {
+        "title": "inference from raw strings",
+        "tool": "serving",
+        "flags": serving_flags,
+        "times": inference_times,
+        "goal": {"transformers": 1.5, "onnxruntime": 1.0},
     },
 }
