@@ -4,6 +4,7 @@
 
 DISK_GB = 5
 TEST_JOBS = 2
+PARALLEL = -n $(TEST_JOBS) --dist=loadfile --no-loadscope-reorder
 FOUND = $(shell for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
   if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
   >/dev/null 2>&1; then command -v $$p; break; fi; \
@@ -15,13 +16,17 @@ ifeq ($(OS),Windows_NT)
 $(error tensorflow-text has no build for Windows: use WSL 2 (wsl --install))
 endif
 
-.PHONY: demo test lint peers clean
+.PHONY: demo test test-long lint peers clean
 
 demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
 test: .venv/test
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist=loadfile --no-loadscope-reorder $(TEST_FLAGS)
+	$(BIN)/python -m pytest $(PARALLEL) --durations=10 $(TEST_FLAGS)
+
+# What proves by mass: hours. One at a time, since some take every core.
+test-long: .venv/test
+	$(BIN)/python -m pytest -m long --durations=0 $(TEST_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -247,7 +247,7 @@ def record_facts(
 ):
     """What a manifest of records says of how they were made."""
     return {
-        "laws": dataclasses.asdict(rules),
+        "rules": dataclasses.asdict(rules),
         "seed": seed,
         "copies": copies,
         **{name: store.manifest[name] for name in _FROM_STORE},

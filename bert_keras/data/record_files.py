@@ -266,13 +266,13 @@ def read_manifest(folder: str) -> dict:
 
 def rules_of(manifest: dict) -> SamplingRules:
     """The rules by which the examples of a manifest were drawn."""
-    return SamplingRules(**manifest["laws"])
+    return SamplingRules(**manifest["rules"])
 
 
 def _check_manifest(manifest: dict):
     """Raises where the manifest says of records what none can be."""
     kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
-    files.check_fields(manifest, kinds | {"laws": dict, "shards": list})
+    files.check_fields(manifest, kinds | {"rules": dict, "shards": list})
     rules_of(manifest)
     for shard in manifest["shards"]:
         files.check_fields(shard, {"examples": int, "name": str})

@@ -107,7 +107,7 @@ def test_the_manifest_counts_and_names_every_shard(written, store):
     ]
     assert counted == [shard["examples"] for shard in manifest["shards"]]
     assert manifest["examples"] == sum(counted) > 3 * 500
-    assert manifest["laws"]["sequence_length"] == 64
+    assert manifest["rules"]["sequence_length"] == 64
     assert manifest["tokens"] == len(store.tokens)
     assert record_files.check_shards(folder, store.vocabulary) == manifest
 

@@ -58,7 +58,7 @@ def test_a_command_runs(folder, command):
         assert written == {"tokens"}
         return
     assert written == {"tokens", "train", "held_out"}
-    rules = check_records(output)["laws"]
+    rules = check_records(output)["rules"]
     assert rules["packed"] == ("--packed" in command)
 
 

@@ -119,12 +119,12 @@ def tokens(quick):
 def _ids(settings):
     strings = [text.encode() for text in cases.HARD]
     strings += strange_strings(100, seed=7)
-    law = WordPiece(cases.PIECES, **settings)
+    reference = WordPiece(cases.PIECES, **settings)
     fast = bert_keras.WordPieceTokenizer(cases.PIECES, **settings)
     exact_road = bert_keras.WordPieceTokenizer(
         cases.PIECES, portable=True, **settings
     )
-    ids = [law.ids(text) for text in strings]
+    ids = [reference.ids(text) for text in strings]
     found = {
         "in full": [
             short(" ".join(map(str, row))) for row in ids[: len(cases.HARD)]

@@ -78,14 +78,14 @@ def parts_of_proof(paths, texts, count, step=1):
     vocabularies = [read_vocabulary(path) for path in paths]
     tally = Tally()
     yield (
-        "law = original",
+        "reference = original",
         tally,
         law_equals_original(strings, tally),
         4 * number,
     )
     tally = Tally()
-    steps = graph_equals_law(strings, vocabularies, tally)
-    yield "graph = law", tally, steps, 4 * number * len(vocabularies)
+    steps = graph_equals_reference(strings, vocabularies, tally)
+    yield "graph = reference", tally, steps, 4 * number * len(vocabularies)
     for lowercase in (True, False):
         tally = Tally()
         differing = differing_characters(paths[0], lowercase, characters)
@@ -113,33 +113,33 @@ def code_point_strings(step):
 
 
 def law_equals_original(strings, tally):
-    """Words by the law and by the original's rules, four settings."""
+    """Words by the reference and by the original's rules, four settings."""
     for lowercase, strip in itertools.product((True, False), repeat=2):
-        law = WordPiece(["[UNK]"], lowercase, strip)
+        reference = WordPiece(["[UNK]"], lowercase, strip)
         for number, text in enumerate(strings()):
             expected = original_wordpiece.words(text, lowercase, strip)
-            tally.add(text, law.words(text) == expected)
+            tally.add(text, reference.words(text) == expected)
             if number % BATCH == 0:
                 yield tally.compared
 
 
-def graph_equals_law(strings, vocabularies, tally):
-    """Ids by both roads and by the law, cased and uncased."""
+def graph_equals_reference(strings, vocabularies, tally):
+    """Ids by both paths and by the reference, cased and uncased."""
     for lowercase in (True, False):
-        law = WordPiece(["[UNK]"], lowercase)
+        reference = WordPiece(["[UNK]"], lowercase)
         makers = [Makers(pieces, lowercase) for pieces in vocabularies]
         for batch in batches(strings(), BATCH):
-            words = [law.words(text) for text in batch]
+            words = [reference.words(text) for text in batch]
             for maker in makers:
                 maker.compare(batch, words, tally)
             yield tally.compared
 
 
 class Makers:
-    """Both roads of a vocabulary, and its law."""
+    """Both paths of a vocabulary, and its reference."""
 
     def __init__(self, vocabulary, lowercase):
-        self._roads = [
+        self._paths = [
             WordPieceTokenizer(vocabulary, lowercase, portable=portable)
             for portable in (False, True)
         ]
@@ -149,8 +149,8 @@ class Makers:
         expected = list(map(self._ids_of, words))
         lengths = np.array([len(row) for row in expected])
         flat = np.array([i for row in expected for i in row], np.int32)
-        for road in self._roads:
-            ids = road(texts)
+        for path in self._paths:
+            ids = path(texts)
             same = np.array_equal(ids.row_lengths(), lengths)
             if same and np.array_equal(ids.values, flat):
                 tally.compared += len(texts)
@@ -161,11 +161,11 @@ class Makers:
 
 
 class IdsOfWords:
-    """Ids of words by a law; remembers those of each word."""
+    """Ids of words by a reference; remembers those of each word."""
 
-    def __init__(self, law):
-        self._law = law
-        self._ids = {piece: i for i, piece in enumerate(law.vocabulary)}
+    def __init__(self, reference):
+        self._reference = reference
+        self._ids = {piece: i for i, piece in enumerate(reference.vocabulary)}
         self._known = {}
 
     def __call__(self, words):
@@ -175,13 +175,15 @@ class IdsOfWords:
         if word not in self._known:
             if len(self._known) > 1_000_000:
                 self._known.clear()
-            pieces = self._law.cover(word)
+            pieces = self._reference.cover(word)
             self._known[word] = [self._ids[piece] for piece in pieces]
         return self._known[word]
 
 
 def tokenizers_agree(strings, paths, lowercase, differing, tally):
-    """Ids by Hugging Face's `tokenizers` and by the law, where they may agree.
+    """Ids by `tokenizers` of Hugging Face and by the reference.
+
+    Compared where they may agree.
 
     Left out are strings with characters of `differing`, and, where text is
     lower-cased, with capital sigmas.
@@ -196,16 +198,16 @@ def tokenizers_agree(strings, paths, lowercase, differing, tally):
     peers = [peer_of(path, lowercase) for path in paths]
     # Its settings: 100 characters, and "[MASK]" in the text is a token.
     settings = {"max_word_length": 100, "keep_special_tokens": True}
-    laws = [
+    references = [
         WordPiece(read_vocabulary(path), lowercase, **settings)
         for path in paths
     ]
-    makers = list(map(IdsOfWords, laws))
+    makers = list(map(IdsOfWords, references))
     for batch in batches(strings, BATCH):
         texts = [text.decode("utf-8", "ignore") for text in batch]
         kept = [text for text in texts if differs.isdisjoint(text)]
         tally.notes["strings left out"] += len(texts) - len(kept)
-        words = list(map(laws[0].words, kept))
+        words = list(map(references[0].words, kept))
         for peer, ids_of in zip(peers, makers, strict=True):
             encodings = peer.encode_batch(kept, add_special_tokens=False)
             for text, row, encoding in zip(kept, words, encodings, strict=True):
@@ -220,13 +222,13 @@ def peer_of(path, lowercase):
 def differing_characters(path, lowercase, characters):
     """Characters that `tokenizers` makes other words of, by category."""
     peer = peer_of(path, lowercase)._tokenizer
-    law = WordPiece(["[UNK]"], lowercase)
+    reference = WordPiece(["[UNK]"], lowercase)
     found = collections.defaultdict(list)
     for character in sorted(characters):
         text = f"a{character}b"
         normal = peer.normalizer.normalize_str(text)
         split = peer.pre_tokenizer.pre_tokenize_str(normal)
-        if [word for word, _ in split] != law.words(text):
+        if [word for word, _ in split] != reference.words(text):
             found[unicodedata.category(character)].append(character)
     return found
 

@@ -12,8 +12,8 @@ from tools.benchmark.load_test import (
     Clients,
     Outcome,
     Part,
-    laws,
     percentile,
+    requirements,
     run,
     run_parts,
     server,
@@ -47,9 +47,9 @@ def parts(mixed=None, overload=None, memory=100):
 
 
 def test_a_server_that_stands_passes_every_check():
-    held = laws(parts(), True)
+    held = requirements(parts(), True)
     assert all(held.values()), held
-    assert not laws(parts(), False)["no crash"]
+    assert not requirements(parts(), False)["no crash"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_server_that_stands_passes_every_check():
     ],
 )
 def test_each_check_can_fail(law, changed):
-    held = laws(parts(**changed), True)
+    held = requirements(parts(**changed), True)
     assert [name for name, holds in held.items() if not holds] == [law]
 
 
@@ -144,7 +144,7 @@ def test_the_parts_of_a_load_test_hold_what_no_clock_decides(toy_export):
     with server(toy_export, *arguments) as (port, process):
         clients = Clients(port, "/v1/models/model:predict", ["text"])
         found = run(run_parts(clients, process, 0.3))
-        held = laws(found, process.poll() is None)
+        held = requirements(found, process.poll() is None)
     assert held["no crash"]
     assert held["bad ones get 4xx that say why"], found
     statuses = {o.status for o in found[3].outcomes}

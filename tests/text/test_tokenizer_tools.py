@@ -21,7 +21,7 @@ def vocabulary(tmp_path):
 
 
 def first_parts(vocabulary):
-    """Mismatches of "law = original" and "graph = law", and comparisons."""
+    """Mismatches and comparisons of the first two parts."""
     parts = tokenizer_proof.parts_of_proof([vocabulary], TEXTS, 40, step=20011)
     for _, (_, tally, steps, total) in zip(range(2), parts, strict=False):
         for _ in steps:

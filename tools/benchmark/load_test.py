@@ -74,13 +74,13 @@ def main(values):
         clients = Clients(port, path, entry["input_order"])
         work = run_parts(clients, process, values.seconds, print_part)
         parts = run(work)
-        held = laws(parts, process.poll() is None)
-    for law, holds in held.items():
-        progress.console.print(f"{'holds' if holds else 'FAILS'}: {law}")
+        held = requirements(parts, process.poll() is None)
+    for name, holds in held.items():
+        progress.console.print(f"{'holds' if holds else 'FAILS'}: {name}")
     if values.output:
         with open(values.output, "w", encoding="utf-8") as file:
             content = [part.as_dict() for part in parts]
-            json.dump({"parts": content, "laws": held}, file, indent=2)
+            json.dump({"parts": content, "requirements": held}, file, indent=2)
     return 0 if all(held.values()) else 1
 
 
@@ -179,19 +179,19 @@ async def run_parts(clients, process, seconds, report=lambda part: None):
     return parts
 
 
-def laws(parts, is_alive):
-    """Law -> whether it holds."""
+def requirements(parts, is_alive):
+    """Requirement -> whether it holds."""
     rounds = parts[:4], parts[4:]
-    held = [_laws_of_a_round(*four) for four in rounds]
+    held = [_requirements_of_a_round(*four) for four in rounds]
     before, after = (four[-1].memory for four in rounds)
     return {
         "no crash": is_alive,
         "no growth of memory": after <= before * (1 + ALLOWED_GROWTH),
-        **{law: all(one[law] for one in held) for law in held[0]},
+        **{name: all(one[name] for one in held) for name in held[0]},
     }
 
 
-def _laws_of_a_round(peak, clean, mixed, overload):
+def _requirements_of_a_round(peak, clean, mixed, overload):
     good = [o for o in mixed.outcomes if o.kind == "good"]
     bad = [o for o in mixed.outcomes if o.kind not in ("good", "dropped")]
     return {
