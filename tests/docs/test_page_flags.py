@@ -4,7 +4,7 @@ from run_script import ROOT
 
 PAGES = ["README.md", "CONTRIBUTING.md"]
 PAGES += [f"docs/{path.name}" for path in sorted(ROOT.glob("docs/*.md"))]
-FOREIGN = ("json.tool", "-c")
+FOREIGN = ("json.tool", "-c", "pytest")
 PLACES = {"tools/compare.py": 2}  # words that are no flags
 
 
@@ -19,6 +19,13 @@ def test_every_flag_of_a_page_is_one_of_its_script(page):
         flags = command[len(script) + PLACES.get(command[0], 0) :]
         given = {word.split("=")[0].removeprefix("--") for word in flags}
         assert given <= flags_of(*script), command
+
+
+def test_proofs_that_pages_name_are_there():
+    given = [c for p in PAGES for c in commands(p) if c[:2] == ["-m", "pytest"]]
+    assert len(given) >= 3
+    for command in given:
+        assert "long" in command and (ROOT / command[-1]).is_file(), command
 
 
 def test_the_pages_tell_commands():
