@@ -24,7 +24,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
 from bert_keras.training import checkpoint
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import TrainingState
-from official_tasks.engine.batches import shuffled
+from official_tasks.engine.batches import shuffled_rows
 
 STEPS_A_KILL = 20  # more than a process takes before it is killed
 EVERY = 3  # steps from save to save
@@ -64,17 +64,20 @@ def train(folder, name, steps):
     state = TrainingState(folder, every=EVERY, keep=2)
     step = state.restore(model)
     if step < steps:
-        batches = shuffled(ROWS, 4, seed=3, first_step=step)
         model.fit(
-            batches.map(
-                lambda rows: tf.nest.map_structure(
-                    lambda values: tf.gather(values, rows), data
-                )
+            tf.data.Dataset.range(step, tf.int64.max).map(
+                lambda step: gather_rows(data, step)
             ),
             steps_per_epoch=steps - step,
             verbose=0,
             callbacks=[state],
         )
+
+
+def gather_rows(data, step):
+    """The four rows of a step, int64 scalar."""
+    rows = shuffled_rows(4 * step + tf.range(4, dtype=tf.int64), ROWS, seed=3)
+    return tf.nest.map_structure(lambda values: tf.gather(values, rows), data)
 
 
 def run(folder, *arguments, number=None, delay=0):
