@@ -5,6 +5,9 @@ import hashlib
 import logging
 import os
 import re
+import shutil
+import urllib.error
+import urllib.request
 import zipfile
 
 from bert_keras import files
@@ -233,19 +236,28 @@ def _hashes(path):
 
 
 def _download(name, path):
-    import keras
-
+    # keras.utils.get_file prints, and waits without end where nothing comes.
     url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:
-        with files.written_beside(path) as partial:
-            folder, file = os.path.split(partial)
-            keras.utils.get_file(file, url, cache_dir=folder, cache_subdir="")
-    except Exception as error:  # Keras raises this very class
+        with (
+            urllib.request.urlopen(url, timeout=60) as source,
+            files.written_beside(path) as partial,
+            open(partial, "wb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1024 * 1024)
+            _check_length(source.headers, target.tell())
+    except (urllib.error.URLError, OSError) as error:
         raise InputError(
             f"{url} cannot be fetched ({error}). Fetch it by hand and give "
             "its path."
         ) from None
+
+
+def _check_length(headers, found):
+    expected = headers.get("Content-Length")
+    if expected is not None and int(expected) != found:
+        raise OSError(f"{found} bytes came instead of {expected}")
 
 
 # Folders on the Hugging Face Hub, through `huggingface_hub`.
