@@ -75,8 +75,11 @@ def _register_classes():
 
     Where one cannot, it may be half imported at this moment; where it is used
     by name, Python says what it lacks. The text layers are left out where
-    nothing has imported TensorFlow, as on the JAX backend.
+    nothing has imported TensorFlow, as on the JAX backend. Nothing is done
+    before Keras is there: names such as `InputError` need none.
     """
+    if "keras" not in sys.modules:
+        return
     homes = {home for home in _HOME.values() if not home.startswith("serving")}
     for home in sorted(homes - {"errors", "text.learning", "text.masking"}):
         if "tensorflow" in sys.modules or not home.startswith("text."):
@@ -98,10 +101,11 @@ class _KerasWatch:
         specs = (other.find_spec(name, path, target) for other in others)
         spec = next(filter(None, specs), None)
         loader = getattr(spec, "loader", None)  # None: a folder of that name
-        if loader is not None:
-            load = loader.exec_module
+        load = getattr(loader, "exec_module", None)
+        if load is not None:
 
             def load_and_register(module):
+                del loader.exec_module  # it is the loader's own again
                 load(module)
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)

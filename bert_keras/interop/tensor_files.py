@@ -176,12 +176,26 @@ DTYPES = {
 }
 
 
+# 400 tensors of a large model take 50 KB. The library allows 100 MB, whose
+# million names would take minutes and gigabytes.
+MAX_HEADER = 4 * 1024 * 1024
+
+
 def read_safetensors(path):
     """Returns dict of name -> `Tensor`; only the header is read."""
     try:
-        files.check_file(path, inside=os.path.dirname(path))
+        size = files.check_file(path, inside=os.path.dirname(path))
         with files.open_file(path) as file:
-            offset = 8 + int.from_bytes(file.read(8), "little")
+            length = int.from_bytes(file.read(8), "little")
+        largest = min(size - 8, MAX_HEADER)
+        if length > largest:
+            raise WeightsError(
+                path,
+                "this is not a safetensors file, or it was cut",
+                expected=f"a header of at most {largest} bytes",
+                found=f"{length}",
+            )
+        offset = 8 + length
         with safetensors.safe_open(path, framework="numpy") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             entries = {

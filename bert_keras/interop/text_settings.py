@@ -43,7 +43,9 @@ def text_reader(path, settings=dict):
 def check_fits(model, preprocessor):
     """Refuses the preprocessor of a model with a smaller table than it makes
     ids for, or fewer positions than its rows have."""
-    if not hasattr(preprocessor, "sequence_length"):
+    # The class itself would need TensorFlow, which weights alone do not.
+    parts = ("tokenizer", "sequence_length")
+    if not all(hasattr(preprocessor, name) for name in parts):
         raise InputError(
             f"preprocessor is a {type(preprocessor).__name__}. Expected the "
             "BertPreprocessor of the model."

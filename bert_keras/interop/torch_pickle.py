@@ -12,6 +12,7 @@ import sys
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.interop.tensor_files import write_safetensors
 from bert_keras.interop.tensors import FILES, WeightsError
 
 PREFIX, END = "pytorch_model", ".bin"
@@ -92,15 +93,16 @@ def _run_child(pickles, target):
 def main(target, *pickles):
     """In the child: load with the restricted loader, write safetensors."""
     import torch
-    from safetensors.numpy import save_file
 
     tensors = {}
     for path in pickles:
         state = torch.load(path, map_location="cpu", weights_only=True)
         for name, value in state.items():
             if value.is_floating_point():
-                tensors[name] = value.to(torch.float32).contiguous().numpy()
-    save_file(tensors, target)
+                array = value.to(torch.float32).contiguous().numpy()
+                tensors[name] = array.shape, lambda array=array: array
+    # One at a time, where the library holds the bytes of all once more.
+    write_safetensors(target, tensors)
 
 
 if __name__ == "__main__":

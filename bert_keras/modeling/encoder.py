@@ -3,7 +3,6 @@
 Its parts are in layers.py, attention.py and padding.py; heads are not here.
 """
 
-import inspect
 from numbers import Integral
 
 import keras
@@ -15,7 +14,11 @@ from bert_keras.modeling.attention import (
     SelfAttention,
     attention_bias,
 )
-from bert_keras.modeling.inputs import check_ids, named_inputs
+from bert_keras.modeling.inputs import (
+    argument_names,
+    check_ids,
+    named_inputs,
+)
 from bert_keras.modeling.layers import (
     ACTIVATIONS,
     NORM_EPSILON,
@@ -233,7 +236,7 @@ class BertEncoder(Portable, keras.Model):
     (1, 8)
     """
 
-    # Of the weights, where their home states one: `interop.license.License`.
+    # Of the weights, where their home states one: `interop.tensors.License`.
     license = None
     # Name and commit on the Hub that the weights began as, or None.
     origin = None
@@ -402,7 +405,7 @@ class BertEncoder(Portable, keras.Model):
 
     def arguments(self):
         """What the constructor took, as plain values."""
-        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        names = argument_names(type(self))
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         values = {name: getattr(self, name) for name in names}
         return {**values, "dtype": dtype}

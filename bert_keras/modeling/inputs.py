@@ -1,5 +1,7 @@
 """The names under which a model takes its inputs."""
 
+import inspect
+
 import keras
 from keras import ops
 
@@ -12,6 +14,23 @@ INPUT_NAMES = (
     "position_ids",
     "example_ids",
 )
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def argument_names(cls):
+    """Names of a constructor's arguments, in order, without `self`.
+
+    Where it hands **kwargs on, those of the class above it follow.
+    """
+    names = []
+    for one in cls.__mro__:
+        if "__init__" in vars(one):
+            _, *parameters = inspect.signature(one.__init__).parameters.values()
+            names += [p.name for p in parameters if p.kind not in _VARIABLE]
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                break
+    return list(dict.fromkeys(names))
 
 
 def named_inputs(inputs):

@@ -1,14 +1,17 @@
 """What the task models share: an encoder below, a functional graph."""
 
 import functools
-import inspect
 
 import keras
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import BiLSTM
-from bert_keras.modeling.inputs import INPUT_NAMES, as_tensor
+from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
+    argument_names,
+    as_tensor,
+)
 from bert_keras.modeling.lora import adaptation
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.weights import mark_untrained, published_weights
@@ -54,8 +57,8 @@ class TaskModel(Portable, keras.Model):
 
         The attributes that have the names of its arguments.
         """
-        names = inspect.signature(type(self).__init__).parameters
-        passed = ("self", "encoder", "name")
+        names = argument_names(type(self))
+        passed = ("encoder", "name")
         return {
             name: getattr(self, name) for name in names if name not in passed
         }

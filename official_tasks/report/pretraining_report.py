@@ -43,7 +43,7 @@ def render(results, settings) -> str:
         f"parameters; {settings.steps:,} steps, {tokens:,} tokens; seed "
         f"{settings.seed}."
     )
-    rows = settings._asdict().items()
+    rows = [(name, str(v)) for name, v in settings._asdict().items()]
     sections = [
         tiles(_figures(results)),
         _curves(results["curve"], settings),

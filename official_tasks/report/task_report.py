@@ -32,6 +32,7 @@ def render(name, metric, results, mistakes, settings) -> str:
         f"examples; the weights of step {results['best_step']:,} are kept; "
         f"{results['cut']:.1%} of the training texts are cut."
     )
+    rows = [(name, str(value)) for name, value in sorted(settings.items())]
     sections = [
         tiles(_figures(metric, results)),
         _notes(results["notes"]),
@@ -39,7 +40,7 @@ def render(name, metric, results, mistakes, settings) -> str:
         _classes(results.get("classes")),
         _confusion(results),
         _mistakes(mistakes),
-        section("Settings", "", table(sorted(settings.items()), numbers=(1,))),
+        section("Settings", "", table(rows, numbers=(1,))),
     ]
     heading = f"Fine-tuning: {name}"
     return page(f"bert_keras: {name}", heading, counts, sections)

@@ -78,11 +78,10 @@ def define_task_flags(default=None, more=()):
         default = TASKS[names[0]][0].options[option].default
         _DEFINE[type(default)](option, None, _format_help(option, names))
         classes = {TASKS[name][0] for name in names}
-        # Of an option of custom data and of a family, it is the family's.
-        classes = classes - set(FAMILIES["--task=custom"]) or classes
-        for title, family in FAMILIES.items():
-            if classes <= set(family):
-                script.group_flags(title, option)
+        if classes <= {one for family in FAMILIES.values() for one in family}:
+            for title, family in FAMILIES.items():
+                if classes & set(family):
+                    script.group_flags(title, option)
     script.applies_only(
         "with --problem=multi",
         lambda v: v.problem == "multi" or is_file(v),

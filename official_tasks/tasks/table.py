@@ -140,10 +140,12 @@ def plain_errors(path, own=None):
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         encoding = own.encoding.removesuffix("-sig") if own else "utf-8"
+        # Files of the user's own are read in pieces: the place is in one.
+        advice = _other_encoding(error) if own else ""
+        place = "" if own else f" at {error.start}"
         raise InputError(
             f"{path}: expected {encoding.upper()} text, got the byte "
-            f"{byte:#04x}: {_other_encoding(error) if own else ''}convert the "
-            "file to UTF-8"
+            f"{byte:#04x}{place}: {advice}convert the file to UTF-8"
         ) from error
     except csv.Error as error:
         raise InputError(

@@ -37,7 +37,9 @@ def test_the_page_tells_what_was_learned_and_what_was_not():
         {"text": f"see {LINK} <here>", "truth": "bad", "probability": 0.875},
         *[{"text": "x" * 500, "truth": "good", "probability": 0.5}] * 24,
     ]
-    page = task_report.render("toy", "accuracy", RESULTS, mistakes, {"seed": 3})
+    settings = {"seed": 3, "learning_rate": 5e-5}
+    page = task_report.render("toy", "accuracy", RESULTS, mistakes, settings)
+    assert ">5e-05</td>" in page
     assert "1,234 training rows, 4 dev examples; the weights of step 30" in page
     assert "25.0% of the training texts are cut" in page
     assert "accuracy; the best constant guess: 0.500" in page

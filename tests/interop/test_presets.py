@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import types
 import uuid
 import warnings
 
@@ -283,6 +284,9 @@ def test_a_preprocessor_of_another_model_is_not_written(tmp_path, save):
         save(tmp_path / "a", encoder(max_sequence_length=11), preprocessor())
     with pytest.raises(InputError, match="preprocessor is a str"):
         save(tmp_path / "a", model, preprocessor="none")
+    packer = types.SimpleNamespace(sequence_length=8)
+    with pytest.raises(InputError, match="preprocessor is a SimpleNamespace"):
+        save(tmp_path / "a", model, packer)
     assert not os.listdir(tmp_path)
 
 

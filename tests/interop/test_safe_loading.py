@@ -110,6 +110,15 @@ def test_a_header_that_lies_is_refused(tmp_path, change):
         read_safetensors(str(tmp_path / "model.safetensors"))
 
 
+def test_a_header_of_a_hundred_thousand_names_is_refused_unread(tmp_path):
+    path = tmp_path / "model.safetensors"
+    nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    text = json.dumps({f"a{i}": nothing for i in range(100_000)}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    with pytest.raises(WeightsError, match="a header of at most 4194304 bytes"):
+        read_safetensors(str(path))
+
+
 def test_numbers_of_a_kind_that_no_bert_has_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     header = {"a": {"dtype": "U64", "shape": [1], "data_offsets": [0, 8]}}

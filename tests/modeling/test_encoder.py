@@ -327,3 +327,13 @@ def test_a_graph_does_not_count_a_negative_id_from_the_end():
     encoder = BertEncoder(**SMALL)
     with pytest.raises(tf.errors.InvalidArgumentError, match="= -1 is not in"):
         encoder.predict(np.array([[2, -1, 3]]), verbose=0)
+
+
+def test_a_subclass_that_hands_its_arguments_on_keeps_them():
+    class Wider(BertEncoder):
+        def __init__(self, scale=2, **kwargs):
+            super().__init__(**kwargs)
+            self.scale = scale
+
+    given = Wider(scale=3, **SMALL).arguments()
+    assert given == {**BertEncoder(**SMALL).arguments(), "scale": 3}

@@ -31,6 +31,8 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
         task.paths("train")
     with pytest.raises(InputError, match=r"give --dev=FILE or --data_dir"):
         FileTask(TOY).paths("dev")
+    with pytest.raises(InputError, match=r"no dev file: give --dev=FILE"):
+        CustomTags().read("dev")
     with pytest.raises(InputError, match="no such folder"):
         FileTask(TOY, str(tmp_path / "absent")).paths("dev")
     with pytest.raises(InputError, match=r"absent\.txt: no such file"):

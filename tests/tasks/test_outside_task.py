@@ -8,7 +8,6 @@ import pytest
 from run_script import ROOT
 from task_samples import save_toy_model, sentences
 
-from official_tasks.engine import finetuning
 from official_tasks.engine.models import Predictor, load_model
 from official_tasks.tasks.registry import task_class
 
@@ -19,6 +18,7 @@ GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for block in re.findall("```python\n(.*?)```", GUIDE, re.DOTALL)
     if "class Reviews(Task)" in block
 )
+(CALL,) = re.findall("```python\n(from official_tasks.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,13 @@ def task(place):
 
 @pytest.fixture(scope="module")
 def results(place, task):
-    return finetuning.run(
-        task,
-        place / "init",
-        place / "run",
-        epochs=6,
-        batch_size=8,
-        learning_rate=1e-2,
-    )
+    """Of the call in the guide, with a place and settings of this test."""
+    settings = {"epochs": 6, "batch_size": 8, "learning_rate": 1e-2}
+    call = CALL.replace("runs/pretrain/model", str(place / "init"))
+    call = call.replace('"runs/mine"', f'"{place}/run", **settings')
+    names = {"Reviews": lambda data_dir: task, "settings": settings}
+    exec(call, names)
+    return names["results"]
 
 
 def test_it_learns_and_its_predictions_are_written(place, results):

@@ -149,7 +149,7 @@ def test_the_editable_mapping_names_the_folder_of_the_tools():
 
 def test_importing_the_package_imports_no_framework(tmp_path):
     code = (
-        "import sys, bert_keras; dir(bert_keras); "
+        "import sys, bert_keras; dir(bert_keras); bert_keras.InputError; "
         "print({'keras', 'tensorflow', 'numpy'} & set(sys.modules))"
     )
     assert run(["-c", code], tmp_path, ROOT).stdout.strip() == "set()"

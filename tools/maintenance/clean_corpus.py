@@ -7,8 +7,6 @@ In: a folder with `classics/*.txt` (books, one file each) and
 Out: `clean/train` and `clean/held_out`, the same files with the paragraphs
 that are prose, and `clean/counts.json`: for each reason, how many paragraphs
 and characters were dropped. Takes about a minute on one CPU core.
-
-The corpus of the encoder in `bert_keras/presets` was made by this script.
 """
 
 import collections

@@ -15,8 +15,6 @@ import sys
 import unicodedata
 import zlib
 
-import tensorflow_text as tf_text
-
 from bert_keras.text import unicode_14
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import WordPiece
@@ -171,6 +169,8 @@ def may_move(character, lowercase):
 
 def tensorflow_words(texts, lowercase):
     """Words that tensorflow-text finds: its normaliser, then its splitter."""
+    import tensorflow_text as tf_text
+
     normalizer = tf_text.FastBertNormalizer(lowercase)
     normalized = normalizer.normalize(texts)
     characters = {c for text in normalized.numpy() for c in text.decode()}
@@ -220,6 +220,6 @@ def main(path):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         raise SystemExit(__doc__)
     main(sys.argv[1])

@@ -279,7 +279,7 @@ def _device():
     return tf.config.experimental.get_device_details(gpus[0])["device_name"]
 
 
-def peak_megabytes():
+def fit_peak_megabytes():
     """Of one GPU, where there is one; else of this process."""
     if os.environ.get("KERAS_BACKEND") == "jax":
         import jax

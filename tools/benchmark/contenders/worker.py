@@ -43,7 +43,7 @@ def main(module, job, settings):
         print(json.dumps(values), file=answers, flush=True)
 
     module, settings = importlib.import_module(module), json.loads(settings)
-    peak = getattr(module, "peak_megabytes", peak_megabytes)
+    peak = getattr(module, f"{job}_peak_megabytes", peak_megabytes)
     step, examples, *facts = getattr(module, job)(settings)
     for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
         step()
