@@ -565,13 +565,13 @@ def test_rows_are_set_a_few_at_a_time_with_equal_numbers(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "mutants", [91, pytest.param(1300, marks=pytest.mark.long)]
+    "mutants", [270, pytest.param(1300, marks=pytest.mark.long)]
 )
 def test_mutants_are_refused_or_loaded(mutants):
     tally = fuzzing.fuzz(mutants, seed=1)
     assert tally.total() == mutants
     for name in {name for name, _ in tally}:
-        assert tally[name, "refused"] > mutants // 150, name
+        assert tally[name, "refused"] > 3, name
 
 
 def test_the_sound_samples_load(samples):

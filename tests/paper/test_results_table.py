@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 
 from bert_keras.errors import InputError
@@ -122,10 +123,13 @@ def test_the_table_shows_the_runs_that_are_done(tmp_path):
 
 
 def test_p_is_welchs_also_where_all_seeds_agree():
-    # Means of 2 and 4.5, squared errors of 0.333 and 0.792: t = -2.357 of
-    # 4.79 degrees of freedom.
+    # Welch (1947): t and its degrees of freedom from means and their errors.
     ours, theirs = [1.0, 2.0, 3.0], [3.5, 4.5, 7.0, 3.0]
-    assert results_table.welch(ours, theirs) == pytest.approx(0.06729, abs=1e-5)
+    a, b = np.var(ours, ddof=1) / 3, np.var(theirs, ddof=1) / 4
+    t = (np.mean(theirs) - np.mean(ours)) / np.sqrt(a + b)
+    degrees = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
+    expected = 2 * scipy.stats.t.sf(t, degrees)
+    assert results_table.welch(ours, theirs) == pytest.approx(expected)
     assert results_table.welch([0.5, 0.5], [0.5, 0.5]) == 1
     assert results_table.welch([0.5, 0.5], [0.6, 0.6]) == 0
 

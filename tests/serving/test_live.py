@@ -33,18 +33,25 @@ TEXTS = [*HARD_TEXTS[:-1], "an hour well spent, i would gladly. " * 9]
 TEXTS = [t.encode() if isinstance(t, str) else t for t in TEXTS]
 
 
-def greatest_difference(model, **options):
-    """Of what all its signatures answer from what the oracle does."""
-    options, worst = OPTIONS | options, 0.0
+def asked(model, **options):
+    """(compare, answer) of each signature; compare takes an answer."""
+    options = OPTIONS | options
     for signature in signatures_of(model, Rows(preprocessor()), options):
         request = requested(signature.inputs, TEXTS)
         answer = signature.function(*map(as_tensor, request.values()))
         answer = {key: plain(value) for key, value in answer.items()}
         check = CHECKS[type(model)][signature.name]
-        inputs = request.values()
-        found = check(model, preprocessor(), options, answer, *inputs)
-        worst = max(worst, found)
-    return worst
+
+        def compare(answer, check=check, request=request):
+            inputs = request.values()
+            return check(model, preprocessor(), options, answer, *inputs)
+
+        yield compare, answer
+
+
+def greatest_difference(model, **options):
+    """Of what all its signatures answer from what the oracle does."""
+    return max(compare(answer) for compare, answer in asked(model, **options))
 
 
 def plain(tensor):
@@ -169,3 +176,22 @@ def test_several_labels_are_named_likeliest_first():
         assert set(names[count:]) <= {""}
         assert answer["label_index"][row, :count].tolist() == likely
         assert set(answer["label_index"][row, count:]) <= {-1}
+
+
+NUMBERS = {"probabilities", "probability", "score", "embedding", "null_score"}
+WORDS = {"answer", "text", "type"}
+
+
+def test_the_checks_see_every_changed_output(models):
+    seen = []
+    for model in models.values():
+        for compare, answer in asked(model):
+            for name in answer.keys() & (NUMBERS | WORDS | {"count"}):
+                value = answer[name].copy()
+                if name in WORDS:
+                    value[0, 0] = b"x"
+                else:
+                    value = value + np.float32(1 if name == "count" else 3e-4)
+                assert compare(answer | {name: value}) > 2e-4, name
+                seen.append(name)
+    assert set(seen) == NUMBERS | WORDS | {"count"}

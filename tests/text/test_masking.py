@@ -125,13 +125,14 @@ def words_of(row):
     return words
 
 
-@pytest.mark.parametrize("max_ngram", [1, 3])
-def test_whole_words_are_selected_together(max_ngram):
-    ids = rows(200, 128)
+# Runs may stop at the end of a word for want of places: no bound was promised.
+@pytest.mark.parametrize(("max_ngram", "least"), [(1, 0.97), (3, 0.95)])
+def test_whole_words_are_selected_together(max_ngram, least):
+    ids = rows(300, 128)
     marks = selected(ids, masked(ids, whole_words=True, max_ngram=max_ngram))
     budget = np.clip(np.rint((ids != PAD).sum(1) * 0.15), 1, 80)
     assert (marks.sum(1) >= 1).all() and (marks.sum(1) <= budget).all()
-    assert marks.sum() > 0.95 * budget.sum()
+    assert marks.sum() > least * budget.sum()
     for row, row_marks in zip(ids, marks, strict=True):
         words = words_of(row)
         taken = {w for w, m in zip(words, row_marks, strict=True) if m}
