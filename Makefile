@@ -16,7 +16,7 @@ ifeq ($(OS),Windows_NT)
 $(error tensorflow-text has no build for Windows: use WSL 2 (wsl --install))
 endif
 
-.PHONY: demo test test-long lint peers clean
+.PHONY: demo test test-long lint docs peers clean
 
 demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -32,6 +32,10 @@ lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The site of documentation, API and flags: build/site/index.html.
+docs: .venv/docs
+	$(BIN)/python tools/maintenance/site_pages.py
+
 # Beside transformers and keras-hub, with real sizes: takes minutes, and
 # installs PyTorch into .venv: 6 GB more where that comes with CUDA.
 peers: .venv/test
@@ -39,7 +43,7 @@ peers: .venv/test
 	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py \
 	  tests/peers/test_peer_trainer.py tests/peers/test_finetuning_peers.py
 
-.venv/demo .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
+.venv/demo .venv/docs .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"
 	@# setuptools warns of what an editable install is.
 	@PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[$(@F)]"

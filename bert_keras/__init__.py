@@ -30,6 +30,7 @@ _HOME = {
     "learn_vocabulary": "text.learning",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
+    "push_to_hub": "interop.publishing",
 }
 
 

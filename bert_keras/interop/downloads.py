@@ -1,5 +1,6 @@
 """Weights by name: what the original released, and folders on the Hub."""
 
+import contextlib
 import difflib
 import hashlib
 import logging
@@ -304,15 +305,9 @@ def fetch_from_hub(name, revision=None):
 
     Tokens, cache and offline mode are as `huggingface_hub` has them.
     """
-    try:
-        import huggingface_hub
-    except ModuleNotFoundError:
-        raise InputError(
-            f"{name} is no folder here; to fetch it from the Hugging Face "
-            "Hub, install huggingface-hub: pip install bert_keras[hub]."
-        ) from None
+    hub = huggingface_hub(f"{name} is no folder here: fetching it")
     folder = _asked(
-        huggingface_hub.snapshot_download,
+        hub.snapshot_download,
         name,
         revision=revision,
         allow_patterns=list(WANTED),
@@ -320,7 +315,7 @@ def fetch_from_hub(name, revision=None):
     commit = os.path.basename(folder)  # the cache calls the folder by it
     if not _has_weights(folder, SAFETENSORS):
         _asked(
-            huggingface_hub.snapshot_download,
+            hub.snapshot_download,
             name,
             revision=commit,
             allow_patterns=[
@@ -330,7 +325,7 @@ def fetch_from_hub(name, revision=None):
     if not _has_weights(folder):
         _refuse_pickle(
             name,
-            _asked(huggingface_hub.list_repo_files, name, revision=commit),
+            _asked(hub.list_repo_files, name, revision=commit),
         )
     return folder, f"{PREFIX}{name}@{commit}"
 
@@ -340,19 +335,47 @@ def _has_weights(folder, *kinds):
     return any(has_weights(place, *kinds) for place in inside)
 
 
-def _asked(function, name, **arguments):
-    """What the Hub answers, or why it does not in one sentence."""
+def huggingface_hub(purpose):
+    """The package, or an `InputError` that says how to install it.
+
+    Args:
+        purpose: what needs it, as the subject of a sentence.
+    """
+    try:
+        import huggingface_hub
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{purpose} needs huggingface-hub: pip install bert_keras[hub]."
+        ) from None
+    return huggingface_hub
+
+
+@contextlib.contextmanager
+def hub_errors(message):
+    """Raises an `InputError` where the Hub refuses or is not reached.
+
+    Args:
+        message: function of the Hub's own reason that returns the sentence.
+    """
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
-        return function(name, **arguments)
+        yield
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(
+        raise InputError(message(reason)) from None
+
+
+def _asked(function, name, **arguments):
+    """What the Hub answers, or why it does not in one sentence."""
+    with hub_errors(
+        lambda reason: (
             f"{name} is no folder here, and cannot be fetched from the "
             f"Hugging Face Hub ({reason}).{nearest(name)} Check the name, or "
             "fetch the folder by hand and give its path."
-        ) from None
+        )
+    ):
+        return function(name, **arguments)
 
 
 def _refuse_pickle(name, listed):

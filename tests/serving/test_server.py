@@ -58,6 +58,8 @@ class Served:
 
     def __init__(self):
         self.card = {
+            "license_of_weights": "apache-2.0",
+            "versions": {"bert_keras": "1", "keras": "1.2", "tensorflow": "2"},
             "default": "classify",
             "signatures": {
                 "classify": ENTRY,
@@ -589,8 +591,11 @@ def page(server):
         timeout=60,
     )
     assert "<section" in done.stdout, done.stderr[-500:]
-    sections = done.stdout.split("<section id=")[1:]
-    return {part.split('"')[1]: part for part in sections}
+    header, *sections = done.stdout.split("<section id=")
+    return {
+        "header": header,
+        **{part.split('"')[1]: part for part in sections},
+    }
 
 
 def test_the_page_asks_and_shows_the_answer(page):
@@ -598,7 +603,18 @@ def test_the_page_asks_and_shows_the_answer(page):
     assert "0.190" in page["classify"]  # the share of a text of 19 letters
     assert 'style="display: block; width: 19%' in page["classify"]
     assert "width: 75%" in page["choose"]
-    assert list(page)[0] == "classify"  # the default's comes first
+    assert list(page)[1] == "classify"  # the default's comes first
+
+
+def test_the_page_opens_with_the_models_card(page):
+    assert "<h1>m</h1>" in page["header"]
+    assert "Licence of the weights: apache-2.0" in page["header"]
+    assert "Keras 1.2 and TensorFlow 2" in page["header"]
+
+
+def test_the_page_keeps_what_was_asked(page):
+    past = page["classify"].partition("asked before</summary>")[2]
+    assert past.startswith('<button class="past">')
 
 
 def test_the_page_marks_entities_and_answers_where_they_stand(page):

@@ -1,0 +1,217 @@
+"""A model, its tokenizer and its card, to a folder on the Hugging Face Hub."""
+
+import os
+import tempfile
+
+from bert_keras.errors import InputError
+from bert_keras.interop.downloads import (
+    PREFIX,
+    hub_errors,
+    hub_name,
+    huggingface_hub,
+)
+from bert_keras.interop.huggingface import save_huggingface
+from bert_keras.interop.native import save_native
+from bert_keras.interop.tensors import write_license
+from bert_keras.modeling.weights import felt, untrained_weights
+
+WRITERS = {"huggingface": save_huggingface, "bert_keras": save_native}
+# What the Hub lists a model under, and how transformers calls its class.
+TASKS = {
+    "BertEncoder": ("feature-extraction", "AutoModel"),
+    "BertPretrainer": ("fill-mask", "AutoModelForPreTraining"),
+    "BertCausalModel": ("text-generation", "AutoModelForCausalLM"),
+    "BertClassifier": (
+        "text-classification",
+        "AutoModelForSequenceClassification",
+    ),
+    "BertSpanPredictor": (
+        "question-answering",
+        "AutoModelForQuestionAnswering",
+    ),
+    "BertTagger": ("token-classification", "AutoModelForTokenClassification"),
+    "BertChooser": ("multiple-choice", "AutoModelForMultipleChoice"),
+}
+
+
+def push_to_hub(
+    model,
+    preprocessor,
+    name,
+    *,
+    format="huggingface",
+    card=None,
+    private=None,
+    revision=None,
+    message="Upload of bert_keras",
+) -> str:
+    """Uploads a model with its tokenizer and a card.
+
+    The account is that of `hf auth login` or of the variable `HF_TOKEN`. The
+    folder on the Hub is made where there is none.
+
+    Args:
+        model: `BertEncoder` or a task model.
+        preprocessor: its `BertPreprocessor`.
+        name: `org/name`, with or without "hf://" before it.
+        format: "huggingface", which transformers and `from_preset` load, or
+            "bert_keras", which keeps what the first has no place for.
+        card: text of README.md; None has `model_card` write it.
+        private: whether a new folder is seen by its owner alone; None is the
+            account's default.
+        revision: branch that the commit goes to; None is `main`.
+        message: of the commit.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        InputError: the name is none, a weight was never trained, the format
+            has no place for one, or the Hub refuses.
+    """
+    name = _checked_name(name)
+    api = huggingface_hub("Publishing a model").HfApi()
+    with tempfile.TemporaryDirectory() as place:
+        folder = os.path.join(place, "model")
+        write_published(folder, model, preprocessor, name, format, card)
+        with hub_errors(
+            lambda reason: (
+                f"{name} cannot be published on the Hugging Face Hub "
+                f"({reason}). Log in with `hf auth login`, or set HF_TOKEN to "
+                "a token that may write there."
+            )
+        ):
+            api.create_repo(name, private=private, exist_ok=True)
+            commit = api.upload_folder(
+                repo_id=name,
+                folder_path=folder,
+                revision=revision,
+                commit_message=message,
+            )
+    return commit.commit_url
+
+
+def write_published(
+    folder, model, preprocessor, name, format="huggingface", card=None
+):
+    """Writes to `folder`, a new one, what `push_to_hub` uploads."""
+    if format not in WRITERS:
+        raise InputError(
+            f"The format is {format!r}. Expected {' or '.join(WRITERS)}."
+        )
+    name = _checked_name(name)
+    new = untrained_weights(model)
+    # A pre-trainer that learned one of its two tasks is published without
+    # the other's head, and an encoder without a pooler.
+    partial = type(model).__name__ in ("BertPretrainer", "BertEncoder")
+    if felt(model, new) and not partial:
+        raise InputError(
+            f"{', '.join(felt(model, new))} of {type(model).__name__} were "
+            "never trained. Fine-tune the model, then publish it."
+        )
+    if card is None:
+        card = model_card(model, name, format=format)
+    WRITERS[format](folder, model, preprocessor, new)
+    write_license(getattr(model, "encoder", model).license, folder)
+    path = os.path.join(folder, "README.md")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(card)
+
+
+def _checked_name(name):
+    found = hub_name(str(name))
+    if found is None:
+        raise InputError(f"{name} is no name on the Hub. Expected org/name.")
+    return found
+
+
+def model_card(
+    model,
+    name,
+    *,
+    format="huggingface",
+    sections=(),
+    metrics=None,
+    dataset=None,
+    base_model=None,
+    license=None,
+) -> str:
+    """README.md of a published model, with the metadata that the Hub reads.
+
+    Args:
+        model: the model.
+        name: `org/name`.
+        format: as in `push_to_hub`.
+        sections: (title, text) pairs that come before how to load it.
+        metrics: dict of a metric's name -> its value on `dataset`.
+        dataset: name of the data that the metrics were measured on.
+        base_model: `org/name` of the weights that training began from.
+        license: of the weights; None is that of the weights it began from.
+    """
+    kind = type(model).__name__
+    encoder = getattr(model, "encoder", model)
+    if license is None and encoder.license is not None:
+        license = encoder.license.name
+    library = huggingface_hub("A model card")
+    task, auto_class = TASKS[kind]
+    results = [
+        library.EvalResult(
+            task_type=task,
+            dataset_type=dataset,
+            dataset_name=dataset,
+            metric_type=metric,
+            metric_value=round(value, 4),
+        )
+        for metric, value in (metrics or {}).items()
+    ]
+    data = library.ModelCardData(
+        library_name="transformers" if format == "huggingface" else "keras",
+        license=license,
+        pipeline_tag=task,
+        base_model=base_model,
+        tags=["bert", "keras"],
+        model_name=name.rpartition("/")[2],
+        eval_results=results or None,
+    )
+    sizes = (
+        f"A `{kind}` of {encoder.num_layers} layers of {encoder.hidden_dim}, "
+        f"{encoder.num_heads} heads, {encoder.vocabulary_size:,} word pieces, "
+        f"texts of up to {encoder.max_sequence_length} pieces, "
+        f"{model.count_params():,} weights."
+    )
+    if getattr(model, "labels", None):
+        sizes += f" Its labels: {', '.join(model.labels)}."
+    parts = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# {name.rpartition('/')[2]}",
+        sizes,
+    ]
+    for title, text in [*sections, ("How to load it", _loading(model, name))]:
+        parts += [f"## {title}", text]
+    if format == "huggingface":
+        parts.append(_transformers(auto_class, name))
+    return "\n\n".join(parts) + "\n"
+
+
+def _loading(model, name):
+    kind = type(model).__name__
+    return f"""With Keras, through `pip install bert_keras[hub]`:
+
+```python
+import bert_keras
+
+preprocess = bert_keras.BertPreprocessor.from_preset("{PREFIX}{name}")
+model = bert_keras.{kind}.from_preset("{PREFIX}{name}")
+model.predict(preprocess(["An hour well spent."]))
+```"""
+
+
+def _transformers(auto_class, name):
+    return f"""With transformers:
+
+```python
+from transformers import AutoTokenizer, {auto_class}
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = {auto_class}.from_pretrained("{name}")
+```"""

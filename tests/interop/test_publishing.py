@@ -1,0 +1,258 @@
+"""A model to the Hub and back: huggingface_hub, and a server in its place."""
+
+import base64
+import hashlib
+import http.server
+import json
+import threading
+import urllib.parse
+
+import huggingface_hub
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import tiny
+from page_commands import commands, script_of
+from run_script import call_script
+
+from bert_keras.errors import InputError
+from bert_keras.interop.presets import load_model
+from bert_keras.interop.publishing import (
+    TASKS,
+    model_card,
+    push_to_hub,
+    write_published,
+)
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.weights import published_weights
+from bert_keras.text.preprocessor import BertPreprocessor
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """As much of the Hub's API as an upload and a download ask for."""
+
+    def log_message(self, *arguments):
+        pass
+
+    def answer(self, content=b"", status=200, **headers):
+        if not isinstance(content, bytes):
+            content = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def do_POST(self):
+        stored, path = self.server.stored, self.path.partition("?")[0]
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Authorization") != "Bearer right":
+            self.answer({"error": "Invalid token"}, 401)
+        elif path == "/api/repos/create":
+            asked = json.loads(body)
+            # Older clients send a bool.
+            private = {"visibility": "private"}, {"private": True}
+            self.server.private = any(
+                p.items() <= asked.items() for p in private
+            )
+            self.answer(
+                {"url": "https://huggingface.co/org/toy", "id": "org/toy"}
+            )
+        elif path == "/api/validate-yaml":
+            self.answer({"errors": [], "warnings": []})
+        elif "/preupload/" in path:
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            kept = {"uploadMode": "regular", "shouldIgnore": False}
+            self.answer({"files": [{"path": p, **kept} for p in paths]})
+        elif "/commit/" in path:
+            for line in map(json.loads, body.splitlines()):
+                value = line["value"]
+                if line["key"] == "file":
+                    content = base64.b64decode(value["content"])
+                    stored[value["path"]] = content
+                else:
+                    self.server.message = value["summary"]
+            self.answer(
+                {
+                    "success": True,
+                    "commitOid": COMMIT,
+                    "commitUrl": f"https://huggingface.co/org/toy/commit/{COMMIT}",
+                    "hookOutput": "",
+                }
+            )
+        else:
+            self.answer({"error": path}, 404)
+
+    def do_GET(self):
+        stored = self.server.stored
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        if path.startswith("/api/models/org/toy/tree/"):
+            self.answer(
+                [
+                    {
+                        "type": "file",
+                        "path": name,
+                        "size": len(content),
+                        "oid": hashlib.sha1(content).hexdigest(),
+                    }
+                    for name, content in stored.items()
+                ]
+            )
+            return
+        if path.startswith("/api/models/org/toy"):
+            files = [{"rfilename": name} for name in sorted(stored)]
+            self.answer({"id": "org/toy", "sha": COMMIT, "siblings": files})
+            return
+        name = path.partition(f"/resolve/{COMMIT}/")[2]
+        if name not in stored:
+            self.answer(b"", 404, X_Error_Code="EntryNotFound")
+            return
+        etag = hashlib.sha256(stored[name]).hexdigest()
+        self.answer(stored[name], ETag=f'"{etag}"', X_Repo_Commit=COMMIT)
+
+    do_HEAD = do_GET
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The stand-in: what it `stored`, by file name."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.stored = {}
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(
+        constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        address + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", "right")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("format", ["huggingface", "bert_keras"])
+def test_what_is_published_is_loaded_with_equal_weights(hub, format):
+    model, preprocess = tiny.model("BertClassifier"), tiny.preprocessor()
+    address = push_to_hub(
+        model, preprocess, "org/toy", format=format, private=True, message="One"
+    )
+    assert address == f"https://huggingface.co/org/toy/commit/{COMMIT}"
+    assert hub.private is True and hub.message == "One"
+    again = load_model(BertClassifier, "hf://org/toy")
+    assert again.labels == ["no", "maybe", "yes"]
+    expected = published_weights(model)
+    for name, weight in published_weights(again).items():
+        np.testing.assert_array_equal(weight.numpy(), expected[name].numpy())
+    text = BertPreprocessor.from_preset("hf://org/toy")
+    ids = text(["goodly bad"])["token_ids"].numpy().ravel().tolist()
+    assert ids[:5] == [2, 5, 7, 6, 3]
+
+
+def test_a_refusal_of_the_hub_is_one_sentence(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "wrong")
+    with pytest.raises(InputError, match="cannot be published.*401.*HF_TOKEN"):
+        push_to_hub(tiny.model("BertEncoder"), tiny.preprocessor(), "org/toy")
+    assert not hub.stored
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "toy"}, "toy is no name on the Hub. Expected org/name"),
+        ({"format": "keras"}, "'keras'. Expected huggingface or bert_keras"),
+    ],
+)
+def test_names_and_formats_that_are_none_are_refused(
+    tmp_path, arguments, message
+):
+    arguments = {"name": "org/toy", **arguments}
+    with pytest.raises(InputError, match=message):
+        write_published(
+            tmp_path / "out",
+            tiny.model("BertEncoder"),
+            tiny.preprocessor(),
+            **arguments,
+        )
+
+
+def test_a_head_that_was_never_trained_is_not_published(tmp_path):
+    tiny.model("BertEncoder").save_preset(
+        tmp_path / "model", tiny.preprocessor()
+    )
+    with pytest.warns(UserWarning):
+        model = load_model(
+            BertClassifier, tmp_path / "model", labels=["a", "b"]
+        )
+    with pytest.raises(InputError, match="classifier/kernel .* never trained"):
+        write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("kind", sorted(TASKS))
+def test_a_card_of_every_model_reads_back(kind):
+    directed = {"attention": "left_to_right"}
+    arguments = directed if kind == "BertCausalModel" else {}
+    text = model_card(
+        tiny.model(kind, **arguments),
+        "org/toy",
+        metrics={"accuracy": 0.91237},
+        dataset="reviews",
+        license="apache-2.0",
+        base_model="org/base",
+    )
+    card = huggingface_hub.ModelCard(text)
+    assert card.data.pipeline_tag == TASKS[kind][0]
+    assert card.data.license == "apache-2.0"
+    assert card.data.base_model == "org/base"
+    (result,) = card.data.eval_results
+    assert result.metric_type == "accuracy" and result.metric_value == 0.9124
+    assert f'{kind}.from_preset("hf://org/toy")' in card.text
+    assert f"{TASKS[kind][1]}.from_pretrained" in card.text
+
+
+def commands_of(page, script):
+    """Those commands of a page that run this script."""
+    found = [c for c in commands(page) if c[0].endswith(script)]
+    return [[*script_of(words), *words[1:]] for words in found]
+
+
+def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
+    run = tmp_path / "run"
+    tiny.model("BertClassifier").save_preset(run / "model", tiny.preprocessor())
+    results = {
+        "accuracy": 0.75,
+        "majority_baseline": 0.5,
+        "rows": 1200,
+        "dev_rows": 40,
+        "cut": 0.125,
+        "notes": ["few rows"],
+    }
+    (run / "results.json").write_text(json.dumps(results))
+    settings = {"task": "sst-2", "init": "/home/me/weights", "seed": 7}
+    (run / "run.json").write_text(json.dumps({"settings": settings}))
+    read_first, publish = commands_of("docs/weights.md", "publish.py")
+    given = (f"--model={run}", "--name=org/toy", "--license=mit")
+    given += ("--limits=English only.",)
+    written = call_script(
+        *read_first, *given, f"--output={tmp_path / 'card'}", folder=tmp_path
+    )
+    assert written.returncode == 0, written.stderr
+    assert not hub.stored
+    card = (tmp_path / "card" / "README.md").read_text()
+    assert "license: mit" in card and "| accuracy | 0.7500 |" in card
+    assert "1,200 training rows" in card and "12.5% of" in card
+    assert "English only.\n- few rows" in card and "| seed | 7 |" in card
+    assert "/home/me" not in card and "majority" not in card
+    assert "| the best constant guess | 0.5000 |" in card
+    published = call_script(*publish, *given, folder=tmp_path)
+    assert published.stdout.strip().endswith(COMMIT)
+    assert hub.stored["README.md"].decode() == card

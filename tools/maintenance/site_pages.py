@@ -1,0 +1,144 @@
+"""Writes the pages of the documentation's site, and builds it.
+
+    python tools/maintenance/site_pages.py
+
+In: README.md, docs/, and the code: docstrings of the public names, sizes,
+presets, signatures, each script's --help. Out: the site in build/site; open
+build/site/index.html. A link that leads nowhere, in a page or in a docstring,
+fails the build. Takes about 20 seconds.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = ROOT / "build" / "pages"
+SCRIPTS = ("finetune", "evaluate", "predict", "pretrain", "reproduce")
+
+
+def main():
+    shutil.rmtree(PAGES, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", PAGES)
+    for name, page in (
+        ("README.md", "index.md"),
+        ("CONTRIBUTING.md", "contributing.md"),
+        ("CHANGELOG.md", "changelog.md"),
+    ):
+        (PAGES / page).write_text(as_page((ROOT / name).read_text()))
+    for path in PAGES.glob("*.md"):
+        path.write_text(as_page(path.read_text()))
+    (PAGES / "api.md").write_text(api())
+    (PAGES / "tables.md").write_text(tables())
+    (PAGES / "scripts.md").write_text(scripts())
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+def as_page(text):
+    """A file's text with its links as they are within the site."""
+    for there, here in (
+        ("](docs/", "]("),
+        ("](../CONTRIBUTING.md", "](contributing.md"),
+        ("](CONTRIBUTING.md", "](contributing.md"),
+        ("](CHANGELOG.md", "](changelog.md"),
+        ("](README.md", "](index.md"),
+    ):
+        text = text.replace(there, here)
+    return text
+
+
+def api():
+    """The public names, each with its docstring."""
+    import bert_keras
+
+    parts = [
+        "# API\n\nEverything here is a name of `bert_keras`. B is the batch, T "
+        "the tokens of a row, D the hidden size, M the masked positions, V the "
+        "vocabulary, C the classes, K the choices.\n"
+    ]
+    for name, home in bert_keras._HOME.items():
+        parts.append(f"::: bert_keras.{home}.{name}\n")
+    return "\n".join(parts)
+
+
+def tables():
+    """Sizes, presets and signatures, as the code has them."""
+    from bert_keras.interop import downloads
+    from bert_keras.modeling.sizes import SIZES
+    from bert_keras.serving.signatures import FAMILIES
+
+    numbers = ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    names = ("tiny", "mini", "small", "medium", "base", "large")
+    sizes = [(name, *(SIZES[name][n] for n in numbers)) for name in names]
+    aliases = {}
+    for alias, name in downloads.ALIASES.items():
+        aliases.setdefault(name, []).append(alias)
+    presets = [
+        (
+            f"`{name}`",
+            " ".join(f"`{alias}`" for alias in aliases.get(name, ())),
+            "yes" if name in downloads.SHA256 else "no",
+        )
+        for name in downloads.RELEASED
+    ]
+    signatures = [
+        (
+            f"`{cls.__name__}`",
+            " ".join(f"`{family.name}`" for family in families),
+        )
+        for cls, families in FAMILIES.items()
+    ]
+    return "\n\n".join(
+        [
+            "# Sizes, presets, signatures",
+            "## Sizes",
+            "By name: `BertEncoder(**SIZES[name])`, `pretrain --size=NAME`.",
+            table(("name", *numbers), sizes),
+            "## Presets",
+            "Names that `from_preset` fetches from where the original's "
+            "authors put them, and keras-hub's names for the same. Any folder "
+            "of the Hugging Face Hub is `hf://org/name`; "
+            "[Weights](weights.md) has the rest.",
+            table(("name", "keras-hub's name", "hash published"), presets),
+            "## Signatures",
+            "What an export of a model answers, its default first; "
+            "[Serving](serving.md) says with which inputs and outputs. Every "
+            "export also answers `tokenize`.",
+            table(("model", "signatures"), signatures),
+        ]
+    )
+
+
+def table(columns, rows):
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def scripts():
+    """The --help of every script."""
+    parts = ["# Scripts and their flags"]
+    tools = sorted(path.stem for path in (ROOT / "tools").glob("[a-z]*.py"))
+    commands = [
+        *(("-m", f"official_tasks.{name}") for name in SCRIPTS),
+        *((f"tools/{name}.py",) for name in tools),
+    ]
+    for command in commands:
+        text = subprocess.run(
+            (sys.executable, *command, "--help"),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.replace(f"{ROOT}{os.sep}", "")
+        title = f"## python {' '.join(command)}"
+        parts.append(f"{title}\n\n```text\n{text.strip()}\n```")
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())

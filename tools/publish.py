@@ -1,0 +1,158 @@
+"""Publishes a trained model on the Hugging Face Hub, with a card of its run.
+
+    python tools/publish.py --model=runs/reviews --name=your-name/reviews
+
+In: the folder of a run, or a model folder; an account's token, from
+`hf auth login` or HF_TOKEN. Out: the address of the commit. The folder there is
+what transformers and `from_preset("hf://your-name/reviews")` load, and its
+README.md, the card, says what the run did: data, metrics, settings, licence,
+limits and how to load it. --output=FOLDER writes all of it there and uploads
+nothing, so that you can read the card first.
+
+Takes some seconds, and the upload. Needs pip install 'bert_keras[hub]'.
+"""
+
+import os
+
+from absl import flags
+
+from official_tasks import script
+
+# Settings that say how the model came about to nobody but its owner.
+PRIVATE = ("data", "init", "output")
+
+
+def define_flags():
+    flags.DEFINE_string("model", None, "Folder of a run, or a model folder.")
+    flags.DEFINE_string("name", None, "org/name on the Hub.")
+    flags.DEFINE_enum(
+        "format",
+        "huggingface",
+        ["huggingface", "bert_keras"],
+        "Format of the weights; transformers loads the first.",
+    )
+    flags.DEFINE_string(
+        "license", None, "Licence of the weights, such as apache-2.0."
+    )
+    flags.DEFINE_string(
+        "limits", None, "What the model should not be used for."
+    )
+    flags.DEFINE_bool("private", None, "A new folder is seen by you alone.")
+    flags.DEFINE_string("revision", None, "Branch of the commit; else main.")
+    flags.DEFINE_string("output", None, "Write here, and upload nothing.")
+    script.define_overwrite()
+    flags.mark_flags_as_required(["model", "name"])
+
+
+def main(values):
+    import bert_keras
+    from bert_keras.interop import publishing
+    from bert_keras.interop.convert import model_class
+    from bert_keras.interop.presets import open_checkpoint
+    from official_tasks import progress
+    from official_tasks.engine.models import preset_of
+
+    script.prepare_output(values, is_folder=True)
+    checkpoint = open_checkpoint(preset_of(values.model))
+    model = model_class(checkpoint).from_preset(checkpoint)
+    preprocess = bert_keras.BertPreprocessor.from_preset(checkpoint)
+    card = publishing.model_card(
+        model,
+        values.name,
+        format=values.format,
+        license=values.license,
+        base_model=_origin(model),
+        **facts_of_run(values.model, values.limits),
+    )
+    if values.output:
+        publishing.write_published(
+            values.output, model, preprocess, values.name, values.format, card
+        )
+        progress.console.print(values.output, soft_wrap=True)
+        return
+    address = publishing.push_to_hub(
+        model,
+        preprocess,
+        values.name,
+        format=values.format,
+        card=card,
+        private=values.private,
+        revision=values.revision,
+    )
+    progress.console.print(address, soft_wrap=True)
+
+
+def _origin(model):
+    """`org/name` of the weights that training began from, or None."""
+    origin = getattr(model, "encoder", model).origin or ""
+    if not origin.startswith("hf://"):
+        return None
+    return origin.removeprefix("hf://").partition("@")[0]
+
+
+def facts_of_run(folder, limits=None) -> dict:
+    """What `model_card` says of a run: metrics, dataset and sections.
+
+    Args:
+        folder: of the run; a model folder alone has no facts.
+        limits: what the model should not be used for, in the user's words.
+    """
+    from bert_keras import files
+    from official_tasks.engine.finetuning import COUNTS
+
+    facts, sections = {}, []
+    results = os.path.join(folder, "results.json")
+    if os.path.isfile(results):
+        results = files.read_json(results)
+        settings = files.read_json(os.path.join(folder, "run.json"))["settings"]
+        metrics = {
+            k: v
+            for k, v in results.items()
+            if isinstance(v, float) and k not in (*COUNTS, "majority_baseline")
+        }
+        shown = dict(metrics)
+        if "majority_baseline" in results:
+            shown["the best constant guess"] = results["majority_baseline"]
+        dataset = str(settings.get("task", "held-out documents"))
+        facts = {"metrics": metrics, "dataset": dataset}
+        sections = [
+            ("Data", _data(dataset, results)),
+            ("Results", _table(("metric", "value"), shown)),
+            (
+                "Settings",
+                _table(
+                    ("setting", "value"),
+                    {k: v for k, v in settings.items() if k not in PRIVATE},
+                ),
+            ),
+        ]
+        notes = [f"- {note}" for note in results.get("notes", ())]
+        limits = "\n".join(filter(None, [limits, *notes]))
+    sections.append(
+        ("Limits", limits or "Not stated. Measure it on texts of your own.")
+    )
+    return {**facts, "sections": sections}
+
+
+def _data(dataset, results):
+    if "rows" not in results:
+        return f"Measured on {dataset}."
+    return (
+        f"{dataset}: {results['rows']:,} training rows; measured on "
+        f"{results['dev_rows']:,} dev examples, by which the best epoch was "
+        f"chosen. {results['cut']:.1%} of the training texts were cut."
+    )
+
+
+def _table(columns, rows):
+    lines = [columns, ("---", "---")]
+    lines += [
+        (name, f"{value:.4f}" if isinstance(value, float) else value)
+        for name, value in rows.items()
+        if value is not None
+    ]
+    return "\n".join(f"| {name} | {value} |" for name, value in lines)
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags)
