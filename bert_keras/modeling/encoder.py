@@ -13,6 +13,7 @@ from bert_keras.modeling.attention import (
     DIRECTIONS,
     SelfAttention,
     attention_bias,
+    real_tokens,
 )
 from bert_keras.modeling.inputs import (
     argument_names,
@@ -31,7 +32,6 @@ from bert_keras.modeling.layers import (
     first_tokens,
 )
 from bert_keras.modeling.lora import adaptation
-from bert_keras.modeling.padding import real_tokens
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_keras.modeling.padding import skipping_padding
+from bert_keras.modeling.attention import skipping_padding
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.windows import in_chunks, windows
 

@@ -13,8 +13,8 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.text_settings import check_fits, write_pieces
-from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import felt, untrained_weights
 from bert_keras.serving.ids import OURS
 from bert_keras.serving.quantize import TOLERANCES, narrowed

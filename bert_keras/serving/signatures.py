@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.presets import listed
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
 from bert_keras.modeling.weights import felt, untrained_weights
 from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.classification import choose, classify
