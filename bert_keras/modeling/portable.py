@@ -96,7 +96,7 @@ class Portable:
         return copy
 
     def hand_on(self, copy):
-        """Gives a copy what belongs to the weights beside their numbers."""
+        """Gives a copy what belongs to the weights besides their numbers."""
         ours, theirs = (getattr(m, "encoder", m) for m in (self, copy))
         theirs.license, theirs.origin = ours.license, ours.origin
         theirs.initializer_range = ours.initializer_range

@@ -204,7 +204,7 @@ class BertClassifier(TaskModel):
             out for regression, which then has one output.
         problem: "single" (one label a text), "multi" (any number of labels a
             text, one sigmoid each) or "regression". The logits are the same;
-            the loss, the export and the formats tell them apart.
+            the loss, the export and the formats differ.
         dropout: share of the pooled output dropped in training; the
             encoder's where None.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
