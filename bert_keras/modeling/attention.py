@@ -52,6 +52,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
+    # As many axes of length 1 as the conditions leave.
     everywhere = functools.reduce(ops.logical_and, allowed)
     return ops.where(everywhere, 0.0, EXCLUDED)
 
@@ -93,6 +94,7 @@ class SelfAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.dropout = dropout
+        # Three layers and not one, so that weights keep their published names.
         self.query = self._projection("query")
         self.key = self._projection("key")
         self.value = self._projection("value")
@@ -102,6 +104,7 @@ class SelfAttention(keras.layers.Layer):
         return Projection(self.hidden_dim, name=name, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
+        # B and T do not matter to the weights.
         for layer in (self.query, self.key, self.value, self.output_projection):
             layer.build((None, None, self.hidden_dim))
 
@@ -111,6 +114,7 @@ class SelfAttention(keras.layers.Layer):
         else:
             parts = self._separate(inputs, tokens)
         # Query, key and value are (B, N, T, H) each.
+        # Keras's kernel cannot drop probabilities.
         if (seed is None or not self.dropout) and _has_kernel(bias):
             context = _attend_by_kernel(*parts, bias)
         else:
@@ -126,11 +130,13 @@ class SelfAttention(keras.layers.Layer):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
+        # Over S. Not normalised again after dropout, as in the original.
         probabilities = dropout(ops.softmax(scores), self.dropout, seed)
         return ops.matmul(probabilities, value)  # (B, N, T, H)
 
     def _separate(self, inputs, tokens):
         """Query (scaled), key and value by a product each."""
+        # The query is scaled, not the scores: (B, T, D) is less than they are.
         query = self.query(inputs) * self._scale()
         parts = query, self.key(inputs), self.value(inputs)
         if tokens is not None:
@@ -139,6 +145,7 @@ class SelfAttention(keras.layers.Layer):
         # Not -1: without rows it could be any number.
         heads = (batch, length, self.num_heads, width // self.num_heads)
         parts = [ops.reshape(part, heads) for part in parts]  # (B, T, N, H)
+        # (B, N, T, H)
         return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
 
     def _joined(self, inputs):
@@ -153,6 +160,7 @@ class SelfAttention(keras.layers.Layer):
         layers = self.query, self.key, self.value
         kernels = [ops.cast(x.kernel, self.compute_dtype) for x in layers]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in layers]
+        # The query's scale, on D D numbers and not on B T D.
         kernels[0] = kernels[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
@@ -160,9 +168,11 @@ class SelfAttention(keras.layers.Layer):
         x = ops.add(x, ops.concatenate(biases, axis=0))
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
+        # (3, B, N, T, H), then three of (B, N, T, H)
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
 
     def _scale(self):
+        # 1 / sqrt(H): Vaswani et al. 2017, section 3.2.1
         return (self.hidden_dim // self.num_heads) ** -0.5
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):

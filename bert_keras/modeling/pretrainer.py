@@ -64,6 +64,7 @@ class BertPretrainer(TaskModel):
             name="mlm",
             dtype=encoder.dtype_policy,
         )
+        # Class 0: B follows A (the paper, section 3.1, task 2).
         self.nsp = LogitsHead(2, name="nsp", dtype=encoder.dtype_policy)
         packed = examples_per_row is not None
         inputs = symbolic_inputs("mask_positions", packed=packed)
@@ -80,6 +81,7 @@ class BertPretrainer(TaskModel):
 def pretraining_losses():
     """For `compile`: each is its sum(weight x loss) / sum(weight)."""
     return {
+        # Keras's own mean would divide by all places, padded ones too.
         name: keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
         )

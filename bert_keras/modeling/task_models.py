@@ -50,6 +50,7 @@ class TaskModel(Portable, keras.Model):
     def __init__(self, inputs, outputs, encoder, name):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
+        # Keras would take the global policy.
         self.dtype_policy = encoder.dtype_policy
         if hasattr(encoder, "load_report"):  # a new head on known weights
             names = published_weights(self)
@@ -69,6 +70,7 @@ class TaskModel(Portable, keras.Model):
 
     @property
     def trainable_variables(self):
+        # Keras's trainers read the variables, users the weights: both agree.
         return self._in_use(super().trainable_variables)
 
     @property
@@ -94,6 +96,7 @@ class TaskModel(Portable, keras.Model):
         if self.pools:
             return variables
         idle = {id(weight) for weight in self.encoder.pooler.weights}
+        # Keras's variables compare by value, so their ids are looked up.
         return [v for v in variables if id(v) not in idle]
 
     def __call__(self, inputs, *args, **kwargs):
@@ -110,6 +113,7 @@ class TaskModel(Portable, keras.Model):
                 f"{type(self).__name__} has no input named "
                 f"{', '.join(unknown)}. Expected {', '.join(expected)}."
             )
+        # A functional model wants each optional input named, with None.
         return {name: as_tensor(inputs.get(name)) for name in expected}
 
     def train_step(self, *arguments):
@@ -125,6 +129,7 @@ class TaskModel(Portable, keras.Model):
         of devices. It knows only the losses of `compile`, so a model with a
         `compute_loss` of its own gets Keras's step.
         """
+        # In float16 Keras wraps the optimizer in one that scales the loss.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         step = getattr(optimizer, name, None)
         own_loss = type(self).compute_loss is not keras.Model.compute_loss
@@ -148,6 +153,7 @@ class TaskModel(Portable, keras.Model):
         return super().from_config({**config, "encoder": encoder})
 
     def _rebuilt(self, policy):
+        # A graph keeps its dtypes, so it is made once more.
         encoder = self.encoder._rebuilt(policy)
         return type(self)(encoder, name=self.name, **self.arguments())
 
@@ -157,6 +163,7 @@ def symbolic_inputs(*required, packed=False):
 
     With `packed`, also those of rows that hold several examples.
     """
+    # T is left open: one model takes rows of any length.
     names = INPUT_NAMES if packed else INPUT_NAMES[:3]
     inputs = {
         name: keras.Input(
@@ -183,6 +190,7 @@ def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
     )
     if bilstm_dim is None:
         return outputs
+    # The paper, section 5.1: it gives back what one direction does not see.
     bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
     sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
     # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)
@@ -254,10 +262,12 @@ class BertClassifier(TaskModel):
         self.problem = problem
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
+        # The BiLSTM's first vector takes the pooler's place.
         self.pools = bilstm_dim is None
         self.examples_per_row = examples_per_row
         self.pair = pair
         self.classifier = LogitsHead(
+            # Regression has one output, which needs no name.
             1 if labels is None else len(labels),
             self.dropout,
             name="classifier",
@@ -318,6 +328,7 @@ class BertSpanPredictor(TaskModel):
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
         inputs = symbolic_inputs()
         encoded = encode(encoder, inputs, bilstm_dim)
+        # S and E of the paper, section 4.2, as the two columns of one kernel.
         logits = self.span(encoded["sequence_output"])  # (B, T, 2)
         outputs = {"start": logits[..., 0], "end": logits[..., 1]}  # (B, T)
         super().__init__(inputs, outputs, encoder, name)
@@ -432,6 +443,7 @@ class BertChooser(TaskModel):
             )
             for key in INPUT_NAMES[:3]
         }
+        # Each choice is a row, as the paper's section 4.4 has it.
         rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
         encoded = encode(encoder, rows)
         scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
