@@ -25,7 +25,7 @@ from bert_keras.modeling.layers import skip_initialization, weights_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import (
     POOLER,
-    felt,
+    in_use,
     mark_untrained,
     published_weights,
 )
@@ -481,7 +481,7 @@ def _check_complete(model, checkpoint, report):
     name = type(model).__name__
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
-    missing = felt(model, report.initialised)
+    missing = in_use(model, report.initialised)
     for head in PARTIAL.get(name, ()):
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
@@ -498,7 +498,7 @@ def _warn_of_untrained(model, checkpoint, report, why):
         *report.loaded,
     }
     mark_untrained(model, sorted(drawn))
-    new = felt(model, sorted(drawn))
+    new = in_use(model, sorted(drawn))
     if not new:
         return
     why = f" ({why})" if why else ""

@@ -61,7 +61,7 @@ def untrained_weights(model):
     return sorted(k for k, v in marks.items() if _digest(weights[k]) == v)
 
 
-def felt(model, names):
+def in_use(model, names):
     """Those of the names whose weights an output of the model depends on."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
