@@ -103,7 +103,7 @@ def test_a_fine_tuning_run_loads_no_format_and_no_room_that_it_does_not_use():
         if name in paths and name not in found:
             found.add(name)
             waiting += [module for module, top in imports(paths[name]) if top]
-    # 67 with the formats and the learning of vocabularies.
+    # 68 with the formats and the learning of vocabularies.
     assert 50 < len(found) <= 58, sorted(found)
 
 
