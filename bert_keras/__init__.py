@@ -13,13 +13,13 @@ import sys
 __version__ = "0.1.0"
 
 _HOME = {
-    "BertCausalModel": "modeling.causal",
-    "BertChooser": "modeling.chooser",
-    "BertClassifier": "modeling.classifier",
+    "BertCausalModel": "modeling.pretrainer",
+    "BertChooser": "modeling.task_models",
+    "BertClassifier": "modeling.task_models",
     "BertEncoder": "modeling.encoder",
     "BertPretrainer": "modeling.pretrainer",
-    "BertSpanPredictor": "modeling.span",
-    "BertTagger": "modeling.tagger",
+    "BertSpanPredictor": "modeling.task_models",
+    "BertTagger": "modeling.task_models",
     "BertPreprocessor": "text.preprocessor",
     "SegmentPacker": "text.packing",
     "TokenMasker": "text.masking",

@@ -94,9 +94,6 @@ class _Reader(io.RawIOBase):
     def seekable(self):
         return True
 
-    def tell(self):
-        return self._file.tell()
-
     def seek(self, offset, whence=io.SEEK_SET):
         with _python_errors(self._path):
             self._file.seek(offset, whence)

@@ -97,14 +97,14 @@ def define_flags():
 
 
 def main(values):
-    from official_tasks.engine import grid, leaderboard
-
     arguments = {name: getattr(values, name) for name in RUN_FLAGS}
     plan = {
         "learning_rates": RATES if values.grid else None,
         "seeds": values.seeds,
     }
     if values.task.lower() == "glue":
+        from official_tasks.engine import leaderboard
+
         leaderboard.run_glue(
             lambda name: task_from_flags(values, name),
             values.init,
@@ -113,6 +113,8 @@ def main(values):
             **arguments,
         )
         return
+    from official_tasks.engine import grid
+
     task, settings = task_from_flags(values)
     grid.run(
         task,

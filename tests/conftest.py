@@ -81,7 +81,7 @@ def classifier_export(tmp_path_factory):
     """A portable SavedModel of a classifier of "bad" and "good": its folder."""
     from served_samples import encoder, preprocessor, spread
 
-    from bert_keras.modeling.classifier import BertClassifier
+    from bert_keras.modeling.task_models import BertClassifier
     from bert_keras.serving.export import export_saved_model
 
     return export_saved_model(

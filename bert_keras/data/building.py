@@ -29,7 +29,7 @@ from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
 _PART = 2_000_000  # characters that are tokenised at once in a process
 _BATCH = 1_000_000  # characters that the tokenizer gets at once
 _SAVE = 5  # seconds; a kill costs that at most, and a part for each worker
-_REBUILT = ".beside"  # a folder in that of finished stores
+_REBUILT = ".rebuilt"  # a folder in that of finished stores
 
 
 def build_stores(

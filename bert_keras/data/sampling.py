@@ -201,12 +201,14 @@ def draw_pairs(
     base = bounds[0]
     offsets = store.sentences[base : bounds[-1] + 1].tolist()
     short = rng.random(last - first) < rules.short_probability
+    # (documents,): the length to fill, short ones as in the original.
     targets = np.where(short, rng.integers(2, room + 1, last - first), room)
     uniform = iter(rng.random(2 * (bounds[-1] - base)).tolist()).__next__
     chunks = []
     for document, target in enumerate(targets.tolist()):
         begin, end = bounds[document] - base, bounds[document + 1] - base
         _walk(offsets, begin, end, target, first + document, uniform, chunks)
+    # (6, N)
     fields = np.array(chunks, np.int64).reshape(-1, 6).T
     start, split, end, random, document, target = fields
     token = np.asarray(offsets)
@@ -230,20 +232,25 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
             chunks.append((begin, stop, stop, 1, document, target))
             begin = stop
             continue
+        # A has 1 to count - 1 sentences.
         split = begin + 1 + int(uniform() * (count - 1))
+        # The paper, section 3.1: half the time B is a random text.
         random = uniform() < 0.5
         chunks.append((begin, split, stop, random, document, target))
+        # After a random B, the rest of the chunk comes once more.
         begin = split if random else stop
 
 
 def _other_documents(store, own, length, rng):
     """Start and length of text from a random place in another document."""
     other = rng.integers(0, store.num_documents - 1, len(own))
+    # Any document but its own, all as likely.
     other += other >= own
     first, last = store.documents[other], store.documents[other + 1]
     sentence = first + (rng.random(len(own)) * (last - first)).astype(np.int64)
     start = store.sentences[sentence]
     stop = np.searchsorted(store.sentences, start + length)
+    # A sentence at least, and none of the next document.
     stop = np.clip(stop, sentence + 1, last)
     return start, store.sentences[stop] - start
 
@@ -254,6 +261,8 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
     Each piece that goes is taken from the front or from the back with the
     same probability, so the number from the front is binomial.
     """
+    # The longer first until both are equal: neither gets less than half of
+    # the room unless it is shorter.
     a_length = np.minimum(
         pairs.a_length, np.maximum((room + 1) // 2, room - pairs.b_length)
     )
@@ -279,7 +288,9 @@ def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
     column = np.arange(length)  # (T,)
     a_end = pairs.a_length[:, None] + 1  # (B, 1), the column of [SEP]
     b_end = a_end + pairs.b_length[:, None] + 1
+    # (B, T)
     in_b = column > a_end
+    # The place among the store's tokens that each column shows.
     source = np.where(
         in_b,
         (pairs.b_start[:, None] - a_end - 1) + column,
@@ -324,6 +335,7 @@ def mask_rows(rows: dict, rules: SamplingRules, pieces: Pieces, rng) -> dict:
     word = rows["padding_mask"].astype(bool)
     word &= (ids != pieces.cls_id) & (ids != pieces.sep_id)
     length = rows["padding_mask"].sum(1)
+    # Half to even, as Python's round, which the original calls.
     count = np.rint(length * rules.mask_rate).astype(np.int64)
     count = np.clip(count, 1, rules.max_predictions)
     if rules.whole_word or rules.max_ngram > 1:
@@ -333,6 +345,7 @@ def mask_rows(rows: dict, rules: SamplingRules, pieces: Pieces, rng) -> dict:
     else:
         chosen = choose_pieces(word, count, rng)
     positions, real = _as_positions(chosen, rules.max_predictions)
+    # (B, M)
     truth = np.take_along_axis(ids, positions, 1)
     replaced = _replace(truth, rules, pieces, rng)
     masked = ids.copy()
@@ -351,6 +364,7 @@ def _as_positions(chosen, most: int):
     """The columns that are true in each row `(B, M)`, and which are real."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
+    # The rank of each true column within its row.
     place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     positions = np.zeros((len(chosen), most), np.int64)
     positions[row, place] = column
@@ -360,6 +374,7 @@ def _as_positions(chosen, most: int):
 def _replace(truth, rules: SamplingRules, pieces: Pieces, rng):
     """What replaces each drawn piece."""
     masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
+    # 80, 10 and 10 % by default: the paper, section 3.1, task 1.
     coin = rng.random(truth.shape)
     other = rng.integers(0, pieces.size, truth.shape)
     return np.where(
@@ -381,6 +396,7 @@ def choose_pieces(word, count, rng):
         bool `(B, T)`.
     """
     keys = rng.random(word.shape, np.float32)
+    # Above every random number: chosen last, and then cut off.
     keys[~word] = 2
     most = int(count.max(initial=1))
     # (B, M): the columns of the smallest keys, smallest first.
@@ -456,9 +472,11 @@ class _Words:
         """How many words the run that begins at each word has `(B, W)`."""
         width = self.first.shape[1]
         ends = np.diff(self._segment, axis=1, append=-2) != 0
+        # (B, W): the last word of each segment, by a minimum from the right.
         last = np.where(ends, np.arange(width), width)[:, ::-1]
         last = np.minimum.accumulate(last, axis=1)[:, ::-1]
         room = np.minimum(last - np.arange(width) + 1, max_ngram)
+        # Sums of 1/n: ALBERT's rule (Lan et al. 2020, section 4.1).
         weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
         drawn = rng.random(room.shape) * weights[room - 1]
         return np.searchsorted(weights, drawn, "right") + 1
@@ -478,6 +496,7 @@ class _Words:
         """Takes the words `start` to `stop` of each row, if that may be."""
         room = self._count[row] - self._used[row]
         size = self._last[row, stop] - self.first[row, start] + 1
+        # A word less, in the rows where the run is too much.
         while ((size > room) & (stop > start)).any():
             stop = np.where(size > room, np.maximum(stop - 1, start), stop)
             size = self._last[row, stop] - self.first[row, start] + 1

@@ -21,13 +21,14 @@ from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import listed, open_checkpoint
 from bert_keras.interop.tensors import COMPUTES, SAME_HEAD
 from bert_keras.interop.torch_pickle import pickles_in, unpickle_folder
-from bert_keras.modeling.causal import BertCausalModel
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
 WRITERS = {

@@ -1,6 +1,7 @@
 """A preset, path or name, to a model or a preprocessor that is handed in.
 
-How each format is read says its own file; no model class is imported here.
+How each format is read says its own file, which is imported when a preset
+has that format; no model class is imported here.
 """
 
 import dataclasses
@@ -14,22 +15,8 @@ import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop import downloads, tensors
-from bert_keras.interop.downloads import nearest
-from bert_keras.interop.google import open_google, open_google_zip
-from bert_keras.interop.huggingface import open_huggingface
-from bert_keras.interop.keras_hub import open_keras_hub
-from bert_keras.interop.model_garden import open_model_garden, open_saved_model
+from bert_keras.interop import tensors
 from bert_keras.interop.native import FORMAT, open_native
-from bert_keras.interop.sentence_transformers import (
-    MODULES,
-    open_sentence_transformers,
-)
-from bert_keras.interop.tensor_bundle import (
-    OBJECT_GRAPH,
-    find_prefix,
-    read_index,
-)
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import settle_case
@@ -38,7 +25,7 @@ from bert_keras.modeling.layers import skip_initialization, weights_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import (
     POOLER,
-    felt,
+    in_use,
     mark_untrained,
     published_weights,
 )
@@ -175,6 +162,10 @@ def open_checkpoint(preset, revision=None):
         )
     preset = os.fspath(preset)
     is_path = os.path.exists(preset) or os.path.exists(f"{preset}.index")
+    if is_path and revision is None:
+        return _open_path(preset)
+    from bert_keras.interop import downloads
+
     name = None if is_path else downloads.hub_name(preset)
     if revision is not None and name is None:
         raise InputError(
@@ -186,7 +177,7 @@ def open_checkpoint(preset, revision=None):
         checkpoint = _open_path(folder)
         checkpoint.source = checkpoint.origin = source
         return checkpoint
-    released = None if is_path else downloads.released_name(preset)
+    released = downloads.released_name(preset)
     return _open_path(
         downloads.fetch_released(released) if released else preset
     )
@@ -207,25 +198,39 @@ def _open_path(path):
     if os.path.exists(path):
         files.check_file(path)
         if zipfile.is_zipfile(path):
+            from bert_keras.interop.google import open_google_zip
+
             return open_google_zip(path)
+    from bert_keras.interop.downloads import nearest
+
     raise InputError(
         f"{path} is no weights that are known.{nearest(path)} Expected {KNOWN}."
     )
 
 
 def _open_folder(folder):
-    if os.path.exists(os.path.join(folder, MODULES)):
-        return open_sentence_transformers(folder)
+    if os.path.exists(os.path.join(folder, "modules.json")):
+        from bert_keras.interop import sentence_transformers
+
+        return sentence_transformers.open_sentence_transformers(folder)
     config = os.path.join(folder, "config.json")
     if os.path.exists(config):
         fields = read_json(config)
         if fields.raw("format") == FORMAT:
             return open_native(folder)
         if "registered_name" in fields:  # as Keras serializes a class
+            from bert_keras.interop.keras_hub import open_keras_hub
+
             return open_keras_hub(folder)
+        from bert_keras.interop.huggingface import open_huggingface
+
         return open_huggingface(folder)
     if os.path.exists(os.path.join(folder, "saved_model.pb")):
+        from bert_keras.interop.model_garden import open_saved_model
+
         return open_saved_model(folder)
+    from bert_keras.interop.tensor_bundle import find_prefix
+
     prefix = find_prefix(folder)
     if prefix is None:
         raise InputError(
@@ -251,9 +256,11 @@ def _model_folders(folder):
 
 def _open_tensorflow(prefix, source):
     """By name, as the original wrote, or by object, as TensorFlow 2 does."""
-    if OBJECT_GRAPH in read_index(prefix):
-        return open_model_garden(prefix, source)
-    return open_google(prefix, source)
+    from bert_keras.interop import google, model_garden, tensor_bundle
+
+    if tensor_bundle.OBJECT_GRAPH in tensor_bundle.read_index(prefix):
+        return model_garden.open_model_garden(prefix, source)
+    return google.open_google(prefix, source)
 
 
 def belonging_to(name, checkpoint):
@@ -474,7 +481,7 @@ def _check_complete(model, checkpoint, report):
     name = type(model).__name__
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
-    missing = felt(model, report.initialised)
+    missing = in_use(model, report.initialised)
     for head in PARTIAL.get(name, ()):
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
@@ -491,7 +498,7 @@ def _warn_of_untrained(model, checkpoint, report, why):
         *report.loaded,
     }
     mark_untrained(model, sorted(drawn))
-    new = felt(model, sorted(drawn))
+    new = in_use(model, sorted(drawn))
     if not new:
         return
     why = f" ({why})" if why else ""

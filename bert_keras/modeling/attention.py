@@ -1,5 +1,11 @@
-"""Self-attention over several heads, and the bias that limits it."""
+"""Self-attention over several heads; what leaves the padding out.
 
+The scores at padding get a bias. Within `skipping_padding()` the dense layers
+are given the real tokens alone.
+"""
+
+import contextlib
+import contextvars
 import functools
 
 import keras
@@ -10,6 +16,9 @@ from bert_keras.modeling.layers import Projection, dropout
 # Added to a score that must not count, as in the original: exp() of it is 0
 # compared with any other score, and float16 can hold it.
 EXCLUDED = -10000.0
+
+# Whether `skipping_padding()` is in force.
+_skips = contextvars.ContextVar("skips_padding", default=False)
 
 DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
 
@@ -43,6 +52,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
+    # As many axes of length 1 as the conditions leave.
     everywhere = functools.reduce(ops.logical_and, allowed)
     return ops.where(everywhere, 0.0, EXCLUDED)
 
@@ -84,6 +94,7 @@ class SelfAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.dropout = dropout
+        # Three layers and not one, so that weights keep their published names.
         self.query = self._projection("query")
         self.key = self._projection("key")
         self.value = self._projection("value")
@@ -93,6 +104,7 @@ class SelfAttention(keras.layers.Layer):
         return Projection(self.hidden_dim, name=name, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
+        # B and T do not matter to the weights.
         for layer in (self.query, self.key, self.value, self.output_projection):
             layer.build((None, None, self.hidden_dim))
 
@@ -102,6 +114,7 @@ class SelfAttention(keras.layers.Layer):
         else:
             parts = self._separate(inputs, tokens)
         # Query, key and value are (B, N, T, H) each.
+        # Keras's kernel cannot drop probabilities.
         if (seed is None or not self.dropout) and _has_kernel(bias):
             context = _attend_by_kernel(*parts, bias)
         else:
@@ -117,11 +130,13 @@ class SelfAttention(keras.layers.Layer):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
+        # Over S. Not normalised again after dropout, as in the original.
         probabilities = dropout(ops.softmax(scores), self.dropout, seed)
         return ops.matmul(probabilities, value)  # (B, N, T, H)
 
     def _separate(self, inputs, tokens):
         """Query (scaled), key and value by a product each."""
+        # The query is scaled, not the scores: (B, T, D) is less than they are.
         query = self.query(inputs) * self._scale()
         parts = query, self.key(inputs), self.value(inputs)
         if tokens is not None:
@@ -130,6 +145,7 @@ class SelfAttention(keras.layers.Layer):
         # Not -1: without rows it could be any number.
         heads = (batch, length, self.num_heads, width // self.num_heads)
         parts = [ops.reshape(part, heads) for part in parts]  # (B, T, N, H)
+        # (B, N, T, H)
         return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
 
     def _joined(self, inputs):
@@ -144,6 +160,7 @@ class SelfAttention(keras.layers.Layer):
         layers = self.query, self.key, self.value
         kernels = [ops.cast(x.kernel, self.compute_dtype) for x in layers]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in layers]
+        # The query's scale, on D D numbers and not on B T D.
         kernels[0] = kernels[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
@@ -151,9 +168,11 @@ class SelfAttention(keras.layers.Layer):
         x = ops.add(x, ops.concatenate(biases, axis=0))
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
+        # (3, B, N, T, H), then three of (B, N, T, H)
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
 
     def _scale(self):
+        # 1 / sqrt(H): Vaswani et al. 2017, section 3.2.1
         return (self.hidden_dim // self.num_heads) ** -0.5
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
@@ -191,3 +210,82 @@ def _attend_by_kernel(query, key, value, bias):
     # The query is scaled already.
     context = ops.dot_product_attention(*parts, bias=bias, scale=1.0)
     return ops.transpose(context, (0, 2, 1, 3))  # (B, N, T, H)
+
+
+@contextlib.contextmanager
+def skipping_padding(skips=True):
+    """Encoders called within compute nothing but attention on padding.
+
+    Their outputs are the same at real tokens; at padding they repeat a real
+    token of the same row. How many tokens are real is known only from the
+    values, so it takes a backend that allows such shapes: TensorFlow without
+    XLA, or anything eager.
+    """
+    token = _skips.set(skips)
+    try:
+        yield
+    finally:
+        _skips.reset(token)
+
+
+def real_tokens(padding_mask):
+    """`RealTokens` within `skipping_padding()`, else None."""
+    if padding_mask is None or not _skips.get():
+        return None
+    return RealTokens(padding_mask)
+
+
+class RealTokens:
+    """Where the real tokens of a batch stand, L in all.
+
+    The first token of a row counts as real, whatever the mask says, so that
+    every row has one.
+
+    Args:
+        padding_mask: int (B, T), 1 at tokens.
+    """
+
+    def __init__(self, padding_mask):
+        self.shape = ops.shape(padding_mask)
+        is_first = ops.equal(ops.arange(self.shape[1]), 0)
+        is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
+        flat = ops.reshape(is_real, (-1,))  # (B T,)
+        (places,) = ops.nonzero(flat)
+        # For each real token its place among B T, (L,); for each place the
+        # token that stands there or was the last before it, (B, T).
+        self.places = ops.cast(places, "int32")
+        tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
+        self.tokens = ops.reshape(tokens, self.shape)
+
+    def of(self, x):
+        """Values (B, T) of the real tokens alone, (L,)."""
+        return ops.take(ops.reshape(x, (-1,)), self.places, axis=0)
+
+    def position_ids(self):
+        """Of each real token its place in its row, (L,)."""
+        return self.places % self.shape[1]
+
+    def in_rows(self, x):
+        """Vectors (L, D) in their rows again, (B, T, D)."""
+        return ops.take(x, self.tokens, axis=0)
+
+    def split_heads(self, x, num_heads):
+        """Vectors (L, D) in rows, by heads: (B, N, T, H).
+
+        One copy, as splitting rows would be.
+        """
+        width = ops.shape(x)[-1] // num_heads
+        x = ops.reshape(x, (-1, width))  # (L N, H)
+        heads = ops.arange(num_heads, dtype="int32")[:, None]  # (N, 1)
+        # Rows of x to take, (B, N, T): the token's first head, and the head.
+        return ops.take(x, self.tokens[:, None] * num_heads + heads, axis=0)
+
+    def join_heads(self, x):
+        """Heads (B, N, T, H) as vectors of real tokens, (L, D)."""
+        _, num_heads, length, width = ops.shape(x)
+        x = ops.reshape(x, (-1, width))  # (B N T, H)
+        row, place = self.places // length, self.places % length
+        first = row * num_heads * length + place  # (L,)
+        heads = ops.arange(num_heads, dtype="int32") * length
+        x = ops.take(x, first[:, None] + heads, axis=0)  # (L, N, H)
+        return ops.reshape(x, (-1, num_heads * width))  # (L, D)

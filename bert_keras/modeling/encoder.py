@@ -13,6 +13,7 @@ from bert_keras.modeling.attention import (
     DIRECTIONS,
     SelfAttention,
     attention_bias,
+    real_tokens,
 )
 from bert_keras.modeling.inputs import (
     argument_names,
@@ -31,7 +32,6 @@ from bert_keras.modeling.layers import (
     first_tokens,
 )
 from bert_keras.modeling.lora import adaptation
-from bert_keras.modeling.padding import real_tokens
 from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS
 
@@ -120,6 +120,7 @@ class TransformerLayer(SeededLayer):
         )
 
     def build(self, inputs_shape):
+        # B and T do not matter to the weights.
         wide = (None, None, self.hidden_dim)
         self.attention.build(wide)
         self.attention_norm.build(wide)
@@ -143,7 +144,9 @@ class TransformerLayer(SeededLayer):
         # All (B, T, D), or (L, D) of real tokens alone. The attention drops
         # its probabilities at site 0 of the seed.
         x = self.attention(inputs, bias, seed, tokens=tokens, training=training)
+        # Normalised after the sum, as in Vaswani et al. 2017, section 3.1.
         x = self.attention_norm(self._sum(inputs, x, seed, 1))
+        # The second sub-layer: section 3.3 there, with GELU (our paper, A.2).
         y = self.intermediate(x)  # (B, T, intermediate_dim)
         y = self.output_projection(y)
         return self.output_norm(self._sum(x, y, seed, 2))
@@ -307,11 +310,13 @@ class BertEncoder(Portable, keras.Model):
         self.pooler = Projection(
             hidden_dim, activation="tanh", name="pooler", dtype=policy
         )
+        # Now and not at the first call: weights can be loaded at once.
         self.build()
 
     def _check_arguments(self):
         for name in DIMENSIONS:
             value = getattr(self, name)
+            # NumPy's integers are Integral too.
             if not isinstance(value, Integral) or value < 1:
                 raise InputError(
                     f"{name} is {value!r}. Expected a whole number, 1 or more."
@@ -346,6 +351,7 @@ class BertEncoder(Portable, keras.Model):
         ):
             if inputs.get(name) is not None:
                 check_ids(name, inputs[name], limit)
+        # One bias for all layers: they exclude the same places.
         example_ids = inputs.get("example_ids")
         bias = attention_bias(  # broadcasts to (B, N, T, S)
             ops.shape(inputs["token_ids"])[1],
@@ -359,9 +365,10 @@ class BertEncoder(Portable, keras.Model):
             states.append(
                 layer(states[-1], bias, tokens=tokens, training=training)
             )
+        # Padding gets the vector of the token before it: nobody reads it.
         if tokens is not None:
             states = [tokens.in_rows(state) for state in states]  # (B, T, D)
-        # (B, D); of packed rows (B, E, D)
+        # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
             "sequence_output": states[-1],
@@ -399,6 +406,7 @@ class BertEncoder(Portable, keras.Model):
             "pooled_output": spec(*examples),
         }
         if hidden_states:
+            # The embedding output, then each layer's.
             layers = range(self.num_layers + 1)
             outputs["hidden_states"] = [spec(length) for _ in layers]
         return outputs

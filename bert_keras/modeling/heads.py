@@ -1,6 +1,7 @@
 """Layers on the encoder: masked words, logits of classes, a BiLSTM.
 
-The models that they make with an encoder are a file each.
+The models that they make with an encoder are in task_models.py and
+pretrainer.py.
 """
 
 from collections.abc import Iterable
@@ -78,10 +79,12 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         )
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
+        # A head that was loaded without its encoder has a table of its own.
         if not self.embedding.built:
             self.embedding.build()
         self.dense.build(sequence_output_shape)
         self.norm.build(sequence_output_shape)
+        # float32 under any policy, as the logits that it is added to.
         self.bias = self.add_weight(
             name="bias",
             shape=(self.embedding.input_dim,),
@@ -92,14 +95,17 @@ class MaskedLanguageModelHead(keras.layers.Layer):
     def call(self, sequence_output, mask_positions=None):
         x = sequence_output
         if mask_positions is not None:
+            # Where T is not known there is no limit to compare with.
             if isinstance(x.shape[1], int):
                 check_ids("mask_positions", mask_positions, x.shape[1])
             x = gather_positions(x, mask_positions)  # (B, M, D)
         x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
         *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
+        # (V, D): the input embeddings once more, as in the original's code.
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
         logits = _product(ops.reshape(x, (-1, width)), table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
+        # Half precision has 8 or 11 bits: too few to order V logits.
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
         return ops.reshape(logits, (*lead, self.embedding.input_dim))  # ... V
 
@@ -201,6 +207,7 @@ def check_labels(labels, problem="single"):
         )
     if problem == "regression" and labels is None:
         return
+    # A string is iterable too, but it names one class.
     several = isinstance(labels, Iterable) and not isinstance(labels, str)
     names = list(labels) if several else []
     if not names or not all(isinstance(name, str) for name in names):
@@ -260,6 +267,7 @@ class BiLSTM(keras.layers.Layer):
         return ops.copy(read)
 
     def compute_output_spec(self, inputs, padding_mask=None, training=False):
+        # Both directions side by side, (B, T, 2 units).
         shape = (*inputs.shape[:-1], 2 * self.units)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 

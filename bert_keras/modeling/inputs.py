@@ -7,6 +7,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 
+# The first three are those of any model, the other two of packed rows.
 INPUT_NAMES = (
     "token_ids",
     "segment_ids",
@@ -24,6 +25,7 @@ def argument_names(cls):
     Where it hands **kwargs on, those of the class above it follow.
     """
     names = []
+    # From the class itself upwards, as long as arguments are handed on.
     for one in cls.__mro__:
         if "__init__" in vars(one):
             _, *parameters = inspect.signature(one.__init__).parameters.values()
@@ -37,6 +39,7 @@ def named_inputs(inputs):
     """The inputs by name; token ids alone become a dict of one."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
+    # A name that is misspelled would otherwise count as one left out.
     unknown = sorted(set(inputs) - set(INPUT_NAMES))
     if unknown or inputs.get("token_ids") is None:
         raise InputError(
@@ -73,6 +76,7 @@ def refuse_text(values):
 def _is_text(value):
     if isinstance(value, str | bytes):
         return True
+    # TensorFlow: "string". NumPy: "str96", "bytes24"; of pandas "object".
     dtype = getattr(value, "dtype", None)
     name = str(getattr(dtype, "name", dtype))
     if name == "object" and hasattr(value, "tolist"):

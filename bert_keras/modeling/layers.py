@@ -38,7 +38,8 @@ def skip_initialization():
 
 # The two forms of GELU that BERT models were trained with.
 
-# The tanh form replaces erf(x / sqrt(2)) by tanh(x (A + B x x)).
+# The tanh form replaces erf(x / sqrt(2)) by tanh(x (A + B x x)) (Hendrycks and
+# Gimpel 2016, section 2).
 _A = 0.7978845608028654  # sqrt(2 / pi)
 _B = 0.044715 * _A
 
@@ -69,6 +70,7 @@ def gelu_exact(x):
     Written with `erf` because Keras's own form exports to an ONNX file that
     no runtime reads.
     """
+    # x times the share of a normal distribution that lies below x
     return 0.5 * x * (1.0 + ops.erf(x * 0.7071067811865476))  # 1 / sqrt(2)
 
 
@@ -99,6 +101,7 @@ class Projection(KeepsLora, keras.layers.Dense):
         super().__init__(units, **kwargs)
 
     def call(self, inputs, training=None):
+        # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
         if len(inputs.shape) == 2:
             return super().call(inputs, training=training)
         *lead, width = ops.shape(inputs)
@@ -123,6 +126,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs):
+        # The mean of D squares loses its digits in half precision.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         tensors = inputs, self.gamma, self.beta
         tensors = [ops.cast(tensor, dtype) for tensor in tensors]
@@ -136,6 +140,8 @@ def _normalize(x, gamma, beta, epsilon):
     def normalized(x, gamma, beta):
         centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        # One over the deviation, (..., 1), and the input in units of it: these
+        # two, and gamma, are all that the gradient keeps.
         inverse = ops.rsqrt(variance + epsilon)
         unit = centred * inverse
 
@@ -188,10 +194,14 @@ def dropout(x, rate, seed, site=0):
     """
     if seed is None or not rate:
         return x
+    # Of the 65536 numbers, those that drop a unit: the lowest.
     dropped = round(rate * _LEVELS)
+    # Keras counts the calls in the second number of a seed, so the first is
+    # free for the site.
     place = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
     bits = _random_int16(ops.shape(x), DrawnSeed(seed + place))
     keep = ops.greater_equal(bits, dropped - _LEVELS // 2)
+    # 1 / (1 - rate), of the rate that is really met
     scale = ops.convert_to_tensor(_LEVELS / (_LEVELS - dropped), x.dtype)
     return x * ops.where(keep, scale, ops.zeros((), x.dtype))
 
@@ -199,13 +209,16 @@ def dropout(x, rate, seed, site=0):
 def _random_int16(shape, seed):
     """Every 16-bit number equally often, two from each random word."""
     *lead, last = shape
-    words = keras.random.randint(  # two 16-bit numbers each
+    # Keras leaves the upper end out, and 2**31 is no int32: of 2**32 words one
+    # never comes. The last axis is what the view cuts in two.
+    words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
     bits = ops.view(words, "int16")  # (..., last / 2 rounded up, 2)
     bits = ops.reshape(bits, (*lead, (last + 1) // 2 * 2))
     if isinstance(last, int) and last % 2 == 0:
         return bits
+    # One number more than units where `last` is odd.
     return bits[..., :last]
 
 
@@ -307,6 +320,7 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
     # (E, 1)
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
     own = ops.cast(example_ids, "int32")[:, None, :] == numbers  # (B, E, T)
+    # The first of equal ones; an example that is not there gets column 0.
     first = ops.argmax(ops.cast(own, "int32"), axis=-1)  # (B, E)
     return gather_positions(sequence, first)
 
@@ -317,6 +331,7 @@ def gather_positions(sequence, positions):
     # Where each row begins among B T vectors, (B, 1).
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))  # (B M,)
+    # (B T, D) to (B M, D): one gather over all rows
     picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
     return ops.reshape(picked, (batch, ops.shape(positions)[1], width))
 
@@ -362,6 +377,7 @@ def _rows(table, ids):
             # (V, D): each row the sum over the places of its id
             return ops.segment_sum(upstream, ops.reshape(ids, (-1,)), height)
 
+        # (B, T, D)
         return ops.take(table, ids, axis=0), gradient
 
     return rows(table)
@@ -417,6 +433,7 @@ class BertEmbeddings(SeededLayer):
         self.num_segments = num_segments
         self.dropout = dropout
         self.norm_epsilon = norm_epsilon
+        # The three tables of the paper's figure 2.
         self.token = self._table(vocabulary_size, "token")
         self.position = self._table(max_sequence_length, "position")
         self.segment = self._table(num_segments, "segment")
@@ -444,12 +461,14 @@ class BertEmbeddings(SeededLayer):
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
+        # (1, D) and (T, D) where the ids were left out: the same for all rows.
         x = x + self.segment(segment_ids) + self.position(position_ids)
         x = dropout(self.norm(x), self.dropout, self.draw_seed(training))
         return ops.cast(x, self.compute_dtype)
 
     def _positions(self, token_ids):
         length = ops.shape(token_ids)[1]
+        # A graph with T unknown cannot say so; its gather does, on a CPU.
         if isinstance(length, int) and length > self.max_sequence_length:
             raise InputError(
                 f"The rows are {length} tokens long, but the model has "

@@ -31,11 +31,14 @@ def enable_lora(encoder, rank, projections=("query", "value")):
             f"rank is {rank}, projections are {projections!r}. Expected a rank "
             f"from 1, and some of {', '.join(ATTRIBUTES)}."
         )
+    # First, so that the matrices that come next still learn.
     for weight in encoder.weights:
         weight.trainable = False
     for layer in encoder.transformer_layers:
         for name in projections:
             projection = getattr(layer.attention, ATTRIBUTES[name])
+            # kernel + alpha / rank A B, of which A and B learn (Hu et al. 2021,
+            # section 4.1)
             projection.enable_lora(rank)
 
 
@@ -55,8 +58,10 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        # What Keras's loading is about to set to 0.
         before = {w.name: w.numpy() for w in self.weights if _is_lora(w)}
         super().load_own_variables(
+            # Keras numbers what it stores; ours have names.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
@@ -100,6 +105,7 @@ def adapt(model, frozen=(), lora=()):
         if layer.path in lora and not layer.lora_enabled:
             rank, alpha = lora[layer.path]
             layer.enable_lora(rank, lora_alpha=alpha)
+    # After LoRA, whose weights may be among the frozen ones.
     frozen = set(frozen)
     for part in (*layers, *model.weights):
         if part.path in frozen:
@@ -111,6 +117,7 @@ def _frozen(layer):
     if not layer.trainable and layer.path:  # an input has none
         yield layer.path
         return
+    # What would train, frozen or not: the public list leaves frozen ones out.
     for weight in layer._trainable_variables:
         if not weight.trainable:
             yield weight.path

@@ -24,6 +24,7 @@ class Portable:
 
         `arguments` go to the constructor, over what the preset says.
         """
+        # When it is called: interop builds on this room.
         from bert_keras.interop.presets import load_model
 
         return load_model(cls, preset, **arguments)
@@ -67,6 +68,7 @@ class Portable:
         try:
             return loop(x, *args, **kwargs)
         except Exception:
+            # Keras makes them again at the next call.
             self.train_function = None
             self.test_function = None
             self.predict_function = None
@@ -87,16 +89,18 @@ class Portable:
         What LoRA added is merged into the copy's weights. What is frozen here
         is frozen there.
         """
+        # Zeros cost less than random numbers, and are replaced next.
         with skip_initialization():
             copy = self._rebuilt(policy)
         copy_weights(self, copy)
+        # The copy's weights are merged, so LoRA itself is left out.
         adapted = adaptation(self).get("adaptation", {"frozen": ()})
         adapt(copy, adapted["frozen"])
         self.hand_on(copy)
         return copy
 
     def hand_on(self, copy):
-        """Gives a copy what belongs to the weights beside their numbers."""
+        """Gives a copy what belongs to the weights besides their numbers."""
         ours, theirs = (getattr(m, "encoder", m) for m in (self, copy))
         theirs.license, theirs.origin = ours.license, ours.origin
         theirs.initializer_range = ours.initializer_range

@@ -19,6 +19,7 @@ def published_weights(model):
     adapted = _adapted(model)
     weights = {}
     for weight in model.weights:
+        # Part of the kernel that they change: see `_MergedWeight`.
         if weight.name.startswith("lora_"):
             continue
         name = weight.path.removeprefix(f"{model.name}/")
@@ -41,6 +42,7 @@ def mark_untrained(model, names):
     What begins as one number throughout (a bias, a scale) does not count.
     """
     weights = published_weights(model)
+    # By hash, so that a weight that was trained or loaded since is seen.
     marks = {name: _digest(weights[name]) for name in names}
     model.random_beginnings = {k: v for k, v in marks.items() if v}
 
@@ -59,7 +61,7 @@ def untrained_weights(model):
     return sorted(k for k, v in marks.items() if _digest(weights[k]) == v)
 
 
-def felt(model, names):
+def in_use(model, names):
     """Those of the names whose weights an output of the model depends on."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
@@ -93,6 +95,7 @@ class _MergedWeight:
         self.base = weights[name]
         self.down = weights[f"lora_{name}_a"]
         self.up = weights[f"lora_{name}_b"]
+        # Hu et al. 2021, section 4.1.
         self.scale = layer.lora_alpha / layer.lora_rank
         self.shape = self.base.shape
 
@@ -103,4 +106,5 @@ class _MergedWeight:
 
     def assign(self, values):
         self.base.assign(values)
+        # Their product is then 0, and both can still learn.
         self.up.assign(np.zeros(self.up.shape))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_keras.modeling.padding import skipping_padding
+from bert_keras.modeling.attention import skipping_padding
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.windows import in_chunks, windows
 
@@ -76,6 +76,7 @@ class Signature:
 def _spec(name, row):
     """The tensor that a batch of rows like the example is."""
     axes, inner = [None], row
+    # An axis for each list within a list.
     while isinstance(inner, list):
         axes, inner = [*axes, None], inner[0]
     dtype = tf.string if isinstance(inner, str) else tf.int32
@@ -84,6 +85,7 @@ def _spec(name, row):
 
 def _with_a_row(tensor):
     """A tensor without rows with one row, of at least one column."""
+    # 1 where there are no rows, else 0: most batches are not padded.
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 
@@ -135,6 +137,7 @@ class Rows:
 
     def are_cut(self, *segments):
         """Whether ragged ids (B, None) are more than one row holds."""
+        # (B,)
         lengths = sum(segment.row_lengths() for segment in segments)
         return lengths > self.sequence_length - len(segments) - 1
 
@@ -170,6 +173,7 @@ class Rows:
 
     def tokens(self, ids, start, end):
         """The outputs `TOKENS` and their `count`, of ragged (B, None)."""
+        # (B, None), then each output (B, most pieces of a text).
         pieces = ids.with_values(self.pieces(ids.values))
         return {
             "pieces": pieces.to_tensor(""),
@@ -199,6 +203,7 @@ def cut_out(text, first, after, is_real):
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
     bytes_of = tf.strings.bytes_split(head)  # (B, None)
+    # (B, 1): where each text begins among the bytes of all.
     origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
     slices = _join_bytes(bytes_of.values, origin + first, origin + after)
     # The characters that begin before each byte of all heads, and at the end.
@@ -213,6 +218,7 @@ def cut_out(text, first, after, is_real):
 
 def _join_bytes(values, first, after):
     """Strings of one byte joined from each `first` to its `after`."""
+    # (B * N, None): the bytes of each slice.
     places = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
     slices = tf.strings.unsorted_segment_join(
         tf.gather(values, places.values),
@@ -224,6 +230,7 @@ def _join_bytes(values, first, after):
 
 def _begins_character(values):
     """Whether a character of UTF-8 begins with each string of one byte."""
+    # (bytes, 1) to (bytes,)
     codes = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1])
     # 10xxxxxx continues the character before.
     return tf.bitwise.bitwise_and(codes, tf.constant(0xC0, tf.uint8)) != 0x80

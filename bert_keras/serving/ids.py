@@ -3,12 +3,14 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
 from bert_keras.serving.graph import Signature
 
 OURS = ("token_ids", "padding_mask", "segment_ids")

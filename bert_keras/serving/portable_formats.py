@@ -13,9 +13,9 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.text_settings import check_fits, write_pieces
-from bert_keras.modeling.chooser import BertChooser
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.weights import felt, untrained_weights
+from bert_keras.modeling.task_models import BertChooser
+from bert_keras.modeling.weights import in_use, untrained_weights
 from bert_keras.serving.ids import OURS
 from bert_keras.serving.quantize import TOLERANCES, narrowed
 from bert_keras.serving.signatures import refuse_untrained
@@ -53,7 +53,7 @@ def export_on_ids(model, preprocessor, folder, format, allow_untrained=False):
     if os.path.lexists(folder) or files.exists(folder):
         raise InputError(f"{folder} is there. Name a new folder.")
     check_fits(model, preprocessor)
-    random = felt(model, untrained_weights(model))
+    random = in_use(model, untrained_weights(model))
     if random and not allow_untrained:
         refuse_untrained(model, random)
     _check_packages(format)

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.presets import listed
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
-from bert_keras.modeling.weights import felt, untrained_weights
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
+from bert_keras.modeling.weights import in_use, untrained_weights
 from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.classification import choose, classify
 from bert_keras.serving.embedding import embed
@@ -172,7 +174,7 @@ def refuse_untrained(model, names):
 
 def _random_weights(model, options, has_ids):
     """Dict of question -> the random weights that it is answered from."""
-    weights = felt(model, untrained_weights(model))
+    weights = in_use(model, untrained_weights(model))
     unread = {family.name: family.unread for family in families_of(model)}
     if options["pooling"] == "pooled" and "embed" in unread:
         unread["embed"] = ("mlm/", "nsp/")

@@ -3,9 +3,8 @@
 import tensorflow as tf
 
 from bert_keras.serving.graph import TRUNCATED, Signature, cut_out
+from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
 from bert_keras.text.windows import best_context, in_chunks, windows
-
-OUTSIDE = "O"
 
 
 def tag(model, rows, long_text="truncate"):
@@ -59,17 +58,16 @@ def tag(model, rows, long_text="truncate"):
 
 def _scheme(labels):
     """The types, and of each label its type (-1: none), begins, ends."""
-    prefixes = [
-        label.partition("-") if label[1:2] == "-" else ("I", "-", label)
-        for label in labels
+    split = [split_label(label) for label in labels]
+    types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
+    type_of = [
+        -1 if prefix == OUTSIDE else types.index(kind) for prefix, kind in split
     ]
-    types = sorted({kind for _, _, kind in prefixes} - {OUTSIDE})
-    type_of = [-1 if p[2] == OUTSIDE else types.index(p[2]) for p in prefixes]
     return (
         types,
         tf.constant(type_of),
-        tf.constant([p[0] in "BSU" for p in prefixes]),
-        tf.constant([p[0] in "ELSU" for p in prefixes]),
+        tf.constant([prefix in BEGIN for prefix, _ in split]),
+        tf.constant([prefix in END for prefix, _ in split]),
     )
 
 

@@ -62,6 +62,7 @@ class ExactText:
 def _row_splits(words, pieces, strings):
     """Where among the pieces each row begins, `int64 (B + 1,)`."""
     return tf.searchsorted(
+        # (P,), ascending: the row of each piece.
         tf.gather(words.rows, pieces.words),
         tf.range(tf.size(strings, tf.int64) + 1),
         out_type=tf.int64,
@@ -134,11 +135,13 @@ class LongestMatch:
         """`Pieces` of the words that begin and are as long as given."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
+        # From here to the end vectors (places,): all distinct words in a row.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
         # Characters of each word, then one place for its end.
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
+        # The end of the last word may lie behind the last character.
         code_points = tf.pad(code_points, [[0, 1]])
         symbols = self._symbols(
             tf.gather(code_points, tf.gather(starts, word) + inside)
@@ -147,6 +150,7 @@ class LongestMatch:
             tf.where(is_end, NO_SYMBOL, symbols), is_start
         )
         depth = tf.gather(tf.constant(self._depths), node)  # piece's length
+        # From a word's start by the longest piece, from its end by the next.
         reached = _follow_pieces(is_start, depth)
         # Reached, but no piece begins there: the word cannot be covered.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
@@ -156,6 +160,7 @@ class LongestMatch:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
+        # A place a piece; of a word that cannot be covered, its start alone.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -174,6 +179,7 @@ class LongestMatch:
         symbols = tf.cast(symbols, tf.int64)
 
         def step(ahead, places, nodes, longest):
+            # One search for all places that are still on their way.
             key = nodes * self._count + tf.gather(symbols, places + ahead)
             edge = tf.searchsorted(edges, key, out_type=tf.int64)
             exists = tf.where(tf.gather(edges, edge) == key)
@@ -190,6 +196,7 @@ class LongestMatch:
             )
             return ahead + 1, places, nodes, longest
 
+        # (places,), fewer with each step: those whose path has gone on.
         places = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), places)
@@ -213,6 +220,7 @@ def _find_distinct(words, lengths):
         ),
         "UTF-8",
     )
+    # (distinct,) and (words,)
     distinct, index = tf.unique(strings)
     first = tf.math.unsorted_segment_min(
         tf.range(tf.size(index, tf.int64)), index, tf.size(distinct)
@@ -231,6 +239,7 @@ def _follow_pieces(is_start, depth):
         after = tf.tensor_scatter_nd_update(
             reached, to, tf.ones_like(to[:, 0], tf.bool)
         )
+        # The next jump is this one twice, so log2 of the pieces are the rounds.
         return tf.reduce_any(after != reached), after, tf.gather(jump, jump)
 
     jump = tf.range(tf.size(depth, tf.int64)) + depth
@@ -247,10 +256,12 @@ def _repeat(pieces, index, count):
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(pieces.words), pieces.words, count
     )
+    # (words,): where the pieces of each begin, and how many they are.
     first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
+    # (P,): the place of each piece among those of the distinct words.
     place = tf.range(tf.size(words, tf.int64)) - before
     return Pieces(
         tf.gather(pieces.ids, place),
@@ -287,6 +298,7 @@ def _trie(bodies, symbols):
     total = REST_ROOT + 1
     for depth in range(padded.shape[1]):
         alive = lengths > depth
+        # Level by level, so that the edges come out sorted.
         keys = node[alive] * (len(symbols) + 1) + padded[alive, depth]
         distinct, place = np.unique(keys, return_inverse=True)
         node[alive] = total + place
@@ -297,6 +309,7 @@ def _trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
+    # One edge that nothing equals: a search may end behind the last.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),
@@ -341,6 +354,7 @@ def _decoded_spans(words, pieces):
     have moved them.
     """
     start = tf.gather(words.starts, pieces.words) + pieces.starts
+    # (characters of all pieces,)
     piece = tf.repeat(tf.range(tf.size(start)), pieces.lengths)
     before = tf.cumsum(pieces.lengths, exclusive=True) - start
     place = tf.range(tf.size(piece, tf.int64)) - tf.gather(before, piece)

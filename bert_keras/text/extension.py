@@ -6,8 +6,13 @@ import re
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.text.learning import count_words, utf8_length
-from bert_keras.text.wordpiece import LONGEST_PIECE, UNKNOWN, WordPiece
+from bert_keras.text.learning import count_words
+from bert_keras.text.wordpiece import (
+    LONGEST_PIECE,
+    UNKNOWN,
+    WordPiece,
+    utf8_length,
+)
 
 UNUSED = re.compile(r"\[unused\d+\]")
 # Ends of the paths of weights that have a row for each piece.

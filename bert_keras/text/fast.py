@@ -59,12 +59,14 @@ class FastText:
         (rows,) = _unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
+        # Made here: the models are then constants of the graph that asks.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
             fast_bert_normalizer_model_buffer=tf.constant(self._characters),
         )
         ids = tokenizer.tokenize(rows)
+        # (B,)
         certain = plain & ~self._in_doubt(rows, ids)
         return _unless_all(
             certain,
@@ -93,7 +95,10 @@ class FastText:
 
         def look():
             rows = tf.searchsorted(
-                ids.row_splits[1:], tf.where(is_unknown)[:, 0], side="right"
+                # The row of each "[UNK]", once.
+                ids.row_splits[1:],
+                tf.where(is_unknown)[:, 0],
+                side="right",
             )
             rows, _ = tf.unique(rows)
             is_long = tf.strings.regex_full_match(
@@ -116,6 +121,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact.ids(rare), validate=False
         )
+        # Where each row stands: among the fast ones, or behind them all.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         place = tf.where(certain, rows, tf.size(strings) + number)

@@ -14,6 +14,7 @@ from bert_keras.text.wordpiece import (
     SPECIAL_TOKENS,
     UNKNOWN,
     WordPiece,
+    utf8_length,
 )
 
 MOST_WORDS = 4_000_000  # distinct ones in memory, about 500 MB
@@ -200,11 +201,6 @@ class _Merger:
             self.ids[piece] = len(self.pieces)
             self.pieces.append(piece)
         return self.ids[piece]
-
-
-def utf8_length(piece):
-    """Bytes of a piece; of half a surrogate pair, one."""
-    return len(piece.encode(errors="replace"))
 
 
 def _with_merged(ids, pair, merged):

@@ -96,9 +96,11 @@ class TokenMasker:
             rows = self(token_ids[tf.newaxis], seed)
             return {name: value[0] for name, value in rows.items()}
         width = tf.shape(token_ids)[1]
+        # (B,)
         keys = _row_keys(seed, tf.shape(token_ids)[0])
         selected = self._select(token_ids, keys, width)
         positions, weights = self._positions(selected)
+        # (B, M)
         true_ids = tf.gather(token_ids, positions, axis=1, batch_dims=1)
         return {
             "token_ids": self._replace(token_ids, selected, keys, width),
@@ -132,6 +134,7 @@ class TokenMasker:
         if not self.whole_words:
             return selectable
         continues = tf.gather(tf.constant(self._continues), token_ids)
+        # (B, T), moved to the right: "##s" behind [CLS] begins a word.
         after_selectable = tf.pad(selectable[:, :-1], [[0, 0], [1, 0]])
         return selectable & ~(continues & after_selectable)
 
@@ -143,6 +146,7 @@ class TokenMasker:
             math.fsum(weights[:n]) / total for n in range(1, len(weights))
         ]
         drawn = _uniform(keys, width, SPAN_LENGTH)[:, :, tf.newaxis]
+        # (B, T, max_ngram - 1): how many bounds a draw has passed.
         over = drawn >= tf.constant(bounds, drawn.dtype)
         return 1 + tf.reduce_sum(tf.cast(over, tf.int32), axis=2)
 
@@ -157,6 +161,7 @@ class TokenMasker:
     def _positions(self, selected):
         """Selected positions ascending and their weights, both `(B, M)`."""
         width, places = tf.shape(selected)[1], self.mask_selection_length
+        # (B, T): what is not selected sorts to the end.
         positions = tf.where(selected, tf.range(width), width)
         positions = tf.pad(
             tf.sort(positions, axis=1)[:, :places],
@@ -171,6 +176,7 @@ class TokenMasker:
         share = _uniform(keys, width, RANDOM_TOKEN)
         size = tf.cast(self.vocabulary_size, share.dtype)
         random_ids = tf.cast(share * size, token_ids.dtype)
+        # The paper, section 3.1, task 1: [MASK], a random piece, or as it is.
         masked = selected & (drawn < self.mask_token_rate)
         either = self.mask_token_rate + self.random_token_rate
         token_ids = tf.where(selected & (drawn < either), random_ids, token_ids)
@@ -215,6 +221,7 @@ def _span_starts(starts, selectable, lengths):
     places = [tf.transpose(x) for x in (starts, selectable, lengths)]  # (T, B)
     nothing = tf.zeros_like(lengths[:, 0])
     _, begins = tf.scan(step, tuple(places), (nothing, nothing > 0))
+    # (B, T)
     return tf.transpose(begins)
 
 
@@ -238,6 +245,7 @@ def _selected_tokens(starts, selectable, order, number, places):
     sizes = tf.where(exists, tf.gather(sizes, in_order, batch_dims=1), 0)
     taken = _take_in_order(sizes, number)
     # Back from the order of the draw to the tokens.
+    # (B, T + 1), a bool for each group.
     by_group = _scatter(taken, tf.where(exists, in_order, 0))
     selected = selectable & tf.gather(by_group, group, batch_dims=1)
     chosen = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
@@ -273,6 +281,7 @@ def _take_in_order(sizes, number):
 def _group_sizes(group):
     """Members of each group of each row, `int32 (B, T + 1)`."""
     rows, width = tf.shape(group)[0], tf.shape(group)[1] + 1
+    # Each row's groups in a stretch of their own, (B, T).
     flat = group + tf.range(rows)[:, tf.newaxis] * width
     ones = tf.ones_like(group)
     counted = tf.math.unsorted_segment_sum(ones, flat, rows * width)
@@ -315,7 +324,9 @@ def _uniform(keys, width, stream):
     places = tf.cast(tf.range(width), tf.uint64)
     stream = _mix(tf.constant(stream + 1, tf.uint64))
     keys = _mix(keys ^ stream)[:, tf.newaxis]
+    # SplitMix64 with the row's key as its start and the place as its step.
     bits = _mix(keys + _times(places + 1))
+    # The 53 bits that a float64 holds.
     return tf.cast(_right(bits, 11), tf.float64) * 2.0**-53
 
 

@@ -107,8 +107,10 @@ class Normalizer:
         """As `_map_characters`, with room for results of several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
+        # (C,): the number of the result, and how many characters it has.
         number = tf.where(several, codes - SEVERAL, 0)
         length = tf.where(several, tf.gather(lengths, number), [1])
+        # From (C,) to as many as the results have.
         sources = tf.repeat(sources, length)
         # The place in its result of a character that is part of one; of others
         # any number, which is not used.
@@ -135,6 +137,7 @@ class Normalizer:
         run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
         # A class is below 256: sorts by run, then by class.
         key = tf.gather_nd(run * 256 + classes, places)
+        # (marks, 1): which mark comes to each mark's place.
         origin = tf.gather(places, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(
@@ -163,6 +166,7 @@ def _split_words(codes, kinds, sources, row_splits):
     ends = tf.gather(_ends(sources, is_mark), seen)
     kinds = tf.gather(kinds, seen)
     is_space = kinds == unicode.SPACE
+    # Characters that are a word each.
     is_word = (kinds == unicode.PUNCTUATION) | (kinds == unicode.IDEOGRAPH)
     after_end = tf.concat([[True], (is_space | is_word)[:-1]], axis=0)
     letters = tf.where(~is_space)[:, 0]
@@ -183,6 +187,7 @@ def _split_words(codes, kinds, sources, row_splits):
 def _ends(sources, is_mark):
     """The decoded character behind each one and the accents that follow it."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
+    # The number of the next character that is no accent.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
     following = tf.gather(tf.concat([bases, sources[-1:] + 1], 0), number)
     return tf.maximum(sources + 1, following)
@@ -304,6 +309,7 @@ class CodePointTable:
     """
 
     def __init__(self, values):
+        # (4352, 256)
         blocks = np.asarray(values, np.int32).reshape(-1, BLOCK)
         numbers = {}  # bytes of a block -> its number among the distinct
         index = [
@@ -314,6 +320,8 @@ class CodePointTable:
         self._values = np.frombuffer(b"".join(numbers), np.int32)
 
     def __call__(self, code_points):
+        # The high bits of a code point are its block, the low ones its place
+        # in there.
         block = tf.bitwise.right_shift(code_points, 8)
         inside = tf.bitwise.bitwise_and(code_points, BLOCK - 1)
         return tf.gather(

@@ -94,6 +94,7 @@ class SegmentPacker(keras.layers.Layer):
     def _lengths(self, segments):
         """Tokens of each segment, all and those kept: `int64 (B, segments)`."""
         lengths = [segment.row_lengths() for segment in segments]
+        # (B, segments)
         lengths = tf.stack(lengths, axis=1)
         room = self.room(len(segments))
         if self.truncate == LONGEST_FIRST:
@@ -123,6 +124,7 @@ class SegmentPacker(keras.layers.Layer):
         for number, segment in enumerate(segments):
             parts += [segment, self.sep_id * column]
             numbers += [tf.ones_like(segment) * number, number * column]
+        # Ragged (B, None): each row as long as it is.
         tokens = tf.concat(parts, axis=1)
         shape = (None, self._width)
         return {
@@ -195,6 +197,8 @@ def longest_first(lengths, room):
     Returns:
         Integers of the same shape and type.
     """
+    # All (B, segments): if the shortest keep all they have, what each of the
+    # others may have.
     ascending = tf.sort(lengths, axis=1)
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
@@ -203,10 +207,12 @@ def longest_first(lengths, room):
     # sets the level; where none has, the row fits as it is.
     is_over = ascending > levels
     first_over = tf.argmax(is_over, axis=1)
+    # (B, 1)
     level = tf.gather(levels, first_over, batch_dims=1)[:, None]
     fits = ~tf.reduce_any(is_over, axis=1, keepdims=True)
     level = tf.where(fits, ascending[:, -1:], level)
     left = room - tf.reduce_sum(tf.minimum(lengths, level), 1, keepdims=True)
+    # What a whole level leaves goes to the earlier ones, a token each.
     is_cut = lengths > level
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)
@@ -222,6 +228,7 @@ def cut_one(lengths, room, segment):
         segment: the number of the segment to cut.
     """
     is_cut = tf.range(lengths.shape[1]) == segment
+    # (B, segments), and 0 at the one that is cut.
     others = longest_first(tf.where(is_cut, 0, lengths), room)
     left = room - tf.reduce_sum(others, axis=1, keepdims=True)
     return tf.where(is_cut, tf.minimum(lengths, left), others)

@@ -337,6 +337,7 @@ def _detokenize(token_ids, vocabulary, left_out):
     rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
     rows = tf.RaggedTensor.from_tensor(rows)
     texts = _join(rows, vocabulary, left_out)
+    # (B,) to (...)
     return tf.reshape(texts, shape[:-1])
 
 
@@ -354,6 +355,7 @@ def _join(rows, vocabulary, left_out):
         tf.gather(tf.constant(bodies), rows.values),
         tf.gather(tf.constant(list(vocabulary)), rows.values),
     )
+    # (ids,): a blank before each word but a row's first.
     texts = tf.strings.join([tf.where(first | glued, "", " "), texts])
     return tf.strings.reduce_join(rows.with_values(texts), axis=-1)
 

@@ -13,12 +13,12 @@ import string
 from bert_keras.errors import InputError
 from bert_keras.files import read_bytes, written_beside
 from bert_keras.text import unicode_tables as unicode
-from bert_keras.text.learning import count_words, utf8_length
 from bert_keras.text.wordpiece import (
     LONGEST_PIECE,
     SPECIAL_TOKENS,
     UNKNOWN,
     WordPiece,
+    utf8_length,
 )
 
 # LaBSE has the largest published one: 501,153 pieces, 5 MB.
@@ -265,6 +265,8 @@ def fit_vocabulary(vocabulary, texts, **settings):
         texts: iterable of strings.
         **settings: `lowercase`, `strip_accents`, `max_word_length`.
     """
+    from bert_keras.text.learning import count_words
+
     wordpiece = WordPiece(vocabulary, **settings)
     counts = count_words(texts, wordpiece.lowercase, wordpiece.strip_accents)
     total = sum(counts.values())

@@ -49,11 +49,13 @@ def windows(ids, room, stride):
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
     stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
     beyond = tf.maximum(lengths - room, 0)
+    # (B,): the first window, and one a stride up to the end, rounded up.
     counts = 1 + -(-beyond // stride)
     numbers = tf.ragged.range(counts)  # (B, windows of each)
     text = numbers.value_rowids()
     start = numbers.values * tf.gather(stride, text)
     end = tf.minimum(start + tf.gather(room, text), tf.gather(lengths, text))
+    # (W,): where each window's text begins among the ids of all.
     offset = tf.gather(ids.row_starts(), text)
     places = tf.ragged.range(offset + start, offset + end)  # (W, None)
     cut = tf.gather(ids.values, places)
@@ -72,6 +74,7 @@ def best_context(cut):
     Returns:
         ragged bool (W, None).
     """
+    # From here to the end one value a token of a window, (tokens of all,).
     lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
     before = tf.ragged.range(cut.ids.row_lengths()).values
     after = lengths - 1 - before
@@ -80,6 +83,7 @@ def best_context(cut):
     window = cut.ids.value_rowids()
     place = cut.places.values
     count = tf.reduce_max(tf.concat([place, [-1]], axis=0)) + 1
+    # Over the windows that hold a token, by its place among all ids.
     most = tf.math.unsorted_segment_max(context, place, count)
     is_most = context == tf.gather(most, place)
     first = tf.math.unsorted_segment_min(
@@ -126,6 +130,7 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
         lambda number, _: number < chunks,
         one_chunk,
         [tf.constant(0, tf.int64), arrays],
+        # Two at a time would take the memory of two.
         parallel_iterations=1,
     )
     return [array.concat() for array in arrays]

@@ -18,6 +18,11 @@ _ANY_SPECIAL_TOKEN = re.compile(
 LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
+def utf8_length(piece):
+    """Bytes of a piece; of half a surrogate pair, one."""
+    return len(piece.encode(errors="replace"))
+
+
 class WordPiece:
     """Text to word pieces and their ids, as the original BERT makes them.
 

@@ -44,6 +44,7 @@ def steps(folder):
     names = files.list_folder(folder)
     matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
     numbers = sorted(int(match[1]) for match in matches if match)
+    # A local checkpoint is whole once it has its name: it is renamed last.
     if not files.is_remote(folder):
         return numbers
     # Without rename, half an upload looks like a folder too.
@@ -81,6 +82,7 @@ def write(folder, step, groups, facts):
             "files": written,
             **facts,
         }
+        # The manifest hashes the files and then itself: one bit off is seen.
         manifest["sha256"] = files.json_hash(manifest)
         files.write_json(manifest, os.path.join(partial, MANIFEST))
 
@@ -111,9 +113,11 @@ def write_tensors(tensors, path):
             hashed.update(data)
             file.write(data)
 
+        # safetensors: the header's length, 8 bytes, the header, the numbers.
         put(struct.pack("<Q", len(text)) + text)
         for array in tensors.values():
             array = np.ascontiguousarray(array).reshape(-1)
+            # Its bytes where they lie, not a copy.
             data = memoryview(array.view("u1"))
             for start in range(0, len(data), PIECE):
                 put(data[start : start + PIECE])
@@ -171,6 +175,7 @@ def read_tensors(path):
             return load(file.read())
     with safe_open(path, framework="np") as file:
         names = file.keys()
+        # Copies, which outlive the mapped file.
         return {name: np.array(file.get_tensor(name)) for name in names}
 
 
@@ -198,6 +203,7 @@ def prune(folder, newest, keep, keep_every=None):
     Each `keep_every`-th step stays; so does what is newer, which a run that
     wrote `newest` after it has found damaged.
     """
+    # Oldest first, so the last `keep` are the newest.
     upto = [step for step in steps(folder) if step <= newest]
     for step in upto[:-keep]:
         if keep_every and step % keep_every == 0:

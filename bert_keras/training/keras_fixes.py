@@ -16,10 +16,12 @@ from keras import Model, tree
 @functools.cache  # a second call would wrap the replacements
 def fix_keras():
     """Replaces all three in Keras."""
+    # The class of TensorFlow's trainer, wherever this Keras keeps it.
     trainer = next(
         kind for kind in Model.__mro__ if "_maybe_symbolic_build" in vars(kind)
     )
     trainer._maybe_symbolic_build = _build_from_local_rows
+    # Keras's trainer looks the function up in its module at each call.
     functions = trainer._make_function.__globals__
     reduce = functions["reduce_per_replica"]
     functions["reduce_per_replica"] = _reduce_scalars_too(reduce)
@@ -52,6 +54,7 @@ def _reduce_scalars_too(reduce):
         several = isinstance(
             strategy, tf.distribute.MultiWorkerMirroredStrategy
         )
+        # Rows of `predict` are joined, not reduced: Keras does that right.
         if not several or reduction == "concat":
             return reduce(values, strategy, reduction)
 
@@ -89,6 +92,7 @@ def _one_by_one(make_function):
                 for _ in range(steps):
                     outputs = one(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
+                # The data ended within the group: what was computed counts.
                 if outputs is None:
                     raise
             finally:

@@ -54,7 +54,9 @@ def fit(
     Returns:
         list of dict, the lines of `history`.
     """
+    # 0 of a new run.
     step = state.restore(model)
+    # Lines of epochs behind the checkpoint are dropped: they come again.
     history = History(history, state, upto=step)
     if step:
         _build_metrics(model, batches(step - 1))
@@ -74,6 +76,7 @@ def fit(
                 steps_per_epoch=length,
                 initial_epoch=epoch,
                 epochs=epoch + epochs,
+                # The figures first; the line when they are saved.
                 callbacks=[evaluation, *callbacks, state, history],
                 shuffle=False,  # the batches come in their order
                 verbose=0,
@@ -91,6 +94,7 @@ def fit(
 def _build_metrics(model, batches):
     """Makes the variables of the metrics, for their sums to be restored."""
     with strategy_scope(model):
+        # From shapes alone: no batch is read and no step taken.
         model._symbolic_build(data_batch=batches.element_spec)
 
 
@@ -113,6 +117,7 @@ def _next_stretch(step, steps, steps_per_epoch):
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs
+    # What is left of an interrupted epoch, or of the last one.
     end = (step // steps_per_epoch + 1) * steps_per_epoch
     return min(steps, end) - step, 1
 
@@ -240,6 +245,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     def _check(self):
         self._unchecked = 0
         if hasattr(self.model, "jax_state_sync"):
+            # On JAX `fit` keeps the values out of the variables.
             self.model.jax_state_sync()
         optimizer = self._optimizer()
         skipped = int(keras.ops.convert_to_numpy(optimizer.skipped_steps))

@@ -162,7 +162,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
 
     def __call__(self, step):
+        # float32 counts exactly to 16 million steps.
         step = ops.cast(step, "float32")
+        # After the last step the rate stays 0.
         left = ops.maximum(1.0 - step / self.steps, 0.0) ** self.power
         risen = step / max(self.warmup_steps, 1)
         return self.peak * ops.where(step < self.warmup_steps, risen, left)
@@ -282,6 +284,7 @@ class AdamW(keras.optimizers.Optimizer):
         )
         paths = [getattr(v, "path", v.name) for v in variables]
         self._decayed = [
+            # By path, and by Keras's `exclude_from_weight_decay`.
             not NOT_DECAYED.search(path) and self._use_weight_decay(variable)
             for path, variable in zip(paths, variables, strict=True)
         ]
@@ -289,6 +292,7 @@ class AdamW(keras.optimizers.Optimizer):
 
     def train_step(self, model, *arguments):
         """A step of a task model on a global batch, as Keras calls it."""
+        # This model cuts its batch: see `apply`.
         self._cuts_batches = True
         return _step().train_step(model, self.accumulate, *arguments)
 
@@ -325,8 +329,10 @@ class AdamW(keras.optimizers.Optimizer):
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         self.skipped_steps.assign(self.skipped_steps + skipped)
+        # 0 again with the first step that is taken.
         self.skipped_in_row.assign((self.skipped_in_row + skipped) * skipped)
         divisor = ops.ones_like(norm)
+        # max(1, norm / clip_norm), by which tf.clip_by_global_norm divides.
         if self.clip_norm is not None:
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
         # Divided by 0, whatever is broken becomes 0: one pass for both.
@@ -334,6 +340,7 @@ class AdamW(keras.optimizers.Optimizer):
         return [ops.divide_no_nan(g, ops.cast(divisor, g.dtype)) for g in grads]
 
     def update_step(self, gradient, variable, learning_rate):
+        # Each moment has the shape of its weight.
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         decayed = self._decayed[index]
@@ -360,14 +367,19 @@ class AdamW(keras.optimizers.Optimizer):
                 powers=[ops.cast(b, variable.dtype) ** step for b in betas],
                 epsilon=self.epsilon,
             )
+        # Kingma and Ba 2015, algorithm 1: beta m + (1 - beta) g, written as
+        # what is added, so that a skipped step adds 0.
         self.assign_add(m, (gradient - m) * ((1.0 - self.beta_1) * taken))
         self.assign_add(
             v, (ops.square(gradient) - v) * ((1.0 - self.beta_2) * taken)
         )
+        # The moments began at 0: what they lack in the first steps.
         if self.bias_correction:
             m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), step))
             v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), step))
         update = m / (ops.sqrt(v) + self.epsilon)
+        # Behind the moments, so decoupled from them (Loshchilov and Hutter
+        # 2019, algorithm 2); the original adds it in the same place.
         if decay:
             update = update + decay * variable
         update = self.scale_update(update, variable, decayed)
@@ -444,12 +456,14 @@ class Lamb(AdamW):
         length, step = _norm(variable), _norm(update)
         usable = ops.logical_and(length > 0, step > 0)
         one = ops.ones_like(length)
+        # The inner choice keeps a division by 0 out.
         ratio = ops.where(usable, length / ops.where(usable, step, one), one)
         return ops.cast(ratio, update.dtype) * update
 
 
 def layer_rates(paths, layer_decay):
     """The factor on the learning rate of each variable, by its path."""
+    # encoder/layer_11/attention/query/kernel
     layers = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     count = max((int(match[1]) + 1 for match in layers if match), default=0)
 
@@ -466,6 +480,7 @@ def layer_rates(paths, layer_decay):
 def _step():
     """The module with the training step of this backend."""
     if keras.backend.backend() == "tensorflow":
+        # Now, so that this file is imported where there is no TensorFlow.
         from bert_keras.training import step_tensorflow as step
     else:
         from bert_keras.training import step_jax as step
@@ -476,6 +491,7 @@ def _global_norm(grads):
     """Of all gradients together, in float32 or better."""
     grads = [_at_least_float32(gradient) for gradient in grads]
     if keras.backend.backend() == "tensorflow":
+        # One number a weight; the root of their sum is the common norm.
         squares = [_step().sum_of_squares(gradient) for gradient in grads]
     else:
         squares = [ops.sum(ops.square(gradient)) for gradient in grads]
@@ -493,6 +509,7 @@ def _at_least_float32(x):
 
 def _dense(gradient, variable):
     """The dense form of what TensorFlow gives as a list of rows."""
+    # tf.IndexedSlices, of a look-up in a foreign model's table.
     if hasattr(gradient, "indices"):
         return ops.add(gradient, ops.zeros(variable.shape, gradient.dtype))
     return gradient

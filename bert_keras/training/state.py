@@ -149,6 +149,7 @@ class TrainingState(keras.callbacks.Callback):
                 "folder."
             )
         check_same_settings(manifest["settings"], self.settings, self.folder)
+        # All are compared before the first is assigned.
         for group, named in variables.items():
             _check_same_tensors(groups.get(group, {}), named, self.folder)
         for group, named in variables.items():
@@ -156,6 +157,7 @@ class TrainingState(keras.callbacks.Callback):
         self.step = self._saved_step = manifest["step"]
         self._metrics = groups.get("metrics", {})
         self._epoch_ended = manifest.get("epoch_ended", True)
+        # The running means go on where the epoch was interrupted.
         self._carry = not self._epoch_ended
         return self.step
 
@@ -223,6 +225,7 @@ class TrainingState(keras.callbacks.Callback):
             files.make_folder(self.folder)
         self._asked_to_stop = False
         self.release_signal()
+        # Python sets handlers in the main thread alone.
         if threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_signal)
 
@@ -242,6 +245,7 @@ class TrainingState(keras.callbacks.Callback):
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():
             self.wait()  # raises now what went wrong, not at the next save
+        # Several steps at once may pass a multiple of `every`.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
         self._stop_if_asked()
@@ -256,6 +260,7 @@ class TrainingState(keras.callbacks.Callback):
         self._end()
 
     def _stop_if_asked(self):
+        # All workers ask after the same step, so they stop after the same.
         if not self.any_worker(self._asked_to_stop):
             return
         if self.step > self._saved_step:
@@ -325,6 +330,7 @@ def _to_host(named):
 
 
 def _assign(variables, tensors):
+    # The names begin with the place in the list.
     values = [tensor for _, tensor in sorted(tensors.items())]
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)

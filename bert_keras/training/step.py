@@ -30,6 +30,7 @@ def build(model, batch):
         model._symbolic_build(data_batch=batch)
     paths = [item.path for item in model._compile_loss._flat_losses]
     names = [path[0] for path in paths if path and isinstance(path[0], str)]
+    # Losses by name find their labels by name.
     if names and not isinstance(batch[1], dict):
         raise InputError(
             f"The labels are a {type(batch[1]).__name__}. Expected a dict by "
@@ -39,6 +40,7 @@ def build(model, batch):
 
 def rows(batch):
     """Number of rows: an int where it is known, else a tensor."""
+    # Inputs that were left out are None.
     first = next(v for v in tree.flatten(batch) if v is not None)
     return ops.shape(first)[0]
 
@@ -54,6 +56,7 @@ def normalisers(model, batch):
     for item in model._compile_loss._flat_losses:
         weights = _weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
+        # A loss that is a sum has a place here too, which nothing reads.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
@@ -74,6 +77,8 @@ def losses(model, batch, outputs, divisors, replicas=1):
         is the total and each single loss of the global batch.
     """
     _, y, weights = batch
+    # (1 + losses,), of which the micro-batch has this much; 0 of weights that
+    # are all 0.
     shares = ops.divide_no_nan(normalisers(model, batch), divisors)
     total, each = 0.0, []
     for i, item in enumerate(model._compile_loss._flat_losses):
@@ -83,9 +88,11 @@ def losses(model, batch, outputs, divisors, replicas=1):
             _weights_at(item.path, weights),
         )
         value = ops.cast(value, keras.config.floatx())
+        # A mean of these rows, times their share: its part of the global mean.
         if item.loss.reduction != "sum":
             value = value * replicas * shares[i + 1]
         each.append(value)
+        # After it is listed: a single loss is logged without its weight.
         if item.loss_weights is not None:
             value = value * item.loss_weights
         total = total + value

@@ -21,6 +21,8 @@ def train_step(model, accumulate, state, data):
 
     def loss(trainable, non_trainable, metrics, micro_batch):
         values = trainable, non_trainable, metrics, optimizer_variables
+        # JAX wants a function without side effects: variables come in as values
+        # and what they become goes out.
         with _stateless(model, *values) as scope:
             each = _losses(model, micro_batch, divisors, training=True)
             scaled = model.optimizer.scale_loss(each[0])
@@ -30,17 +32,20 @@ def train_step(model, accumulate, state, data):
 
     def add(sums, micro_batch):
         values, gradients, *variables = sums
+        # Seeds and metrics go on from one micro-batch to the next.
         (_, (each, *variables)), new = gradients_of(
             trainable, *variables, micro_batch
         )
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
+    # The sums: losses, gradients, then what the model changes on its way.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
     sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:
         sums, _ = add(sums, batch)
     else:
+        # One micro-batch at a time, compiled once for all.
         sums, _ = jax.lax.scan(add, sums, _micro_batches(batch, accumulate))
     values, gradients, non_trainable, metrics = sums
     trainable, optimizer_variables = model.optimizer.stateless_apply(
@@ -76,6 +81,7 @@ def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
         *zip(model.trainable_variables, trainable, strict=True),
         *zip(model.non_trainable_variables, non_trainable, strict=True),
         *zip(model.metrics_variables, metrics, strict=True),
+        # None in evaluation.
         *zip(model.optimizer.variables, optimizer, strict=False),
     ]
     return keras.StatelessScope(mapping, collect_losses=True)
@@ -119,6 +125,7 @@ def _micro_batches(batch, accumulate):
             return None
         # (B, ...) to (rows of one, micro-batches, ...)
         values = jnp.reshape(values, (-1, accumulate, *values.shape[1:]))
+        # (micro-batches, rows of one, ...)
         return jnp.moveaxis(values, 1, 0)
 
     return tree.map_structure(cut, batch)

@@ -17,6 +17,7 @@ def train_step(model, accumulate, data):
     """One optimizer step on this replica's rows; returns the logs."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
+    # Before the model is called: they follow from the weights alone.
     divisors = _sum_over_replicas(step.normalisers(model, batch))
     compute = _Gradients(model, divisors)
     if accumulate == 1:
@@ -52,6 +53,7 @@ class _Gradients:
 
     def __init__(self, model, divisors):
         self.model, self.divisors = model, divisors
+        # Numbers of weights that no loss depends on; known once it is traced.
         self.missing = set()
         self.compute = self._compute
         if _compile_here():
@@ -69,8 +71,10 @@ class _Gradients:
             values = step.losses(
                 model, batch, outputs, self.divisors, _replicas()
             )
+            # In float16 a power of two, so that small gradients do not vanish.
             loss = model.optimizer.scale_loss(values[0])
         gradients = tape.gradient(loss, model.trainable_weights)
+        # Behind the tape: nothing learns from a metric.
         model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
         # Dense: not the list of rows of which a look-up's gradient is.
@@ -103,7 +107,9 @@ def _accumulate(compute, batch, accumulate):
             if values is None:
                 return None
             rank = len(values.shape)
+            # Rows i * size and on; every other axis whole.
             begin = tf.stack([i * size] + [0] * (rank - 1))
+            # -1: all of an axis whose length is not known.
             inner = [-1 if n is None else n for n in values.shape[1:]]
             return tf.slice(values, begin, tf.stack([length, *inner]))
 
@@ -114,6 +120,7 @@ def _accumulate(compute, batch, accumulate):
         new = [values, *gradients]
         return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
 
+    # Rounded up. The sums begin as (1 + losses,) and as the weights.
     number = -(-count // size)
     zeros = [tf.zeros_like(compute.divisors)]
     zeros += [
@@ -123,6 +130,7 @@ def _accumulate(compute, batch, accumulate):
         lambda i, *_: i < number,
         add,
         (tf.constant(0), *zeros),
+        # Two at a time would take the memory of two.
         parallel_iterations=1,
     )
     return values, gradients
@@ -139,6 +147,7 @@ def _not_finite_together(optimizer, gradients):
         return gradients
     broken = ~optimizer.check_finite(gradients)
     broken = _sum_over_replicas(tf.cast(broken, tf.float32)) > 0
+    # g + 0 is g, and g + NaN is seen as broken by every worker.
     poison = tf.where(broken, float("nan"), 0.0)
     return [
         None if g is None else g + tf.cast(poison, g.dtype) for g in gradients
@@ -172,6 +181,7 @@ def _compile_here():
 
 
 def sum_of_squares(x):
+    # TensorFlow's is half of it, in one pass.
     return 2 * tf.nn.l2_loss(x)
 
 
@@ -188,11 +198,15 @@ def adam(variable, m, v, gradient, *, rate, decay, betas, powers, epsilon):
         epsilon: added to the root of the second moment.
     """
     dtype = variable.dtype
+    # Decoupled: off the weight itself (Loshchilov and Hutter 2019,
+    # algorithm 2).
     if decay:
         variable.assign_sub((rate * tf.cast(decay, dtype)) * variable)
     beta_1, beta_2, power_1, power_2 = (
         tf.cast(x, dtype) for x in (*betas, *powers)
     )
+    # Kingma and Ba 2015, section 2, in the order of its last lines:
+    # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=m.handle,

@@ -151,6 +151,7 @@ def _multi_worker():
             "devices of this host."
         )
     task = _tf_config()["task"]
+    # Where no task is called chief, the first worker is it.
     chief = "chief" if cluster.get("chief") else "worker"
     strategy = _join_cluster(os.environ["TF_CONFIG"])
     is_chief = (task["type"], int(task["index"])) == (chief, 0)
@@ -207,6 +208,7 @@ def _on_jax(distribution):
             f"JAX sees no TPU here, only {', '.join(devices)}. Install jax[tpu]"
             " on a host with a TPU, or take --distribution=mirrored."
         )
+    # One device needs no strategy.
     if distribution == "auto" and len(devices) == 1:
         return Strategy("off")
     name = "tpu" if devices[0].startswith("tpu") else "mirrored"
@@ -224,6 +226,7 @@ def _tf_config():
     try:
         config = json.loads(text)
         addresses = config["cluster"][config["task"]["type"]]
+        # Raises where the task is not in its own cluster.
         addresses[int(config["task"]["index"])]
     except (ValueError, KeyError, TypeError, IndexError):
         raise InputError(
@@ -254,6 +257,7 @@ def choose_dtype(dtype="auto", distribution="off"):
     if gpus := tf.config.get_visible_devices("GPU"):
         details = map(tf.config.experimental.get_device_details, gpus)
         found = [one.get("compute_capability", (0, 0)) for one in details]
+        # The oldest GPU decides: all of them compute in one policy.
         return BFLOAT16 if min(found) >= CAPABILITY else FLOAT32
     return BFLOAT16 if INSTRUCTIONS & _instructions() else FLOAT32
 

@@ -321,22 +321,16 @@ class _Run:
             self.task.write(self.examples["dev"], predictions, path)
         with self.folder.output(RESULTS) as path:
             files.write_json(results, path)
-        if not page.can_draw("report.html"):
-            return
-        with (
-            page.may_fail("report.html"),
-            self.folder.output("report.html") as path,
-            open(path, "w", encoding="utf-8") as file,
-        ):
-            file.write(
-                task_report.render(
-                    self.task.name,
-                    self.task.metric,
-                    results,
-                    self.task.mistakes(self.examples["dev"], predictions),
-                    {"init": self.init, "seed": self.seed, **self.arguments},
-                )
-            )
+        page.write_report(
+            self.folder,
+            lambda: task_report.render(
+                self.task.name,
+                self.task.metric,
+                results,
+                self.task.mistakes(self.examples["dev"], predictions),
+                {"init": self.init, "seed": self.seed, **self.arguments},
+            ),
+        )
 
 
 class Scale(NamedTuple):

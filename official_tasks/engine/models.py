@@ -28,7 +28,7 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
         from_scratch: keep the sizes of `preset` only, no weight.
     """
     from bert_keras.interop.presets import belonging_to
-    from bert_keras.modeling.weights import felt, untrained_weights
+    from bert_keras.modeling.weights import in_use, untrained_weights
 
     checkpoint, encoder = _open(preset, dtype)
     if from_scratch:
@@ -38,7 +38,7 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
     checkpoint = belonging_to(kind, checkpoint)
     if checkpoint.head == kind:
         _take_head(model, checkpoint, dtype)
-    new = felt(model, untrained_weights(model))
+    new = in_use(model, untrained_weights(model))
     if new:
         progress.console.print(
             f"note: new, and random before training: {', '.join(new)}",

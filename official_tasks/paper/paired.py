@@ -11,7 +11,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.layers import gather_positions
-from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+from bert_keras.modeling.task_models import TaskModel, encode, symbolic_inputs
 
 HEADS = ("classifier", "tagger", "span")
 
@@ -122,15 +122,6 @@ class DirectionalModel(TaskModel):
         if head == "span":  # (B, T, 2)
             logits = {"start": logits[..., 0], "end": logits[..., 1]}
         super().__init__(inputs, logits, encoder, name)
-
-    def arguments(self):
-        return {
-            "head": self.head,
-            "labels": self.labels,
-            "problem": self.problem,
-            "dropout": self.dropout,
-            "paired": self.paired,
-        }
 
     def _in_use(self, variables):
         variables = super()._in_use(variables)

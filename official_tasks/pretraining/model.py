@@ -12,8 +12,8 @@ import tensorflow as tf
 import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.interop.presets import open_checkpoint
-from bert_keras.modeling.causal import causal_targets
 from bert_keras.modeling.pretrainer import (
+    causal_targets,
     pretraining_losses,
     pretraining_metrics,
 )

@@ -182,11 +182,7 @@ class Run:
             single.save_preset(path, self.source.preprocessor())
         with self.folder.output("results.json") as path:
             write_json(results, path)
-        if not page.can_draw("report.html"):
-            return
-        with (
-            page.may_fail("report.html"),
-            self.folder.output("report.html") as path,
-            open(path, "w", encoding="utf-8") as file,
-        ):
-            file.write(pretraining_report.render(results, self.settings))
+        page.write_report(
+            self.folder,
+            lambda: pretraining_report.render(results, self.settings),
+        )

@@ -191,6 +191,21 @@ def may_fail(name):
         )
 
 
+def write_report(folder, render):
+    """Writes report.html to a run's folder: the HTML that `render()` returns.
+
+    Without matplotlib, or where drawing fails, a note says why there is none.
+    """
+    if not can_draw("report.html"):
+        return
+    with (
+        may_fail("report.html"),
+        folder.output("report.html") as path,
+        open(path, "w", encoding="utf-8") as file,
+    ):
+        file.write(render())
+
+
 def figure_of(width, height):
     """An empty figure and its axes, in inches."""
     from matplotlib.figure import Figure

@@ -179,7 +179,7 @@ HEADER = ("index", "prediction")  # of a submission's files
 
 
 class GlueExample(NamedTuple):
-    """A row of a task; `part` tells MNLI's matched (0) from the other (1).
+    """A row of a task; `part` is 0 of MNLI's matched half, 1 of the other.
 
     `index` is the row's in the test file, as a submission has it.
     """

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
+
 
 def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
     """int64 `(C, C)`: rows are the true class, columns the predicted one."""
@@ -133,10 +135,6 @@ def probabilities(logits) -> np.ndarray:
 # Perl script knows the labels B-, I-, E- and O alone: S-, L- and U-, of BIOES
 # and BILOU, mean here what these schemes say, and it scores them otherwise.
 
-OUTSIDE = "O"
-PREFIXES = "BIESLU"
-BEGIN, END = "BSU", "ELSU"  # those that begin, that end an entity
-
 
 class Entity(NamedTuple):
     """Words `start` to `end` (the one after its last) of a sentence."""
@@ -146,13 +144,6 @@ class Entity(NamedTuple):
     end: int
 
 
-def split_label(label: str) -> tuple[str, str]:
-    """Prefix and type of a label; a bare type counts as I-."""
-    if label[1:2] == "-" and label[0] in PREFIXES:
-        return label[0], label[2:]
-    return ("O", "") if label == OUTSIDE else ("I", label)
-
-
 def entities(labels) -> list[Entity]:
     """The entities of a sentence, whatever scheme its labels follow.
 
@@ -160,18 +151,18 @@ def entities(labels) -> list[Entity]:
     another type begins an entity.
     """
     spans: list[Entity] = []
-    last_prefix, last_kind = "O", ""
+    last_prefix, last_kind = OUTSIDE, ""
     for word, label in enumerate(labels):
         prefix, kind = split_label(label)
         begins = (
-            last_prefix == "O"
+            last_prefix == OUTSIDE
             or kind != last_kind
             or prefix in BEGIN
             or last_prefix in END
         )
-        if prefix != "O" and begins:
+        if prefix != OUTSIDE and begins:
             spans.append(Entity(kind, word, word + 1))
-        elif prefix != "O":
+        elif prefix != OUTSIDE:
             spans[-1] = spans[-1]._replace(end=word + 1)
         last_prefix, last_kind = prefix, kind
     return spans

@@ -126,7 +126,7 @@ def task_from_flags(values, task=None):
         task: a name in place of --task.
 
     Returns:
-        `(task, settings)`; settings is what tells it from others, JSON.
+        `(task, settings)`; settings is what differs from other runs, JSON.
     """
     given = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task

@@ -203,7 +203,7 @@ class SquadTask(FileTask):
         return BertSpanPredictor(encoder, may_be_none=self.row.may_be_none)
 
     def loss(self):
-        from bert_keras.modeling.span import span_losses
+        from bert_keras.modeling.task_models import span_losses
 
         return span_losses()
 

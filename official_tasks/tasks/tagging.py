@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
 from official_tasks.tasks.base import Defaults, Encoded, Option, check_labelled
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.file_task import (
@@ -15,13 +16,7 @@ from official_tasks.tasks.file_task import (
     tfds_info,
     tfds_rows,
 )
-from official_tasks.tasks.metrics import (
-    OUTSIDE,
-    PREFIXES,
-    entity_scores,
-    probabilities,
-    split_label,
-)
+from official_tasks.tasks.metrics import entity_scores, probabilities
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 from official_tasks.tasks.table import read_text
 

@@ -2,13 +2,12 @@ import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
+from run_script import waiting_process
 
 from bert_keras.data import workers
 from bert_keras.data.building import build_stores, parts_of
@@ -264,21 +263,12 @@ create_pretraining_data(
 
 
 def test_a_second_writer_is_refused_within_a_second(tokenizer, tmp_path):
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, tmp_path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert writer.stdout.readline() == b"writing\n"
+    with waiting_process(WRITER, tmp_path) as writer:
         began = time.monotonic()
         named = f"process {writer.pid} on host {socket.gethostname()}"
         with pytest.raises(InputError, match=named):
             create_pretraining_data(corpus(), tokenizer, str(tmp_path))
         assert time.monotonic() - began < 1
-    finally:
-        writer.kill()
-        writer.communicate()
     # A dead process holds nothing: the next goes on where it stopped.
     create_pretraining_data(corpus(), tokenizer, str(tmp_path))
 

@@ -15,7 +15,6 @@ import train_on_devices
 import weights_apart
 from model_samples import SMALL, fill, pretraining_batch
 
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder, TransformerLayer
 from bert_keras.modeling.layers import Dropout
 from bert_keras.modeling.pretrainer import (
@@ -23,6 +22,7 @@ from bert_keras.modeling.pretrainer import (
     pretraining_losses,
     pretraining_metrics,
 )
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.training.optimizers import AdamW
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy

@@ -8,7 +8,7 @@ import pytest
 from run_script import ROOT, run_script
 from served_samples import encoder, preprocessor, spread
 
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.rest import Limits
 from tools.benchmark.load_test import server
 

@@ -12,7 +12,7 @@ from run_script import run_script
 from served_samples import encoder, preprocessor, spread
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict

@@ -35,7 +35,7 @@ from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import pretraining_losses
-from bert_keras.modeling.span import span_losses
+from bert_keras.modeling.task_models import span_losses
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.windows import windows
 from bert_keras.text.wordpiece import WordPiece

@@ -15,8 +15,8 @@ from bert_keras.interop.native import save_native
 from bert_keras.interop.tensor_files import write_h5
 from bert_keras.interop.tensors import mapped, parted
 from bert_keras.interop.text_settings import write_pieces
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import published_weights
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "##ly", "!"]

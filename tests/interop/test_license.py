@@ -7,9 +7,9 @@ from bert_keras import files
 from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.tensors import License, license_of
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import CARD
 

@@ -29,9 +29,9 @@ from bert_keras.interop.presets import (
 )
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import settle_case, shown_case
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.text.preprocessor import BertPreprocessor
 
 LOWER = [f"word{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(1200)]

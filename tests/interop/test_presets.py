@@ -20,12 +20,16 @@ from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.convert import WRITERS, convert
 from bert_keras.interop.native import save_native
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.tagger import BertTagger
-from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
+from bert_keras.modeling.task_models import (
+    BertClassifier,
+    BertTagger,
+    TaskModel,
+    encode,
+    symbolic_inputs,
+)
 from bert_keras.modeling.weights import published_weights, untrained_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -31,9 +31,9 @@ from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import load_model, open_checkpoint
 from bert_keras.interop.tensor_files import read_safetensors
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.text.vocabulary import read_vocabulary
 
 

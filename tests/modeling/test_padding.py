@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from served_samples import preprocessor, spread, task_models
 
+from bert_keras.modeling.attention import skipping_padding
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.padding import skipping_padding
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.signatures import signatures_of
 

@@ -10,16 +10,23 @@ from model_samples import SMALL, fill, numpy_weights, random_inputs
 from numpy_bert import dense, encode, gelu_tanh, layer_norm
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.causal import BertCausalModel, causal_targets
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead
-from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor, span_losses
-from bert_keras.modeling.tagger import BertTagger
-from bert_keras.modeling.task_model import TaskModel, symbolic_inputs
-from bert_keras.modeling.task_model import encode as encoded
+from bert_keras.modeling.pretrainer import (
+    BertCausalModel,
+    BertPretrainer,
+    causal_targets,
+)
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+    TaskModel,
+    span_losses,
+    symbolic_inputs,
+)
+from bert_keras.modeling.task_models import encode as encoded
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training.optimizers import adamw
 from official_tasks.paper.paired import DirectionalModel

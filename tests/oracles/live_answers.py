@@ -7,12 +7,14 @@ should have answered, and returns the greatest difference of the two.
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
 from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import MASK
 

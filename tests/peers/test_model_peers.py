@@ -10,14 +10,16 @@ import re
 import numpy as np
 import pytest
 
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.layers import skip_initialization
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.sizes import SIZES
-from bert_keras.modeling.span import BertSpanPredictor
-from bert_keras.modeling.tagger import BertTagger
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
 from bert_keras.modeling.weights import published_weights
 
 tf = pytest.importorskip("tensorflow")

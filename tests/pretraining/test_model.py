@@ -11,7 +11,7 @@ from toy_pretraining import PIECES, SMALLEST, WORDS, write_data
 import bert_keras
 from bert_keras import InputError, files
 from bert_keras.errors import UntrainedWarning
-from bert_keras.modeling.causal import causal_targets
+from bert_keras.modeling.pretrainer import causal_targets
 from official_tasks.pretraining import runner
 from official_tasks.pretraining.model import (
     OBJECTIVES,

@@ -37,6 +37,25 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
     )
 
 
+@contextlib.contextmanager
+def waiting_process(program, folder):
+    """A Python program, given `folder`, that has printed its first line.
+
+    It ends when it is killed, at the end of the block.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
 class _Output(io.StringIO):
     """What a script printed, also where it closes its output."""
 

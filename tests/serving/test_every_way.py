@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from served_samples import encoder, preprocessor, spread
 
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.verify import answer_in_fresh_process

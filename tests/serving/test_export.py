@@ -20,11 +20,13 @@ from served_samples import (
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.native import save_native
-from bert_keras.modeling.chooser import BertChooser
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.span import BertSpanPredictor
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertSpanPredictor,
+)
 from bert_keras.serving import export, verify
 from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.export import export_saved_model

@@ -10,7 +10,7 @@ from served_samples import VOCABULARY, encoder, preprocessor
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.native import save_native
-from bert_keras.modeling.chooser import BertChooser
+from bert_keras.modeling.task_models import BertChooser
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from official_tasks import script

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from served_samples import encoder, preprocessor, spread, task_models
 
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.ids import INPUTS, OURS, ids
 from bert_keras.serving.load import as_tensor

@@ -12,9 +12,9 @@ from served_samples import (
     task_models,
 )
 
-from bert_keras.modeling.classifier import BertClassifier
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor

@@ -65,7 +65,7 @@ def test_a_server_that_stands_passes_every_check():
             {"mixed": good(30) + [Outcome("slow", 0, 60.0, "TimeoutError")]},
         ),
         (
-            "good ones are answered beside bad ones",
+            "good ones are answered next to bad ones",
             {"mixed": good(30) + good(1, status=429) + BAD_TOLD},
         ),
         ("p99 within 1.5 times", {"mixed": good(30, 0.016) + BAD_TOLD}),

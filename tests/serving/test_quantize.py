@@ -7,7 +7,7 @@ import pytest
 from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.quantize import narrowed

@@ -21,6 +21,7 @@ from bert_keras.serving.tags import tag
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.windows import best_context, in_chunks, windows
+from official_tasks.tasks.metrics import entities
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["ada", "love", "##lace", "met", "in", "new", "york", "caf\u00e9", "."]
@@ -73,7 +74,7 @@ def called(signature, *texts):
     return values
 
 
-TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC"]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "X-DAY"]
 
 
 def tagger(**pieces):
@@ -94,6 +95,8 @@ def tagger(**pieces):
         ("B-LOC E-LOC", [("ada love", "LOC")]),
         ("E-LOC I-LOC", [("ada", "LOC"), ("love", "LOC")]),
         ("O B-LOC", [("love", "LOC")]),
+        # A prefix of no scheme is part of the type, as in the metric.
+        ("X-DAY X-DAY", [("ada love", "X-DAY")]),
         ("O O", []),
     ],
 )
@@ -105,6 +108,8 @@ def test_entities_follow_the_labels_of_their_words(labels, expected):
     texts = [" ".join(text.decode().split()) for text in found["text"][0]]
     kinds = [kind.decode() for kind in found["type"][0]]
     assert list(zip(texts, kinds, strict=True)) == expected
+    scored = entities(labels.split())
+    assert [entity.type for entity in scored] == kinds
 
 
 def test_an_entity_is_whole_words_cut_from_the_text_in_characters():
@@ -116,7 +121,7 @@ def test_an_entity_is_whole_words_cut_from_the_text_in_characters():
     assert cut == ["Lovelace", "Caf\u00e9", "CAF\u00c9"]
     spans = zip(found["start"][1], found["end"][1], strict=True)
     assert [text[a:b] for a, b in spans] == cut
-    expected = np.exp(9) / (np.exp(9) + 5)
+    expected = np.exp(9) / (np.exp(9) + len(TAGS) - 1)
     np.testing.assert_allclose(found["score"][1], expected, rtol=1e-5)
 
 

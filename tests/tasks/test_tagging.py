@@ -6,8 +6,8 @@ import pytest
 from toy_words import PIECES, pieces_of, preprocessor
 
 from bert_keras import InputError
+from bert_keras.text.labels import split_label
 from official_tasks.engine import finetuning
-from official_tasks.tasks.metrics import split_label
 from official_tasks.tasks.tagging import (
     NER,
     WIKI_ANN,

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -56,25 +57,54 @@ def test_rooms_import_only_the_rooms_below_them():
     assert not wrong
 
 
-def test_no_file_imports_itself_by_way_of_others():
-    """Not when a function is called either."""
-    paths = [
-        path.relative_to(ROOT).with_suffix("")
+def modules():
+    """Dotted name -> path, of every module but those of the tests."""
+    paths = (
+        path
         for room in ("bert_keras", "official_tasks", "tools")
         for path in (ROOT / room).rglob("*.py")
         if path.stem != "__init__"
-    ]
-    names = {path.as_posix().replace("/", "."): path for path in paths}
+    )
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in paths
+    }
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Not when a function is called either."""
+    paths = modules()
     graph = {
         name: {
             module
-            for module, _ in imports((ROOT / path).with_suffix(".py"))
-            if module in names and module != name
+            for module, _ in imports(path)
+            if module in paths and module != name
         }
-        for name, path in names.items()
+        for name, path in paths.items()
     }
     assert len(graph["bert_keras.interop.presets"]) > 5
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_a_fine_tuning_run_loads_no_format_and_no_room_that_it_does_not_use():
+    """What the files of docs/house.md's first walk import at the top.
+
+    Formats, the leaderboard and the like are imported where they are used.
+    """
+    page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    walk = page.split("\n## ")[1]
+    steps = re.findall(r"^\d+\. `([\w/]+)\.py`", walk, re.MULTILINE)
+    paths, found = modules(), set()
+    waiting = [step.replace("/", ".") for step in steps]
+    # Which they import when they are called.
+    waiting += ["bert_keras.interop.presets", "official_tasks.engine.grid"]
+    while waiting:
+        name = waiting.pop()
+        if name in paths and name not in found:
+            found.add(name)
+            waiting += [module for module, top in imports(paths[name]) if top]
+    # 68 with the formats and the learning of vocabularies.
+    assert 50 < len(found) <= 58, sorted(found)
 
 
 def test_modeling_and_the_optimizer_never_import_tensorflow():

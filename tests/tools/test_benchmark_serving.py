@@ -4,7 +4,7 @@ import pytest
 from served_samples import VOCABULARY, encoder, preprocessor, spread, tokenizer
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from tools.benchmark.serving import (

@@ -5,10 +5,10 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
+from run_script import waiting_process
 
 from bert_keras import files, run_folder
 from bert_keras.errors import InputError
@@ -106,20 +106,11 @@ def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
         "run = RunFolder(sys.argv[1], {}); print('held', flush=True);"
         "sys.stdin.read()"
     )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert holder.stdout.readline() == b"held\n"
+    with waiting_process(program, tmp_path) as holder:
         began = time.monotonic()
         with pytest.raises(InputError, match=f"process {holder.pid} on host"):
             RunFolder(tmp_path, {})
         assert time.monotonic() - began < 1
-    finally:
-        holder.kill()
-        holder.communicate()
     RunFolder(tmp_path, {}).close()  # a dead process frees it at once
 
 

@@ -6,7 +6,7 @@
     python tools/benchmark/gpu.py --backend=jax --device=h200 \
         --output=runs/gpu_jax.json
 
-In: nothing but text of natural length, --input or what is installed beside
+In: nothing but text of natural length, --input or what is installed with
 Python. On JAX nothing here imports TensorFlow, which need not be installed.
 Each case (size, length, rows, dtype, devices) runs in a process of its own,
 with AdamW and all that `fit` does. Rows are synthetic, every one full, or
@@ -21,7 +21,7 @@ the matrices of all L layers of width D, V the vocabulary: nothing is counted
 for padding, for other examples of a row, or for what is computed twice.
 
 Takes about two minutes a case. A case that fails, such as one for which the
-memory does not suffice, is told, and the others go on.
+memory does not suffice, is reported, and the others go on.
 """
 
 import itertools
@@ -91,8 +91,8 @@ def main(values):
             update(number + 1)
             if values.output:
                 write_json(results, values.output)
-    told = as_text(results["cases"])
-    progress.console.print(told, markup=False, soft_wrap=True)
+    table = as_text(results["cases"])
+    progress.console.print(table, markup=False, soft_wrap=True)
 
 
 def chosen_cases(values):

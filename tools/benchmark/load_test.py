@@ -198,7 +198,7 @@ def _requirements_of_a_round(peak, clean, mixed, overload):
         "bad ones get 4xx that say why": all(
             400 <= o.status < 500 and '"error"' in o.said for o in bad
         ),
-        "good ones are answered beside bad ones": all(
+        "good ones are answered next to bad ones": all(
             o.status == 200 for o in good
         ),
         "p99 within 1.5 times": percentile(good, 0.99)

@@ -4,7 +4,8 @@
 
 In: FOLDER with settings.json; train.json and dev.json, rows of ids; and
 order.json, for each row of each batch in turn its number and the width it is
-padded to, which tells in the loss of spans: its softmax runs over padding too.
+padded to, on which the loss of spans depends: its softmax runs over padding
+too.
 Out: outputs-N.npz, the dev outputs after epoch N, of tokens those of all rows
 one after the other.
 

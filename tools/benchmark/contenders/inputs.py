@@ -55,7 +55,7 @@ class Inputs:
         return {**settings, **filled}
 
     def lengths(self, settings):
-        """Of documents installed beside Python, or of paragraphs of text."""
+        """Of documents installed with Python, or of paragraphs of text."""
         longest = settings["length"]
         if settings["lengths"] == "documentation":
             return natural_lengths(None, longest)
@@ -126,7 +126,7 @@ def natural_lengths(source, longest, by="documents", count=400):
 
     Args:
         source: what `read_documents` takes; None for the documentation
-            installed beside Python.
+            installed with Python.
         longest: pieces of an example, at most.
         by: "documents" or "paragraphs": what a text is.
         count: examples, spread over the source.

@@ -72,7 +72,7 @@ def finetune(settings):
     import keras
 
     import bert_keras
-    from bert_keras.modeling.span import span_losses
+    from bert_keras.modeling.task_models import span_losses
     from official_tasks.engine.batches import training_batches
 
     encoded, steps = _encoded(settings["file"]), settings["steps"]

@@ -1,4 +1,4 @@
-"""The results as a table, as a chart, and beside earlier ones."""
+"""The results as a table, as a chart, and next to earlier ones."""
 
 import importlib.util
 

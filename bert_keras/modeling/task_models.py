@@ -1,0 +1,487 @@
+"""The task models: an encoder below, a head on top, a functional graph.
+
+Those of pre-training are in pretrainer.py.
+"""
+
+import functools
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
+from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
+    argument_names,
+    as_tensor,
+)
+from bert_keras.modeling.lora import adaptation
+from bert_keras.modeling.portable import Portable
+from bert_keras.modeling.weights import mark_untrained, published_weights
+
+
+class TaskModel(Portable, keras.Model):
+    """An encoder with a head, as a functional Keras model.
+
+    A subclass keeps the arguments of its constructor as attributes of the same
+    names, makes its head, calls `super().__init__` with the outputs that follow
+    from `symbolic_inputs()` and `encode(...)`, sets `pools` to whether it reads
+    the pooled output, and registers with Keras. Saving, loading, copying and
+    the filling in of inputs that were left out come from here.
+
+    Example:
+    >>> @keras.saving.register_keras_serializable("mine")
+    ... class Embedder(TaskModel):
+    ...     def __init__(self, encoder, name="embedder"):
+    ...         inputs = symbolic_inputs()
+    ...         vectors = encode(encoder, inputs)["pooled_output"]
+    ...         super().__init__(inputs, vectors, encoder, name)
+    """
+
+    # What `from_preset` builds below the head.
+    encoder_class = BertEncoder
+    # Whether the outputs depend on the pooler.
+    pools = True
+    # The outputs with a token axis, (B, T, ...), which mean nothing at
+    # padding; "logits" is the name of a model's only output.
+    token_outputs = ()
+
+    def __init__(self, inputs, outputs, encoder, name):
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.encoder = encoder
+        # Keras would take the global policy.
+        self.dtype_policy = encoder.dtype_policy
+        if hasattr(encoder, "load_report"):  # a new head on known weights
+            names = published_weights(self)
+            heads = [n for n in names if not n.startswith("encoder/")]
+            mark_untrained(self, heads)
+
+    def arguments(self):
+        """What the constructor took beyond the encoder, as plain values.
+
+        The attributes that have the names of its arguments.
+        """
+        names = argument_names(type(self))
+        passed = ("encoder", "name")
+        return {
+            name: getattr(self, name) for name in names if name not in passed
+        }
+
+    @property
+    def trainable_variables(self):
+        # Keras's trainers read the variables, users the weights: both agree.
+        return self._in_use(super().trainable_variables)
+
+    @property
+    def trainable_weights(self):
+        return self._in_use(super().trainable_weights)
+
+    @property
+    def non_trainable_variables(self):
+        return super().non_trainable_variables + self._idle()
+
+    @property
+    def non_trainable_weights(self):
+        return super().non_trainable_weights + self._idle()
+
+    def _idle(self):
+        """What would train, but for `_in_use`."""
+        variables = super().trainable_variables
+        used = {id(variable) for variable in self._in_use(variables)}
+        return [v for v in variables if id(v) not in used]
+
+    def _in_use(self, variables):
+        """Without a pooler that no output depends on: it has no gradient."""
+        if self.pools:
+            return variables
+        idle = {id(weight) for weight in self.encoder.pooler.weights}
+        # Keras's variables compare by value, so their ids are looked up.
+        return [v for v in variables if id(v) not in idle]
+
+    def __call__(self, inputs, *args, **kwargs):
+        return super().__call__(self._complete(inputs), *args, **kwargs)
+
+    def _complete(self, inputs):
+        """The inputs by name, with None for each optional one left out."""
+        if not isinstance(inputs, dict):
+            inputs = {"token_ids": inputs}
+        expected = self._inputs_struct
+        unknown = sorted(set(inputs) - set(expected))
+        if unknown:
+            raise InputError(
+                f"{type(self).__name__} has no input named "
+                f"{', '.join(unknown)}. Expected {', '.join(expected)}."
+            )
+        # A functional model wants each optional input named, with None.
+        return {name: as_tensor(inputs.get(name)) for name in expected}
+
+    def train_step(self, *arguments):
+        return self._step("train_step")(*arguments)
+
+    def test_step(self, *arguments):
+        return self._step("test_step")(*arguments)
+
+    def _step(self, name):
+        """The optimizer's step where it has one, otherwise Keras's.
+
+        `adamw` and `lamb` have one: the loss of the global batch on any number
+        of devices. It knows only the losses of `compile`, so a model with a
+        `compute_loss` of its own gets Keras's step.
+        """
+        # In float16 Keras wraps the optimizer in one that scales the loss.
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        step = getattr(optimizer, name, None)
+        own_loss = type(self).compute_loss is not keras.Model.compute_loss
+        if step is None or own_loss:
+            return getattr(super(), name)
+        return functools.partial(step, self)
+
+    def get_config(self):
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "name": self.name,
+            **self.arguments(),
+            **adaptation(self),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        encoder = keras.saving.deserialize_keras_object(
+            config["encoder"], custom_objects=custom_objects
+        )
+        return super().from_config({**config, "encoder": encoder})
+
+    def _rebuilt(self, policy):
+        # A graph keeps its dtypes, so it is made once more.
+        encoder = self.encoder._rebuilt(policy)
+        return type(self)(encoder, name=self.name, **self.arguments())
+
+
+def symbolic_inputs(*required, packed=False):
+    """Keras inputs by name: those of the encoder, then the `required`.
+
+    With `packed`, also those of rows that hold several examples.
+    """
+    # T is left open: one model takes rows of any length.
+    names = INPUT_NAMES if packed else INPUT_NAMES[:3]
+    inputs = {
+        name: keras.Input(
+            (None,), dtype="int32", name=name, optional=name != "token_ids"
+        )
+        for name in names
+    }
+    for name in required:
+        inputs[name] = keras.Input((None,), dtype="int32", name=name)  # (B, M)
+    return inputs
+
+
+def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
+    """The encoder's outputs for symbolic inputs, under the encoder's names.
+
+    With `bilstm_dim`, a new bidirectional LSTM of that width reads the token
+    vectors, and its vectors take their place; the pooled one is then its
+    vector of the first token.
+    """
+    names = [name for name in INPUT_NAMES if name in inputs]
+    outputs = encoder(
+        {name: inputs[name] for name in names},
+        examples_per_row=examples_per_row,
+    )
+    if bilstm_dim is None:
+        return outputs
+    # The paper, section 5.1: it gives back what one direction does not see.
+    bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
+    sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
+    # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)
+    return {"sequence_output": sequence, "pooled_output": sequence[:, 0]}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertClassifier(TaskModel):
+    """One dense layer on the pooled output, with dropout before it.
+
+    Equals `create_model` of the original's `run_classifier.py`.
+
+    Weights, by path: the encoder's, classifier/{kernel,bias}; with
+    `bilstm_dim` those of `BiLSTM` behind bilstm/.
+
+    Args:
+        encoder: a `BertEncoder`.
+        labels: names of the classes, in the order of the logits; may be left
+            out for regression, which then has one output.
+        problem: "single" (one label a text), "multi" (any number of labels a
+            text, one sigmoid each) or "regression". The logits are the same;
+            the loss, the export and the formats differ.
+        dropout: share of the pooled output dropped in training; the
+            encoder's where None.
+        bilstm_dim: width of a new bidirectional LSTM between encoder and
+            head; none where None.
+        examples_per_row: most examples in a packed row, E; rows are not
+            packed where None.
+        pair: whether a row is two texts, as trained. The export reads it; no
+            weight depends on it.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
+            packed rows `position_ids` and `example_ids`, int32 (B, T); or
+            the token ids alone.
+
+    Returns:
+        float32 (B, C), logits; of packed rows (B, E, C).
+
+    Raises:
+        InputError: labels missing or repeated, an unknown problem, packed
+            rows under a BiLSTM.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> BertClassifier(encoder, labels=["no", "yes"])([[2, 45, 3]]).shape
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        encoder,
+        labels=None,
+        problem="single",
+        dropout=None,
+        bilstm_dim=None,
+        examples_per_row=None,
+        pair=False,
+        name="classifier_model",
+    ):
+        check_labels(labels, problem)
+        if bilstm_dim and examples_per_row:
+            raise InputError(
+                f"examples_per_row is {examples_per_row} and bilstm_dim is "
+                f"{bilstm_dim}: the LSTM would read from one example into "
+                "the next. Leave one of them out."
+            )
+        self.labels = None if labels is None else list(labels)
+        self.problem = problem
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.bilstm_dim = bilstm_dim
+        # The BiLSTM's first vector takes the pooler's place.
+        self.pools = bilstm_dim is None
+        self.examples_per_row = examples_per_row
+        self.pair = pair
+        self.classifier = LogitsHead(
+            # Regression has one output, which needs no name.
+            1 if labels is None else len(labels),
+            self.dropout,
+            name="classifier",
+            dtype=encoder.dtype_policy,
+        )
+        inputs = symbolic_inputs(packed=examples_per_row is not None)
+        encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
+        # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
+        logits = self.classifier(encoded["pooled_output"])
+        super().__init__(inputs, logits, encoder, name)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertSpanPredictor(TaskModel):
+    """Scores every token as the first and as the last of the answer.
+
+    Two dense logits a token. Padding and the question get scores like any
+    token; whoever reads the answer leaves them out. Equals `create_model` of
+    the original's `run_squad.py`, whose loss is the mean of the two cross
+    entropies: `compile(loss=span_losses(), loss_weights=...)` with a dict of
+    0.5 for "start" and "end".
+
+    Weights, by path: the encoder's, span/{kernel,bias} (start, end); with
+    `bilstm_dim` those of `BiLSTM` behind bilstm/.
+
+    Args:
+        encoder: a `BertEncoder`.
+        bilstm_dim: width of a new bidirectional LSTM between encoder and
+            head; none where None.
+        may_be_none: whether a question may have no answer, as trained. Those
+            who read the answers need it; no weight depends on it.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
+            int32 (B, T); or the token ids alone.
+
+    Returns:
+        dict of `start` and `end`, float32 (B, T), logits.
+
+    Example:
+    >>> model = BertSpanPredictor(BertEncoder(100, 2, 2, 8, 16))
+    >>> model([[2, 45, 3]])["start"].shape
+    (1, 3)
+    """
+
+    pools = False
+    token_outputs = ("start", "end")
+
+    def __init__(
+        self,
+        encoder,
+        bilstm_dim=None,
+        may_be_none=False,
+        name="span_predictor",
+    ):
+        self.bilstm_dim = bilstm_dim
+        self.may_be_none = may_be_none
+        self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
+        inputs = symbolic_inputs()
+        encoded = encode(encoder, inputs, bilstm_dim)
+        # S and E of the paper, section 4.2, as the two columns of one kernel.
+        logits = self.span(encoded["sequence_output"])  # (B, T, 2)
+        outputs = {"start": logits[..., 0], "end": logits[..., 1]}  # (B, T)
+        super().__init__(inputs, outputs, encoder, name)
+
+
+def span_losses():
+    """For `compile`: cross entropy over the tokens, at either end."""
+    return {
+        name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        for name in ("start", "end")
+    }
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertTagger(TaskModel):
+    """One dense layer on every token's vector, with dropout before it.
+
+    Which tokens count (the first piece of a word, say) `fit` learns from
+    sample weights (B, T). Packed rows need nothing more than their inputs.
+
+    Weights, by path: the encoder's, tagger/{kernel,bias}; with `bilstm_dim`
+    those of `BiLSTM` behind bilstm/.
+
+    Args:
+        encoder: a `BertEncoder`.
+        labels: names of the classes, in the order of the logits.
+        dropout: share of the vectors dropped in training; the encoder's
+            where None.
+        bilstm_dim: width of a new bidirectional LSTM between encoder and
+            head; none where None.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
+            packed rows `position_ids` and `example_ids` (not under a
+            BiLSTM), int32 (B, T); or the token ids alone.
+
+    Returns:
+        float32 (B, T, C), logits.
+
+    Raises:
+        InputError: labels missing or repeated.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> BertTagger(encoder, labels=["O", "B-PER"])([[2, 45, 3]]).shape
+    (1, 3, 2)
+    """
+
+    pools = False
+    token_outputs = ("logits",)
+
+    def __init__(
+        self,
+        encoder,
+        labels=None,
+        dropout=None,
+        bilstm_dim=None,
+        name="tagger_model",
+    ):
+        check_labels(labels)
+        self.labels = list(labels)
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.bilstm_dim = bilstm_dim
+        self.tagger = LogitsHead(
+            len(labels), self.dropout, name="tagger", dtype=encoder.dtype_policy
+        )
+        inputs = symbolic_inputs(packed=bilstm_dim is None)
+        encoded = encode(encoder, inputs, bilstm_dim)
+        logits = self.tagger(encoded["sequence_output"])  # (B, T, C)
+        super().__init__(inputs, logits, encoder, name)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertChooser(TaskModel):
+    """One score a choice; the softmax runs over the choices.
+
+    Every choice is encoded as a row of its own, first text and choice as a
+    pair; one dense logit on its pooled output, with dropout before it. Equals
+    the paper, section 4.4.
+
+    Weights, by path: the encoder's, chooser/{kernel,bias}.
+
+    Args:
+        encoder: a `BertEncoder`.
+        dropout: share of the pooled output dropped in training; the
+            encoder's where None.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
+            int32 (B, K, T); or the token ids alone.
+
+    Returns:
+        float32 (B, K), logits.
+
+    Example:
+    >>> model = BertChooser(BertEncoder(100, 2, 2, 8, 16))
+    >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
+    (1, 2)
+    """
+
+    def __init__(self, encoder, dropout=None, name="chooser_model"):
+        self.dropout = encoder.dropout if dropout is None else dropout
+        self.chooser = LogitsHead(
+            1, self.dropout, name="chooser", dtype=encoder.dtype_policy
+        )
+        inputs = {
+            key: keras.Input(
+                (None, None),
+                dtype="int32",
+                name=key,
+                optional=key != "token_ids",
+            )
+            for key in INPUT_NAMES[:3]
+        }
+        # Each choice is a row, as the paper's section 4.4 has it.
+        rows = _RowPerChoice(name="rows")(inputs)  # (B, K, T) to (B K, T)
+        encoded = encode(encoder, rows)
+        scores = self.chooser(encoded["pooled_output"])  # (B K, 1)
+        # Otherwise a global half precision would round the float32 logits.
+        choices = _ChoicesOfRows(
+            name="choices", dtype=self.chooser.dtype_policy.name
+        )
+        logits = choices(scores, inputs["token_ids"])  # (B, K)
+        super().__init__(inputs, logits, encoder, name)
+
+
+class _RowPerChoice(keras.layers.Layer):
+    """Inputs (B, K, T) to (B K, T); what was left out is filled in."""
+
+    def call(self, inputs):
+        ids = inputs["token_ids"]
+        inputs = {
+            "token_ids": ids,
+            "segment_ids": ops.zeros_like(ids),
+            "padding_mask": ops.ones_like(ids),
+            **{name: x for name, x in inputs.items() if x is not None},
+        }
+        rows = (-1, ops.shape(ids)[-1])  # (B K, T)
+        return {name: ops.reshape(x, rows) for name, x in inputs.items()}
+
+    def compute_output_spec(self, inputs):
+        length = inputs["token_ids"].shape[-1]
+        return {
+            name: keras.KerasTensor((None, length), dtype="int32")
+            for name in INPUT_NAMES[:3]
+        }
+
+
+class _ChoicesOfRows(keras.layers.Layer):
+    """Scores (B K, 1) to (B, K), as the token ids have it."""
+
+    def call(self, scores, token_ids):
+        return ops.reshape(scores, ops.shape(token_ids)[:2])
+
+    def compute_output_spec(self, scores, token_ids):
+        return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)

@@ -1,0 +1,12 @@
+"""Labels of words: the prefixes of IOB, BIOES and BILOU, and the types."""
+
+OUTSIDE = "O"
+PREFIXES = "BIESLU"
+BEGIN, END = "BSU", "ELSU"  # those that begin, that end an entity
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """Prefix and type of a label; a bare type counts as I-."""
+    if label[1:2] == "-" and label[0] in PREFIXES:
+        return label[0], label[2:]
+    return (OUTSIDE, "") if label == OUTSIDE else ("I", label)

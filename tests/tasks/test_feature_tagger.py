@@ -1,0 +1,94 @@
+"""The tagger on the features of a frozen encoder."""
+
+import numpy as np
+import pytest
+from feature_samples import TEXTS, encoder, save_encoder, states
+
+from bert_keras import BertEncoder, InputError
+from official_tasks.engine import finetuning
+from official_tasks.evaluate import evaluate
+from official_tasks.tasks.feature_tagger import FeatureTagger, LayerMix
+from official_tasks.tasks.tagging import NerTask
+
+
+def ner_file(path):
+    sentences = [
+        "Ada B-PER\nlived O\nin O\nBern B-LOC\n",
+        "and O\nLondon B-LOC\n",
+    ]
+    path.write_text("\n".join(sentences * 6))
+    return str(path)
+
+
+def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
+    model = save_encoder(tmp_path / "model")
+    data = ner_file(tmp_path / "train.conll")
+    task = NerTask(
+        train=data, dev=data, recipe="weighted_sum_last_four", lstm_dim=8
+    )
+    assert task.defaults.learning_rate == 1e-3
+    output = tmp_path / "run"
+    results = finetuning.run(
+        task,
+        model,
+        output,
+        epochs=12,
+        batch_size=4,
+        learning_rate=0.03,
+        sequence_length=8,
+        pad_to_longest=False,  # one shape, traced once
+    )
+    assert results["f1"] > 0.5
+    assert set(results["classes"]) == {"LOC", "PER"}
+    trained = BertEncoder.from_preset(str(output / "model"))
+    for before, after in zip(encoder().weights, trained.weights, strict=True):
+        np.testing.assert_array_equal(before, after)
+    # And the model that was kept says the same when it is loaded.
+    fresh = NerTask(dev=data)  # layers and width come from the model
+    assert evaluate(fresh, [str(output)])["f1"] == results["f1"]
+    # Layers of as many numbers would load, and give wrong answers.
+    for other, message in (
+        ({"recipe": "weighted_sum_all"}, "recipe weighted_sum_last_four; .*"),
+        ({"lstm_dim": 4}, "lstm_dim 8; the task ner has 4"),
+    ):
+        with pytest.raises(InputError, match=f"has the {message}"):
+            evaluate(NerTask(dev=data, **other), [str(output)])
+
+
+def test_the_weights_of_a_sum_are_learned_and_equal_at_first():
+    layers = [np.float32(state[None]) for state in states(TEXTS[0])]
+    mix = LayerMix("weighted_sum_last_four", 5)
+    np.testing.assert_allclose(
+        mix(layers), np.mean(layers[2:], axis=0), rtol=1e-5
+    )
+    shares = np.array([0.1, 0.2, 0.3, 0.4], "float32")
+    mix.mix.assign(np.log(shares))
+    mix.scale.assign(2.0)
+    expected = 2 * np.tensordot(shares, np.stack(layers[2:]), 1)
+    np.testing.assert_allclose(mix(layers), expected, rtol=1e-5)
+    copy = LayerMix.from_config(mix.get_config())
+    copy(layers)
+    copy.set_weights(mix.get_weights())
+    np.testing.assert_array_equal(copy(layers), mix(layers))
+    both = LayerMix("concat:0,-1", 5)
+    expected = np.concatenate([layers[0], layers[5]], axis=-1)
+    np.testing.assert_array_equal(both(layers), expected)
+    assert not both.weights
+    half = LayerMix("weighted_sum_all", 5, dtype="mixed_bfloat16")
+    assert half(layers).dtype == "bfloat16"
+
+
+def test_padding_changes_nothing_to_the_tagger_and_only_its_head_learns():
+    body = BertEncoder.from_config(encoder().get_config())
+    tagger = FeatureTagger(body, ["O", "PER"], "weighted_sum_all", lstm_dim=4)
+    assert not body.trainable_weights
+    names = {weight.path.split("/")[0] for weight in tagger.trainable_weights}
+    assert names == {"features", "bilstm_0", "bilstm_1", "tagger"}
+    short = {"token_ids": np.array([[2, 5, 6, 3]])}
+    long = {
+        "token_ids": np.array([[2, 5, 6, 3, 0, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1, 0, 0]]),
+    }
+    np.testing.assert_allclose(tagger(long)[:, :4], tagger(short), atol=1e-5)
+    # Keras would weigh the loss by a mask that came along.
+    assert getattr(tagger(long), "_keras_mask", None) is None
