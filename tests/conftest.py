@@ -5,10 +5,18 @@ one copies it first (`shutil.copytree`). Each is made when a test first asks
 for it, and so is the import of TensorFlow, which takes some seconds.
 """
 
+import contextlib
+import gc
+import multiprocessing.process
 import os
+import subprocess
+import sys
+import types
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from proofs import LONG, Proofs, proof_of
 
 TESTS = Path(__file__).parent
 HELPERS = (
@@ -21,14 +29,115 @@ HELPERS = (
     "interop",
     "frozen",
 )
+# Files whose tests start no process and fit nothing, which `no_process_no_fit`
+# holds them to: `-m fast` reads these alone.
+FAST = """
+data/test_corpus data/test_datasets data/test_examples data/test_record_files
+data/test_sampling data/test_sentences docs/test_house_docs
+engine/test_models engine/test_task_report interop/test_keras_hub_format
+interop/test_names interop/test_presets interop/test_sentence_transformers
+modeling/test_encoder modeling/test_heads modeling/test_layers
+paper/test_feature_table paper/test_results paper/test_results_table
+paper/test_tables paper/test_variants pretraining/test_cost
+pretraining/test_run_doctor serving/test_rest serving/test_signatures
+tasks/test_encoding tasks/test_file_task tasks/test_glue tasks/test_metrics
+tasks/test_multiple_choice tasks/test_registry tasks/test_source_task
+tasks/test_table tasks/test_tagging text/test_masking text/test_packing
+text/test_tokenizer_tools text/test_vocabulary text/test_wordpiece
+tools/test_arrows tools/test_doctor tools/test_quick_part
+training/test_checkpoint training/test_files training/test_loop
+""".split()
+# What takes longest begins first, so that no worker ends long after the other.
+LONGEST = """
+tools/test_scripts tools/test_demo devices/test_devices engine/test_finetuning
+paper/test_reproduce serving/test_export frozen/test_frozen
+docs/test_notebook serving/test_every_way pretraining/test_pretrain
+pretraining/test_model serving/test_server tools/test_benchmark
+""".split()
 
 
-def pytest_configure():
+def _name(path):
+    """A test file's path below `tests`, without its ending."""
+    return Path(path).relative_to(TESTS).with_suffix("").as_posix()
+
+
+def pytest_configure(config):
     """Processes that tests start find the checkout and the helpers as well."""
+    if config.option.markexpr == "long":
+        config.pluginmanager.register(Proofs())
+    else:  # compiling is most of the time of a toy that XLA runs
+        flags = "--xla_backend_optimization_level=0"
+        os.environ.setdefault("XLA_FLAGS", flags)
     paths = [str(TESTS.parent), *(str(TESTS / name) for name in HELPERS)]
     if "PYTHONPATH" in os.environ:
         paths.append(os.environ["PYTHONPATH"])
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """`-m fast` does not import the other files."""
+    is_left_out = (
+        config.option.markexpr == "fast"
+        and collection_path.suffix == ".py"
+        and _name(collection_path) not in FAST
+    )
+    return True if is_left_out else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(config, items):
+    config.stash[LONG] = set()
+    for item in items:
+        if item.get_closest_marker("long"):
+            config.stash[LONG].add(proof_of(item.nodeid))
+        elif _name(item.path) in FAST:
+            item.add_marker("fast")
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(_name(item.path), len(place)))
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: Python need not look through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_process_no_fit(request):
+    """A test marked `fast` fails where it starts a process or fits a model."""
+    if not request.node.get_closest_marker("fast"):
+        yield
+        return
+
+    def refuse(*_, **__):
+        raise AssertionError(
+            "A fast test starts a process or fits a model: take its file out "
+            "of FAST in tests/conftest.py, or the test out of the file."
+        )
+
+    places = [(subprocess.Popen, "__init__")]
+    places.append((multiprocessing.process.BaseProcess, "start"))
+    if "keras" in sys.modules:
+        places.append((sys.modules["keras"].Model, "fit"))
+    with contextlib.ExitStack() as stack:
+        for place in places:
+            stack.enter_context(mock.patch.object(*place, refuse))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verified_by_forks():
+    """Exports are verified in forks; one test takes a new interpreter."""
+    import forks
+
+    verify = sys.modules.get("bert_keras.serving.verify")
+    if verify is None:
+        yield
+        return
+    with mock.patch.object(
+        verify, "subprocess", types.SimpleNamespace(run=forks.run)
+    ):
+        yield
 
 
 @pytest.fixture(scope="session")

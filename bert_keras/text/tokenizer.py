@@ -84,13 +84,13 @@ class WordPieceTokenizer(keras.layers.Layer):
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._ids[token] for token in SPECIAL_TOKENS
         )
-        self._graphs = _Graphs(
+        self._graphs = _graphs_of(
             portable,
-            vocabulary=self.vocabulary,
-            lowercase=lowercase,
-            strip_accents=self.strip_accents,
-            max_word_length=max_word_length,
-            keep_special_tokens=keep_special_tokens,
+            tuple(self.vocabulary),
+            lowercase,
+            self.strip_accents,
+            max_word_length,
+            keep_special_tokens,
         )
         self.built = True
 
@@ -181,7 +181,7 @@ class _Graphs:
     Apart from the layer, so that an export holds only those that it uses.
     """
 
-    def __init__(self, portable, **settings):
+    def __init__(self, portable, settings):
         exact = ExactText(**settings)
         fast = None if portable else _fast_text(exact, settings)
         self.ids = _compiled((fast or exact).ids)
@@ -189,6 +189,20 @@ class _Graphs:
             unit: _compiled(functools.partial(exact.spans, unit=unit))
             for unit in UNITS
         }
+
+
+@functools.lru_cache(maxsize=8)
+def _graphs_of(portable, vocabulary, *options):
+    """The graphs of all tokenizers that are alike: to trace one takes 1 s.
+
+    Args:
+        vocabulary: tuple of pieces.
+        options: as `ExactText` takes them after the vocabulary.
+    """
+    names = ("lowercase", "strip_accents", "max_word_length")
+    names += ("keep_special_tokens",)
+    options = dict(zip(names, options, strict=True))
+    return _Graphs(portable, {"vocabulary": list(vocabulary), **options})
 
 
 def _fast_text(exact, settings):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+import forks
 import numpy as np
 import pytest
 from test_jax import WITHOUT_TENSORFLOW
@@ -17,16 +18,16 @@ HERE = os.path.dirname(__file__)
 
 
 def start(script, *arguments, **environment):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
+    words = [*script, *arguments]
+    if environment.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        return forks.start(words, env=environment)
     return subprocess.Popen(
-        [sys.executable, *script, *arguments],
+        [sys.executable, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={
-            **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            **environment,
-        },
+        env=environment,
     )
 
 

@@ -32,7 +32,9 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop_after", [4, 23])
+@pytest.mark.parametrize(
+    "stop_after", [pytest.param(4, marks=pytest.mark.long), 23]
+)
 def test_an_interrupted_run_ends_with_the_same_bits(
     place, task, whole, tmp_path, monkeypatch, stop_after
 ):

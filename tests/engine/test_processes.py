@@ -1,16 +1,17 @@
 """Several jobs at once, each in a process of its own; the bars of all."""
 
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
 
+import forks
 import pytest
 
 from bert_keras.errors import InputError
 from official_tasks import progress
+from official_tasks.engine import processes
 from official_tasks.engine.processes import (
     THREADS,
     in_a_process,
@@ -23,7 +24,8 @@ def refuse():
     raise InputError(f"refused by {os.getpid()}")
 
 
-def test_every_job_has_a_process_of_its_own():
+def test_every_job_has_a_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(processes, "multiprocessing", forks.Multiprocessing)
     first = in_a_process(os.getpid)
     with pytest.raises(InputError, match="refused by") as error:
         in_a_process(refuse)
@@ -91,6 +93,7 @@ def wait_for_end(marks):
 
 
 def two_waiting(marks):
+    processes.multiprocessing = forks.Multiprocessing
     with workers(2) as start:
         made = [start(in_a_process, wait_for_end, marks) for _ in range(3)]
         for each in made:
@@ -98,8 +101,7 @@ def two_waiting(marks):
 
 
 def test_sigterm_is_passed_on_to_the_jobs(tmp_path):
-    spawn = multiprocessing.get_context("spawn")
-    parent = spawn.Process(target=two_waiting, args=(str(tmp_path),))
+    parent = forks.CONTEXT.Process(target=two_waiting, args=(str(tmp_path),))
     parent.start()
     limit = time.monotonic() + 60
     while len(os.listdir(tmp_path)) < 2 and time.monotonic() < limit:

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 
+import forks
 import keras
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from toy_pretraining import PIECES, SMALLEST, WORDS, reviews, write_data
 from bert_keras import InputError
 from bert_keras.run_folder import RunFolder
 from official_tasks import reproduce
-from official_tasks.engine import grid
+from official_tasks.engine import grid, processes
 from official_tasks.paper import table_runs
 from official_tasks.paper.table_runs import Inputs, Run, Work, shared_name
 from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, TaskRow
@@ -95,7 +96,10 @@ def figures(results):
     return keras.tree.flatten([results["scores"], results["held_out"]])
 
 
-def test_two_jobs_at_once_give_the_same_table(one_job, tmp_path, capfd):
+def test_two_jobs_at_once_give_the_same_table(
+    one_job, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr(processes, "multiprocessing", forks.Multiprocessing)
     arguments, results = one_job
     table, scale, output, inputs = arguments
     name = "LTR and RTL"  # two encoders at once, then a model on both

@@ -3,11 +3,11 @@
 import contextlib
 import http.client
 import json
-import subprocess
 import sys
 import threading
 import time
 
+import forks
 import numpy as np
 
 # What `saved_model_cli run` does, for all signatures in one process, which
@@ -48,10 +48,8 @@ def numbers(answer):
 def printed_by_cli(folder, asked):
     """Signature -> what saved_model_cli prints of its outputs."""
     asked = {name: expressions(inputs) for name, inputs in asked.items()}
-    done = subprocess.run(
-        [sys.executable, "-c", CLI, str(folder), json.dumps(asked)],
-        capture_output=True,
-        text=True,
+    done = forks.run(
+        [sys.executable, "-c", CLI, str(folder), json.dumps(asked)]
     )
     assert done.returncode == 0, done.stderr[-2000:]
     parts = done.stdout.split("signature ")[1:]

@@ -11,6 +11,8 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+import forks
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -19,21 +21,14 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
 
     Beyond `largest_file` bytes the system refuses to write, as on a full disk.
     """
-
-    def limit():
-        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, most))
-
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     # The scripts choose what TensorFlow logs.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
+    return forks.run(
+        [sys.executable, *command],
         cwd=folder,
         env=environment,
-        capture_output=True,
-        text=True,
-        preexec_fn=limit,
+        largest_file=largest_file,
     )
 
 

@@ -2,6 +2,7 @@ import importlib.metadata
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import uuid
 
@@ -68,9 +69,10 @@ def served(folder):
 
 
 def test_a_fresh_process_answers_as_the_live_models(
-    folder, classifier, pretrainer
+    folder, classifier, pretrainer, monkeypatch
 ):
-    """Hard texts included; the process imports TensorFlow alone."""
+    """Hard texts included; a new interpreter imports TensorFlow alone."""
+    monkeypatch.setattr(verify, "subprocess", subprocess)
     models = [classifier, pretrainer]
     assert greatest_difference(folder, models, preprocessor()) <= 1e-5
 

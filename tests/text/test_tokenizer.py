@@ -2,11 +2,11 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forks
 import keras
 import pytest
 import tensorflow as tf
@@ -288,11 +288,11 @@ def test_the_portable_one_loads_without_tensorflow_text(tmp_path):
     )
     tf.saved_model.save(module, tmp_path)
     assert not any((tmp_path / "assets").iterdir())
-    subprocess.run(
+    done = forks.run(
         [sys.executable, "-c", LOAD_WITHOUT, tmp_path, " ".join(SMALL)],
-        check=True,
         cwd=ROOT,
     )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("portable", [False, True])

@@ -5,10 +5,9 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 
+import forks
 import keras
 import numpy as np
 import pytest
@@ -107,10 +106,10 @@ def test_other_dtypes_come_back_bit_for_bit(tmp_path, dtype):
 def test_kills_at_random_instants_change_no_bit(tmp_path, name, kills):
     script = pathlib.Path(__file__).with_name("kill_training.py")
     seed = random.SystemRandom().randrange(1000)
-    command = [sys.executable, script, tmp_path, str(kills), str(seed), name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=7200)
-    assert done.returncode == 0, (seed, done.stderr[-3000:])
-    inside_saves, *codes = (int(word) for word in done.stdout.split())
+    done = forks.start([script, tmp_path, kills, seed, name])
+    printed, errors = done.communicate(timeout=7200)
+    assert done.returncode == 0, (seed, errors[-3000:])
+    inside_saves, *codes = (int(word) for word in printed.split())
     print(f"{name}: {kills} kills, {inside_saves} inside a save, seed {seed}")
     assert inside_saves or kills < 50, seed
     assert codes == [0] + kills * [-signal.SIGKILL] + [EXIT_CODE, 0]

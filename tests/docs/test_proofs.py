@@ -1,0 +1,98 @@
+"""docs/proofs.md names every proof; how the long suite notes and resumes."""
+
+import json
+import re
+
+import proofs
+import pytest
+from run_script import ROOT
+
+PAGE = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (\w+/test_\w+\.py: .*?) \| (.*) \|$", PAGE, re.M)
+
+
+def file_of(proof):
+    return proof.partition(":")[0]
+
+
+def test_the_page_has_a_row_for_each_proof(pytestconfig):
+    named = [proof for proof, _ in ROWS]
+    assert named == sorted(set(named))
+    marked = {
+        path.relative_to(ROOT / "tests").as_posix()
+        for path in ROOT.glob("tests/*/test_*.py")
+        if "mark.long" in path.read_text(encoding="utf-8")
+    }
+    assert {file_of(proof) for proof in named} == marked - {
+        "docs/test_proofs.py"
+    }
+    # Of the files that this call of pytest has read, each test too.
+    found = pytestconfig.stash[proofs.LONG]
+    read = {file_of(proof) for proof in found}
+    assert {proof for proof in named if file_of(proof) in read} == found
+
+
+def test_each_row_says_what_came_of_it():
+    for proof, cells in ROWS:
+        assert cells == "not run | |" or re.fullmatch(
+            r"\d+ \| \d+ \| \d+\.\d", cells
+        ), proof
+
+
+TESTS = """
+import pathlib
+
+def test_it_holds():
+    pass
+
+def test_it_fails_at_first():
+    mark = pathlib.Path(__file__).with_suffix(".mark")
+    seen = mark.exists()
+    mark.touch()
+    assert seen
+"""
+
+
+def test_what_has_passed_is_not_run_again_until_the_code_changes(
+    tmp_path, capsys
+):
+    path = tmp_path / "test_of_two.py"
+    path.write_text(TESTS)
+    notes = tmp_path / "runs" / "notes.jsonl"
+
+    def run(state="abc"):
+        plugin = proofs.Proofs(notes)
+        plugin.state = state
+        options = ["-p", "no:cacheprovider", "-c", "/dev/null"]
+        options += [f"--rootdir={tmp_path}", str(path)]
+        code = pytest.main(options, plugins=[plugin])
+        ran = len(notes.read_text().splitlines())
+        return code, ran, capsys.readouterr().out
+
+    code, ran, printed = run()
+    assert (code, ran) == (1, 2)
+    assert re.search(r"^\| together \| 2 \| 1 \| 0\.0 \|$", printed, re.M)
+    code, ran, printed = run()
+    assert (code, ran) == (0, 3)
+    assert re.search(r"^\| together \| 2 \| 0 \| 0\.0 \|$", printed, re.M)
+    assert "it fails at first | 1 | 0 |" in printed
+    _, ran, _ = run()
+    assert ran == 3
+    code, ran, _ = run("def")
+    assert (code, ran) == (0, 5)
+    last = json.loads(notes.read_text().splitlines()[-1])
+    assert (last["state"], last["outcome"]) == ("def", "passed")
+
+
+def test_a_proof_is_a_test_with_all_of_its_cases():
+    notes = [
+        {"test": f"tests/a/test_b.py::test_it_is_so[{case}]"}
+        | {"outcome": outcome, "seconds": 30.0}
+        for case, outcome in enumerate(("passed", "failed", "skipped"))
+    ]
+    assert proofs.table(notes) == [
+        "| proof | count | failures | minutes |",
+        "| --- | --- | --- | --- |",
+        "| a/test_b.py: it is so | 2 | 1 | 1.5 |",
+        "| together | 2 | 1 | 1.5 |",
+    ]
