@@ -31,6 +31,7 @@ test-long: .venv/test
 lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # Beside transformers and keras-hub, with real sizes: takes minutes, and
 # installs PyTorch into .venv: 6 GB more where that comes with CUDA.

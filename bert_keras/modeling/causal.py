@@ -1,9 +1,14 @@
 """Language modelling in one direction, for the paper's ablation."""
 
+from typing import TYPE_CHECKING, Self, Unpack
+
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import EncoderArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import MaskedLanguageModelHead
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
@@ -43,7 +48,16 @@ class BertCausalModel(TaskModel):
     pools = False
     token_outputs = ("logits",)
 
-    def __init__(self, encoder, name="causal_model"):
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
+        ) -> Self: ...
+
+    def __init__(
+        self, encoder: BertEncoder, name: str = "causal_model"
+    ) -> None:
         if encoder.attention == "bidirectional":
             raise InputError(
                 "The encoder sees the very token that it has to predict. "

@@ -1,8 +1,13 @@
 """The best of several continuations, as in SWAG."""
 
+from typing import TYPE_CHECKING, Self, Unpack
+
 import keras
 from keras import ops
 
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import EncoderArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead
 from bert_keras.modeling.task_model import TaskModel, encode
 
@@ -37,7 +42,19 @@ class BertChooser(TaskModel):
     (1, 2)
     """
 
-    def __init__(self, encoder, dropout=None, name="chooser_model"):
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
+        ) -> Self: ...
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        dropout: float | None = None,
+        name: str = "chooser_model",
+    ) -> None:
         self.dropout = encoder.dropout if dropout is None else dropout
         self.chooser = LogitsHead(
             1, self.dropout, name="chooser", dtype=encoder.dtype_policy

@@ -1,8 +1,14 @@
 """Classification of a text or a pair, and regression."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
 import keras
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import ClassifierArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
@@ -50,17 +56,24 @@ class BertClassifier(TaskModel):
     (1, 2)
     """
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[ClassifierArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        labels=None,
-        problem="single",
-        dropout=None,
-        bilstm_dim=None,
-        examples_per_row=None,
-        pair=False,
-        name="classifier_model",
-    ):
+        encoder: BertEncoder,
+        labels: Sequence[str] | None = None,
+        problem: str = "single",
+        dropout: float | None = None,
+        bilstm_dim: int | None = None,
+        examples_per_row: int | None = None,
+        pair: bool = False,
+        name: str = "classifier_model",
+    ) -> None:
         check_labels(labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
@@ -87,7 +100,7 @@ class BertClassifier(TaskModel):
         logits = self.classifier(encoded["pooled_output"])
         super().__init__(inputs, logits, encoder, name)
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         return {
             "labels": self.labels,
             "problem": self.problem,

@@ -1,7 +1,12 @@
 """Pre-training: masked words and next sentence on one encoder."""
 
+from typing import TYPE_CHECKING, Self, Unpack
+
 import keras
 
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import PretrainerArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
@@ -41,14 +46,21 @@ class BertPretrainer(TaskModel):
     (1, 1, 100)
     """
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[PretrainerArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        examples_per_row=None,
-        mlm_activation=None,
-        mlm_norm_epsilon=None,
-        name="pretrainer",
-    ):
+        encoder: BertEncoder,
+        examples_per_row: int | None = None,
+        mlm_activation: str | None = None,
+        mlm_norm_epsilon: float | None = None,
+        name: str = "pretrainer",
+    ) -> None:
         self.examples_per_row = examples_per_row
         self.mlm_activation = mlm_activation
         self.mlm_norm_epsilon = mlm_norm_epsilon

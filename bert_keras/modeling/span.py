@@ -1,7 +1,12 @@
 """Answers that are a span of the text, as in SQuAD."""
 
+from typing import TYPE_CHECKING, Self, Unpack
+
 import keras
 
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import SpanArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
@@ -42,13 +47,20 @@ class BertSpanPredictor(TaskModel):
     pools = False
     token_outputs = ("start", "end")
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[SpanArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        bilstm_dim=None,
-        may_be_none=False,
-        name="span_predictor",
-    ):
+        encoder: BertEncoder,
+        bilstm_dim: int | None = None,
+        may_be_none: bool = False,
+        name: str = "span_predictor",
+    ) -> None:
         self.bilstm_dim = bilstm_dim
         self.may_be_none = may_be_none
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)

@@ -1,7 +1,13 @@
 """One label a token, as in named-entity recognition."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self, Unpack
+
 import keras
 
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import TaggerArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, check_labels
 from bert_keras.modeling.task_model import TaskModel, encode, symbolic_inputs
 
@@ -44,14 +50,21 @@ class BertTagger(TaskModel):
     pools = False
     token_outputs = ("logits",)
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[TaggerArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        labels=None,
-        dropout=None,
-        bilstm_dim=None,
-        name="tagger_model",
-    ):
+        encoder: BertEncoder,
+        labels: Sequence[str] = (),
+        dropout: float | None = None,
+        bilstm_dim: int | None = None,
+        name: str = "tagger_model",
+    ) -> None:
         check_labels(labels)
         self.labels = list(labels)
         self.dropout = encoder.dropout if dropout is None else dropout

@@ -1,6 +1,7 @@
 """What the task models share: an encoder below, a functional graph."""
 
 import functools
+from typing import Any, Self
 
 import keras
 
@@ -41,9 +42,11 @@ class TaskModel(Portable, keras.Model):
     pools = True
     # The outputs with a token axis, (B, T, ...), which mean nothing at
     # padding; "logits" is the name of a model's only output.
-    token_outputs = ()
+    token_outputs: tuple[str, ...] = ()
 
-    def __init__(self, inputs, outputs, encoder, name):
+    def __init__(
+        self, inputs: Any, outputs: Any, encoder: BertEncoder, name: str
+    ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
         self.dtype_policy = encoder.dtype_policy
@@ -52,7 +55,7 @@ class TaskModel(Portable, keras.Model):
             heads = [n for n in names if not n.startswith("encoder/")]
             mark_untrained(self, heads)
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """What the constructor took beyond the encoder, as plain values.
 
         The attributes that have the names of its arguments.
@@ -64,19 +67,19 @@ class TaskModel(Portable, keras.Model):
         }
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list[Any]:
         return self._in_use(super().trainable_variables)
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[Any]:
         return self._in_use(super().trainable_weights)
 
     @property
-    def non_trainable_variables(self):
+    def non_trainable_variables(self) -> list[Any]:
         return super().non_trainable_variables + self._idle()
 
     @property
-    def non_trainable_weights(self):
+    def non_trainable_weights(self) -> list[Any]:
         return super().non_trainable_weights + self._idle()
 
     def _idle(self):
@@ -92,7 +95,7 @@ class TaskModel(Portable, keras.Model):
         idle = {id(weight) for weight in self.encoder.pooler.weights}
         return [v for v in variables if id(v) not in idle]
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
     def _complete(self, inputs):
@@ -108,10 +111,10 @@ class TaskModel(Portable, keras.Model):
             )
         return {name: as_tensor(inputs.get(name)) for name in expected}
 
-    def train_step(self, *arguments):
+    def train_step(self, *arguments: Any) -> Any:
         return self._step("train_step")(*arguments)
 
-    def test_step(self, *arguments):
+    def test_step(self, *arguments: Any) -> Any:
         return self._step("test_step")(*arguments)
 
     def _step(self, name):
@@ -128,7 +131,7 @@ class TaskModel(Portable, keras.Model):
             return getattr(super(), name)
         return functools.partial(step, self)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "name": self.name,
@@ -137,7 +140,11 @@ class TaskModel(Portable, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
         encoder = keras.saving.deserialize_keras_object(
             config["encoder"], custom_objects=custom_objects
         )
