@@ -32,6 +32,7 @@ test-long: .venv/test
 lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # The site of documentation, API and flags: build/site/index.html.
 docs: .venv/docs

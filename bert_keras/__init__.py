@@ -9,6 +9,7 @@ are registered as soon as both packages are imported, in either order.
 import contextlib
 import importlib
 import sys
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -33,8 +34,37 @@ _HOME = {
     "push_to_hub": "interop.publishing",
 }
 
+if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
+    from bert_keras.errors import InputError as InputError
+    from bert_keras.modeling.encoder import BertEncoder as BertEncoder
+    from bert_keras.modeling.pretrainer import (
+        BertCausalModel as BertCausalModel,
+    )
+    from bert_keras.modeling.pretrainer import BertPretrainer as BertPretrainer
+    from bert_keras.modeling.task_models import BertChooser as BertChooser
+    from bert_keras.modeling.task_models import BertClassifier as BertClassifier
+    from bert_keras.modeling.task_models import (
+        BertSpanPredictor as BertSpanPredictor,
+    )
+    from bert_keras.modeling.task_models import BertTagger as BertTagger
+    from bert_keras.serving.export import (
+        export_saved_model as export_saved_model,
+    )
+    from bert_keras.serving.load import load_saved_model as load_saved_model
+    from bert_keras.text.learning import learn_vocabulary as learn_vocabulary
+    from bert_keras.text.masking import TokenMasker as TokenMasker
+    from bert_keras.text.packing import SegmentPacker as SegmentPacker
+    from bert_keras.text.preprocessor import (
+        BertPreprocessor as BertPreprocessor,
+    )
+    from bert_keras.text.tokenizer import (
+        WordPieceTokenizer as WordPieceTokenizer,
+    )
+    from bert_keras.training.optimizers import adamw as adamw
+    from bert_keras.training.optimizers import lamb as lamb
 
-def __getattr__(name):
+
+def _load(name):
     if name == "__all__":
         return _loadable()
     if name not in _HOME:
@@ -62,9 +92,13 @@ def _loadable():
     names = []
     for name in sorted(_HOME):
         with contextlib.suppress(ImportError):
-            __getattr__(name)
+            _load(name)
             names.append(name)
     return names
+
+
+if not TYPE_CHECKING:  # to a type checker, any name would be one
+    __getattr__ = _load
 
 
 def __dir__():

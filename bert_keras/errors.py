@@ -14,7 +14,7 @@ class InputError(ValueError):
     What is quoted in it may be of any length: its middle is left out then.
     """
 
-    def __init__(self, message=""):
+    def __init__(self, message: object = "") -> None:
         super().__init__(cut_middle(str(message), LONGEST))
 
 

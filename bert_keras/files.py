@@ -21,6 +21,7 @@ import uuid
 from bert_keras import remote
 from bert_keras.errors import InputError, cut_middle
 
+PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
 # Manifests: the last file that is written to a folder, the first removed.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
@@ -36,7 +37,7 @@ def is_remote(path):
     return _SCHEME.match(os.fspath(path)) is not None
 
 
-def absolute(path):
+def absolute(path: PathLike) -> str:
     """The path from the root of its file system."""
     return os.fspath(path) if is_remote(path) else os.path.abspath(path)
 

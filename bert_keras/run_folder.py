@@ -15,7 +15,7 @@ from bert_keras.errors import InputError, cut_middle
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 SETTINGS = "run.json"
 LEASE = ".lease"

@@ -125,17 +125,32 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     text = _text(checkpoint)
     known = inspect.signature(tokenizer_class.__init__).parameters
     given = {k: arguments.pop(k) for k in list(arguments) if k in known}
-    given["lowercase"] = settle_case(
+    tokenizer = _tokenizer(tokenizer_class, checkpoint, text, given)
+    arguments["sequence_length"] = _length(
+        checkpoint, text, arguments.get("sequence_length")
+    )
+    return cls(tokenizer, **arguments)
+
+
+def load_tokenizer(cls, preset, revision, arguments):
+    """The tokenizer of class `cls` that belongs to the weights of `preset`.
+
+    Args: as of `load_preprocessor`.
+    """
+    checkpoint = open_checkpoint(preset, revision)
+    return _tokenizer(cls, checkpoint, _text(checkpoint), dict(arguments))
+
+
+def _tokenizer(cls, checkpoint, text, given):
+    lowercase = settle_case(
         checkpoint.source,
         text.cases,
         [] if text.settled else text.pieces,
         given.get("lowercase"),
     )
-    tokenizer = tokenizer_class(text.pieces, **{**text.tokenizer, **given})
-    arguments["sequence_length"] = _length(
-        checkpoint, text, arguments.get("sequence_length")
+    return cls(
+        text.pieces, **{**text.tokenizer, **given, "lowercase": lowercase}
     )
-    return cls(tokenizer, **arguments)
 
 
 # From a name or a path to a described checkpoint, by what a folder holds.

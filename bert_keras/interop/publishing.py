@@ -13,7 +13,7 @@ from bert_keras.interop.downloads import (
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
 from bert_keras.interop.tensors import write_license
-from bert_keras.modeling.weights import felt, untrained_weights
+from bert_keras.modeling.weights import in_use, untrained_weights
 
 WRITERS = {"huggingface": save_huggingface, "bert_keras": save_native}
 # What the Hub lists a model under, and how transformers calls its class.
@@ -104,9 +104,9 @@ def write_published(
     # A pre-trainer that learned one of its two tasks is published without
     # the other's head, and an encoder without a pooler.
     partial = type(model).__name__ in ("BertPretrainer", "BertEncoder")
-    if felt(model, new) and not partial:
+    if in_use(model, new) and not partial:
         raise InputError(
-            f"{', '.join(felt(model, new))} of {type(model).__name__} were "
+            f"{', '.join(in_use(model, new))} of {type(model).__name__} were "
             "never trained. Fine-tune the model, then publish it."
         )
     if card is None:

@@ -4,11 +4,14 @@ Its parts are in layers.py, attention.py and padding.py; heads are not here.
 """
 
 from numbers import Integral
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import EncoderArguments
 from bert_keras.modeling.attention import (
     DIRECTIONS,
     SelfAttention,
@@ -248,24 +251,31 @@ class BertEncoder(Portable, keras.Model):
     # The outputs with a token axis, (B, T, ...), which mean nothing at padding.
     token_outputs = ("sequence_output",)
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        max_sequence_length=512,
-        num_segments=2,
-        dropout=0.1,
-        attention_dropout=0.1,
-        activation="gelu_tanh",
-        attention="bidirectional",
-        norm_epsilon=NORM_EPSILON,
-        rematerialize=False,
-        dtype=None,
-        name="encoder",
-    ):
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        activation: str = "gelu_tanh",
+        attention: str = "bidirectional",
+        norm_epsilon: float = NORM_EPSILON,
+        rematerialize: bool = False,
+        dtype: Any = None,
+        name: str = "encoder",
+    ) -> None:
         super().__init__(dtype=dtype, name=name)
         self.vocabulary_size = vocabulary_size
         self.num_layers = num_layers
@@ -334,15 +344,19 @@ class BertEncoder(Portable, keras.Model):
                 f"{', '.join(DIRECTIONS)}."
             )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.embeddings.build((None, None))
         for layer in self.transformer_layers:
             layer.build((None, None, self.hidden_dim))
         self.pooler.build((None, self.hidden_dim))
 
     def call(
-        self, inputs, training=False, hidden_states=False, examples_per_row=None
-    ):
+        self,
+        inputs: Any,
+        training: bool = False,
+        hidden_states: bool = False,
+        examples_per_row: int | None = None,
+    ) -> dict[str, Any]:
         inputs = named_inputs(inputs)
         for name, limit in (
             ("token_ids", self.vocabulary_size),
@@ -391,8 +405,12 @@ class BertEncoder(Portable, keras.Model):
         return self.embeddings(**parts, training=training)
 
     def compute_output_spec(
-        self, inputs, training=False, hidden_states=False, examples_per_row=None
-    ):
+        self,
+        inputs: Any,
+        training: bool = False,
+        hidden_states: bool = False,
+        examples_per_row: int | None = None,
+    ) -> dict[str, Any]:
         # Stated, not traced: building a large task model takes no time.
         batch, length = named_inputs(inputs)["token_ids"].shape
         examples = () if examples_per_row is None else (examples_per_row,)
@@ -411,14 +429,14 @@ class BertEncoder(Portable, keras.Model):
             outputs["hidden_states"] = [spec(length) for _ in layers]
         return outputs
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """What the constructor took, as plain values."""
         names = argument_names(type(self))
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         values = {name: getattr(self, name) for name in names}
         return {**values, "dtype": dtype}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**self.arguments(), **adaptation(self)}
 
     def _rebuilt(self, policy):

@@ -64,7 +64,10 @@ def named_inputs(inputs):
 
 
 def refuse_text(values):
-    """Refuses texts where a model reads token ids."""
+    """Refuses texts where a model reads token ids; a data set of them too."""
+    if hasattr(values, "element_spec"):  # of tf.data
+        values = values.element_spec
+        values = values[0] if isinstance(values, tuple) else values
     if any(map(_is_text, keras.tree.flatten(values))):
         raise InputError(
             "The inputs are texts, but a model reads token ids. Let its "

@@ -3,10 +3,15 @@
 The second is for the paper's ablation.
 """
 
+from typing import TYPE_CHECKING, Self, Unpack
+
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import EncoderArguments, PretrainerArguments
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
 from bert_keras.modeling.task_models import TaskModel, encode, symbolic_inputs
 
@@ -46,14 +51,21 @@ class BertPretrainer(TaskModel):
     (1, 1, 100)
     """
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[PretrainerArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        examples_per_row=None,
-        mlm_activation=None,
-        mlm_norm_epsilon=None,
-        name="pretrainer",
-    ):
+        encoder: BertEncoder,
+        examples_per_row: int | None = None,
+        mlm_activation: str | None = None,
+        mlm_norm_epsilon: float | None = None,
+        name: str = "pretrainer",
+    ) -> None:
         self.examples_per_row = examples_per_row
         self.mlm_activation = mlm_activation
         self.mlm_norm_epsilon = mlm_norm_epsilon
@@ -132,7 +144,16 @@ class BertCausalModel(TaskModel):
     pools = False
     token_outputs = ("logits",)
 
-    def __init__(self, encoder, name="causal_model"):
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
+        ) -> Self: ...
+
+    def __init__(
+        self, encoder: BertEncoder, name: str = "causal_model"
+    ) -> None:
         if encoder.attention == "bidirectional":
             raise InputError(
                 "The encoder sees the very token that it has to predict. "

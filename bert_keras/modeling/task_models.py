@@ -4,11 +4,20 @@ Those of pre-training are in pretrainer.py.
 """
 
 import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
+from bert_keras.modeling.arguments import (
+    ClassifierArguments,
+    EncoderArguments,
+    SpanArguments,
+    TaggerArguments,
+)
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
 from bert_keras.modeling.inputs import (
@@ -45,9 +54,11 @@ class TaskModel(Portable, keras.Model):
     pools = True
     # The outputs with a token axis, (B, T, ...), which mean nothing at
     # padding; "logits" is the name of a model's only output.
-    token_outputs = ()
+    token_outputs: tuple[str, ...] = ()
 
-    def __init__(self, inputs, outputs, encoder, name):
+    def __init__(
+        self, inputs: Any, outputs: Any, encoder: BertEncoder, name: str
+    ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
         # Keras would take the global policy.
@@ -57,7 +68,7 @@ class TaskModel(Portable, keras.Model):
             heads = [n for n in names if not n.startswith("encoder/")]
             mark_untrained(self, heads)
 
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """What the constructor took beyond the encoder, as plain values.
 
         The attributes that have the names of its arguments.
@@ -69,20 +80,20 @@ class TaskModel(Portable, keras.Model):
         }
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list[Any]:
         # Keras's trainers read the variables, users the weights: both agree.
         return self._in_use(super().trainable_variables)
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[Any]:
         return self._in_use(super().trainable_weights)
 
     @property
-    def non_trainable_variables(self):
+    def non_trainable_variables(self) -> list[Any]:
         return super().non_trainable_variables + self._idle()
 
     @property
-    def non_trainable_weights(self):
+    def non_trainable_weights(self) -> list[Any]:
         return super().non_trainable_weights + self._idle()
 
     def _idle(self):
@@ -99,7 +110,7 @@ class TaskModel(Portable, keras.Model):
         # Keras's variables compare by value, so their ids are looked up.
         return [v for v in variables if id(v) not in idle]
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
     def _complete(self, inputs):
@@ -116,10 +127,10 @@ class TaskModel(Portable, keras.Model):
         # A functional model wants each optional input named, with None.
         return {name: as_tensor(inputs.get(name)) for name in expected}
 
-    def train_step(self, *arguments):
+    def train_step(self, *arguments: Any) -> Any:
         return self._step("train_step")(*arguments)
 
-    def test_step(self, *arguments):
+    def test_step(self, *arguments: Any) -> Any:
         return self._step("test_step")(*arguments)
 
     def _step(self, name):
@@ -137,7 +148,7 @@ class TaskModel(Portable, keras.Model):
             return getattr(super(), name)
         return functools.partial(step, self)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "name": self.name,
@@ -146,7 +157,11 @@ class TaskModel(Portable, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
         encoder = keras.saving.deserialize_keras_object(
             config["encoder"], custom_objects=custom_objects
         )
@@ -240,17 +255,24 @@ class BertClassifier(TaskModel):
     (1, 2)
     """
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[ClassifierArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        labels=None,
-        problem="single",
-        dropout=None,
-        bilstm_dim=None,
-        examples_per_row=None,
-        pair=False,
-        name="classifier_model",
-    ):
+        encoder: BertEncoder,
+        labels: Sequence[str] | None = None,
+        problem: str = "single",
+        dropout: float | None = None,
+        bilstm_dim: int | None = None,
+        examples_per_row: int | None = None,
+        pair: bool = False,
+        name: str = "classifier_model",
+    ) -> None:
         check_labels(labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
@@ -316,13 +338,20 @@ class BertSpanPredictor(TaskModel):
     pools = False
     token_outputs = ("start", "end")
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[SpanArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        bilstm_dim=None,
-        may_be_none=False,
-        name="span_predictor",
-    ):
+        encoder: BertEncoder,
+        bilstm_dim: int | None = None,
+        may_be_none: bool = False,
+        name: str = "span_predictor",
+    ) -> None:
         self.bilstm_dim = bilstm_dim
         self.may_be_none = may_be_none
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
@@ -380,14 +409,21 @@ class BertTagger(TaskModel):
     pools = False
     token_outputs = ("logits",)
 
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[TaggerArguments]
+        ) -> Self: ...
+
     def __init__(
         self,
-        encoder,
-        labels=None,
-        dropout=None,
-        bilstm_dim=None,
-        name="tagger_model",
-    ):
+        encoder: BertEncoder,
+        labels: Sequence[str] = (),
+        dropout: float | None = None,
+        bilstm_dim: int | None = None,
+        name: str = "tagger_model",
+    ) -> None:
         check_labels(labels)
         self.labels = list(labels)
         self.dropout = encoder.dropout if dropout is None else dropout
@@ -429,7 +465,19 @@ class BertChooser(TaskModel):
     (1, 2)
     """
 
-    def __init__(self, encoder, dropout=None, name="chooser_model"):
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
+        ) -> Self: ...
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        dropout: float | None = None,
+        name: str = "chooser_model",
+    ) -> None:
         self.dropout = encoder.dropout if dropout is None else dropout
         self.chooser = LogitsHead(
             1, self.dropout, name="chooser", dtype=encoder.dtype_policy

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import platform
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -19,6 +20,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError, require_tensorflow
+from bert_keras.files import PathLike
 from bert_keras.interop.tensors import License, write_license
 from bert_keras.interop.text_settings import check_fits
 from bert_keras.modeling.encoder import BertEncoder
@@ -32,6 +34,7 @@ from bert_keras.serving.signatures import (
     settle_options,
     unlearnt,
 )
+from bert_keras.text.preprocessor import BertPreprocessor
 
 # Operations that run Python, or read and write files, when the model is called.
 FORBIDDEN = {
@@ -51,23 +54,23 @@ FORBIDDEN = {
 
 
 def export_saved_model(
-    models,
-    preprocessor,
-    folder,
+    models: keras.Model | Sequence[keras.Model],
+    preprocessor: BertPreprocessor,
+    folder: PathLike,
     *,
-    pair=None,
-    top_k=None,
-    pooling=None,
-    normalize=None,
-    features=None,
-    long_text="truncate",
-    ids_signature=None,
-    portable=False,
-    dtype="float32",
-    license=None,
-    allow_untrained=False,
-    verify=False,
-):
+    pair: bool | None = None,
+    top_k: int | None = None,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    features: str | None = None,
+    long_text: str = "truncate",
+    ids_signature: str | None = None,
+    portable: bool = False,
+    dtype: str = "float32",
+    license: str | None = None,
+    allow_untrained: bool = False,
+    verify: bool = False,
+) -> str:
     """Writes one SavedModel that takes raw strings.
 
     A classifier answers `classify`, a span predictor `answer`, a tagger

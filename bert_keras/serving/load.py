@@ -2,8 +2,9 @@
 
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,7 @@ from bert_keras.text.wordpiece import encodable
 CARD = "signature_card.json"
 
 
-def load_saved_model(folder):
+def load_saved_model(folder: files.PathLike) -> "ServedModel":
     """A SavedModel of `export_saved_model`, one method a signature.
 
     Returns:
@@ -96,12 +97,12 @@ class ServedModel:
         loaded: what `tf.saved_model.load` gave.
     """
 
-    def __init__(self, loaded, card):
+    def __init__(self, loaded: Any, card: dict[str, Any]) -> None:
         self.loaded = loaded
         self.card = card
         self.signatures = sorted(card["signatures"])
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
         card = self.__dict__.get("card", {"signatures": {}})
         if name not in card["signatures"]:
             raise AttributeError(
@@ -125,7 +126,14 @@ class ServedModel:
         call.__name__ = name
         return call
 
-    def __dir__(self):
+    def __repr__(self) -> str:
+        order = [
+            f"{name}({', '.join(self.card['signatures'][name]['input_order'])})"
+            for name in self.signatures
+        ]
+        return f"<ServedModel: {', '.join(order)}>"
+
+    def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.signatures]
 
 

@@ -17,6 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.serving.load import parse_kind
 
 KEYS = {"signature_name", "instances", "inputs"}
+JSON_TYPES = {"string": "string", "int32": "integer", "bool": "boolean"}
 
 
 class RequestError(InputError):
@@ -126,10 +127,15 @@ def _read_json(body):
 
 
 def _example(entry):
-    """A body that the signature takes: the card's own request."""
+    """A body that the signature takes, for a message."""
+    return json.dumps(_example_body(entry))
+
+
+def _example_body(entry):
+    """The card's own request."""
     rows = entry["request"]
     row = {name: rows[name][0] for name in entry["input_order"]}
-    return json.dumps({"instances": [row]})
+    return {"instances": [row]}
 
 
 def _list_keys(content):
@@ -233,6 +239,76 @@ def _text(value, key, limits):
             413,
         )
     return value
+
+
+def openapi(card, name):
+    """Requests and answers of the model in OpenAPI 3.1, for makers of clients.
+
+    Args:
+        card: the signature card.
+        name: what the addresses call the model.
+    """
+    bodies, answers = [], []
+    for signature, entry in card["signatures"].items():
+        needed = ["instances"]
+        if signature != card["default"]:
+            needed.append("signature_name")
+        rows = {"type": "array", "items": _object(entry["inputs"])}
+        bodies.append(
+            _titled(
+                signature,
+                {"signature_name": {"const": signature}, "instances": rows},
+                needed,
+                [{"signature_name": signature} | _example_body(entry)],
+            )
+        )
+        outputs = entry["outputs"]
+        row = _object(outputs)
+        if len(outputs) == 1:  # its values stand alone
+            (row,) = row["properties"].values()
+        rows = {"type": "array", "items": row}
+        answers.append(_titled(signature, {"predictions": rows}))
+    error = _titled("error", {"error": {"type": "string"}})
+    operation = {
+        "operationId": "predict",
+        "requestBody": {"required": True, **_json({"anyOf": bodies})},
+        "responses": {
+            "200": {"description": "The answers.", **_json({"anyOf": answers})},
+            "default": {"description": "What is wrong.", **_json(error)},
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": name, "version": "1"},
+        "paths": {f"/v1/models/{name}:predict": {"post": operation}},
+    }
+
+
+def _json(schema):
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _titled(title, properties, required=None, examples=()):
+    schema = {"title": title, "type": "object", "properties": properties}
+    schema["required"] = required or list(properties)
+    return {**schema, "examples": list(examples)} if examples else schema
+
+
+def _object(kinds):
+    """The JSON schema of a row: name -> kind, such as "string (B, N): what"."""
+    properties = {}
+    for name, kind in kinds.items():
+        kind, _, description = kind.partition(": ")
+        dtype, axes = parse_kind(kind)
+        schema = {"type": JSON_TYPES.get(dtype, "number")}
+        for _ in range(axes - 1):
+            schema = {"type": "array", "items": schema}
+        properties[name] = {**schema, "description": description}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
 
 
 def format_answer(outputs, by_row):

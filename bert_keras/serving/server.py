@@ -36,7 +36,13 @@ from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bert_keras.serving.batching import Batcher, GoneError
-from bert_keras.serving.rest import Limits, RequestError, format_answer, parse
+from bert_keras.serving.rest import (
+    Limits,
+    RequestError,
+    format_answer,
+    openapi,
+    parse,
+)
 
 DROPPED_AT_MOST = 64 << 20  # bytes read of a body that is too large
 # What was not read of a body would be taken for the next request.
@@ -86,6 +92,7 @@ def create_app(
         routes=[
             Route("/", service.page),
             Route("/card", service.card),
+            Route("/openapi.json", service.openapi),
             Route("/health", service.health),
             Route("/metrics", service.metrics),
             Route("/v1/models/{rest:path}", service.model, methods=["GET"]),
@@ -182,6 +189,9 @@ class _Service:
     async def card(self, request):
         return JSONResponse({**self.served.card, "name": self.name})
 
+    async def openapi(self, request):
+        return JSONResponse(openapi(self.served.card, self.name))
+
     async def health(self, request):
         return JSONResponse({"status": "ok", "waiting": self.batcher.waiting})
 
@@ -235,8 +245,8 @@ class _Service:
             message = f"The model takes no such input: {error.message}"
             return self._refuse(signature, RequestError(message))
         except tf.errors.ResourceExhaustedError:
-            error = RequestError("No memory is left for it; send less.", 503)
-            return self._refuse(signature, error)
+            message = "No memory is left for it; send less."
+            return self._refuse(signature, RequestError(message, 503))
         self.seconds.labels(signature).observe(time.perf_counter() - began)
         self.requests.labels(signature, 200).inc()
         return Response(content, media_type="application/json")

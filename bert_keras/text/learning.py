@@ -7,6 +7,8 @@ import collections
 import heapq
 import itertools
 import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from bert_keras.errors import InputError
 from bert_keras.text.wordpiece import (
@@ -25,15 +27,15 @@ BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
 
 
 def learn_vocabulary(
-    texts,
-    size,
-    lowercase=True,
-    min_count=2,
-    strip_accents=None,
-    unused=0,
-    progress=None,
-    in_order=map,
-):
+    texts: Iterable[str],
+    size: int,
+    lowercase: bool = True,
+    min_count: int = 2,
+    strip_accents: bool | None = None,
+    unused: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+    in_order: Callable[..., Iterable[Any]] = map,
+) -> list[str]:
     """Pieces for text like `texts`: special tokens, characters, merges.
 
     Words are counted as `WordPiece` splits them; then, from single

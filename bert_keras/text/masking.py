@@ -1,6 +1,8 @@
 """The masked-language-model rule in a graph: which tokens, and by what."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -59,14 +61,14 @@ class TokenMasker:
 
     def __init__(
         self,
-        vocabulary,
-        mask_selection_length,
-        mask_selection_rate=0.15,
-        mask_token_rate=0.8,
-        random_token_rate=0.1,
-        whole_words=False,
-        max_ngram=1,
-    ):
+        vocabulary: Sequence[str],
+        mask_selection_length: int,
+        mask_selection_rate: float = 0.15,
+        mask_token_rate: float = 0.8,
+        random_token_rate: float = 0.1,
+        whole_words: bool = False,
+        max_ngram: int = 1,
+    ) -> None:
         _check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
         for name, value in (
             ("mask_selection_length", mask_selection_length),
@@ -90,7 +92,7 @@ class TokenMasker:
         ]
         self._continues = [piece.startswith("##") for piece in vocabulary]
 
-    def __call__(self, token_ids, seed):
+    def __call__(self, token_ids: Any, seed: Any) -> dict[str, tf.Tensor]:
         token_ids = tf.convert_to_tensor(token_ids)
         if token_ids.shape.rank == 1:
             rows = self(token_ids[tf.newaxis], seed)

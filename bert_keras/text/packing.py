@@ -1,6 +1,8 @@
 """Token ids of segments to the rows that the encoder reads; no text here."""
 
+from collections.abc import Sequence
 from numbers import Integral
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -46,14 +48,14 @@ class SegmentPacker(keras.layers.Layer):
 
     def __init__(
         self,
-        sequence_length,
-        cls_id,
-        sep_id,
-        pad_id=0,
-        truncate=LONGEST_FIRST,
-        pad_to_longest=False,
-        **kwargs,
-    ):
+        sequence_length: int,
+        cls_id: int,
+        sep_id: int,
+        pad_id: int = 0,
+        truncate: int | str = LONGEST_FIRST,
+        pad_to_longest: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
@@ -73,7 +75,7 @@ class SegmentPacker(keras.layers.Layer):
         self.room(1)
         self.built = True
 
-    def call(self, segments):
+    def call(self, segments: Any) -> dict[str, tf.Tensor]:
         segments = _as_segments(segments)
         for segment in segments:
             if tf.executing_eagerly():
@@ -101,12 +103,12 @@ class SegmentPacker(keras.layers.Layer):
             return lengths, longest_first(lengths, room)
         return lengths, cut_one(lengths, room, self.truncate)
 
-    def count_cut(self, segments):
+    def count_cut(self, segments: Any) -> tf.Tensor:
         """Tokens of each row that do not fit in, `int64 (B,)`."""
         lengths, kept = self._lengths(_as_segments(segments))
         return tf.reduce_sum(lengths - kept, axis=1)
 
-    def room(self, num_segments):
+    def room(self, num_segments: int) -> int:
         """Tokens that a row of so many segments has room for."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
@@ -117,7 +119,9 @@ class SegmentPacker(keras.layers.Layer):
             )
         return room
 
-    def framed(self, segments):
+    def framed(
+        self, segments: Sequence[tf.RaggedTensor]
+    ) -> dict[str, tf.Tensor]:
         """Rows of segments that fit, between their special tokens."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, numbers = [self.cls_id * column], [0 * column]  # (B, 1) each
@@ -137,17 +141,21 @@ class SegmentPacker(keras.layers.Layer):
     def _width(self):
         return None if self.pad_to_longest else self.sequence_length
 
-    def compute_output_spec(self, segments):
+    def compute_output_spec(
+        self, segments: Any
+    ) -> dict[str, keras.KerasTensor]:
         return self.rows_spec(_as_segments(segments)[0].shape[:-1])
 
-    def rows_spec(self, batch_shape):
+    def rows_spec(
+        self, batch_shape: Sequence[int | None]
+    ) -> dict[str, keras.KerasTensor]:
         """Symbolic rows for a batch of this shape."""
         return {
             name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "sequence_length": self.sequence_length,

@@ -1,10 +1,25 @@
 """Raw text to model inputs: the tokenizer and the packer together."""
 
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
 import keras
+import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
 from bert_keras.text.packing import SegmentPacker
-from bert_keras.text.tokenizer import WordPieceTokenizer, as_strings
+from bert_keras.text.tokenizer import (
+    TokenizerArguments,
+    WordPieceTokenizer,
+    as_strings,
+)
+
+
+class PreprocessorArguments(TokenizerArguments, total=False):
+    """What `from_preset` takes by name."""
+
+    sequence_length: int
+    pad_to_longest: bool
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -37,8 +52,12 @@ class BertPreprocessor(keras.layers.Layer):
     """
 
     def __init__(
-        self, tokenizer, sequence_length=128, pad_to_longest=False, **kwargs
-    ):
+        self,
+        tokenizer: WordPieceTokenizer,
+        sequence_length: int = 128,
+        pad_to_longest: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
@@ -61,7 +80,13 @@ class BertPreprocessor(keras.layers.Layer):
         self.built = True
 
     @classmethod
-    def from_preset(cls, preset, *, revision=None, **arguments):
+    def from_preset(
+        cls,
+        preset: PathLike,
+        *,
+        revision: str | None = None,
+        **arguments: Unpack[PreprocessorArguments],
+    ) -> Self:
         """The preprocessor that belongs to published or saved weights.
 
         `arguments` are of this class and of `WordPieceTokenizer`, over what
@@ -73,17 +98,31 @@ class BertPreprocessor(keras.layers.Layer):
             cls, WordPieceTokenizer, preset, revision, arguments
         )
 
-    def call(self, x, y=None, sample_weight=None):
+    if TYPE_CHECKING:  # of texts alone, and of what `Dataset.map` hands in
+
+        @overload
+        def __call__(self, x: Any) -> dict[str, tf.Tensor]: ...
+        @overload
+        def __call__(
+            self, x: Any, y: Any, sample_weight: Any = None
+        ) -> tuple[Any, ...]: ...
+        def __call__(self, *arguments: Any, **named: Any) -> Any: ...
+
+    def call(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
         segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self.packer(segments), y, sample_weight)
 
-    def compute_output_spec(self, x, y=None, sample_weight=None):
+    def compute_output_spec(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> dict[str, keras.KerasTensor] | tuple[Any, ...]:
         rows = self.packer.rows_spec(_segments(x)[0].shape)
         return _with_labels(rows, y, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
@@ -92,7 +131,7 @@ class BertPreprocessor(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         tokenizer = keras.saving.deserialize_keras_object(config["tokenizer"])
         return cls(**{**config, "tokenizer": tokenizer})
 

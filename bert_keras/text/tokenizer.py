@@ -5,17 +5,31 @@ know only vectors of strings, and brings strings of any shape to them.
 """
 
 import functools
+import os
+from collections.abc import Iterable
+from typing import Any, Self, TypedDict, Unpack
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.files import PathLike
 from bert_keras.text.exact import ExactText
-from bert_keras.text.vocabulary import check_vocabulary
+from bert_keras.text.vocabulary import check_vocabulary, read_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, encodable
 
 UNITS = ("characters", "bytes")
+
+
+class TokenizerArguments(TypedDict, total=False):
+    """What `from_preset` takes by name."""
+
+    lowercase: bool
+    strip_accents: bool | None
+    max_word_length: int
+    keep_special_tokens: bool
+    portable: bool
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -28,7 +42,8 @@ class WordPieceTokenizer(keras.layers.Layer):
     its vocabulary inside.
 
     Args:
-        vocabulary: pieces in the order of their ids.
+        vocabulary: pieces in the order of their ids, or the path of a file
+            with one a line.
         lowercase: lower-case the text, as "uncased" vocabularies need.
         strip_accents: drop accents; None does as `lowercase` says.
         max_word_length: longest word, in characters, that is not "[UNK]".
@@ -50,20 +65,20 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     Example:
 
-    >>> tokenizer = WordPieceTokenizer(read_vocabulary("vocab.txt"))
+    >>> tokenizer = WordPieceTokenizer("vocab.txt")
     >>> ids = tokenizer(["An hour well spent."])
     """
 
     def __init__(
         self,
-        vocabulary,
-        lowercase=True,
-        strip_accents=None,
-        max_word_length=200,
-        keep_special_tokens=False,
-        portable=False,
-        **kwargs,
-    ):
+        vocabulary: Iterable[str] | PathLike,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        max_word_length: int = 200,
+        keep_special_tokens: bool = False,
+        portable: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
@@ -72,7 +87,11 @@ class WordPieceTokenizer(keras.layers.Layer):
                 f"max_word_length is {max_word_length}; expected 1 character "
                 "or more."
             )
-        self.vocabulary = check_vocabulary(vocabulary)
+        self.vocabulary = (
+            read_vocabulary(vocabulary)
+            if isinstance(vocabulary, str | os.PathLike)
+            else check_vocabulary(vocabulary)
+        )
         self.lowercase = lowercase
         self.strip_accents = (
             lowercase if strip_accents is None else strip_accents
@@ -94,11 +113,37 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
         self.built = True
 
+    @classmethod
+    def from_preset(
+        cls,
+        preset: PathLike,
+        *,
+        revision: str | None = None,
+        **arguments: Unpack[TokenizerArguments],
+    ) -> Self:
+        """The tokenizer that belongs to published or saved weights.
+
+        `arguments` are of this class, over what the preset says; `revision`
+        is a branch, tag or commit on the Hub.
+        """
+        from bert_keras.interop.presets import load_tokenizer
+
+        return load_tokenizer(cls, preset, revision, arguments)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        # A list: a model's file must not name another file.
+        return cls(**{**config, "vocabulary": list(config["vocabulary"])})
+
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         return len(self.vocabulary)
 
-    def id_to_token(self, token_id):
+    def get_vocabulary(self) -> list[str]:
+        """The pieces in the order of their ids, as a list of its own."""
+        return list(self.vocabulary)
+
+    def id_to_token(self, token_id: int) -> str:
         """The piece with this id."""
         if not 0 <= token_id < self.vocabulary_size:
             raise InputError(
@@ -107,7 +152,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             )
         return self.vocabulary[token_id]
 
-    def token_to_id(self, token):
+    def token_to_id(self, token: str) -> int:
         """The id of this piece."""
         if token not in self._ids:
             raise InputError(
@@ -116,11 +161,13 @@ class WordPieceTokenizer(keras.layers.Layer):
             )
         return self._ids[token]
 
-    def call(self, strings):
+    def call(self, strings: Any) -> tf.RaggedTensor:
         (ids,) = _by_string(self._graphs.ids, as_strings(strings))
         return ids
 
-    def tokenize_with_offsets(self, strings, unit="characters"):
+    def tokenize_with_offsets(
+        self, strings: Any, unit: str = "characters"
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Ids, and where in its string each piece begins and ends.
 
         The slice from start to end becomes the piece when it is normalised;
@@ -141,7 +188,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             )
         return tuple(_by_string(self._graphs.spans[unit], as_strings(strings)))
 
-    def detokenize(self, token_ids):
+    def detokenize(self, token_ids: Any) -> tf.Tensor:
         """Strings of ids: pieces of a word together, a blank between words.
 
         Args:
@@ -158,12 +205,12 @@ class WordPieceTokenizer(keras.layers.Layer):
         left_out = (self.pad_id, self.cls_id, self.sep_id)
         return _detokenize(token_ids, self.vocabulary, left_out)
 
-    def compute_output_spec(self, strings):
+    def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
         return keras.KerasTensor(
             (*strings.shape, None), dtype="int32", ragged=True
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary": self.vocabulary,

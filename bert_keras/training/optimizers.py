@@ -8,6 +8,7 @@ nothing and is counted. How the gradients of a global batch are computed is in
 
 import math
 import re
+from typing import SupportsFloat
 
 import keras
 from keras import ops
@@ -27,16 +28,16 @@ _NOT_KERAS = (
 
 
 def adamw(
-    learning_rate,
-    steps,
-    warmup=0.1,
-    weight_decay=0.01,
-    clip_norm=1.0,
-    layer_decay=1.0,
-    bias_correction=True,
-    power=1.0,
-    accumulate=1,
-):
+    learning_rate: float,
+    steps: SupportsFloat,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    clip_norm: float | None = 1.0,
+    layer_decay: float = 1.0,
+    bias_correction: bool = True,
+    power: float = 1.0,
+    accumulate: int = 1,
+) -> "AdamW":
     """BERT's optimizer with its schedule, ready for `compile`.
 
     Args:
@@ -68,14 +69,14 @@ def adamw(
 
 
 def lamb(
-    learning_rate,
-    steps,
-    warmup=0.1,
-    weight_decay=0.01,
-    clip_norm=1.0,
-    power=1.0,
-    accumulate=1,
-):
+    learning_rate: float,
+    steps: SupportsFloat,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    clip_norm: float | None = 1.0,
+    power: float = 1.0,
+    accumulate: int = 1,
+) -> "Lamb":
     """LAMB with the schedule of BERT, ready for `compile`.
 
     Args:

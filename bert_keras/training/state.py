@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 # Folder -> the save that this process last began there. A `fit` that was
 # interrupted leaves the thread writing, while the next one restores.
-_saves = {}
+_saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 
 

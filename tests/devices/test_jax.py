@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from run_script import ROOT
 
 from bert_keras.errors import InputError
 
@@ -94,14 +95,62 @@ np.testing.assert_allclose(
 """
 
 
-def run(script):
-    environment = {
+MODEL_PARALLEL = r"""
+import re, sys
+import keras, numpy as np
+from bert_keras import BertClassifier, adamw
+from bert_keras.interop.native import save_native
+from model_samples import random_encoder, random_inputs
+
+x, y = random_inputs(batch=4), np.array([0, 1, 1, 0])
+still = {"dropout": 0.0, "attention_dropout": 0.0}
+
+def trained():
+    model = BertClassifier.from_preset(sys.argv[1])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(adamw(1e-2, steps=8), loss)
+    history = model.fit(x, y, batch_size=4, epochs=4, verbose=0).history["loss"]
+    return model, history
+
+model = BertClassifier(random_encoder(**still), ["no", "yes"])
+save_native(sys.argv[1], model)
+_, one_device = trained()
+page = open(sys.argv[2], encoding="utf-8").read()
+(recipe,) = re.findall(r"```python\n(import keras\n.*?)```", page, re.DOTALL)
+exec(recipe)
+model, two_devices = trained()
+np.testing.assert_allclose(two_devices, one_device, rtol=1e-5)
+assert two_devices[-1] < two_devices[0]
+
+def held(variable):
+    shards = variable.value.addressable_shards
+    assert len(shards) == 2
+    return shards[0].data.size / variable.value.size
+
+weights = model.encoder.weights
+cut = {w.path.partition("/")[2] for w in weights if held(w) == 0.5}
+names = [
+    f"attention/{name}/{kind}"
+    for name in ("query", "key", "value")
+    for kind in ("kernel", "bias")
+]
+names += ["attention/output/kernel", "intermediate/kernel"]
+names += ["intermediate/bias", "output/kernel"]
+layers = {f"layer_{i}/{name}" for i in (0, 1) for name in names}
+assert cut == layers | {"embeddings/token/embeddings"}, cut
+moments = sum(held(v) == 0.5 for v in model.optimizer.variables)
+assert moments == 2 * len(cut), moments
+"""
+
+
+def run(script, *arguments, **environment):
+    environment |= {
         "KERAS_BACKEND": "jax",
         # Compiling is most of the time here.
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -112,6 +161,16 @@ def run(script):
 def test_the_model_runs_and_trains_on_jax_without_tensorflow():
     pytest.importorskip("jax", reason="jax is not installed")
     run(WITHOUT_TENSORFLOW + FORWARD + TRAINING)
+
+
+def test_the_recipe_cuts_a_model_across_two_devices(tmp_path):
+    pytest.importorskip("jax", reason="jax is not installed")
+    run(
+        WITHOUT_TENSORFLOW + MODEL_PARALLEL,
+        tmp_path / "model",
+        ROOT / "docs" / "devices.md",
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+    )
 
 
 def test_what_needs_tensorflow_says_so_before_it_begins(monkeypatch, tmp_path):

@@ -1,7 +1,9 @@
 """The commands of docs/migrating.md, on small folders made here."""
 
 import json
+import re
 import shlex
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from test_google import CONFIG, object_checkpoint, released
 from weight_names import CLASSIFIER
 
 import bert_keras
+from bert_keras.errors import UntrainedWarning
 from bert_keras.interop.huggingface import save_huggingface
 
 PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
@@ -102,6 +105,17 @@ def test_models_of_google_are_served(tmp_path, make, answers, names):
     assert f"answers {answers}" in done.stdout
     served = bert_keras.load_saved_model(tmp_path / f"served_{name}")
     assert set(served.card["signatures"]["ids"]["inputs"]) == names
+
+
+def test_the_habits_of_keras_hub_work(toy_model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names = {"bert_keras": bert_keras, "preset": toy_model}
+    with warnings.catch_warnings(category=UntrainedWarning, action="ignore"):
+        exec(code, names)
+        again = bert_keras.BertClassifier.from_preset("mine")
+    texts = names["preprocess"](["An hour well spent."])
+    np.testing.assert_array_equal(again(texts), names["model"](texts))
 
 
 def test_every_name_that_the_page_calls_ours_is_there():

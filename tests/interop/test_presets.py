@@ -238,6 +238,25 @@ def test_the_preprocessor_comes_back_with_its_settings(folder):
         load(folder, lowercase=True)
 
 
+def test_the_tokenizer_comes_alone_with_its_settings(folder):
+    tokenizer = WordPieceTokenizer.from_preset(folder)
+    of_preprocessor = BertPreprocessor.from_preset(folder).tokenizer
+    for name in ("vocabulary", "lowercase", "max_word_length", "portable"):
+        assert getattr(tokenizer, name) == getattr(of_preprocessor, name)
+    assert tokenizer.max_word_length == 50
+    assert WordPieceTokenizer.from_preset(folder, max_word_length=3)(
+        ["good bad"]
+    ).to_list() == [[1, 6]]
+    with pytest.raises(WeightsError, match="lowercase=False"):
+        WordPieceTokenizer.from_preset(folder, lowercase=True)
+
+
+def test_a_preset_without_its_preprocessor_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"save_preset\(folder, preprocess\)"):
+        encoder().save_preset(tmp_path / "a")
+    assert not os.listdir(tmp_path)
+
+
 def test_a_folder_of_ours_is_settled_about_its_case(tmp_path):
     words = [a + b + c for a in "abcdefghij" for b in "ijklmnopqr" for c in A_Z]
     tokenizer = WordPieceTokenizer([*PIECES, *words], lowercase=False)

@@ -23,7 +23,7 @@ from bert_keras.interop.publishing import (
     push_to_hub,
     write_published,
 )
-from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 

@@ -52,6 +52,14 @@ def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
         load_saved_model(tmp_path)
 
 
+def test_a_served_model_shows_what_it_answers(toy_served):
+    shown = repr(toy_served)
+    assert shown.startswith("<ServedModel: answer(question, context), ")
+    for name in toy_served.signatures:
+        inputs = toy_served.card["signatures"][name]["input_order"]
+        assert f"{name}({', '.join(inputs)})" in shown
+
+
 def test_loading_needs_no_model_code():
     tree = ast.parse(pathlib.Path(load.__file__).read_text())
     modules = {

@@ -1,10 +1,17 @@
 import base64
 import json
 
+import jsonschema
 import numpy as np
 import pytest
 
-from bert_keras.serving.rest import Limits, RequestError, format_answer, parse
+from bert_keras.serving.rest import (
+    Limits,
+    RequestError,
+    format_answer,
+    openapi,
+    parse,
+)
 
 CARD = {
     "default": "classify",
@@ -184,3 +191,29 @@ def test_answers_are_written_by_row_or_by_output():
     one = {"probability": np.array([0.5], "float32")}
     assert format_answer(one, by_row=True) == {"predictions": [0.5]}
     assert format_answer(one, by_row=False) == {"outputs": [0.5]}
+
+
+def test_requests_and_answers_are_as_openapi_describes_them(toy_served):
+    card = toy_served.card
+    page = openapi(card, "m")
+    json.dumps(page)
+    operation = page["paths"]["/v1/models/m:predict"]["post"]
+
+    def schemas(part):
+        content = part["content"]["application/json"]["schema"]["anyOf"]
+        return {schema["title"]: schema for schema in content}
+
+    bodies = schemas(operation["requestBody"])
+    answers = schemas(operation["responses"]["200"])
+    assert set(bodies) == set(answers) == set(card["signatures"])
+    for name, entry in card["signatures"].items():
+        (example,) = bodies[name]["examples"]
+        jsonschema.validate(example, bodies[name])
+        request = parse(json.dumps(example).encode(), card, Limits())
+        assert request.signature == name
+        assert request.inputs == entry["request"]
+        answer = {key: np.array(v) for key, v in entry["answer"].items()}
+        jsonschema.validate(format_answer(answer, True), answers[name])
+        for wrong in ({}, {**example, "instances": [{"txt": "a"}]}):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(wrong, bodies[name])

@@ -322,6 +322,8 @@ def test_the_model_says_what_it_is(server):
     status, text = call(server, "GET", "/v1/models/m/metadata")
     assert "letters" in json.loads(text)["metadata"]["signature_def"]
     assert json.loads(call(server, "GET", "/card")[1])["name"] == "m"
+    described = json.loads(call(server, "GET", "/openapi.json")[1])
+    assert list(described["paths"]) == ["/v1/models/m:predict"]
     predict(server, {"instances": ["hello"]})
     metrics = call(server, "GET", "/metrics")[1]
     pattern = r'bert_requests_total{signature="classify",status="200"} [1-9]'

@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.fast import LONGEST_CHARACTER, plain_codes
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.unicode_tables import results_of
-from bert_keras.text.vocabulary import read_vocabulary
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 ROOT = Path(__file__).parent.parent.parent
@@ -231,7 +231,7 @@ def test_halves_of_surrogate_pairs_are_dropped_as_their_bytes_are():
     [
         ({"vocabulary": SMALL[:4]}, r"\[MASK\]"),
         ({"vocabulary": [*SPECIAL_TOKENS, "a.b"]}, "text cannot use"),
-        ({"vocabulary": "vocab.txt"}, "'vocab.txt'; expected a list"),
+        ({"vocabulary": "no.txt"}, "vocabulary no.txt cannot be read"),
         ({"vocabulary": SPECIAL_TOKENS}, "No line .* piece of a word"),
         ({"max_word_length": 0}, "max_word_length is 0"),
     ],
@@ -252,6 +252,18 @@ def test_no_character_becomes_longer_than_the_fast_path_expects():
     results = results_of(lowercase=True, strip_accents=True).values()
     longest = max(len("".join(map(chr, r)).encode()) for r in results)
     assert longest <= LONGEST_CHARACTER
+
+
+def test_a_vocabulary_may_be_a_path_but_not_in_a_stored_model(tmp_path):
+    path = tmp_path / "vocab.txt"
+    write_vocabulary(SMALL, path)
+    for given in (path, str(path)):
+        assert WordPieceTokenizer(given).get_vocabulary() == SMALL
+    config = {**TOKENIZER.get_config(), "vocabulary": str(path)}
+    with pytest.raises(InputError):  # its letters are no vocabulary
+        WordPieceTokenizer.from_config(config)
+    TOKENIZER.get_vocabulary().clear()  # a list of its own
+    assert TOKENIZER.get_vocabulary() == SMALL
 
 
 def test_a_functional_model_holds_its_tokenizer(tmp_path):

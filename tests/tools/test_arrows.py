@@ -21,6 +21,7 @@ ROOMS = {
 AT_CALL_TIME = {
     ("modeling/portable.py", "interop"),
     ("text/preprocessor.py", "interop"),
+    ("text/tokenizer.py", "interop"),
 }
 
 

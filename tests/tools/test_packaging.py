@@ -59,7 +59,7 @@ def test_the_wheel_holds_two_packages_and_every_module(wheel):
         path.relative_to(ROOT)
         for folder in ("bert_keras", "official_tasks")
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".npz", ".json", ".html")
+        if path.suffix in (".py", ".npz", ".json", ".html", ".typed")
     } | {
         Path("official_tasks") / path.relative_to(ROOT)
         for path in (ROOT / "tools").glob("*")
@@ -125,6 +125,57 @@ def test_every_script_is_imported_from_the_wheel_and_one_answers(
     done = run(command, tmp_path, wheel)
     assert done.returncode == 0, done.stderr
     assert "    python " in done.stdout
+
+
+def test_the_console_script_lists_the_commands_of_the_wheel(wheel, tmp_path):
+    config = configparser.ConfigParser()
+    (path,) = wheel.glob("*.dist-info/entry_points.txt")
+    config.read(path)
+    module, _, function = config["console_scripts"]["bert-keras"].partition(":")
+    code = (
+        f"import sys; from {module} import {function}\n"
+        f"sys.argv = ['bert-keras', '--list']; {function}()\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    )
+    done = run(["-c", code], tmp_path, wheel)
+    assert done.returncode == 0, done.stderr
+    listed = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert listed == {
+        script.stem: ast.get_docstring(
+            ast.parse((ROOT / script).read_text(encoding="utf-8"))
+        ).splitlines()[0]
+        for script in SCRIPTS
+    }
+
+
+def test_a_command_is_the_script_of_its_name(tmp_path):
+    def call(*words):
+        done = call_script(*words, folder=tmp_path)
+        lines = done.stdout.splitlines()
+        # But for the line under "flags:", the path of the script.
+        return done.returncode, [x for x in lines if "finetune:" not in x]
+
+    asked = call("-m", "official_tasks.commands", "finetune", "--help")
+    assert asked == call(ROOT / "official_tasks" / "finetune.py", "--help")
+    assert "  --task: " in "\n".join(asked[1])
+    done = call_script(
+        *("-m", "official_tasks.commands", "convert-checkpoint", "--colour=1"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "convert_checkpoint.py: Unknown command line flag" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"), [("fintune", "finetune"), ("xyz", None)]
+)
+def test_an_unknown_command_gets_the_nearest_name(tmp_path, name, guess):
+    done = call_script("-m", "official_tasks.commands", name, folder=tmp_path)
+    assert done.returncode == 2
+    assert f"no command {name!r}" in done.stderr
+    assert ("Did you mean" in done.stderr) == bool(guess)
+    assert f"mean {guess}?" in done.stderr or guess is None
+    assert "--list" in done.stderr
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)

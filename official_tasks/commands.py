@@ -1,0 +1,74 @@
+"""`bert-keras NAME`: every script under one name, from any folder.
+
+    bert-keras finetune --task=mrpc --data_dir=glue --init=runs/pretrain/model \
+        --output=runs/mrpc
+    bert-keras export --help
+    bert-keras --list
+
+The same as `python -m official_tasks.NAME` and `python tools/NAME.py`.
+"""
+
+import ast
+import difflib
+import importlib.util
+import runpy
+import sys
+from pathlib import Path
+
+from official_tasks.script import USER_ERROR
+
+PACKAGES = ("official_tasks", "official_tasks.tools")
+
+
+def main() -> int | None:
+    """Runs the command that the process was started with."""
+    commands = _commands()
+    name, *words = sys.argv[1:] or ["--help"]
+    name = name.replace("-", "_")
+    if name in commands:
+        module, _ = commands[name]
+        sys.argv = [module, *words]
+        # As `python -m` does it: flags and help belong to the script.
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return None
+    if name in ("__help", "_h", "help"):
+        print(__doc__)
+    elif name != "__list":
+        return _refuse(sys.argv[1], commands)
+    width = max(map(len, commands))
+    for name, (_, line) in commands.items():
+        print(f"{name:{width}}  {line}")
+    return 0
+
+
+def _refuse(name, commands):
+    known = name.replace("-", "_").lower()
+    nearest = difflib.get_close_matches(known, commands)
+    guess = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+    print(
+        f"bert-keras: there is no command {name!r}.{guess} bert-keras --list "
+        "prints all commands.",
+        file=sys.stderr,
+    )
+    return USER_ERROR
+
+
+def _commands():
+    """Name -> its module and the first line of what it says of itself.
+
+    A script is not imported for that: some import TensorFlow at once.
+    """
+    commands = {}
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        (folder, *_) = spec.submodule_search_locations
+        for path in sorted(Path(folder).glob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            if "\n    script.start(main" in text:
+                line, *_ = ast.get_docstring(ast.parse(text)).splitlines()
+                commands[path.stem] = f"{package}.{path.stem}", line
+    return commands
+
+
+if __name__ == "__main__":
+    sys.exit(main())

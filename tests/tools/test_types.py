@@ -1,0 +1,148 @@
+"""What editors and type checkers see of the public names."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+from run_script import ROOT
+
+import bert_keras
+from bert_keras.modeling.sizes import DIMENSIONS
+
+REVEALED = """
+import bert_keras
+
+preprocess = bert_keras.BertPreprocessor.from_preset("m", sequence_length=8)
+model = bert_keras.BertClassifier.from_preset("m", labels=["no", "yes"])
+model.compile(bert_keras.adamw(2e-5, steps=10), "mse")
+model.fit(preprocess(["A text."]), epochs=2)
+served = bert_keras.load_saved_model("served")
+
+reveal_type(model)
+reveal_type(preprocess.tokenizer.get_vocabulary())
+reveal_type(bert_keras.adamw(2e-5, steps=10))
+reveal_type(bert_keras.export_saved_model(model, preprocess, "served"))
+reveal_type(served.classify(["A text."]))
+"""
+TYPES = [
+    "bert_keras.modeling.task_models.BertClassifier",
+    "list[str]",
+    "bert_keras.training.optimizers.AdamW",
+    "str",
+    "dict[str, Any]",
+]
+MISTAKES = {
+    'bert_keras.BertClassifier.from_preset("m", lables=["a", "b"])': "lables",
+    "bert_keras.BertTagger(encoder, labels=3)": '"labels"',
+    "bert_keras.BertClasifier(encoder)": "BertClasifier",
+    'bert_keras.adamw(2e-5, steps="10")': '"steps"',
+    "bert_keras.export_saved_model(encoder, folder='a')": '"preprocessor"',
+}
+
+
+def checked(code, folder):
+    """The lines that mypy prints about a user's file."""
+    path = folder / "users.py"
+    path.write_text(code)
+    arguments = ["--config-file", ROOT / "pyproject.toml", "--no-error-summary"]
+    # `make lint` has checked the package before, and left what it found.
+    arguments += ["--cache-dir", ROOT / ".mypy_cache", path]
+    output, errors, _ = api.run([str(word) for word in arguments])
+    assert not errors
+    return output.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_types_of_the_ten_lines_are_revealed(tmp_path):
+    found = [
+        re.search(r'Revealed type is "(.+)"', line)[1]
+        for line in checked(REVEALED, tmp_path)
+    ]
+    assert [name.replace("builtins.", "") for name in found] == TYPES
+
+
+def test_mistakes_are_refused_each_in_its_line(tmp_path):
+    head = (
+        "import bert_keras\nencoder = bert_keras.BertEncoder(9, 1, 1, 8, 8)\n"
+    )
+    lines = checked(head + "\n".join(MISTAKES), tmp_path)
+    for number, (mistake, named) in enumerate(MISTAKES.items(), 3):
+        (error,) = [line for line in lines if f"users.py:{number}: err" in line]
+        assert named in error, mistake
+
+
+def test_checkers_see_the_names_that_load_lazily():
+    tree = ast.parse(Path(bert_keras.__file__).read_text(encoding="utf-8"))
+    (block,) = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    ]
+    seen = {
+        alias.asname: (node.module, alias.name)
+        for node in block.body
+        for alias in node.names
+    }
+    assert seen == {
+        name: (f"bert_keras.{home}", name)
+        for name, home in bert_keras._HOME.items()
+    }
+
+
+def own_functions():
+    """Each public function, constructor and public method of this package."""
+    for name in bert_keras.__all__:
+        value = getattr(bert_keras, name)
+        if inspect.isfunction(value):
+            yield name, value
+            continue
+        for base in value.__mro__:
+            if not base.__module__.startswith("bert_keras"):
+                continue
+            for key, method in vars(base).items():
+                method = getattr(method, "fget", method)  # of a property
+                method = getattr(method, "__func__", method)
+                is_public = not key.startswith("_") or key in (
+                    "__init__",
+                    "__call__",
+                )
+                if inspect.isfunction(method) and is_public:
+                    yield f"{base.__name__}.{key}", method
+
+
+def test_everything_public_is_annotated():
+    lacking = set()
+    for name, function in own_functions():
+        if hasattr(function, "__wrapped__"):  # Keras's own, as `fit`
+            continue
+        signature = inspect.signature(function)
+        named = [p for p in signature.parameters.values() if p.name != "self"]
+        if signature.return_annotation is signature.empty or any(
+            p.annotation is p.empty for p in named if p.name != "cls"
+        ):
+            lacking.add(name)
+    assert not lacking
+
+
+@pytest.mark.parametrize("name", [n for n in bert_keras._HOME if n[0] == "B"])
+def test_from_preset_names_the_arguments_of_the_class(name):
+    """For checkers; the running code takes what the constructors take."""
+    cls = getattr(bert_keras, name)
+    source = inspect.getsource(cls)
+    (kind,) = re.findall(r"\*\*arguments: Unpack\[(\w+)\]", source)
+    stated = inspect.getmodule(cls).__dict__[kind].__annotations__
+    is_text = name == "BertPreprocessor"
+    first = bert_keras.WordPieceTokenizer if is_text else bert_keras.BertEncoder
+    made_of = [first, cls]
+    taken = {n for c in made_of for n in inspect.signature(c).parameters}
+    taken -= {"self", "encoder", "tokenizer", "vocabulary", "kwargs"}
+    assert set(stated) - {"revision"} == taken - set(DIMENSIONS)
