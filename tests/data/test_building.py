@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import forks
 import numpy as np
 import pytest
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
@@ -90,7 +89,6 @@ def test_the_bytes_are_the_same_for_any_number_of_workers(
     tokenizer, tmp_path, small_parts, monkeypatch
 ):
     monkeypatch.setattr(workers, "WORTH", 2)
-    monkeypatch.setattr(workers, "multiprocessing", forks.Multiprocessing)
     for number in (1, 2):
         folder = str(tmp_path / str(number))
         build_stores(corpus(), tokenizer, folder, 0.2, workers=number)
