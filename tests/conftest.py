@@ -6,6 +6,7 @@ for it, and so is the import of TensorFlow, which takes some seconds.
 """
 
 import contextlib
+import fcntl
 import gc
 import multiprocessing.process
 import os
@@ -34,25 +35,24 @@ HELPERS = (
 FAST = """
 data/test_corpus data/test_datasets data/test_examples data/test_record_files
 data/test_sampling data/test_sentences docs/test_house_docs
-engine/test_models engine/test_task_report interop/test_keras_hub_format
-interop/test_names interop/test_presets interop/test_sentence_transformers
-modeling/test_encoder modeling/test_heads modeling/test_layers
-paper/test_feature_table paper/test_results paper/test_results_table
-paper/test_tables paper/test_variants pretraining/test_cost
-pretraining/test_run_doctor serving/test_rest serving/test_signatures
-tasks/test_encoding tasks/test_file_task tasks/test_glue tasks/test_metrics
-tasks/test_multiple_choice tasks/test_registry tasks/test_source_task
-tasks/test_table tasks/test_tagging text/test_masking text/test_packing
-text/test_tokenizer_tools text/test_vocabulary text/test_wordpiece
-tools/test_arrows tools/test_doctor tools/test_quick_part
-training/test_checkpoint training/test_files training/test_loop
+engine/test_task_report interop/test_keras_hub_format interop/test_names
+interop/test_presets interop/test_sentence_transformers modeling/test_encoder
+modeling/test_heads modeling/test_layers paper/test_feature_table
+paper/test_results paper/test_results_table paper/test_tables
+paper/test_variants pretraining/test_run_doctor serving/test_rest
+serving/test_signatures tasks/test_encoding tasks/test_file_task tasks/test_glue
+tasks/test_metrics tasks/test_multiple_choice tasks/test_registry
+tasks/test_source_task tasks/test_table tasks/test_tagging text/test_masking
+text/test_packing text/test_tokenizer_tools text/test_vocabulary
+text/test_wordpiece tools/test_arrows tools/test_doctor tools/test_quick_part
+training/test_checkpoint training/test_files
 """.split()
 # What takes longest begins first, so that no worker ends long after the other.
 LONGEST = """
-tools/test_scripts tools/test_demo devices/test_devices engine/test_finetuning
-paper/test_reproduce serving/test_export frozen/test_frozen
-docs/test_notebook serving/test_every_way pretraining/test_pretrain
-pretraining/test_model serving/test_server tools/test_benchmark
+devices/test_devices tools/test_scripts tools/test_demo engine/test_finetuning
+serving/test_every_way pretraining/test_model pretraining/test_pretrain
+serving/test_export frozen/test_frozen docs/test_notebook paper/test_reproduce
+engine/test_family_runs serving/test_server tools/test_benchmark
 """.split()
 
 
@@ -141,6 +141,29 @@ def verified_by_forks():
 
 
 @pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """`made_once(name, make)`: a folder that `make(folder)` wrote, a str.
+
+    The first worker that asks for the name makes it, another one waits.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all workers
+
+    def made(name, make):
+        folder = str(base / name)
+        with open(f"{folder}.done", "a+", encoding="utf-8") as done:
+            fcntl.flock(done, fcntl.LOCK_EX)  # until the file is closed
+            done.seek(0)
+            if not done.read():
+                make(folder)
+                done.write("done")
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
 def toy_model(tmp_path_factory):
     """A model folder of one small layer that knows `task_samples.WORDS`."""
     from task_samples import save_toy_model
@@ -157,7 +180,7 @@ def toy_data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def toy_export(tmp_path_factory):
+def toy_export(made_once):
     """A SavedModel of `served_samples.task_models()`: its folder, a str.
 
     Portable; it answers every signature, with features of the last layer and
@@ -167,14 +190,17 @@ def toy_export(tmp_path_factory):
 
     from bert_keras.serving.export import export_saved_model
 
-    return export_saved_model(
-        task_models(),
-        preprocessor(),
-        tmp_path_factory.mktemp("toy_export") / "served",
-        portable=True,
-        features="last",
-        ids_signature="transformers",
-    )
+    def make(folder):
+        export_saved_model(
+            task_models(),
+            preprocessor(),
+            folder,
+            portable=True,
+            features="last",
+            ids_signature="transformers",
+        )
+
+    return made_once("toy_export", make)
 
 
 @pytest.fixture(scope="session")
@@ -186,16 +212,15 @@ def toy_served(toy_export):
 
 
 @pytest.fixture(scope="session")
-def classifier_export(tmp_path_factory):
+def classifier_export(made_once):
     """A portable SavedModel of a classifier of "bad" and "good": its folder."""
     from served_samples import encoder, preprocessor, spread
 
     from bert_keras.modeling.task_models import BertClassifier
     from bert_keras.serving.export import export_saved_model
 
-    return export_saved_model(
-        spread(BertClassifier(encoder(), labels=["bad", "good"])),
-        preprocessor(),
-        tmp_path_factory.mktemp("classifier_export") / "served",
-        portable=True,
-    )
+    def make(folder):
+        model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+        export_saved_model(model, preprocessor(), folder, portable=True)
+
+    return made_once("classifier_export", make)

@@ -4,7 +4,6 @@ import pickle
 import socket
 import time
 
-import forks
 import numpy as np
 import pytest
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
@@ -89,7 +88,6 @@ def test_the_bytes_are_the_same_for_any_number_of_workers(
     tokenizer, tmp_path, small_parts, monkeypatch
 ):
     monkeypatch.setattr(workers, "WORTH", 2)
-    monkeypatch.setattr(workers, "multiprocessing", forks.Multiprocessing)
     for number in (1, 2):
         folder = str(tmp_path / str(number))
         build_stores(corpus(), tokenizer, folder, 0.2, workers=number)

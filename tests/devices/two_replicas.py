@@ -83,11 +83,12 @@ def assert_equal(left, right, atol=0.0):
         np.testing.assert_allclose(value, second, atol=atol, err_msg=name)
 
 
-def on_replicas(function, calls=1):
-    """What each replica returns in each call, array (calls, replicas, ...)."""
-    run = tf.function(lambda: TWO.distributed.run(function))
-    local = TWO.distributed.experimental_local_results
-    return np.array([[x.numpy() for x in local(run())] for _ in range(calls)])
+def on_replicas(function):
+    """What each replica returns, as a list of arrays."""
+    results = tf.function(lambda: TWO.distributed.run(function))()
+    return [
+        x.numpy() for x in TWO.distributed.experimental_local_results(results)
+    ]
 
 
 def two_replicas_end_with_the_weights_of_one(folder):
@@ -113,9 +114,8 @@ def replicas_drop_different_units(folder):
             layer.build()
         ones = tf.ones((8, 64))
         draw = lambda: layer(ones, training=True)  # noqa: E731
-        if strategy is TWO:
-            return on_replicas(draw, calls=8)
-        return np.array([draw() for _ in range(8)])
+        both = (lambda: on_replicas(draw)) if strategy is TWO else draw
+        return np.array([both() for _ in range(8)])
 
     drawn = masks(TWO)  # (call, replica, 8, 64)
     for one, other in itertools.combinations(drawn.reshape(16, 8, 64), 2):
@@ -141,8 +141,7 @@ def recomputed_layers_drop_the_same_units(folder):
                 y = tf.reduce_sum(layer(vectors, training=True) ** 3)
             return tape.gradient(y, layer.output_norm.gamma.value)
 
-        (gradients,) = on_replicas(slope)
-        return gradients
+        return on_replicas(slope)
 
     plain, again = slopes(False), slopes(True)
     np.testing.assert_allclose(plain, again, atol=1e-4)

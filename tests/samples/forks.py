@@ -55,11 +55,6 @@ class Multiprocessing:
         return CONTEXT
 
 
-def popen(command, env=None):
-    """`subprocess.Popen` of [sys.executable, *words]."""
-    return start(command[1:], env=env)
-
-
 class _Started:
     def __init__(self, words, cwd, env, largest_file):
         self._folder = tempfile.TemporaryDirectory()
@@ -76,21 +71,8 @@ class _Started:
     def returncode(self):
         return self._process.exitcode
 
-    @property
-    def pid(self):
-        return self._process.pid
-
-    def poll(self):
-        return self._process.exitcode
-
     def kill(self):
         self._process.kill()
-
-    def terminate(self):
-        self._process.terminate()
-
-    def wait(self):
-        self._process.join()
 
     def communicate(self, timeout=None):
         self._process.join(timeout)

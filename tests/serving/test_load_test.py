@@ -1,15 +1,12 @@
 """The load test's own sums, and a few seconds of it against a toy model."""
 
 import asyncio
-import types
 
-import forks
 import pytest
 import request_bombs
 from run_script import ROOT, run_script
 
 from bert_keras.errors import InputError
-from tools.benchmark import load_test
 from tools.benchmark.load_test import (
     BAD,
     Clients,
@@ -21,12 +18,6 @@ from tools.benchmark.load_test import (
     run_parts,
     server,
 )
-
-
-@pytest.fixture(autouse=True)
-def _servers_are_forks(monkeypatch):
-    started = types.SimpleNamespace(Popen=forks.popen)
-    monkeypatch.setattr(load_test, "subprocess", started)
 
 
 def part(name, outcomes, memory=100, seconds=1.0):
