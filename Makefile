@@ -16,7 +16,7 @@ ifeq ($(OS),Windows_NT)
 $(error tensorflow-text has no build for Windows: use WSL 2 (wsl --install))
 endif
 
-.PHONY: demo test test-long lint peers clean
+.PHONY: demo test test-long test-matrix lint peers clean
 
 demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -27,6 +27,11 @@ test: .venv/test
 # What proves by mass: hours. One at a time, since some take every core.
 test-long: .venv/test
 	$(BIN)/python -m pytest -m long --durations=0 $(TEST_FLAGS)
+
+# The quick part under each Python that is here, with the newest and the lowest
+# dependencies; MATRIX_FLAGS="--python=3.11 --versions=lowest" for a part.
+test-matrix: .venv/test
+	$(BIN)/python tools/maintenance/matrix.py --output=build/matrix $(MATRIX_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .
