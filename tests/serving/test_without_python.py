@@ -1,0 +1,100 @@
+"""A SavedModel asked from C, by the library that TensorFlow's wheel carries.
+
+It is what TensorFlow Serving does: no Python, and tensorflow-text's operations
+from libraries of their own. The commands are those of docs/serving.md.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from run_script import ROOT
+from served_samples import encoder, preprocessor, spread
+
+from bert_keras.modeling.classifier import BertClassifier
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.load import load_saved_model
+
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+TEXTS = [
+    *["an hour well spent", "bad film!", "good", "", "\u4eca\u65e5"],
+    *["Film. Bad hour , another !", "good\u0301 FILM " * 20, "i", "spent"],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the page's commands run, with the program built."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_cc.so.2")
+    if not os.path.exists(library):
+        pytest.skip(f"{library}, of TensorFlow's wheel for Linux, is not here")
+    folder = tmp_path_factory.mktemp("without_python")
+    (folder / "tests").symlink_to(ROOT / "tests")
+    (folder / "runs").mkdir()
+    (folder / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    site, build, _ = steps(BLOCKS[0])
+    if not shutil.which("ld.gold"):
+        build = build.replace("-fuse-ld=gold", "")
+    done = run(folder, site, build)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def steps(block):
+    """The commands of a block, each on one line."""
+    return block.replace("\\\n", " ").strip().split("\n")
+
+
+def run(folder, *commands):
+    """The finished shell; its `python` is that of the tests."""
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    return subprocess.run(
+        ["bash", "-ec", "\n".join(commands)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+def check(done, served):
+    """The program printed what Python answers."""
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = served.classify(TEXTS)
+    lines = done.stdout.splitlines()
+    labels, numbers = lines[: len(TEXTS)], lines[len(TEXTS) :]
+    assert labels == answer["label"]
+    expected = answer["probabilities"]
+    assert np.ptp(expected[:, 0]) > 0.05  # texts differ, and so do answers
+    numbers = np.array(numbers, float).reshape(expected.shape)
+    np.testing.assert_allclose(numbers, expected, atol=1e-6)
+
+
+def test_a_portable_export_answers_without_python(folder, classifier_export):
+    (folder / "runs" / "served").symlink_to(classifier_export)
+    done = run(folder, steps(BLOCKS[0])[-1])
+    check(done, load_saved_model(classifier_export))
+
+
+@pytest.mark.long
+def test_the_default_export_needs_two_libraries_of_tensorflow_text(folder):
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    export_saved_model(model, preprocessor(), folder / "runs" / "default")
+    served = load_saved_model(folder / "runs" / "default")
+    assert set(served.card["operations_outside_core"]) == {
+        "FastBertNormalize",
+        "FastWordpieceTokenizeWithOffsets",
+    }
+    site, (place, ask) = steps(BLOCKS[0])[0], steps(BLOCKS[1])
+    check(run(folder, site, place, ask), served)
+    refused = run(folder, site, place, re.sub(r"\$OPS\S+", '""', ask))
+    assert refused.returncode == 1
+    assert "not registered" in refused.stderr
