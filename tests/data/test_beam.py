@@ -6,8 +6,14 @@ import pickle
 from contextlib import nullcontext
 
 import pytest
-from data_samples import contents, corpus, in_small_parts, toy_tokenizer
-from run_script import ROOT, run_script
+from data_samples import (
+    contents,
+    corpus,
+    in_small_parts,
+    toy_tokenizer,
+    write_texts,
+)
+from run_script import ROOT, call_script
 
 from bert_keras.data import beam
 from bert_keras.data.beam import create_pretraining_data_with_beam
@@ -19,7 +25,8 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.vocabulary import write_vocabulary
 
 RULES = SamplingRules(16, 3)
-DIRECT = ["--runner=DirectRunner"]
+# Without the place of Prism, a program of Beam's, it would download that.
+DIRECT = ["--runner=DirectRunner", "--prism_location=none"]
 SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
 
 
@@ -28,9 +35,7 @@ def text(tmp_path_factory):
     """A folder of text files, and one of JSON lines."""
     folder = tmp_path_factory.mktemp("text")
     documents = corpus(50)
-    for number, document in enumerate(documents[:30]):
-        path = folder / f"{number:02d}.txt"
-        path.write_text("\n".join(document.paragraphs), encoding="utf-8")
+    write_texts(folder, documents[:30])
     (folder / "empty.txt").write_text("\n")
     with open(folder / "more.jsonl", "w", encoding="utf-8") as file:
         for document in documents[30:]:
@@ -210,10 +215,12 @@ def test_the_tool_runs_by_beam(text, tokenizer, tmp_path):
         "--vocabulary=vocab.txt",
         "--sequence_length=16",
         "--max_predictions=3",
-        "--workers=1",
     ]
-    for more in (["--output=local"], ["--output=beam", f"--beam={DIRECT[0]}"]):
-        done = run_script(*command, *more, folder=tmp_path)
+    for more in (
+        ["--output=local", "--workers=1"],
+        ["--output=beam", f"--beam={' '.join(DIRECT)}"],
+    ):
+        done = call_script(*command, *more, folder=tmp_path)
         assert done.returncode == 0, done.stderr[-2000:]
         assert "train: " in done.stdout
     assert contents(tmp_path / "beam") == contents(tmp_path / "local")
@@ -221,7 +228,7 @@ def test_the_tool_runs_by_beam(text, tokenizer, tmp_path):
 
 def test_workers_are_refused_with_beam(text, tokenizer, tmp_path):
     write_vocabulary(tokenizer.vocabulary, str(tmp_path / "vocab.txt"))
-    done = run_script(
+    done = call_script(
         ROOT / "tools" / "create_pretraining_data.py",
         f"--input={text}",
         "--vocabulary=vocab.txt",

@@ -103,6 +103,15 @@ def corpus(count=60, seed=0):
     ]
 
 
+def write_texts(folder, documents):
+    """One file a document, a paragraph a line."""
+    os.makedirs(folder, exist_ok=True)
+    for number, document in enumerate(documents):
+        path = os.path.join(folder, f"{number:02d}.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(document.paragraphs))
+
+
 def contents(folder):
     """Path -> bytes of every file but journals and leases, which tell times."""
     found = {}

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 from page_commands import flags_of
-from run_script import ROOT
+from run_script import ROOT, call_script
 
 from tools.maintenance import matrix
 
@@ -37,6 +37,19 @@ def test_the_make_target_gives_flags_that_there_are():
     script, *given = command.split()
     given = {w.split("=")[0][2:] for w in given if w.startswith("--")}
     assert given == {"output"} and given < flags_of(ROOT / script)
+
+
+def test_versions_are_newest_or_lowest(monkeypatch, tmp_path):
+    def run(words, **_):
+        return subprocess.CompletedProcess(words, 0, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    script = ROOT / "tools" / "maintenance" / "matrix.py"
+    words = [script, "--output=out", "--python="]  # no Python: no environment
+    assert call_script(*words, folder=tmp_path).returncode == 0
+    done = call_script(*words, "--versions=oldest", folder=tmp_path)
+    assert done.returncode != 0
+    assert "expected newest or lowest" in done.stderr
 
 
 def test_every_dependency_but_one_is_taken_as_a_wheel():

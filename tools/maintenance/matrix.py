@@ -40,8 +40,8 @@ def define_flags():
     )
     flags.mark_flag_as_required("output")
     script.require(
-        f"some of {', '.join(RESOLUTIONS)}",
-        lambda names: set(names) <= set(RESOLUTIONS),
+        " or ".join(RESOLUTIONS),
+        lambda name: name in RESOLUTIONS,
         "versions",
     )
 
@@ -106,7 +106,7 @@ def try_one(values, uv: Path, version: str, versions: str) -> dict:
         row[package] = found.group(1) if found else ""
     counts = re.findall(r"^\d+ (?:passed|failed|skipped|error).*", text, re.M)
     row["outcome"] = counts[-1] if counts else "no test ran"
-    if code:
+    if code or not counts:
         row["outcome"] = f"FAILED: {row['outcome']}; see {log.name}"
     row["minutes"] = f"{(time.monotonic() - started) / 60:.1f}"
     shutil.rmtree(folder, ignore_errors=True)
