@@ -299,9 +299,10 @@ def _object(kinds):
     properties = {}
     for name, kind in kinds.items():
         kind, _, description = kind.partition(": ")
-        dtype, axes = parse_kind(kind)
+        dtype, _, axes = kind.partition(" ")
         schema = {"type": JSON_TYPES.get(dtype, "number")}
-        for _ in range(axes - 1):
+        _, *inner = filter(str.strip, axes.strip("()").split(","))
+        for _ in inner:  # letters or numbers, as in (B, 5)
             schema = {"type": "array", "items": schema}
         properties[name] = {**schema, "description": description}
     return {

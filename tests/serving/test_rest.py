@@ -211,7 +211,7 @@ def test_requests_and_answers_are_as_openapi_describes_them(toy_served):
         jsonschema.validate(example, bodies[name])
         request = parse(json.dumps(example).encode(), card, Limits())
         assert request.signature == name
-        assert request.inputs == entry["request"]
+        assert set(request.inputs) == set(entry["inputs"])
         answer = {key: np.array(v) for key, v in entry["answer"].items()}
         jsonschema.validate(format_answer(answer, True), answers[name])
         for wrong in ({}, {**example, "instances": [{"txt": "a"}]}):
