@@ -8,8 +8,16 @@ are registered as soon as both packages are imported, in either order.
 
 import contextlib
 import importlib
+import os
+import platform
 import sys
 from typing import TYPE_CHECKING
+
+# TensorFlow on Linux leaves oneDNN's products off on x86 processors that have
+# AVX2 and no instructions for neural networks. There, too, they are the faster
+# ones (docs/speed.md). TensorFlow reads this when it is imported.
+if platform.machine() in ("x86_64", "AMD64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 __version__ = "0.1.0"
 

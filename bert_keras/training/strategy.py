@@ -259,11 +259,11 @@ def choose_dtype(dtype="auto", distribution="off"):
         found = [one.get("compute_capability", (0, 0)) for one in details]
         # The oldest GPU decides: all of them compute in one policy.
         return BFLOAT16 if min(found) >= CAPABILITY else FLOAT32
-    return BFLOAT16 if INSTRUCTIONS & _instructions() else FLOAT32
+    return BFLOAT16 if INSTRUCTIONS & instructions() else FLOAT32
 
 
 @functools.cache
-def _instructions(path="/proc/cpuinfo"):
+def instructions(path="/proc/cpuinfo"):
     """What Linux says that the first core can do; empty on other systems."""
     try:
         with open(path, encoding="utf-8") as file:

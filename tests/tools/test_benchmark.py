@@ -17,6 +17,7 @@ from run_script import ROOT
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, write_json
 from bert_keras.text.vocabulary import write_vocabulary
+from bert_keras.training import strategy
 from tools.benchmark import steps
 
 TINY = {
@@ -66,13 +67,14 @@ def preset(tmp_path_factory):
 
 def test_contenders_take_turns_in_processes():
     replicas = {**rows.replicas(2, 2).settings, **TINY, "batch": 1, "steps": 1}
-    figures = turns.measure(
+    figures, left_out = turns.measure(
         {
             "fit": (sys.executable, "ours", "fit", replicas),
             "limit": (sys.executable, "limit", "step", TINY),
         },
         turns=2,
     )
+    assert not left_out
     for figure in figures.values():
         assert 0 < figure["least"] <= figure["median"] <= figure["most"] < 10
         assert figure["peak_megabytes"] > 100
@@ -158,6 +160,75 @@ def test_lengths_are_those_of_documents_or_of_their_paragraphs(tmp_path):
     assert inputs.natural_lengths(source, 103) == [103, 33, 5]
     by_paragraph = inputs.natural_lengths(source, 103, by="paragraphs")
     assert by_paragraph == [13, 103, 23, 5]
+
+
+def test_a_contender_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "slow.py").write_text(
+        "import time\n"
+        "def job(settings):\n"
+        "    time.sleep(settings['ready'])\n"
+        "    return (lambda seconds: time.sleep(seconds)), 1\n"
+    )
+    monkeypatch.setattr(turns, "environment", lambda _: environment)
+    environment = {"PYTHONPATH": str(tmp_path)}
+    command = sys.executable, "slow", "job"
+    with pytest.raises(turns.LeftOutError, match="slow.py.* within 0.1 sec"):
+        turns.Worker(*command, {"ready": 60, "warm": 0}, limit=0.1)
+    worker = turns.Worker(*command, {"ready": 0, "warm": 0}, limit=60)
+    assert worker.ask(0)["seconds"] < 60
+    worker._limit = 0.1
+    with pytest.raises(turns.LeftOutError, match="within 0.1 seconds"):
+        worker.ask(60)
+    worker.close()
+
+
+def test_peers_that_take_too_long_are_left_out_with_a_line(monkeypatch):
+    class Worker:
+        """Is late at its preparation or at its step, by its name."""
+
+        def __init__(self, python, name, *_, limit):
+            self.name = name
+            self.ask("late")
+
+        def ask(self, late="slow"):
+            if self.name == late:
+                raise turns.LeftOutError(f"{late} had no answer.")
+
+        def figures(self):
+            return dict.fromkeys(("median", "least", "most"), 1.0) | {
+                "peak_megabytes": 1
+            }
+
+        def close(self):
+            pass
+
+    def measured(**names):
+        given = {k: rows.Contender("ours", v, "", {}) for k, v in names.items()}
+        row = {"title": "a row", "goal": 1.1, "contenders": given}
+        inputs = types.SimpleNamespace(environments="", fill=dict)
+        return row | turns.measure_row(row, inputs, 2, limit=9)
+
+    monkeypatch.setattr(turns, "Worker", Worker)
+    row = measured(ours="a", b="late", c="slow", d="d")
+    assert list(row["contenders"]) == ["ours", "d"]
+    text = table.as_text({"rows": {"a": row}})
+    assert "b is left out: late had no answer." in text
+    assert "c is left out: slow had no answer." in text
+    with pytest.raises(turns.LeftOutError, match="late had no"):
+        measured(ours="late", d="d")
+
+
+def test_rows_that_the_processor_would_emulate_are_left_out(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(strategy, "instructions", lambda: {"avx2", "fma"})
+    assert turns.kind() == "avx2"
+    given = dict.fromkeys(("environments", "input", "data", "init"))
+    given |= {"vocabulary": None, "turns": 1, "limit": 9.0}
+    steps.main(values(tmp_path, rows=["base_fastest"], **given))
+    assert "base_fastest is left out: This processor has no" in (
+        capsys.readouterr().out
+    )
 
 
 def test_growth_is_given_by_its_exponent():
@@ -292,14 +363,27 @@ def test_broken_results_are_refused_before_measuring(tmp_path, text):
             steps.main(values(tmp_path, **given))
 
 
+def test_results_are_compared_with_those_of_the_same_kind_of_processor(
+    tmp_path,
+):
+    here, other = results(ours=1.0, a=2.0), results(ours=1.0, a=3.0)
+    write_json({"avx2": here, "avx512_bf16": other}, tmp_path / "r.json")
+    assert steps.recorded(tmp_path / "r.json", "avx2") == here
+    with pytest.raises(InputError, match="no results of a processor with amx"):
+        steps.recorded(tmp_path / "r.json", "amx_bf16")
+    write_json(here, tmp_path / "one.json")
+    assert steps.recorded(tmp_path / "one.json", "amx_bf16") == here
+
+
 def test_recorded_results_are_of_existing_rows_with_their_goals():
     folder = ROOT / "tools" / "benchmark" / "contenders"
-    recorded = read_json(folder / "recorded.json")
-    assert {"base", "small", "packed", "sst2"} <= set(recorded["rows"])
-    for name, row in recorded["rows"].items():
-        assert row.get("goal") == rows.ROWS[name].get("goal")
-        assert (table.ratio(row) is None) == ("growth" in row)
-    table.check(recorded, recorded, 0.0)
+    for kind in read_json(folder / "recorded.json"):
+        results = steps.recorded(folder / "recorded.json", kind)
+        assert {"base", "small", "sst2"} <= set(results["rows"])
+        for name, row in results["rows"].items():
+            assert row.get("goal") == rows.ROWS[name].get("goal")
+            assert (table.ratio(row) is None) == ("growth" in row)
+        table.check(results, results, 0.0)
     for row in rows.ROWS.values():
         for contender in row.get("contenders", {}).values():
             text = (folder / f"{contender.module}.py").read_text()

@@ -136,8 +136,8 @@ def test_auto_is_bfloat16_where_the_device_multiplies_it(
 ):
     path = tmp_path / "cpuinfo"
     path.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n\n" * 2)
-    read = strategies._instructions.__wrapped__
-    monkeypatch.setattr(strategies, "_instructions", lambda: read(path))
+    read = strategies.instructions.__wrapped__
+    monkeypatch.setattr(strategies, "instructions", lambda: read(path))
     monkeypatch.setattr(
         tf.config, "get_visible_devices", lambda kind: capabilities
     )

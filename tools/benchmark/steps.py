@@ -13,7 +13,9 @@ terminal and as JSON, for each row the seconds an example of every contender,
 median and spread of turns that alternate, the ratio to the best peer, and the
 limit: the matrix products of the step and nothing else; for rows of growth,
 the exponent. --check=RECORDED compares the ratios with those of an earlier file
-and fails where one fell by more than --margin. Takes 1 to 5 minutes a row.
+and fails where one fell by more than --margin. Rows in bfloat16 are left out on
+a processor without it, and so are peers that take longer than --limit. Takes 1
+to 5 minutes a row.
 """
 
 import tempfile
@@ -29,6 +31,12 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file, or chart, to write.")
     script.define_overwrite()
     flags.DEFINE_integer("turns", 9, "Steps of each contender.", lower_bound=1)
+    flags.DEFINE_float(
+        "limit",
+        600,
+        "Seconds that a contender may take to be ready, and for a step.",
+        lower_bound=1,
+    )
     flags.DEFINE_string("input", None, "Text of any kind.")
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
     flags.DEFINE_string("data", None, "Folder of glue/ and squad/.")
@@ -41,13 +49,13 @@ def define_flags():
         "without --draw, which measures nothing",
         lambda v: not v.draw,
         *("rows", "environments", "turns", "input", "vocabulary", "data"),
-        *("init", "check"),
+        *("init", "check", "limit"),
     )
 
 
 def main(values):
     from contenders import table
-    from contenders.turns import machine
+    from contenders.turns import kind, machine
 
     from bert_keras.errors import InputError
     from bert_keras.files import write_json
@@ -65,7 +73,7 @@ def main(values):
         print_rows("not drawn", left_out)
         return
     # Read before anything is measured: it may be broken.
-    earlier = recorded(values.check) if values.check else None
+    earlier = recorded(values.check, kind()) if values.check else None
     results = {"machine": machine(), "rows": {}}
     for name, row in measured_rows(values):
         results["rows"][name] = row
@@ -77,17 +85,25 @@ def main(values):
         print_rows("not compared", table.check(results, earlier, values.margin))
 
 
-def recorded(path):
-    """The results in a file, or one sentence where they are none."""
+def recorded(path, kind=None):
+    """The results in a file, or one sentence where they are none.
+
+    Args:
+        path: what --output wrote, or one of these for each kind of processor.
+        kind: which of them, as `turns.kind` names it.
+    """
     from bert_keras.errors import InputError
     from bert_keras.files import read_json
 
     try:
         results = read_json(path)
+        results = results.get(kind, results)
         results["rows"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
+        of_kind = f" of a processor with {kind}" if kind else ""
         raise InputError(
-            f"{path} holds no results. Expected a file that --output wrote."
+            f"{path} holds no results{of_kind}. Expected a file that --output "
+            "wrote."
         ) from None
     return results
 
@@ -99,6 +115,7 @@ def measured_rows(values):
     from contenders.rows import ROWS
 
     from bert_keras.errors import InputError
+    from official_tasks import progress
 
     names = values.rows or list(ROWS)
     for name in names:
@@ -116,7 +133,14 @@ def measured_rows(values):
         for name in names:
             row = ROWS[name]
             head = {k: row[k] for k in ("title", "goal", "growth") if k in row}
-            yield name, head | turns.measure_row(row, inputs, values.turns)
+            try:
+                measured = turns.measure_row(
+                    row, inputs, values.turns, values.limit
+                )
+            except turns.LeftOutError as error:
+                progress.console.print(f"{name} is left out: {error}")
+            else:
+                yield name, head | measured
 
 
 if __name__ == "__main__":

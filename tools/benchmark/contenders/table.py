@@ -54,6 +54,8 @@ def as_text(results) -> str:
             lines += _growth(row)
         else:
             lines += _contenders(row["contenders"])
+        for name, reason in row.get("left_out", {}).items():
+            lines.append(f"  {name} is left out: {reason}")
         if "times" not in row and ratio(row):
             times, best = ratio(row)
             lines.append(f"  {times:.2f} times {best}{_goal(row, best)}")

@@ -1,5 +1,6 @@
 """Contenders take turns, each in a process and an environment of its own."""
 
+import contextlib
 import json
 import os
 import platform
@@ -7,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import venv
 
 import bert_keras
@@ -23,6 +25,10 @@ REQUIREMENTS = {
 }
 
 
+class LeftOutError(InputError):
+    """What cannot be measured here, or takes too long."""
+
+
 class Worker:
     """A contender's process, prepared and waiting for its turn.
 
@@ -30,9 +36,17 @@ class Worker:
         python: path of the interpreter.
         module, job, settings: as in `rows.Contender`, the settings filled in.
         variables: dict of more environment variables.
+        limit: seconds that it may take to be prepared, and for a step; as
+            long as it takes where None.
+
+    Raises:
+        LeftOutError: it took longer, here or in `ask`; its process is ended.
+        InputError: it ended with an error.
     """
 
-    def __init__(self, python, module, job, settings, variables=None):
+    def __init__(
+        self, python, module, job, settings, variables=None, limit=None
+    ):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close()
         path = os.path.join(HERE, "worker.py")
         self._process = subprocess.Popen(
@@ -43,7 +57,7 @@ class Worker:
             env=environment(python) | (variables or {}),
             text=True,
         )
-        self._name = f"{job} of {module}.py"
+        self._name, self._limit = f"{job} of {module}.py", limit
         self.facts = self._answer()
         self.examples = self.facts.pop("examples")
         self.seconds, self.peak = [], 0.0
@@ -68,15 +82,30 @@ class Worker:
         }
 
     def close(self):
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # its process was ended
+            self._process.stdin.close()
         self._process.wait()
         self._errors.close()
 
     def _answer(self):
+        late = threading.Event()
+
+        def end():
+            late.set()
+            self._process.kill()
+
+        clock = threading.Timer(self._limit or threading.TIMEOUT_MAX, end)
+        clock.daemon = True
+        clock.start()
         line = self._process.stdout.readline()
+        clock.cancel()
         if line:
             return json.loads(line)
         self._process.wait()
+        if late.is_set():
+            raise LeftOutError(
+                f"{self._name} had no answer within {self._limit:g} seconds."
+            )
         self._errors.seek(0)
         errors = self._errors.read()[-800:]
         raise InputError(f"{self._name} ended before its turn:\n{errors}")
@@ -90,45 +119,72 @@ def environment(python):
     return {**os.environ, "PYTHONPATH": home}
 
 
-def measure(workers, turns, report=lambda done: None):
+def measure(workers, turns, report=lambda done: None, limit=None):
     """Lets workers take turns, one step each.
 
     Args:
         workers: name -> arguments of `Worker`.
         turns: of each.
         report: function of the number of turns taken.
+        limit: as that of `Worker`; who takes longer is left out.
 
     Returns:
-        dict, name -> dict of "median", "least", "most" (seconds an example),
-        "examples" of a step, "peak_megabytes" of the process, "versions", and
-        what else the job reports.
+        two dicts. name -> dict of "median", "least", "most" (seconds an
+        example), "examples" of a step, "peak_megabytes" of the process,
+        "versions", and what else the job reports; and name -> why it was left
+        out.
     """
-    running = {}
+    running, left_out = {}, {}
     try:
         for name, arguments in workers.items():
-            running[name] = Worker(*arguments)
+            try:
+                running[name] = Worker(*arguments, limit=limit)
+            except LeftOutError as error:
+                left_out[name] = str(error)
         for turn in range(turns):
-            for worker in running.values():
-                worker.ask()
+            for name in [name for name in running if name not in left_out]:
+                try:
+                    running[name].ask()
+                except LeftOutError as error:
+                    left_out[name] = str(error)
             report(turn + 1)
     finally:
         for worker in running.values():
             worker.close()
-    return {name: worker.figures() for name, worker in running.items()}
+    figures = {
+        name: worker.figures()
+        for name, worker in running.items()
+        if name not in left_out
+    }
+    return figures, left_out
 
 
-def measure_row(row, inputs, turns):
+def measure_row(row, inputs, turns, limit=None):
     """A row's figures: its tool's, or those of its contenders in turns.
 
     Args:
         row: of `rows.ROWS`.
         inputs: `inputs.Inputs`.
         turns: of each contender, at most.
+        limit: seconds that a contender may take to be prepared, and for a
+            step. Peers that take longer are left out.
+
+    Raises:
+        LeftOutError: this package itself took longer, or the row is of
+            bfloat16 and the processor would emulate it.
     """
+    from bert_keras.training.strategy import (
+        BFLOAT16,
+        INSTRUCTIONS,
+        instructions,
+    )
     from official_tasks import progress
 
     if "tool" in row:
         return run_tool(row, inputs)
+    dtypes = [c.settings.get("dtype") for c in row["contenders"].values()]
+    if BFLOAT16 in dtypes and not INSTRUCTIONS & instructions():
+        raise LeftOutError("This processor has no instructions for bfloat16.")
     turns = min(turns, row.get("turns", turns))
     workers = {
         name: (
@@ -140,7 +196,10 @@ def measure_row(row, inputs, turns):
         for name, contender in row["contenders"].items()
     }
     with progress.bar(row["title"], turns) as update:
-        return {"contenders": measure(workers, turns, update)}
+        figures, left_out = measure(workers, turns, update, limit)
+    if not figures or ("ours" in workers and "ours" not in figures):
+        raise LeftOutError(" ".join(left_out.values()))
+    return {"contenders": figures, "left_out": left_out}
 
 
 def interpreter(folder, peer):
@@ -200,12 +259,21 @@ def run_tool(row, inputs):
     return {"times": row["times"](report), "report": report}
 
 
+def kind() -> str:
+    """The widest instructions of the processor that decide how rows compare."""
+    from bert_keras.training.strategy import instructions
+
+    kinds = "amx_bf16", "avx512_bf16", "avx512_vnni", "avx2"
+    return next((name for name in kinds if name in instructions()), "other")
+
+
 def machine() -> dict:
     """What decides the figures besides the package."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         models = [line for line in file if line.startswith("model name")]
     return {
         "processor": models[0].split(":")[1].strip() if models else "",
+        "kind": kind(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "commit": _commit() or "unknown",
