@@ -25,6 +25,9 @@ _HOME = {
     "TokenMasker": "text.masking",
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
+    "enable_lora": "modeling.lora",
+    "save_lora": "interop.adapters",
+    "load_lora": "interop.adapters",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
     "learn_vocabulary": "text.learning",
@@ -80,7 +83,11 @@ def _register_classes():
     """
     if "keras" not in sys.modules:
         return
-    homes = {home for home in _HOME.values() if not home.startswith("serving")}
+    homes = {
+        home
+        for home in _HOME.values()
+        if not home.startswith(("serving", "interop"))
+    }
     for home in sorted(homes - {"errors", "text.learning", "text.masking"}):
         if "tensorflow" in sys.modules or not home.startswith("text."):
             with contextlib.suppress(Exception):

@@ -229,14 +229,21 @@ def read_safetensors(path):
     return tensors
 
 
-def write_safetensors(path, tensors):
+def read_metadata(path):
+    """dict of the texts in a file that `read_safetensors` has accepted."""
+    with safetensors.safe_open(path, framework="numpy") as file:
+        return file.metadata() or {}
+
+
+def write_safetensors(path, tensors, metadata=None):
     """Writes float32 tensors one by one.
 
     Args:
         path: the file.
         tensors: dict of name -> (shape, function that returns the numbers).
+        metadata: dict of further texts for its header.
     """
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    header, end = {"__metadata__": {"format": "pt", **(metadata or {})}}, 0
     for name, (shape, _) in tensors.items():
         start, end = end, end + 4 * math.prod(shape)
         header[name] = {

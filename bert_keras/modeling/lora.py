@@ -1,6 +1,13 @@
 """Low-rank adaptation by Keras's own layers, and what of a model is frozen."""
 
+from numbers import Integral
+
 from bert_keras.errors import InputError
+from bert_keras.modeling.weights import (
+    in_encoder,
+    published_name,
+    untrained_weights,
+)
 
 ATTRIBUTES = {
     "query": "query",
@@ -10,33 +17,64 @@ ATTRIBUTES = {
 }
 
 
-def enable_lora(encoder, rank, projections=("query", "value")):
-    """Freezes `encoder` and adds trainable matrices of low rank to it.
+def enable_lora(model, rank, projections=("query", "value")):
+    """Freezes the encoder and adds trainable matrices of low rank to it.
 
-    Each named projection of every layer's attention gets Keras's `lora`
-    weights; heads stay trainable. Call it before `compile`. Saving to a
-    preset, `with_dtype` and the export merge the added weights.
+    Each named projection W of every layer's attention becomes W + A B, with A
+    (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
+    Heads stay trainable, and so do weights of the encoder that the preset
+    lacked, as a pooler may be: nobody trained them. Call it before `compile`.
+    Saving to a preset, `with_dtype` and the export merge the added weights;
+    `save_lora` writes them alone.
 
     Args:
-        encoder: a `BertEncoder`.
+        model: a task model, or a `BertEncoder`.
         rank: rank of the change to a kernel; 4 to 16 are usual.
         projections: of "query", "key", "value" and "output".
 
     Raises:
-        InputError: a rank below 1, another projection.
+        InputError: a rank below 1, another projection, a model with LoRA.
+
+    Example:
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> enable_lora(encoder, rank=2)
+    >>> len(encoder.trainable_weights)  # A and B, two projections, two layers
+    8
     """
+    encoder = getattr(model, "encoder", model)
     unknown = sorted(set(projections) - set(ATTRIBUTES))
-    if rank < 1 or unknown:
+    if not isinstance(rank, Integral) or rank < 1 or unknown:
         raise InputError(
             f"rank is {rank}, projections are {projections!r}. Expected a rank "
             f"from 1, and some of {', '.join(ATTRIBUTES)}."
         )
-    for weight in encoder.weights:
-        weight.trainable = False
+    if lora_layers(model):
+        raise InputError(
+            "The model has LoRA already. Enable it once, on a model that has "
+            "none, such as from_preset gives."
+        )
+    freeze_encoder(model, untrained_weights(model))
     for layer in encoder.transformer_layers:
         for name in projections:
             projection = getattr(layer.attention, ATTRIBUTES[name])
             projection.enable_lora(rank)
+
+
+def freeze_encoder(model, but):
+    """Freezes all weights of the encoder but those of these names."""
+    for weight in model.weights:
+        name = published_name(model, weight.path)
+        if in_encoder(name) and name not in but:
+            weight.trainable = False
+
+
+def lora_layers(model):
+    """The layers of a model that have LoRA."""
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if getattr(layer, "lora_enabled", False)
+    ]
 
 
 class KeepsLora:
@@ -80,8 +118,7 @@ def adaptation(model):
     frozen = list(dict.fromkeys(_frozen(model)))
     lora = {
         layer.path: [layer.lora_rank, layer.lora_alpha]
-        for layer in model._flatten_layers()
-        if getattr(layer, "lora_enabled", False)
+        for layer in lora_layers(model)
     }
     if not frozen and not lora:
         return {}

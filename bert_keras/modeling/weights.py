@@ -15,17 +15,25 @@ def published_weights(model):
     LoRA added to a kernel is not listed: reading merges it, and assigning
     replaces it.
     """
-    encoder = getattr(model, "encoder", model)
     adapted = _adapted(model)
-    weights = {}
-    for weight in model.weights:
-        if weight.name.startswith("lora_"):
-            continue
-        name = weight.path.removeprefix(f"{model.name}/")
-        if weight.path.startswith(f"{encoder.name}/"):
-            name = f"encoder/{weight.path.removeprefix(f'{encoder.name}/')}"
-        weights[name] = adapted.get(id(weight), weight)
-    return weights
+    return {
+        published_name(model, weight.path): adapted.get(id(weight), weight)
+        for weight in model.weights
+        if not weight.name.startswith("lora_")
+    }
+
+
+def published_name(model, path):
+    """The published name of what has this path in the model."""
+    encoder = getattr(model, "encoder", model)
+    if path.startswith(f"{encoder.name}/"):
+        return f"encoder/{path.removeprefix(f'{encoder.name}/')}"
+    return path.removeprefix(f"{model.name}/")
+
+
+def in_encoder(name):
+    """Whether a published name is of the encoder, and not of a head."""
+    return name.startswith("encoder/")
 
 
 def copy_weights(source, target):

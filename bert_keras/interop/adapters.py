@@ -1,0 +1,191 @@
+"""What LoRA fine-tuning trains, in a file of its own, read and written.
+
+A safetensors file: A and B of each adapted kernel under the names of
+`published_weights`, the head, and as text whose they are.
+"""
+
+import json
+import math
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.interop.tensor_files import (
+    Fields,
+    read_metadata,
+    read_safetensors,
+    write_safetensors,
+)
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.lora import freeze_encoder, lora_layers
+from bert_keras.modeling.weights import (
+    in_encoder,
+    published_name,
+    published_weights,
+)
+
+KEY = "bert_keras_lora"  # of the metadata
+OTHERS = "Load it into a model like the one that was saved"
+
+
+def save_lora(model, path):
+    """Writes what trains in a model with LoRA: its matrices and the head.
+
+    Some hundred kB, apart from the encoder, whose weights it lacks:
+    `load_lora` puts it on the same ones again.
+
+    Args:
+        model: a task model or encoder after `enable_lora`.
+        path: file to write, such as "reviews.safetensors"; replaced where it
+            is there.
+
+    Raises:
+        InputError: the model has no LoRA.
+    """
+    layers = lora_layers(model)
+    if not layers:
+        raise InputError(
+            "The model has no LoRA to save. Call enable_lora(model, rank) "
+            "before training, or save all weights by save_preset."
+        )
+    about = {
+        "class": type(model).__name__,
+        "labels": getattr(model, "labels", None),
+        "alpha": {_name(model, layer): layer.lora_alpha for layer in layers},
+    }
+    tensors = {
+        published_name(model, weight.path): (tuple(weight.shape), weight.numpy)
+        for weight in model.weights
+        if weight.trainable or not in_encoder(_name(model, weight))
+    }
+    with files.written_beside(path) as partial:
+        write_safetensors(partial, tensors, {KEY: json.dumps(about)})
+
+
+def load_lora(model, path, merge=False):
+    """Puts what `save_lora` wrote onto a model with the same encoder.
+
+    A model without LoRA gets it, of the file's rank, and is frozen as
+    `enable_lora` does.
+
+    Args:
+        model: as saved, with the weights that training began with, such as
+            `BertClassifier.from_preset(preset, labels=labels)`.
+        path: the file.
+        merge: adds A B to the kernels instead; the model stays without LoRA
+            and as fast as before.
+
+    Raises:
+        InputError: a file that is none of `save_lora`, or of another class,
+            other labels, another size, or another rank than the model has.
+    """
+    found = read_safetensors(path)
+    alpha = _read_alpha(model, path)
+    weights = published_weights(model)
+    layers = {
+        _name(model, layer): layer
+        for layer in model._flatten_layers()
+        if hasattr(layer, "enable_lora")
+    }
+    expected = {  # shapes
+        name: tuple(weight.shape)
+        for name, weight in weights.items()
+        if name in found or not in_encoder(name)
+    }
+    adapted, ranks = {}, {}
+    for name in alpha:
+        kind = "kernel" if f"{name}/kernel" in weights else "embeddings"
+        adapted[name] = f"{name}/{kind}"
+        is_there = name in layers and adapted[name] in weights
+        inputs, outputs = weights[adapted[name]].shape if is_there else (0, 0)
+        down, up = (f"{name}/lora_{kind}_{side}" for side in "ab")
+        shape = found[down].shape if down in found else ()
+        ranks[name] = shape[1] if len(shape) == 2 else 0
+        expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
+    _check_shapes(path, found, expected)
+    present = {_name(model, x): x.lora_rank for x in lora_layers(model)}
+    if present and (merge or present != ranks):
+        raise WeightsError(
+            path,
+            f"the file has LoRA {_told(ranks)}, and the model has it already, "
+            f"{_told(present)}",
+            "Load it into a model without LoRA, which takes the file's",
+        )
+    numbers = {name: tensor.numbers() for name, tensor in found.items()}
+    for name, base in adapted.items():
+        if not merge and not present:
+            layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
+        elif merge:
+            kind = base.rpartition("/")[2]
+            down, up = (numbers[f"{name}/lora_{kind}_{side}"] for side in "ab")
+            change = alpha[name] / ranks[name] * np.matmul(down, up)
+            numbers[base] = weights[base].numpy() + change
+        else:
+            layers[name].lora_alpha = alpha[name]
+    if not merge:
+        freeze_encoder(model, found)
+    for weight in model.weights:
+        if _name(model, weight) in numbers:
+            weight.assign(numbers[_name(model, weight)])
+
+
+def _name(model, part):
+    return published_name(model, part.path)
+
+
+def _told(ranks):
+    each = sorted(set(ranks.values()))
+    return f"of rank {', '.join(map(str, each))} on {len(ranks)} layers"
+
+
+def _read_alpha(model, path):
+    """Alpha by the names of the layers, of a file that is for this model."""
+    text = read_metadata(path).get(KEY)
+    if text is None:
+        raise WeightsError(
+            path,
+            "this is not a file of save_lora",
+            "Give one, or load an entire model by from_preset",
+        )
+    try:
+        about = Fields(dict(files.parse_json(text)), path)
+    except (ValueError, TypeError) as error:
+        raise WeightsError(path, f"the header is damaged ({error})") from None
+    for what, expected, value in (
+        ("class", type(model).__name__, about.text("class")),
+        ("labels", getattr(model, "labels", None), about.raw("labels")),
+    ):
+        if value != expected:
+            raise WeightsError(
+                path,
+                f"the file is for a model with another {what}",
+                OTHERS,
+                expected=expected or "none",
+                found=value or "none",
+            )
+    alpha = about.object("alpha").values
+    for name, value in alpha.items():
+        if type(value) not in (int, float) or not 0 < value < math.inf:
+            about.refuse(f"alpha of {name}", "a number above 0", value)
+    return alpha
+
+
+def _check_shapes(path, found, expected):
+    for name in sorted({*found, *expected}):
+        shapes = [
+            "none" if shape is None else f"{tuple(shape)}"
+            for shape in (
+                expected.get(name),
+                found[name].shape if name in found else None,
+            )
+        ]
+        if shapes[0] != shapes[1] or not all(expected[name]):
+            raise WeightsError(
+                path,
+                "the file is for a model of another size",
+                OTHERS,
+                tensor=name,
+                expected=shapes[0],
+                found=shapes[1],
+            )
