@@ -28,6 +28,11 @@ cores, and about 40 minutes for BERT base.
 from absl import flags
 
 from official_tasks import script
+from official_tasks.engine.hyperparameters import (
+    CHOICES,
+    RANGES,
+    Hyperparameters,
+)
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import RATES
 from official_tasks.tasks.registry import task_from_flags
@@ -44,6 +49,26 @@ RUN_FLAGS = (
     "distribution",
     "tpu",
 )
+
+# Flags of `Hyperparameters`, by their kind.
+WHOLE = {
+    "lora_rank": "Train matrices of this rank in attention, and the head.",
+    "freeze_layers": "Freeze the embeddings and so many of the lowest layers.",
+    "accumulation": "Micro-batches of a batch, one after another.",
+    "steps_per_execution": "Steps between two returns to Python.",
+    "early_stopping": "End after so many evaluations without a better score.",
+}
+NUMBERS = {
+    "layer_decay": "Factor on the rate from each layer to the one below it.",
+    "weight_decay": "Decoupled decay, of all but biases and norms.",
+    "dropout": "Of layers, attention and head; None: as the weights have it.",
+    "temperature": "Divides the logits that --teacher's are compared with.",
+    "teacher_weight": "Share of the teacher's loss; the labels' is the rest.",
+}
+ENUMS = {
+    "optimizer": "Of the weights.",
+    "class_weights": "balanced: each class counts the same in the loss.",
+}
 
 
 def define_flags():
@@ -87,6 +112,7 @@ def define_flags():
         "Devices to train on.",
     )
     flags.DEFINE_string("tpu", "local", "Name or address of the TPU.")
+    _define_training_flags()
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )
@@ -94,6 +120,50 @@ def define_flags():
         "with --recipe", lambda v: v.recipe or registry.is_file(v), "lstm_dim"
     )
     flags.mark_flags_as_required(["init", "output"])
+
+
+def _define_training_flags():
+    usual = Hyperparameters()._asdict()
+    for define, texts in (
+        (flags.DEFINE_integer, WHOLE),
+        (flags.DEFINE_float, NUMBERS),
+    ):
+        for name, text in texts.items():
+            define(name, usual[name], text)
+            script.require(*RANGES[name], name)
+    for name, choices in CHOICES.items():
+        flags.DEFINE_enum(name, usual[name], choices, ENUMS[name])
+    flags.DEFINE_bool(
+        "rematerialize",
+        False,
+        "Compute each layer again for its gradient: less memory, more time.",
+    )
+    flags.DEFINE_string(
+        "teacher", None, "Fine-tuned model of the same labels to learn from."
+    )
+    script.group_flags("training", *usual)
+    script.applies_only(
+        "with --teacher",
+        lambda v: v.teacher is not None,
+        "temperature",
+        "teacher_weight",
+    )
+    script.applies_only(
+        "to weights that were trained, not with --from_scratch",
+        lambda v: not v.from_scratch,
+        "lora_rank",
+        "freeze_layers",
+    )
+    script.applies_only(
+        "without --recipe, whose encoder is frozen",
+        lambda v: not v.recipe or registry.is_file(v),
+        *("lora_rank", "freeze_layers", "layer_decay", "rematerialize"),
+    )
+    script.applies_only(
+        "to one task, not to --task=glue",
+        lambda v: v.task.lower() != "glue",
+        *("teacher", "class_weights"),
+    )
 
 
 def main(values):
@@ -104,6 +174,8 @@ def main(values):
         "learning_rates": RATES if values.grid else None,
         "seeds": values.seeds,
     }
+    given = {name: values[name].value for name in Hyperparameters._fields}
+    arguments |= Hyperparameters(**given).changed()
     if values.task.lower() == "glue":
         leaderboard.run_glue(
             lambda name: task_from_flags(values, name),

@@ -28,6 +28,7 @@ def fit(
     validation,
     callbacks=(),
     bounds=(),
+    ended=None,
 ):
     """Trains `model` to `steps` steps in all, from where `state` stopped.
 
@@ -50,6 +51,9 @@ def fit(
         callbacks: further Keras callbacks.
         bounds: steps at which the batches take another shape: `batches` is
             called again there, and an epoch that spans one ends there.
+        ended: function of the lines of `history` so far: whether the run ends
+            after this evaluation. A callback that sets `stop_training` ends
+            it too.
 
     Returns:
         list of dict, the lines of `history`.
@@ -63,7 +67,8 @@ def fit(
         _add_missing_line(history, model, validation, state)
     evaluation = _Evaluation(validation, state)
     most_at_once = model.steps_per_execution
-    while step < steps:
+    watch = _Ended(ended or (lambda lines: False), history)
+    while step < steps and not watch():
         end = min(end for end in ends if end > step)
         length, epochs = _next_stretch(step, end, steps_per_epoch)
         _execute_at_once(model, most_at_once, length)
@@ -74,12 +79,14 @@ def fit(
                 steps_per_epoch=length,
                 initial_epoch=epoch,
                 epochs=epoch + epochs,
-                callbacks=[evaluation, *callbacks, state, history],
+                callbacks=[evaluation, *callbacks, state, history, watch],
                 shuffle=False,  # the batches come in their order
                 verbose=0,
             )
         finally:
             state.release_signal()
+        if model.stop_training:
+            break
         step += length * epochs
         if step in ends:
             # Otherwise TensorFlow makes one graph for both shapes, with its
@@ -144,6 +151,21 @@ class _Evaluation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs):
         # Keras hands the same dict on to the callbacks that come later.
         logs.update(_evaluate(self.validation, self.state.step))
+
+
+class _Ended(keras.callbacks.Callback):
+    """Stops where a function of the history says so, also of a resumed run."""
+
+    def __init__(self, ended, history):
+        super().__init__()
+        self.ended, self.history = ended, history
+
+    def __call__(self):
+        return self.ended(self.history.lines)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self():
+            self.model.stop_training = True
 
 
 class History(keras.callbacks.Callback):

@@ -73,6 +73,7 @@ def lamb(
     warmup=0.1,
     weight_decay=0.01,
     clip_norm=1.0,
+    layer_decay=1.0,
     power=1.0,
     accumulate=1,
 ):
@@ -82,13 +83,14 @@ def lamb(
         learning_rate: the rate at the end of the warm-up. The paper's rule
             for BERT at 128 pieces: 5 / 2 ** 3 / 1000 at 512 sequences a step,
             times the root of 2 for each doubling of the batch.
-        steps, warmup, weight_decay, clip_norm, power, accumulate: as of
-            `adamw`.
+        steps, warmup, weight_decay, clip_norm, layer_decay, power, accumulate:
+            as of `adamw`.
     """
     return Lamb(
         schedule(learning_rate, steps, warmup, power),
         weight_decay,
         clip_norm=clip_norm,
+        layer_decay=layer_decay,
         accumulate=accumulate,
     )
 

@@ -157,17 +157,19 @@ class _Width:
         self.multiple = 1 if on_cpu else 8
 
     def pad(self, ragged, value):
-        """A ragged `(B, None)` as `(B, T)`."""
+        """A ragged `(B, None, ...)` as `(B, T, ...)`."""
         import tensorflow as tf
 
         value = tf.cast(value, ragged.dtype)
         if self.fixed is not None:
-            return ragged.to_tensor(value, shape=(None, self.fixed))
+            inner = ragged.flat_values.shape[1:]
+            return ragged.to_tensor(value, shape=(None, self.fixed, *inner))
         padded = ragged.to_tensor(value)
         length = tf.shape(padded)[1]
         rounded = -(-length // self.multiple) * self.multiple
         more = tf.maximum(tf.minimum(rounded, self.longest) - length, 0)
-        return tf.pad(padded, [[0, 0], [0, more]], constant_values=value)
+        ends = [[0, 0], [0, more], *[[0, 0]] * (padded.shape.rank - 2)]
+        return tf.pad(padded, ends, constant_values=value)
 
 
 def _gather(values, rows, width, pad_id=0):

@@ -1,6 +1,7 @@
 """One fine-tuning run: any task, from any weights, into one folder."""
 
 import contextlib
+import functools
 import math
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from official_tasks.engine.batches import (
     training_batches,
     training_steps,
 )
+from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 from official_tasks.engine.models import (
     Predictor,
     checked_files,
@@ -24,6 +26,7 @@ from official_tasks.engine.models import (
 from official_tasks.report import page, task_report
 
 RESULTS = "results.json"
+ADAPTERS = "lora.safetensors"
 SAVE_EVERY = 1000  # steps between two checkpoints
 CUT_SHARE = 0.1  # of the texts, from which on cutting is worth a note
 UNKNOWN_SHARE = 0.1  # of the pieces; English in its own vocabulary: under 1 %
@@ -54,6 +57,8 @@ def run(
     distribution="off",
     tpu="local",
     settings=None,
+    callbacks=(),
+    **hyperparameters,
 ) -> dict:
     """Fine-tunes on `task`, scores it, and writes the run folder `output`.
 
@@ -75,6 +80,9 @@ def run(
         distribution, tpu: devices; see `make_strategy`.
         settings: further settings that distinguish this run, such as
             the files that the task reads.
+        callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev
+            as `val_...`. A resumed run begins with `on_train_begin` again.
+        hyperparameters: fields of `Hyperparameters`.
 
     Returns:
         The scores of the task on its dev split, with "rows", "dev_rows",
@@ -99,6 +107,8 @@ def run(
         raise InputError(
             f"epochs is {usual['epochs']}; expected a number above 0."
         )
+    hyperparameters = Hyperparameters(**hyperparameters)
+    hyperparameters.check()
     strategy = make_strategy(distribution, tpu)
     arguments = {
         "init": str(init),
@@ -107,15 +117,22 @@ def run(
         "seed": seed,
         "dtype": choose_dtype(dtype, strategy.name),
         "pad_to_longest": pad_to_longest,
+        **hyperparameters.changed(),
     }
     decided = {"task": task.name, **arguments, **(settings or {})}
+    weights = [
+        path
+        for source in (init, hyperparameters.teacher)
+        if source is not None
+        for path in weights_of(source)
+    ]
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        hashes = checked_files([*task.data_files(), *weights_of(init)], folder)
+        hashes = checked_files([*task.data_files(), *weights], folder)
         results = folder.done("finetune")
         if results is None:
-            run = _Run(task, folder, strategy, **arguments)
+            run = _Run(task, folder, strategy, hyperparameters, **arguments)
             folder.finish("files", hashes)
-            results = run.finish()
+            results = run.finish(callbacks)
             folder.finish("finetune", results, outputs=["model"])
         else:
             progress.console.print(
@@ -130,13 +147,25 @@ def run(
 class _Run:
     """The rows, the model and the best weights so far of one run."""
 
-    def __init__(self, task, folder, strategy, *, init, seed, **arguments):
+    def __init__(
+        self,
+        task,
+        folder,
+        strategy,
+        hyperparameters,
+        *,
+        init,
+        seed,
+        **arguments,
+    ):
         import keras
 
         import bert_keras
+        from official_tasks.engine.distillation import taught
 
         self.task, self.folder, self.strategy = task, folder, strategy
         self.init, self.seed, self.arguments = init, seed, arguments
+        self.hyperparameters = hyperparameters
         keras.utils.set_random_seed(seed)
         self.preprocess = bert_keras.BertPreprocessor.from_preset(
             preset_of(init),
@@ -161,40 +190,56 @@ class _Run:
         self.steps, self.steps_per_epoch = training_steps(
             self.rows, arguments["epochs"], arguments["batch_size"]
         )
+        if hyperparameters.class_weights:
+            self.encoded["train"] = balanced(task, self.encoded["train"])
         with strategy.scope():
             self.model = self._compiled_model()
+        if hyperparameters.teacher is not None:
+            self.encoded["train"] = taught(
+                task,
+                hyperparameters.teacher,
+                self.examples["train"],
+                self.encoded["train"],
+            )
         self.predictor = Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
 
     def _compiled_model(self):
-        import bert_keras
         from bert_keras.interop.presets import open_checkpoint
+        from official_tasks.engine.distillation import distillation_loss
 
         from_scratch = self.arguments["from_scratch"]
+        chosen = self.hyperparameters
+        loss = self.task.loss()
+        if chosen.teacher is not None:
+            loss = distillation_loss(
+                self.task, chosen.temperature, chosen.teacher_weight
+            )
         model = load_model(
-            self.task, self.init, self.arguments["dtype"], from_scratch
+            self.task,
+            self.init,
+            self.arguments["dtype"],
+            from_scratch,
+            **chosen.encoder_arguments(),
         )
+        chosen.adapt(model)
         if self.scale and not from_scratch:
             stored = open_checkpoint(preset_of(self.init)).head_arguments
             if stored.get("problem") == "regression":
                 # Its head was saved in the units of its data.
                 self.scale.take_out_of(model.classifier)
         model.compile(
-            bert_keras.adamw(
-                self.arguments["learning_rate"],
-                steps=self.steps,
-                # Few labels are learned more reliably with it: see `adamw`.
-                bias_correction=True,
-            ),
-            self.task.loss(),
+            chosen.make_optimizer(self.arguments["learning_rate"], self.steps),
+            loss,
             loss_weights=self.task.loss_weights,
             # Lengths that vary would be compiled one by one.
             jit_compile=False if self.arguments["pad_to_longest"] else "auto",
+            steps_per_execution=chosen.steps_per_execution,
         )
         return model
 
-    def finish(self) -> dict:
+    def finish(self, callbacks=()) -> dict:
         """Trains to the end and writes all that the run leaves."""
         from official_tasks.engine.training import train, training_state
 
@@ -210,6 +255,10 @@ class _Run:
             steps_per_epoch=self.steps_per_epoch,
             validation=self._evaluate,
             title=f"Fine-tuning {self.task.name}",
+            callbacks=callbacks,
+            ended=functools.partial(
+                self.hyperparameters.has_stopped, self.task.metric
+            ),
         )
         best_step = self._take_best()
         predictions = self._predict()
@@ -270,6 +319,8 @@ class _Run:
         return scalars(scores)
 
     def _keep_if_best(self, step, value):
+        from bert_keras import save_lora
+
         try:
             best = files.read_json(self.folder.file("best.json"))
         except FileNotFoundError:
@@ -277,8 +328,12 @@ class _Run:
         # A resumed run may pass a step that was scored before: what was kept
         # from there on is not true for it yet.
         if best["step"] >= step or value > best["value"]:
-            with self.folder.output("model") as path, self._in_own_units():
-                self.model.save_preset(path, self.preprocess)
+            with self._in_own_units():
+                with self.folder.output("model") as path:
+                    self.model.save_preset(path, self.preprocess)
+                if self.hyperparameters.lora_rank:
+                    with self.folder.output(ADAPTERS) as path:
+                        save_lora(self.model, path)
             with self.folder.output("best.json") as path:
                 files.write_json({"step": step, "value": value}, path)
 

@@ -13,7 +13,8 @@ from official_tasks import progress
 from official_tasks.engine import finetuning
 from official_tasks.engine.finetuning import has_failed, scalars
 
-DEVICES = ("distribution", "tpu")  # do not decide what is computed
+# Do not decide what is computed.
+AROUND = ("distribution", "tpu", "callbacks")
 
 
 def run(
@@ -73,7 +74,7 @@ def run(
         "task": task.name,
         "init": str(init),
         "plan": plan,
-        **{k: v for k, v in arguments.items() if k not in DEVICES},
+        **{k: v for k, v in arguments.items() if k not in AROUND},
         **(settings or {}),
     }
     with RunFolder(output, decided) as folder:
@@ -144,9 +145,10 @@ def _take_up(folder, results):
     for name in ("model", "predictions"):
         with folder.output(name) as path:
             shutil.copytree(f"{best}/{name}", path)
-    if os.path.exists(f"{best}/report.html"):
-        with folder.output("report.html") as path:
-            shutil.copyfile(f"{best}/report.html", path)
+    for name in ("report.html", finetuning.ADAPTERS):
+        if os.path.exists(f"{best}/{name}"):
+            with folder.output(name) as path:
+                shutil.copyfile(f"{best}/{name}", path)
     with folder.output(finetuning.RESULTS) as path:
         write_json(results, path)
 

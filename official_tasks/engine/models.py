@@ -17,7 +17,9 @@ PREDICTION_BATCH = 64
 DECISIVE = ("labels", "problem", "recipe", "lstm_dim")
 
 
-def load_model(task, preset, dtype="float32", from_scratch=False):
+def load_model(
+    task, preset, dtype="float32", from_scratch=False, **encoder_arguments
+):
     """The task's model over the encoder of `preset`.
 
     Where the preset is of the same kind, with the same labels, its head is
@@ -26,11 +28,12 @@ def load_model(task, preset, dtype="float32", from_scratch=False):
     Args:
         preset: a model folder, the folder of a run, or a name.
         from_scratch: keep the sizes of `preset` only, no weight.
+        encoder_arguments: of `BertEncoder`, over what the preset says.
     """
     from bert_keras.interop.presets import belonging_to
     from bert_keras.modeling.weights import felt, untrained_weights
 
-    checkpoint, encoder = _open(preset, dtype)
+    checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
     if from_scratch:
         return task.build(encoder.from_config(encoder.get_config()))
     model = task.build(encoder)
@@ -89,7 +92,7 @@ def preset_of(path):
     return inside if os.path.isdir(inside) else path
 
 
-def _open(preset, dtype):
+def _open(preset, dtype, **encoder_arguments):
     """The checkpoint of a preset, and its encoder."""
     import bert_keras
     from bert_keras.errors import require_tensorflow
@@ -100,7 +103,9 @@ def _open(preset, dtype):
     with warnings.catch_warnings():
         # The task's model says what is new in it, head and encoder together.
         warnings.simplefilter("ignore", UntrainedWarning)
-        encoder = bert_keras.BertEncoder.from_preset(checkpoint, dtype=dtype)
+        encoder = bert_keras.BertEncoder.from_preset(
+            checkpoint, dtype=dtype, **encoder_arguments
+        )
     return checkpoint, encoder
 
 

@@ -53,6 +53,7 @@ def train(
     guesses=None,
     bounds=(),
     callbacks=(),
+    ended=None,
 ) -> list[dict]:
     """Trains a compiled, built model in the run folder, or resumes it.
 
@@ -67,6 +68,7 @@ def train(
         guesses: function of nothing; see `Board`.
         bounds: steps at which the batches take another shape.
         callbacks: further ones; they may add to what is logged.
+        ended: of `bert_keras.training.loop.fit`.
 
     Returns:
         What was logged after each epoch, in order: dict with "step".
@@ -90,6 +92,7 @@ def train(
                 validation,
                 callbacks,
                 bounds=bounds,
+                ended=ended,
             )
         except NotFiniteError as error:
             raise InputError(str(error)) from error

@@ -12,13 +12,16 @@ from official_tasks.report import page, pretraining_report
 SHOWN = 4  # held-out texts whose guesses are shown
 
 
-def run(data, output, **arguments) -> dict:
+def run(data, output, callbacks=(), **arguments) -> dict:
     """Pre-trains on `data` and writes the run folder `output`.
 
     Args:
         data: folder of `create_pretraining_data`.
         output: folder of the run; the same call resumes it. Data or weights
             to start from that changed since it began are refused.
+        callbacks: Keras callbacks; `on_epoch_end` gets the held-out figures
+            as `val_...`. `on_train_begin` comes once for each phase, and
+            again in a resumed run.
         **arguments: the fields of `Settings` and of `Execution`.
 
     Returns:
@@ -44,13 +47,15 @@ def run(data, output, **arguments) -> dict:
         results = folder.done("pretrain")
         if results is None:
             results = pretrain(
-                data, folder, settings, execution, strategy, first
+                data, folder, settings, execution, strategy, first, callbacks
             )
             folder.finish("pretrain", results, outputs=["model"])
         return results
 
 
-def pretrain(data, folder, settings, execution, strategy, first_files):
+def pretrain(
+    data, folder, settings, execution, strategy, first_files, callbacks=()
+):
     """Trains from the start, or resumes; returns the results.
 
     Args:
@@ -60,6 +65,7 @@ def pretrain(data, folder, settings, execution, strategy, first_files):
         execution: `Execution`.
         strategy: of `make_strategy`.
         first_files: of `checked_files`; kept once nothing is refused.
+        callbacks: Keras callbacks.
     """
     import keras
 
@@ -80,7 +86,7 @@ def pretrain(data, folder, settings, execution, strategy, first_files):
     if settings.init:
         # At the length of the last figures, to which they are compared.
         before = _stage(folder, "before", lambda: run.evaluate(used[-1].last))
-    curve = run.train(execution)
+    curve = run.train(execution, callbacks)
     last, baselines = curve[-1], source.baselines(used[-1])
     results = {
         **{k[4:]: last[k] for k in last if k.startswith("val_")},
@@ -118,7 +124,7 @@ class Run:
         self.state = None
         self.watch = InputWatch()
 
-    def train(self, execution):
+    def train(self, execution, callbacks=()):
         """All phases in one schedule; returns the curve."""
         from official_tasks.engine.training import train, training_state
 
@@ -143,7 +149,7 @@ class Run:
             tokens_until=lambda step: tokens_until(step, settings),
             guesses=self.guesses,
             bounds=[phase.last for phase in self.phases],
-            callbacks=[self.watch],
+            callbacks=[self.watch, *callbacks],
         )
 
     def phase_of(self, step):

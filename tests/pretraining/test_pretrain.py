@@ -104,6 +104,13 @@ def test_the_checkpoints_have_settings_and_versions(finished):
     assert set(manifest["versions"]) >= {"bert_keras", "keras", "python"}
 
 
+def test_callbacks_are_told_of_batches_and_figures(finished, watch):
+    _, results = finished
+    assert len(watch.batches) == 12 and watch.began == 2  # phases
+    told = [figures["val_mlm_accuracy"] for figures in watch.figures]
+    assert told == [line["val_mlm_accuracy"] for line in results["curve"]]
+
+
 def test_the_doctor_reads_the_run(finished):
     lines = run_doctor.report(finished[0])
     assert lines[0].startswith("Step 12 of 12, 896 tokens: held out")

@@ -1,0 +1,166 @@
+"""How a fine-tuning run learns, beyond rate, epochs and batch.
+
+What is frozen or adapted, how strongly it is regularised, by which optimizer
+it is trained, how a step is executed, and from which teacher it learns.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.errors import InputError
+
+_ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
+_SHARE = ("a number from 0 to 1", lambda v: 0 <= v <= 1)
+# Field -> what its number must be; None passes.
+RANGES = {
+    "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
+    "layer_decay": ("a number above 0, 1 at most", lambda v: 0 < v <= 1),
+    "dropout": ("a number from 0 to below 1", lambda v: 0 <= v < 1),
+    "freeze_layers": (
+        "a whole number, 0 or more",
+        lambda v: v >= 0 and v % 1 == 0,
+    ),
+    "temperature": ("a number above 0", lambda v: 0 < v < math.inf),
+    "teacher_weight": _SHARE,
+    **dict.fromkeys(
+        ("lora_rank", "accumulation", "steps_per_execution", "early_stopping"),
+        _ONE_OR_MORE,
+    ),
+}
+CHOICES = {"optimizer": ("adamw", "lamb"), "class_weights": ("balanced",)}
+
+
+class Hyperparameters(NamedTuple):
+    """What a run may set beyond the task's `Defaults`.
+
+    optimizer: "adamw" or "lamb".
+    weight_decay: see `bert_keras.adamw`.
+    layer_decay: factor on the learning rate from each layer to the one below.
+    dropout: of encoder and head; that of the weights where None.
+    class_weights: "balanced" weights rows so that each class counts the same.
+    lora_rank: of `enable_lora`; the run then leaves lora.safetensors too.
+    freeze_layers: the embeddings and so many of the lowest layers keep their
+        weights; 0 freezes the embeddings alone.
+    accumulation: micro-batches of a batch, computed one after another.
+    steps_per_execution: of `keras.Model.compile`.
+    rematerialize: see `BertEncoder`.
+    early_stopping: the run ends after so many evaluations without a better
+        score; the learning rate falls as if it did not.
+    teacher: fine-tuned model to learn from; see `distillation`.
+    temperature, teacher_weight: of `DistillationLoss`.
+    """
+
+    optimizer: str = "adamw"
+    weight_decay: float = 0.01
+    layer_decay: float = 1.0
+    dropout: float | None = None
+    class_weights: str | None = None
+    lora_rank: int | None = None
+    freeze_layers: int | None = None
+    accumulation: int = 1
+    steps_per_execution: int = 1
+    rematerialize: bool = False
+    early_stopping: int | None = None
+    teacher: str | None = None
+    temperature: float = 2.0
+    teacher_weight: float = 0.5
+
+    def check(self):
+        """Raises InputError for a value that cannot be."""
+        for name, (expected, fits) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not fits(value):
+                raise InputError(f"{name} is {value}; expected {expected}.")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in (*choices, None):
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; expected one of "
+                    f"{', '.join(choices)}."
+                )
+        if None not in (self.lora_rank, self.freeze_layers):
+            raise InputError(
+                "LoRA freezes the entire encoder. Leave lora_rank or "
+                "freeze_layers out."
+            )
+
+    def changed(self) -> dict:
+        """The values that are not the defaults: a run's settings."""
+        usual = type(self)()._asdict()
+        return {k: v for k, v in self._asdict().items() if v != usual[k]}
+
+    def encoder_arguments(self) -> dict:
+        """What the encoder is built with, over what its preset says."""
+        arguments = {"rematerialize": self.rematerialize}
+        if self.dropout is not None:
+            arguments["dropout"] = arguments["attention_dropout"] = self.dropout
+        return arguments
+
+    def adapt(self, model):
+        """Freezes what stays as it is; adds LoRA."""
+        import bert_keras
+
+        encoder = model.encoder
+        if self.lora_rank:
+            bert_keras.enable_lora(model, self.lora_rank)
+        if self.freeze_layers is None:
+            return
+        if self.freeze_layers > encoder.num_layers:
+            raise InputError(
+                f"freeze_layers is {self.freeze_layers}; the encoder has "
+                f"{encoder.num_layers} layers."
+            )
+        layers = encoder.transformer_layers[: self.freeze_layers]
+        for layer in (encoder.embeddings, *layers):
+            layer.trainable = False
+
+    def make_optimizer(self, learning_rate, steps):
+        """The optimizer with its schedule, for `compile`."""
+        import bert_keras
+
+        make = getattr(bert_keras, self.optimizer)
+        return make(
+            learning_rate,
+            steps=steps,
+            weight_decay=self.weight_decay,
+            layer_decay=self.layer_decay,
+            accumulate=self.accumulation,
+        )
+
+    def has_stopped(self, metric, curve) -> bool:
+        """Whether the last evaluations of a curve brought nothing better."""
+        if self.early_stopping is None or not curve:
+            return False
+        scores = [line.get(f"val_{metric}", -math.inf) for line in curve]
+        best = int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))
+        return len(scores) - 1 - best >= self.early_stopping
+
+
+def balanced(task, encoded):
+    """Rows, or tokens, weighted so that each class counts the same.
+
+    A row of class c gets its weight times R / (C R_c), of R rows in C classes
+    that occur and R_c of class c, as scikit-learn's "balanced" has it.
+    """
+    values = getattr(encoded.targets, "flat_values", encoded.targets)
+    classes = None if isinstance(values, dict) else np.asarray(values)
+    if (
+        task.labels is None
+        or classes is None
+        or not np.issubdtype(classes.dtype, np.integer)
+    ):
+        raise InputError(
+            f"class_weights is 'balanced', but the task {task.name} does not "
+            "have one class of several for each row or token. Leave it out."
+        )
+    weights = encoded.weights
+    if weights is None:
+        weights = np.ones(classes.shape, np.float32)
+    each = np.asarray(getattr(weights, "flat_values", weights))
+    counts = np.bincount(classes, each, minlength=len(task.labels))
+    share = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
+    each = (each * share[classes]).astype(np.float32)
+    if hasattr(weights, "with_flat_values"):
+        each = weights.with_flat_values(each)
+    return encoded._replace(weights=each)

@@ -1,0 +1,328 @@
+"""What each hyperparameter of fine-tuning does, by numbers."""
+
+import json
+import math
+import shutil
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from run_script import call_script
+from task_samples import QUICK, save_toy_model, sentences, write_csv
+
+import bert_keras
+from bert_keras import InputError
+from bert_keras.modeling.weights import published_weights
+from bert_keras.training import step_tensorflow
+from official_tasks.engine import finetuning
+from official_tasks.engine.hyperparameters import Hyperparameters, balanced
+from official_tasks.engine.models import load_model, load_trained
+from official_tasks.tasks.base import Encoded
+from official_tasks.tasks.custom import CustomTask
+
+RATE = 1e-2
+IDS = np.random.default_rng(0).integers(5, 20, (6, 7))
+LABELS = np.array([0, 1, 1, 0, 1, 0])
+
+
+@pytest.fixture(scope="module")
+def two_layers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two") / "layers"
+    return save_toy_model(folder, num_layers=2)
+
+
+@pytest.fixture
+def step(two_layers, task):
+    """A function: one step under some hyperparameters; the model after it,
+    and its weights before and after, by name."""
+
+    def run(**arguments):
+        chosen = Hyperparameters(**arguments)
+        chosen.check()
+        keras.utils.set_random_seed(0)
+        task.read("train")  # its labels
+        model = load_model(task, two_layers, **chosen.encoder_arguments())
+        chosen.adapt(model)
+        model.compile(
+            chosen.make_optimizer(RATE, 1), task.loss(), run_eagerly=True
+        )
+        before = weights_of(model)
+        model.train_on_batch(IDS, LABELS)
+        return model, before, weights_of(model)
+
+    return run
+
+
+def weights_of(model):
+    return {k: w.numpy() for k, w in published_weights(model).items()}
+
+
+def changed(before, after):
+    return {k for k in before if not np.array_equal(before[k], after[k])}
+
+
+def test_frozen_layers_keep_their_weights_and_the_rest_learns(step):
+    _, before, after = step(freeze_layers=1)
+    frozen = {k for k in before if k.startswith(("encoder/emb", "encoder/la"))}
+    frozen -= {k for k in before if k.startswith("encoder/layer_1")}
+    # The softmax does not see what is added to all keys.
+    still = {k for k in before if k.endswith("key/bias")}
+    assert changed(before, after) | still == (set(before) - frozen) | still
+    _, before, after = step(freeze_layers=0)
+    assert not any("embeddings" in k for k in changed(before, after))
+    assert "encoder/layer_0/output/kernel" in changed(before, after)
+    with pytest.raises(InputError, match="freeze_layers is 3; .* 2 layers"):
+        step(freeze_layers=3)
+
+
+def test_lora_changes_queries_values_and_the_head_alone(step):
+    model, before, after = step(lora_rank=3)
+    names = {f"encoder/layer_{i}/attention" for i in range(2)}
+    assert changed(before, after) - {"classifier/bias"} == {
+        "classifier/kernel",
+        *(f"{name}/{part}/kernel" for name in names for part in ("query",)),
+        *(f"{name}/value/kernel" for name in names),
+    }
+    name = "encoder/layer_0/attention/value/kernel"
+    assert np.linalg.matrix_rank(after[name] - before[name], 1e-6) <= 3
+
+
+def test_each_layer_below_learns_at_the_rate_times_the_decay(step):
+    _, before, after = step(layer_decay=0.5, weight_decay=0)
+    # The first step of Adam changes a weight by the rate, whatever its
+    # gradient is.
+    for name, factor in (
+        ("classifier/kernel", 1),
+        ("encoder/layer_1/output/kernel", 0.5),
+        ("encoder/layer_0/output/kernel", 0.25),
+        ("encoder/embeddings/position/embeddings", 0.125),
+    ):
+        moved = np.abs(after[name] - before[name]).max()
+        # Where a gradient is small, its root's epsilon takes some percent.
+        assert moved == pytest.approx(RATE * factor, rel=0.1), name
+
+
+def test_weight_decay_takes_its_share_of_kernels_but_not_of_biases(step):
+    _, before, without = step(weight_decay=0)
+    _, _, after = step(weight_decay=0.3)
+    for name, decay in (
+        ("encoder/layer_0/output/kernel", 0.3),
+        ("encoder/layer_0/output/bias", 0),
+    ):
+        expected = without[name] - RATE * decay * before[name]
+        np.testing.assert_allclose(after[name], expected, atol=1e-6)
+
+
+def test_lamb_moves_a_kernel_by_the_rate_times_its_length(step):
+    _, before, after = step(optimizer="lamb")
+    name = "encoder/layer_1/output/kernel"
+    length = np.linalg.norm(before[name])
+    moved = np.linalg.norm(after[name] - before[name])
+    assert moved == pytest.approx(RATE * length, rel=1e-4)
+
+
+def test_micro_batches_and_second_computations_change_no_number(
+    step, monkeypatch
+):
+    counts, micro_batches = [], step_tensorflow._accumulate
+
+    def accumulate(compute, batch, count):
+        counts.append(count)
+        return micro_batches(compute, batch, count)
+
+    again, remat = [], keras.remat
+    monkeypatch.setattr(step_tensorflow, "_accumulate", accumulate)
+    monkeypatch.setattr(keras, "remat", lambda f: again.append(f) or remat(f))
+    _, _, expected = step()
+    assert (counts, again) == ([], [])
+    _, _, after = step(accumulation=3)
+    _, _, twice = step(rematerialize=True)
+    assert counts == [3] and len(again) == 2  # one a layer
+    # Of keys' biases the gradient is rounding alone.
+    for name in [k for k in expected if not k.endswith("key/bias")]:
+        np.testing.assert_allclose(after[name], expected[name], atol=2e-4)
+        np.testing.assert_allclose(twice[name], expected[name], atol=2e-4)
+
+
+def test_dropout_is_that_of_encoder_attention_and_head(step):
+    model, *_ = step()
+    quiet = np.array(model(IDS))
+    np.testing.assert_array_equal(model(IDS, training=True), quiet)
+    model, *_ = step(dropout=0.5)
+    rates = {
+        layer.rate
+        for layer in model._flatten_layers()
+        if type(layer).__name__ == "Dropout"
+    }
+    assert rates == {0.5} and model.encoder.attention_dropout == 0.5
+    assert np.abs(np.array(model(IDS, training=True)) - model(IDS)).max() > 0.01
+
+
+def test_balanced_classes_weigh_the_same_as_scikit_learn_says():
+    task = SimpleNamespace(name="toy", labels=["a", "b", "c"])
+    targets = np.array([0, 0, 0, 2], np.int32)
+    weighted = balanced(task, Encoded({}, targets)).weights
+    np.testing.assert_allclose(weighted, [4 / 6, 4 / 6, 4 / 6, 2], rtol=1e-6)
+    # Tokens: those without weight do not count.
+    tags = tf.ragged.constant([[0, 0, 1], [0, 1]], tf.int32)
+    counted = tf.ragged.constant([[1.0, 1, 1], [1, 0]])
+    found = balanced(task, Encoded({}, tags, counted)).weights
+    expected = [2 / 3, 2 / 3, 2, 2 / 3, 0]
+    np.testing.assert_allclose(found.flat_values, expected, rtol=1e-6)
+    assert found.row_lengths().numpy().tolist() == [3, 2]
+    for wrong in (targets.astype("f4"), {"start": targets}):
+        with pytest.raises(InputError, match="task toy does not have one"):
+            balanced(task, Encoded({}, wrong))
+
+
+class Watch(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.batches, self.epochs, self.began = [], [], 0
+
+    def on_train_begin(self, logs=None):
+        self.began += 1
+        self.frozen = weights_of(self.model)["encoder/embeddings/norm/gamma"]
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append((batch, logs["loss"]))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(logs)
+
+
+def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
+    given, plain = [], finetuning.training_batches
+    monkeypatch.setattr(
+        finetuning,
+        "training_batches",
+        lambda rows, *a, **k: given.append(rows) or plain(rows, *a, **k),
+    )
+    rows = [(t, ("bad", "good")[y]) for t, y in sentences(32) if y or "a" in t]
+    path = str(write_csv(tmp_path / "rows.csv", rows))
+    task = CustomTask(path, str(place / "dev.csv"))
+    arguments = {
+        "freeze_layers": 0,
+        "class_weights": "balanced",
+        "steps_per_execution": 2,
+        "optimizer": "lamb",
+        "accumulation": 2,
+        "layer_decay": 0.9,
+        "epochs": 6 / (len(rows) / 8),
+    }
+    run, watch = tmp_path / "run", Watch()
+    results = finetuning.run(
+        task, place / "init", run, callbacks=[watch], **QUICK | arguments
+    )
+    steps = results["curve"][-1]["step"]
+    assert steps == 6 and watch.began >= 1
+    assert len(watch.batches) < steps  # two at once, but for an epoch's rest
+    assert [line["val_accuracy"] for line in watch.epochs] == [
+        line["val_accuracy"] for line in results["curve"]
+    ]
+    assert all(math.isfinite(loss) for _, loss in watch.batches)
+    optimizer = watch.model.optimizer
+    assert (type(optimizer).__name__, optimizer.accumulate) == ("Lamb", 2)
+    assert min(optimizer._rates) == pytest.approx(0.9)
+    np.testing.assert_array_equal(
+        weights_of(watch.model)["encoder/embeddings/norm/gamma"], watch.frozen
+    )
+    weights, labels = given[0].weights, given[0].targets
+    assert weights[labels == 0].sum() == pytest.approx(weights.sum() / 2)
+    settings = json.loads((run / "run.json").read_text())["settings"]
+    assert settings.items() >= arguments.items()
+    assert "dropout" not in settings  # as before: old runs resume
+    with pytest.raises(InputError, match="layer_decay was 0.9 and is now not"):
+        finetuning.run(
+            task,
+            place / "init",
+            run,
+            **QUICK | {k: v for k, v in arguments.items() if k[:2] != "la"},
+        )
+
+
+def test_a_run_that_gets_no_better_ends_early_also_when_resumed(
+    place, task, tmp_path, monkeypatch
+):
+    quick = {**QUICK, "learning_rate": 1e-12, "epochs": 6, "early_stopping": 2}
+    run, init = tmp_path / "run", place / "init"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(finetuning._Run, "_take_best", interrupt)
+        finetuning.run(task, init, run, **quick)
+    watch = Watch()
+    results = finetuning.run(task, init, run, callbacks=[watch], **quick)
+    assert watch.batches == []
+    assert [line["step"] for line in results["curve"]] == [10, 20, 30]
+    assert results["best_step"] == 10
+
+
+def interrupt(self):
+    raise KeyboardInterrupt
+
+
+def test_the_curve_says_when_a_run_ends():
+    curve = [{"val_f1": x} for x in (0.1, 0.3, float("nan"), 0.3, 0.2)]
+    stops = [
+        Hyperparameters(early_stopping=2).has_stopped("f1", curve[:n])
+        for n in range(6)
+    ]
+    assert stops == [False] * 4 + [True, True]
+    assert not Hyperparameters().has_stopped("f1", curve)
+
+
+def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
+    shutil.copytree(place, tmp_path / "place", dirs_exist_ok=True)
+    words = "-m official_tasks.finetune --task=custom --train=train.csv "
+    words += "--dev=dev.csv --init=init --output=run --epochs=1 --lora_rank=2 "
+    words += "--batch_size=8 --sequence_length=24 --learning_rate=0.01"
+    done = call_script(*words.split(), folder=tmp_path / "place")
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "place" / "run"
+    trained, preprocess = load_trained(task, run)
+    model = load_model(task, place / "init")
+    bert_keras.load_lora(model, run / "lora.safetensors")
+    inputs = preprocess(["a good film", "one awful cat"])
+    np.testing.assert_allclose(model(inputs), trained(inputs), atol=1e-5)
+    before = np.array(load_model(task, place / "init").encoder.weights[0])
+    np.testing.assert_array_equal(trained.encoder.weights[0], before)
+    again = call_script(
+        *words.replace("rank=2", "rank=4").split(), folder=tmp_path / "place"
+    )
+    assert again.returncode == 2
+    assert "lora_rank was 2 and is now 4" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("lora_rank=0", "--lora_rank=0: expected a whole number, 1"),
+        ("freeze_layers=-1", "expected a whole number, 0 or more"),
+        ("layer_decay=1.5", "expected a number above 0, 1 at most"),
+        ("weight_decay=-1", "expected a number, 0 or more"),
+        ("dropout=1", "expected a number from 0 to below 1"),
+        ("accumulation=0", "expected a whole number, 1 or more"),
+        ("steps_per_execution=0", "expected a whole number, 1 or more"),
+        ("early_stopping=0", "expected a whole number, 1 or more"),
+        ("optimizer=sgd", "<adamw|lamb>"),
+        ("class_weights=equal", "<balanced>"),
+        ("teacher=x --temperature=0", "expected a number above 0"),
+        ("teacher=x --teacher_weight=2", "expected a number from 0 to 1"),
+        ("temperature=3", "--temperature only applies with --teacher"),
+        ("lora_rank=2 --from_scratch", "applies to weights that were trained"),
+        ("layer_decay=0.9 --recipe=last", "only applies without --recipe"),
+        ("class_weights=balanced --task=glue", "only applies to one task"),
+        ("lora_rank=2 --freeze_layers=1", "LoRA freezes the entire encoder"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
+    words = "-m official_tasks.finetune --train=train.csv --init=init --output="
+    words += f"{tmp_path}/run --{flag}"
+    done = call_script(*words.split(), folder=place)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    name = flag.split("=")[0]
+    if "expected" in message and "teacher" not in flag:
+        value = float(flag.split("=")[1])
+        with pytest.raises(InputError, match=f"{name} is {value}; expected"):
+            Hyperparameters(**{name: value}).check()
