@@ -1,4 +1,4 @@
-"""The commands of docs/tasks.md, own_data.md and features.md, on toy data."""
+"""The commands of tasks.md, finetuning.md, own_data.md and features.md."""
 
 import pytest
 from glue_samples import write_glue
@@ -6,11 +6,12 @@ from page_commands import commands, script_of
 from run_script import call_script
 from task_samples import save_toy_model, sentences, write_csv, write_reviews
 
-PAGES = ("tasks", "own_data", "features")
+PAGES = ("tasks", "finetuning", "own_data", "features")
 COMMANDS = [words for page in PAGES for words in commands(f"docs/{page}.md")]
 # What makes a command small, by a word of it.
 SMALLER = {
     "--task=mrpc": [],
+    "--task=sst2": ["--epochs=1"],
     "--task=glue": ["--nogrid", "--epochs=1"],
     "tools/benchmark/results_table.py": [
         "--tasks=wnli",
@@ -28,7 +29,7 @@ SMALLER = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
-    save_toy_model(folder / "toy", num_layers=4)  # as some recipes read
+    save_toy_model(folder / "toy", num_layers=6)  # as many as are named
     write_glue(folder / "glue")
     (folder / "DATA").mkdir()
     (folder / "DATA" / "glue").symlink_to(folder / "glue")
