@@ -36,9 +36,9 @@ def enable_lora(model, rank, projections=("query", "value")):
         InputError: a rank below 1, another projection, a model with LoRA.
 
     Example:
-    >>> model = BertClassifier(BertEncoder(100, 2, 2, 8, 16), ["no", "yes"])
-    >>> enable_lora(model, rank=2)
-    >>> sum(w.name.startswith("lora_") for w in model.trainable_weights)
+    >>> encoder = BertEncoder(100, 2, 2, 8, 16)
+    >>> enable_lora(encoder, rank=2)
+    >>> len(encoder.trainable_weights)  # A and B, two projections, two layers
     8
     """
     encoder = getattr(model, "encoder", model)

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
 
 def test_the_code_of_the_page_runs(toy_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_reviews("train.csv", 8)
+    write_reviews("train.csv", 64)  # 6 steps of the usual batch
     write_reviews("dev.csv", 6, seed=1)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         toy_model, sequence_length=16

@@ -76,9 +76,9 @@ def test_a_student_comes_to_answer_as_its_teacher(place, task, whole, tmp_path):
 
 
 def test_tokens_are_taught_each_by_its_own_logits(tmp_path):
-    path = tmp_path / "tags.txt"
-    path.write_text("cat B-PER\nsat O\nran O\n\nthe O\ndog B-PER\n\n" * 6)
-    tags = CustomTags(str(path), str(path))
+    rows = [("cat sat ran", "B-PER O O"), ("the dog", "O B-PER")] * 6
+    path = write_csv(tmp_path / "tags.csv", rows, header=("words", "tags"))
+    tags = CustomTags(train=str(path), dev=str(path))
     init = save_toy_model(tmp_path / "init")
     quick = {**QUICK, "epochs": 1}
     finetuning.run(tags, init, tmp_path / "teacher", **quick)
