@@ -30,6 +30,7 @@ _HOME = {
     "learn_vocabulary": "text.learning",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
+    "presets": "interop.downloads",
 }
 
 
@@ -80,8 +81,9 @@ def _register_classes():
     """
     if "keras" not in sys.modules:
         return
-    homes = {home for home in _HOME.values() if not home.startswith("serving")}
-    for home in sorted(homes - {"errors", "text.learning", "text.masking"}):
+    apart = ("errors", "serving", "interop", "text.learning", "text.masking")
+    homes = {home for home in _HOME.values() if not home.startswith(apart)}
+    for home in sorted(homes):
         if "tensorflow" in sys.modules or not home.startswith("text."):
             with contextlib.suppress(Exception):
                 importlib.import_module(f"{__name__}.{home}")

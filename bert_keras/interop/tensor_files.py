@@ -229,18 +229,19 @@ def read_safetensors(path):
     return tensors
 
 
-def write_safetensors(path, tensors):
-    """Writes float32 tensors one by one.
+def write_safetensors(path, tensors, kind="F32"):
+    """Writes tensors one by one.
 
     Args:
         path: the file.
         tensors: dict of name -> (shape, function that returns the numbers).
+        kind: of `DTYPES`; each number is rounded to the nearest one.
     """
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    header, end, dtype = {"__metadata__": {"format": "pt"}}, 0, DTYPES[kind]
     for name, (shape, _) in tensors.items():
-        start, end = end, end + 4 * math.prod(shape)
+        start, end = end, end + dtype.itemsize * math.prod(shape)
         header[name] = {
-            "dtype": "F32",
+            "dtype": kind,
             "shape": list(shape),
             "data_offsets": [start, end],
         }
@@ -249,7 +250,7 @@ def write_safetensors(path, tensors):
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, read in tensors.values():
-            file.write(np.ascontiguousarray(read(), "<f4"))
+            file.write(np.ascontiguousarray(read(), dtype).tobytes())
 
 
 # HDF5 files: plain datasets only, found by their links, read by offset. The
