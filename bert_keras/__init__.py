@@ -43,11 +43,17 @@ _HOME = {
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
     "push_to_hub": "interop.publishing",
+    "presets": "interop.downloads",
 }
 
 if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     from bert_keras.errors import InputError as InputError
+    from bert_keras.interop.adapters import load_lora as load_lora
+    from bert_keras.interop.adapters import save_lora as save_lora
+    from bert_keras.interop.downloads import presets as presets
+    from bert_keras.interop.publishing import push_to_hub as push_to_hub
     from bert_keras.modeling.encoder import BertEncoder as BertEncoder
+    from bert_keras.modeling.lora import enable_lora as enable_lora
     from bert_keras.modeling.pretrainer import (
         BertCausalModel as BertCausalModel,
     )
@@ -126,12 +132,9 @@ def _register_classes():
     """
     if "keras" not in sys.modules:
         return
-    homes = {
-        home
-        for home in _HOME.values()
-        if not home.startswith(("serving", "interop"))
-    }
-    for home in sorted(homes - {"errors", "text.learning", "text.masking"}):
+    apart = ("errors", "serving", "interop", "text.learning", "text.masking")
+    homes = {home for home in _HOME.values() if not home.startswith(apart)}
+    for home in sorted(homes):
         if "tensorflow" in sys.modules or not home.startswith("text."):
             with contextlib.suppress(Exception):
                 importlib.import_module(f"{__name__}.{home}")

@@ -9,10 +9,10 @@ documentation: for the documentation installed with Python; a vocabulary.
 Out, in --output: tokens/ (the tokenised text, from which pre-training draws
 pairs and masks again in each epoch) and train/ and held_out/ (TFRecords of
 examples drawn once, with the original BERT's feature names). Held-out
-documents are chosen by a hash of their content; --norecords leaves train/ and
-held_out/ out, which are most of the disk. Every path may be remote
-(gs://...). An interrupted build resumes when the same command is given again.
-With --beam it runs on many machines; see docs/data.md.
+documents are chosen by a hash of their content, or are those of --held_out;
+--norecords leaves train/ and held_out/ out, which are most of the disk. Every
+path may be remote (gs://...). An interrupted build resumes when the same
+command is given again. With --beam it runs on many machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -73,6 +73,14 @@ def define_flags():
         "Of the documents; above 0 for pre-training, which is evaluated on it.",
     )
     script.require("a share below 1", lambda v: 0 <= v < 1, "held_out_share")
+    flags.DEFINE_string(
+        "held_out", None, "Text that is held out, in place of a share."
+    )
+    script.applies_only(
+        "without --held_out, which names the documents",
+        lambda v: v.held_out is None,
+        "held_out_share",
+    )
     flags.DEFINE_enum(
         "sentences", "split", ("split", "lines"), "Find them, or one a line."
     )
@@ -86,7 +94,7 @@ def define_flags():
     script.applies_only(
         "without --beam, which has workers of its own",
         lambda v: v.beam is None,
-        "workers",
+        *("workers", "held_out"),
     )
     script.applies_only(
         "to records, which --norecords leaves out",
@@ -125,7 +133,7 @@ def main(values):
         "rules": rules,
         "seed": values.seed,
         "copies": values.copies,
-        "held_out_share": values.held_out_share,
+        "held_out_share": 0 if values.held_out else values.held_out_share,
         "sentences": values.sentences,
         "records": values.records,
     }
@@ -145,10 +153,16 @@ def _here(values, settings):
     from bert_keras.data.pretraining_data import create_pretraining_data
     from official_tasks import progress
 
-    documents = read_documents(values.input, values.layout, values.text_field)
+    how = values.layout, values.text_field
+    held_out = read_documents(values.held_out, *how) if values.held_out else ()
+    documents = read_documents(values.input, *how)
     with progress.stages("Examples") as update:
         return create_pretraining_data(
-            documents, workers=values.workers, progress=update, **settings
+            documents,
+            workers=values.workers,
+            progress=update,
+            held_out=held_out,
+            **settings,
         )
 
 

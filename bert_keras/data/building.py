@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import shutil
@@ -40,6 +41,7 @@ def build_stores(
     sentences: str = "split",
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    held_out: Iterable[Document] = (),
 ) -> dict[str, TokenStore]:
     """Tokenises documents into the stores `train` and `held_out`.
 
@@ -62,6 +64,8 @@ def build_stores(
             that asks for several must guard its call by
             `if __name__ == "__main__"`.
         progress: called with the documents and the characters done so far.
+        held_out: documents that all go to `held_out`, in place of a share;
+            one of `documents` with the same text is left out.
 
     Raises:
         InputError: an impossible share, fewer than two documents with text
@@ -74,7 +78,17 @@ def build_stores(
             "held_out_share must be at least 0 and below 1; got "
             f"{held_out_share}."
         )
-    names = ["train", "held_out"] if held_out_share else ["train"]
+    held_out = iter(held_out)
+    first = next(held_out, None)
+    if first is not None:
+        if held_out_share:
+            raise InputError(
+                "held_out names the documents and held_out_share is "
+                f"{held_out_share}. Give one of the two."
+            )
+        held_out = itertools.chain([first], held_out)
+    has_held_out = held_out_share or first is not None
+    names = ["train", "held_out"] if has_held_out else ["train"]
     target, folder = folder, work_folder(folder)
     if not files.is_file(os.path.join(folder, PROGRESS)):
         folder = store_folder(target, names)
@@ -87,7 +101,9 @@ def build_stores(
             writer = StoreWriter(os.path.join(folder, name), tokenizer, name)
             stores[name] = stack.enter_context(writer)
         build = _Build(stores, journal, progress)
-        parts = build.unseen(parts_of(documents, held_out_share, names))
+        parts = build.unseen(
+            parts_of(documents, held_out_share, names, held_out)
+        )
         for part in in_order(tokenise, parts, workers):
             build.add(part)
         for name, writer in stores.items():
@@ -288,18 +304,33 @@ def _settings(tokenizer, held_out_share: float, sentences) -> dict:
 
 
 def parts_of(
-    documents: Iterable[Document], share: float, names: list[str]
+    documents: Iterable[Document],
+    share: float,
+    names: list[str],
+    held_out: Iterable[Document] = (),
 ) -> Iterator[Part]:
-    """Runs of documents of about `_PART` characters each."""
+    """Runs of documents of about `_PART` characters each.
+
+    Those of `held_out` come first, so that their text is not trained on
+    where it is among `documents` too.
+    """
 
     def empty():
         hashes = {name: bytearray() for name in names}  # grow in place
         return Part({name: [] for name in names}, hashes, 0)
 
-    part = empty()
-    for document in documents:
+    part, kept = empty(), set()
+    sides = itertools.chain(
+        zip(held_out, itertools.repeat(True)),
+        zip(documents, itertools.repeat(False)),
+    )
+    for document, is_kept in sides:
         digest = content_hash(document)
-        name = "held_out" if in_share(digest, share) else "train"
+        if is_kept:
+            kept.add(digest)
+        elif digest in kept:
+            continue
+        name = "held_out" if is_kept or in_share(digest, share) else "train"
         part.documents[name].append(document)
         part.hashes[name] += digest
         part.characters += sum(map(len, document.paragraphs))

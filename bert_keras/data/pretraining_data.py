@@ -48,6 +48,7 @@ def create_pretraining_data(
     workers: int = 1,
     progress: Callable[[str, int, int | None], None] | None = None,
     records: bool = True,
+    held_out: Iterable[Document] = (),
 ) -> dict[str, dict]:
     """Raw documents to records for training and for evaluation.
 
@@ -73,6 +74,7 @@ def create_pretraining_data(
             is, None if unknown.
         records: whether to write them; the stores alone are enough to draw
             other examples in each epoch.
+        held_out: see `build_stores`.
 
     Returns:
         The manifests of `train` and, unless the share is 0, `held_out`: of
@@ -94,6 +96,7 @@ def create_pretraining_data(
             sentences,
             workers,
             lambda done, _: progress("tokens", done, None),
+            held_out,
         )
 
         def write(name, store, copies):

@@ -7,6 +7,7 @@ A safetensors file: A and B of each adapted kernel under the names of
 import json
 import math
 
+import keras
 import numpy as np
 
 from bert_keras import files
@@ -29,7 +30,7 @@ KEY = "bert_keras_lora"  # of the metadata
 OTHERS = "Load it into a model like the one that was saved"
 
 
-def save_lora(model, path):
+def save_lora(model: keras.Model, path: files.PathLike) -> None:
     """Writes what trains in a model with LoRA: its matrices and the head.
 
     Some hundred kB, apart from the encoder, whose weights it lacks:
@@ -60,10 +61,12 @@ def save_lora(model, path):
         if weight.trainable or not in_encoder(_name(model, weight))
     }
     with files.written_beside(path) as partial:
-        write_safetensors(partial, tensors, {KEY: json.dumps(about)})
+        write_safetensors(partial, tensors, metadata={KEY: json.dumps(about)})
 
 
-def load_lora(model, path, merge=False):
+def load_lora(
+    model: keras.Model, path: files.PathLike, merge: bool = False
+) -> None:
     """Puts what `save_lora` wrote onto a model with the same encoder.
 
     A model without LoRA gets it, of the file's rank, and is frozen as
@@ -108,8 +111,8 @@ def load_lora(model, path, merge=False):
     if present and (merge or present != ranks):
         raise WeightsError(
             path,
-            f"the file has LoRA {_told(ranks)}, and the model has it already, "
-            f"{_told(present)}",
+            f"the file has LoRA {_format_ranks(ranks)}, and the model has it already, "
+            f"{_format_ranks(present)}",
             "Load it into a model without LoRA, which takes the file's",
         )
     numbers = {name: tensor.numbers() for name, tensor in found.items()}
@@ -134,7 +137,7 @@ def _name(model, part):
     return published_name(model, part.path)
 
 
-def _told(ranks):
+def _format_ranks(ranks):
     each = sorted(set(ranks.values()))
     return f"of rank {', '.join(map(str, each))} on {len(ranks)} layers"
 

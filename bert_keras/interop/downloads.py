@@ -1,7 +1,9 @@
-"""Weights by name: what the original released, and folders on the Hub."""
+"""Weights by name: those of this package, what the original released, and
+folders on the Hub."""
 
 import contextlib
 import difflib
+import glob
 import hashlib
 import logging
 import os
@@ -26,6 +28,9 @@ from bert_keras.interop.torch_pickle import is_pickle
 
 logger = logging.getLogger(__name__)
 
+# Folders of this package's own weights, each with the hashes of its files.
+PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "presets")
+MANIFEST = "manifest.json"
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 SMALL = [
     f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}"
@@ -130,6 +135,48 @@ ON_THE_HUB = [
 ]
 
 
+def presets() -> list[str]:
+    """The names that `from_preset` takes, besides paths and the Hub's.
+
+    Returns:
+        list of str: those of the weights that come with this package, which
+        need no network, then those that the original released, then
+        keras-hub's names for some of these.
+    """
+    return [*packaged_names(), *RELEASED, *ALIASES]
+
+
+def packaged_names():
+    """The names of the weights that come with this package."""
+    places = glob.glob(os.path.join(glob.escape(PACKAGED), "*", MANIFEST))
+    return sorted(os.path.basename(os.path.dirname(path)) for path in places)
+
+
+def packaged_folder(name):
+    """The folder of weights of this package; every byte is checked.
+
+    Raises:
+        WeightsError: a file is not the one that was packed.
+    """
+    folder = os.path.join(PACKAGED, name)
+    manifest = files.read_manifest(
+        os.path.join(folder, MANIFEST), "preset", _check_manifest
+    )
+    for file, entry in manifest["files"].items():
+        path = os.path.join(folder, file)
+        fault = files.content_fault(path, entry)
+        if fault is not None:
+            raise WeightsError(
+                path, f"the file {fault}", "Install bert_keras again"
+            )
+    return folder
+
+
+def _check_manifest(manifest):
+    files.check_fields(manifest, {"files": dict})
+    files.check_entries(manifest["files"])
+
+
 def released_name(preset):
     """The original's name for a preset, or None where it has none."""
     name = ALIASES.get(preset, preset)
@@ -141,7 +188,7 @@ def nearest(preset):
 
     Upper case, blanks, and the owner on the Hub make no difference.
     """
-    names = [*ON_THE_HUB, *ALIASES, *RELEASED]
+    names = [*packaged_names(), *ON_THE_HUB, *ALIASES, *RELEASED]
     known = {_bare(name): name for name in reversed(names)}
     bare = _bare(preset)
     close = difflib.get_close_matches(bare, known, n=3, cutoff=0.8)

@@ -132,7 +132,7 @@ def _unpacked(arguments):
     return {k: once.get(k, value) for k, value in arguments.items()}
 
 
-def save_native(folder, model, preprocessor=None, without=()):
+def save_native(folder, model, preprocessor=None, without=(), kind="F32"):
     """Writes the folder to a temporary name, then renames it.
 
     The optimizer's state does not go into it.
@@ -142,6 +142,8 @@ def save_native(folder, model, preprocessor=None, without=()):
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`; no vocabulary is written without.
         without: names of weights to leave out: loading draws them at random.
+        kind: of numbers in the file, as safetensors names it: "F32", or
+            "BF16" for half the bytes and 8 bits of precision.
 
     Returns:
         the names of the weights that were left out.
@@ -159,7 +161,7 @@ def save_native(folder, model, preprocessor=None, without=()):
             for name, weight in sorted(published_weights(model).items())
             if name not in without
         }
-        write_safetensors(os.path.join(partial, WEIGHTS), tensors)
+        write_safetensors(os.path.join(partial, WEIGHTS), tensors, kind)
         if preprocessor is not None:
             write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
         write_license(getattr(model, "encoder", model).license, partial)

@@ -36,7 +36,7 @@ KNOWN = (
     "a folder of this package, of Hugging Face, of sentence-transformers or "
     "of keras-hub, a checkpoint or a zip of the original, a checkpoint of "
     "Model Garden, a SavedModel of TF Hub; or a name: org/name on the Hugging "
-    "Face Hub, or one that the original released"
+    "Face Hub, or one of bert_keras.presets()"
 )
 # Tokens a row where neither the caller nor the preset says.
 SEQUENCE_LENGTH = 128
@@ -161,7 +161,8 @@ def open_checkpoint(preset, revision=None):
 
     Args:
         preset: a path of any known format, `org/name` or `hf://org/name` on
-            the Hugging Face Hub, or the name of weights that the original
+            the Hugging Face Hub, or a name of `bert_keras.presets()`: of
+            weights that come with this package, or that the original
             released, in its or keras-hub's spelling. A `Checkpoint` that was
             opened before passes through.
         revision: branch, tag or commit on the Hub.
@@ -192,7 +193,11 @@ def open_checkpoint(preset, revision=None):
         checkpoint = _open_path(folder)
         checkpoint.source = checkpoint.origin = source
         return checkpoint
-    released = downloads.released_name(preset)
+    if not is_path and preset in downloads.packaged_names():
+        checkpoint = _open_path(downloads.packaged_folder(preset))
+        checkpoint.source = checkpoint.origin = preset
+        return checkpoint
+    released = None if is_path else downloads.released_name(preset)
     return _open_path(
         downloads.fetch_released(released) if released else preset
     )

@@ -2,6 +2,9 @@
 
 import os
 import tempfile
+from typing import TYPE_CHECKING
+
+import keras
 
 from bert_keras.errors import InputError
 from bert_keras.interop.downloads import (
@@ -14,6 +17,9 @@ from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
 from bert_keras.interop.tensors import write_license
 from bert_keras.modeling.weights import in_use, untrained_weights
+
+if TYPE_CHECKING:
+    from bert_keras.text.preprocessor import BertPreprocessor
 
 WRITERS = {"huggingface": save_huggingface, "bert_keras": save_native}
 # What the Hub lists a model under, and how transformers calls its class.
@@ -35,15 +41,15 @@ TASKS = {
 
 
 def push_to_hub(
-    model,
-    preprocessor,
-    name,
+    model: keras.Model,
+    preprocessor: "BertPreprocessor",
+    name: str,
     *,
-    format="huggingface",
-    card=None,
-    private=None,
-    revision=None,
-    message="Upload of bert_keras",
+    format: str = "huggingface",
+    card: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    message: str = "Upload of bert_keras",
 ) -> str:
     """Uploads a model with its tokenizer and a card.
 

@@ -235,19 +235,21 @@ def read_metadata(path):
         return file.metadata() or {}
 
 
-def write_safetensors(path, tensors, metadata=None):
-    """Writes float32 tensors one by one.
+def write_safetensors(path, tensors, kind="F32", metadata=None):
+    """Writes tensors one by one.
 
     Args:
         path: the file.
         tensors: dict of name -> (shape, function that returns the numbers).
+        kind: of `DTYPES`; each number is rounded to the nearest one.
         metadata: dict of further texts for its header.
     """
     header, end = {"__metadata__": {"format": "pt", **(metadata or {})}}, 0
+    dtype = DTYPES[kind]
     for name, (shape, _) in tensors.items():
-        start, end = end, end + 4 * math.prod(shape)
+        start, end = end, end + dtype.itemsize * math.prod(shape)
         header[name] = {
-            "dtype": "F32",
+            "dtype": kind,
             "shape": list(shape),
             "data_offsets": [start, end],
         }
@@ -256,7 +258,7 @@ def write_safetensors(path, tensors, metadata=None):
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, read in tensors.values():
-            file.write(np.ascontiguousarray(read(), "<f4"))
+            file.write(np.ascontiguousarray(read(), dtype).tobytes())
 
 
 # HDF5 files: plain datasets only, found by their links, read by offset. The

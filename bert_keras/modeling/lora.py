@@ -1,6 +1,9 @@
 """Low-rank adaptation by Keras's own layers, and what of a model is frozen."""
 
+from collections.abc import Iterable
 from numbers import Integral
+
+import keras
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.weights import (
@@ -17,7 +20,11 @@ ATTRIBUTES = {
 }
 
 
-def enable_lora(model, rank, projections=("query", "value")):
+def enable_lora(
+    model: keras.Model,
+    rank: int,
+    projections: Iterable[str] = ("query", "value"),
+) -> None:
     """Freezes the encoder and adds trainable matrices of low rank to it.
 
     Each named projection W of every layer's attention becomes W + A B, with A

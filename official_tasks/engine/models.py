@@ -237,8 +237,13 @@ _PLACES = ("", "variables", "0_*")
 
 
 def weights_of(init) -> list:
-    """The files of weights that a local folder, zip or checkpoint has."""
+    """The files of weights that a local folder, zip or checkpoint has, or the
+    package itself under that name."""
+    from bert_keras.interop import downloads
+
     preset = os.fspath(preset_of(init))
+    if not os.path.exists(preset) and preset in downloads.packaged_names():
+        preset = os.path.join(downloads.PACKAGED, preset)
     if os.path.isfile(preset):
         return [preset]
     name = glob.escape(preset)

@@ -84,6 +84,20 @@ def test_held_out_documents_are_in_the_other_store(tokenizer, tmp_path):
     assert stores["train"].num_documents == 60 - sum(held)
 
 
+def test_named_documents_are_held_out_and_not_trained_on(tokenizer, tmp_path):
+    documents = corpus(20)
+    kept = [documents[3], documents[7], Document("z", "", ["Word1 word2."])]
+    stores = build_stores(
+        documents, tokenizer, str(tmp_path), held_out=iter(kept)
+    )
+    others = [d for d in documents if d not in kept]
+    manifests = {side: store.manifest for side, store in stores.items()}
+    assert manifests["held_out"]["corpus_hash"] == corpus_hash(kept)
+    assert manifests["train"]["corpus_hash"] == corpus_hash(others)
+    with pytest.raises(InputError, match="Give one of the two"):
+        build_stores(documents, tokenizer, str(tmp_path), 0.2, held_out=kept)
+
+
 def test_the_bytes_are_the_same_for_any_number_of_workers(
     tokenizer, tmp_path, small_parts, monkeypatch
 ):

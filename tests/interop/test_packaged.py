@@ -1,0 +1,138 @@
+"""The package's own weights: offline, small, as they were packed."""
+
+import os
+import shutil
+import socket
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from run_script import ROOT
+from safetensors.numpy import load_file
+from tiny import INPUTS, largest_difference, preprocessor
+from tiny import model as toy
+
+import bert_keras
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop import downloads
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.weights import published_weights
+from official_tasks.engine.models import weights_of
+
+sys.path.insert(0, str(ROOT / "tools" / "maintenance"))
+from pack_preset import pack  # noqa: E402
+
+NAME = "bert_keras_mini_en"
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*arguments, **more):
+        raise AssertionError("a connection was asked for")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    """A toy model and its folder among the package's presets."""
+    model = toy("BertPretrainer")
+    model.save_preset(tmp_path / "model", preprocessor())
+    pack(str(tmp_path / "model"), str(tmp_path / "presets" / "toy_en"))
+    monkeypatch.setattr(downloads, "PACKAGED", str(tmp_path / "presets"))
+    return model, tmp_path / "presets" / "toy_en"
+
+
+@pytest.mark.parametrize("preset", [NAME, f"./{NAME}"])
+def test_it_loads_without_a_network(no_network, preset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if preset != NAME:  # a folder of that name goes first
+        shutil.copytree(downloads.packaged_folder(NAME), NAME)
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        preset, sequence_length=16
+    )
+    model = bert_keras.BertPretrainer.from_preset(preset)
+    encoder = bert_keras.BertEncoder.from_preset(preset)
+    assert model.load_report.initialised == []
+    assert (encoder.origin == NAME) == (preset == NAME)
+    assert encoder.license.name == "cc-by-4.0"
+    assert "OpenStax" in encoder.license.text
+    inputs = preprocess(["An hour well spent."])
+    vectors = encoder(inputs)["sequence_output"]
+    assert vectors.shape == (1, 16, 256)
+    with pytest.warns(UntrainedWarning, match=f"from .*{NAME}"):
+        bert_keras.BertClassifier.from_preset(preset, labels=["no", "yes"])
+
+
+def test_it_has_learned_which_words_go_together():
+    preprocess = bert_keras.BertPreprocessor.from_preset(NAME)
+    model = bert_keras.BertPretrainer.from_preset(NAME)
+    pieces = preprocess.tokenizer.vocabulary
+    for before, truth, after in (
+        ("He did not know what to", "do", "."),
+        ("She looked at him for a", "moment", ", and then went away."),
+        ("The king of", "england", "was at war with the king of france."),
+    ):
+        inputs = dict(preprocess([f"{before} {truth} {after}"]))
+        ids = inputs["token_ids"].numpy()
+        place = 1 + len(before.split())
+        assert pieces[ids[0, place]] == truth
+        ids[0, place] = pieces.index("[MASK]")
+        inputs |= {"token_ids": ids, "mask_positions": [[place]]}
+        logits = model(inputs)["mlm"][0, 0].numpy()
+        rank = (logits > logits[pieces.index(truth)]).sum()
+        assert rank < 160  # of 16,000: the first hundredth
+
+
+def test_it_is_small_and_listed_first():
+    folder = downloads.packaged_folder(NAME)
+    paths = [os.path.join(folder, name) for name in os.listdir(folder)]
+    assert sum(map(os.path.getsize, paths)) <= 16 * 1024 * 1024
+    names = bert_keras.presets()
+    assert names[0] == NAME
+    assert {"uncased_L-4_H-256_A-4", "bert_tiny_en_uncased"} <= set(names)
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("near", ["bert-keras-mini-en", "bert_keras_mini"])
+def test_a_name_near_it_gets_it(near):
+    with pytest.raises(InputError, match=f"mean {NAME}[?].*presets[(]"):
+        bert_keras.BertEncoder.from_preset(near)
+
+
+@pytest.mark.parametrize("lost", ["model.safetensors", "vocab.txt"])
+def test_a_file_that_changed_is_refused(packed, lost):
+    path = packed[1] / lost
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    says = f"{lost}: the file is damaged: its bytes.*Install bert_keras again"
+    with pytest.raises(WeightsError, match=says):
+        bert_keras.BertEncoder.from_preset("toy_en")
+    path.unlink()
+    with pytest.raises(WeightsError, match=f"{lost}: the file is missing"):
+        bert_keras.BertPreprocessor.from_preset("toy_en")
+
+
+def test_packing_rounds_each_weight_to_bfloat16(packed):
+    model, folder = packed
+    stored = load_file(folder / "model.safetensors")
+    weights = published_weights(model)
+    assert stored.keys() == weights.keys()
+    for name, weight in weights.items():
+        rounded = weight.numpy().astype(ml_dtypes.bfloat16)
+        assert np.array_equal(stored[name], rounded)
+    again = bert_keras.BertPretrainer.from_preset("toy_en")
+    inputs = INPUTS | {
+        "mask_positions": np.zeros((len(INPUTS["token_ids"]), 1), "int32")
+    }
+    for name, output in model(inputs).items():
+        assert 0 < largest_difference(output, again(inputs)[name]) < 0.05
+
+
+def test_a_run_from_it_is_bound_to_its_bytes(packed):
+    _, folder = packed
+    found = weights_of("toy_en")
+    assert found == [str(folder / "model.safetensors")]

@@ -1,0 +1,93 @@
+"""Draws the held-out figures of pre-training runs, one after another.
+
+    python tools/maintenance/draw_curve.py --runs=runs/mini_short,runs/mini \
+        --output=docs/charts/own_model.svg
+
+In: run folders of official_tasks.pretrain, each of which began with the
+weights of the one before. Out: an SVG picture of the shares of masked pieces
+and of next sentences that were told right, over all tokens, dotted where the
+rows become longer; and the rows of the table of docs/own_model.md, printed.
+Takes a second.
+"""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from bert_keras import files
+from official_tasks import script
+
+LINES = {
+    "val_mlm_accuracy": "masked pieces",
+    "val_nsp_accuracy": "next sentence",
+}
+
+
+def define_flags():
+    flags.DEFINE_list("runs", None, "Run folders, with commas between.")
+    flags.DEFINE_string("output", None, "SVG file to write.")
+    flags.mark_flags_as_required(["runs", "output"])
+
+
+def read_runs(folders):
+    """The evaluations of all runs, and the tokens at which rows grow.
+
+    Returns:
+        list of dict, the lines of metrics.jsonl with "tokens" counted from
+        the first run on and "length", pieces a row; and list of float,
+        million tokens.
+    """
+    from official_tasks.pretraining.settings import (
+        Settings,
+        phases,
+        tokens_until,
+    )
+
+    points, bounds, before = [], [], 0
+    for folder in map(Path, folders):
+        given = files.read_json(folder / "run.json")["settings"]
+        given = {k: v for k, v in given.items() if k in Settings._fields}
+        settings = Settings(**given)
+        for line in (folder / "metrics.jsonl").read_text().splitlines():
+            point = json.loads(line)
+            point["tokens"] += before
+            point["length"] = next(
+                phase.sequence_length
+                for phase in phases(settings)
+                if point["step"] <= phase.last
+            )
+            points.append(point)
+        for phase in phases(settings):
+            end = before + tokens_until(phase.last, settings)
+            bounds.append(end / 1e6)
+        before += tokens_until(settings.steps, settings)
+    return points, bounds[:-1]
+
+
+def main(values):
+    from official_tasks.report import page
+
+    points, bounds = read_runs(values.runs)
+    tokens = [point["tokens"] / 1e6 for point in points]
+    lines = {
+        name: (tokens, [point[key] for point in points])
+        for key, name in LINES.items()
+    }
+    drawn = page.line_chart(
+        "Told right, held out", "million tokens", lines, True, bounds
+    )
+    picture = str(drawn).removeprefix("<div>").removesuffix("</div>")
+    Path(values.output).write_text(picture, encoding="utf-8")
+    for point in points:
+        print(
+            f"| {point['length']} | {point['step']:,} "
+            f"| {point['tokens'] / 1e6:.2f} "
+            f"| {point['val_mlm_accuracy']:.1%} "
+            f"| {point['val_mlm_perplexity']:,.0f} "
+            f"| {point['val_nsp_accuracy']:.1%} |"
+        )
+
+
+if __name__ == "__main__":
+    script.start(main, define_flags, tensorflow=False)
