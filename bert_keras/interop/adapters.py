@@ -103,7 +103,7 @@ def load_lora(
         is_there = name in layers and adapted[name] in weights
         inputs, outputs = weights[adapted[name]].shape if is_there else (0, 0)
         down, up = (f"{name}/lora_{kind}_{side}" for side in "ab")
-        shape = found[down].shape if down in found else ()
+        shape = [*found[down].shape] if down in found else []
         ranks[name] = shape[1] if len(shape) == 2 else 0
         expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
     _check_shapes(path, found, expected)
@@ -111,8 +111,8 @@ def load_lora(
     if present and (merge or present != ranks):
         raise WeightsError(
             path,
-            f"the file has LoRA {_format_ranks(ranks)}, and the model has it already, "
-            f"{_format_ranks(present)}",
+            f"the file has LoRA {_format_ranks(ranks)}, and the model has it "
+            f"already, {_format_ranks(present)}",
             "Load it into a model without LoRA, which takes the file's",
         )
     numbers = {name: tensor.numbers() for name, tensor in found.items()}
