@@ -13,10 +13,10 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_keras.modeling.classifier import BertClassifier
 from run_script import ROOT
 from served_samples import encoder, preprocessor, spread
 
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 
