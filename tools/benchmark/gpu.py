@@ -139,9 +139,12 @@ def measured(case, values, peak):
         settings["lengths"] = lengths
     worker = sys.executable, "ours", "fit", settings
     try:
-        found = turns.measure({"ours": worker}, values.turns)["ours"]
+        figures, left_out = turns.measure({"ours": worker}, values.turns)
     except InputError as error:
         return {**case, "failed": str(error)}
+    if left_out:
+        return {**case, "failed": left_out["ours"]}
+    found = figures["ours"]
     flops = sum(model_flops(case, n) for n in lengths) / len(lengths)
     found["a second"] = 1 / found["median"]
     found["mfu"] = flops / found["median"] / peak / found["replicas"]
