@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import types
 from unittest import mock
 
 # For what takes a context of multiprocessing.
@@ -65,7 +66,11 @@ class _Started:
         with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"):
             multiprocessing.forkserver.ensure_running()
         self._process = CONTEXT.Process(target=_become, args=arguments)
-        self._process.start()
+        # A fork would import this process's main program first, which under
+        # `call_script` is the script.
+        nothing = types.ModuleType("__main__")
+        with mock.patch.dict(sys.modules, {"__main__": nothing}):
+            self._process.start()
 
     @property
     def returncode(self):
