@@ -20,14 +20,14 @@ HEADER = ["proof", "count", "failures", "minutes"]
 
 
 def proof_of(nodeid):
-    """ "tests/a/test_b.py::test_c[d]" -> "a/test_b.py: c"."""
+    """ "tests/a/test_b.py::test_c[d]" -> "tests/a/test_b.py: c"."""
     path, _, name = nodeid.partition("::")
     name = name.split("[")[0].removeprefix("test_").replace("_", " ")
-    return f"{path.removeprefix('tests/')}: {name}"
+    return f"{path}: {name}"
 
 
 def state_of_the_code():
-    """The commit, and a hash of what is changed beside it; "" without git."""
+    """The commit, and a hash of what is changed since; "" without git."""
 
     def git(*words):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)

@@ -13,9 +13,6 @@ NAMED = re.compile(
 def pages():
     """(name, text) of each page; of the change log what is not released."""
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*")):
-        # Its names are of tests/; test_proofs.py compares them.
-        if path.name == "proofs.md":
-            continue
         if path.suffix in (".md", ".ipynb"):
             text = path.read_text(encoding="utf-8")
             if path.name == "CHANGELOG.md":

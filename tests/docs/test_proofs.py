@@ -8,7 +8,7 @@ import pytest
 from run_script import ROOT
 
 PAGE = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| (\w+/test_\w+\.py: .*?) \| (.*) \|$", PAGE, re.M)
+ROWS = re.findall(r"^\| (tests/\w+/test_\w+\.py: .*?) \| (.*) \|$", PAGE, re.M)
 
 
 def file_of(proof):
@@ -19,12 +19,12 @@ def test_the_page_has_a_row_for_each_proof(pytestconfig):
     named = [proof for proof, _ in ROWS]
     assert named == sorted(set(named))
     marked = {
-        path.relative_to(ROOT / "tests").as_posix()
+        path.relative_to(ROOT).as_posix()
         for path in ROOT.glob("tests/*/test_*.py")
         if "mark.long" in path.read_text(encoding="utf-8")
     }
     assert {file_of(proof) for proof in named} == marked - {
-        "docs/test_proofs.py"
+        "tests/docs/test_proofs.py"
     }
     # Of the files that this call of pytest has read, each test too.
     found = pytestconfig.stash[proofs.LONG]
@@ -93,6 +93,6 @@ def test_a_proof_is_a_test_with_all_of_its_cases():
     assert proofs.table(notes) == [
         "| proof | count | failures | minutes |",
         "| --- | --- | --- | --- |",
-        "| a/test_b.py: it is so | 2 | 1 | 1.5 |",
+        "| tests/a/test_b.py: it is so | 2 | 1 | 1.5 |",
         "| together | 2 | 1 | 1.5 |",
     ]
