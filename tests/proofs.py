@@ -86,7 +86,7 @@ class Proofs:
                     self.notes[note["test"]] = note
         here = {item.nodeid for item in items}
         self.notes = {t: n for t, n in self.notes.items() if t in here}
-        done = {t for t, n in self.notes.items() if n["outcome"] != "failed"}
+        done = {t for t, n in self.notes.items() if n["outcome"] == "passed"}
         config.hook.pytest_deselected(
             items=[item for item in items if item.nodeid in done]
         )
@@ -113,6 +113,10 @@ class Proofs:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(self.notes[nodeid]) + "\n")
+
+    def pytest_sessionfinish(self, session, exitstatus):
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.notes:
+            session.exitstatus = pytest.ExitCode.OK  # all have passed before
 
     def pytest_terminal_summary(self, terminalreporter):
         write = terminalreporter.write_line

@@ -277,7 +277,7 @@ create_pretraining_data(
 
 
 def test_a_second_writer_is_refused_within_a_second(tokenizer, tmp_path):
-    with waiting_process(WRITER, tmp_path) as writer:
+    with waiting_process(WRITER, tmp_path, "writing") as writer:
         began = time.monotonic()
         named = f"process {writer.pid} on host {socket.gethostname()}"
         with pytest.raises(InputError, match=named):

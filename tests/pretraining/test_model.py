@@ -115,9 +115,8 @@ def test_a_direction_is_trained_and_kept(data, tmp_path):
 
 
 def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
-    # All of it in rows of 48 tokens.
     settings = {**SMALLEST, "phase_2_sequence_length": 48}
-    settings |= {"steps": 4, "phase_2_steps": 4, "evaluations": 1}
+    settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 1}
     results = runner.run(data, tmp_path, packed=True, **settings)
     config = files.read_json(tmp_path / "model" / "config.json")
     assert config.get("arguments", {}).get("examples_per_row") is None

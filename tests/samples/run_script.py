@@ -33,8 +33,8 @@ def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):
 
 
 @contextlib.contextmanager
-def waiting_process(program, folder):
-    """A Python program, given `folder`, that has printed its first line.
+def waiting_process(program, folder, line):
+    """A Python program, given `folder`, that has printed this first line.
 
     It ends when it is killed, at the end of the block.
     """
@@ -44,7 +44,7 @@ def waiting_process(program, folder):
         stdout=subprocess.PIPE,
     )
     try:
-        assert process.stdout.readline()
+        assert process.stdout.readline().decode() == f"{line}\n"
         yield process
     finally:
         process.kill()
@@ -62,7 +62,7 @@ def call_script(*command, folder):
     """As `run_script`, in this process: TensorFlow is not started again."""
     from absl import flags
 
-    from official_tasks import script
+    from official_tasks import progress, script
 
     words = list(map(str, command))
     is_module = words[0] == "-m"
@@ -81,6 +81,9 @@ def call_script(*command, folder):
             mock.patch.object(sys, "argv", [path, *words[1:]]),
             mock.patch.object(sys, "path", list(sys.path)),
             mock.patch.object(script, "_limits", []),
+            mock.patch.object(script, "_groups", {}),
+            # predict has lines for people go to the other output.
+            mock.patch.object(progress.console, "stderr", False),
         ):
             # A test may have imported the script as a module before.
             warnings.filterwarnings("ignore", ".*found in sys.modules")

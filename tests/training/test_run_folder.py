@@ -106,7 +106,7 @@ def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
         "run = RunFolder(sys.argv[1], {}); print('held', flush=True);"
         "sys.stdin.read()"
     )
-    with waiting_process(program, tmp_path) as holder:
+    with waiting_process(program, tmp_path, "held") as holder:
         began = time.monotonic()
         with pytest.raises(InputError, match=f"process {holder.pid} on host"):
             RunFolder(tmp_path, {})
