@@ -4,6 +4,8 @@ Public names load when they are first used, so that `import bert_keras`
 imports neither Keras nor TensorFlow. Keras loads files with our classes by
 name, and imports what a file needs from its own packages only; so the classes
 are registered as soon as both packages are imported, in either order.
+
+The import sets `TF_ENABLE_ONEDNN_OPTS` where it is not set: see below.
 """
 
 import contextlib

@@ -18,8 +18,8 @@ from absl import flags
 
 from official_tasks import script
 
-# Settings that say how the model came about to nobody but its owner.
-PRIVATE = ("data", "init", "output")
+# Settings that are paths: they say something to their owner alone.
+PATHS = {"init", "teacher", "vocabulary", "phase_2_data"}
 
 
 def define_flags():
@@ -38,7 +38,7 @@ def define_flags():
         "limits", None, "What the model should not be used for."
     )
     flags.DEFINE_bool("private", None, "A new folder is seen by you alone.")
-    flags.DEFINE_string("revision", None, "Branch of the commit; else main.")
+    flags.DEFINE_string("revision", None, "Branch of the commit; main without.")
     flags.DEFINE_string("output", None, "Write here, and upload nothing.")
     script.define_overwrite()
     flags.mark_flags_as_required(["model", "name"])
@@ -99,7 +99,10 @@ def facts_of_run(folder, limits=None) -> dict:
     """
     from bert_keras import files
     from official_tasks.engine.finetuning import COUNTS
+    from official_tasks.engine.hyperparameters import Hyperparameters
+    from official_tasks.pretraining.settings import Settings
 
+    training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
     facts, sections = {}, []
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
@@ -122,7 +125,7 @@ def facts_of_run(folder, limits=None) -> dict:
                 "Settings",
                 _table(
                     ("setting", "value"),
-                    {k: v for k, v in settings.items() if k not in PRIVATE},
+                    {k: settings[k] for k in settings if k in training},
                 ),
             ),
         ]
@@ -147,7 +150,7 @@ def _data(dataset, results):
 def _table(columns, rows):
     lines = [columns, ("---", "---")]
     lines += [
-        (name, f"{value:.4f}" if isinstance(value, float) else value)
+        (name, f"{value:.4g}" if isinstance(value, float) else value)
         for name, value in rows.items()
         if value is not None
     ]

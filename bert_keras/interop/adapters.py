@@ -20,10 +20,13 @@ from bert_keras.interop.tensor_files import (
 )
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.lora import freeze_encoder, lora_layers
+from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import (
     in_encoder,
+    in_use,
     published_name,
     published_weights,
+    untrained_weights,
 )
 
 KEY = "bert_keras_lora"  # of the metadata
@@ -53,12 +56,15 @@ def save_lora(model: keras.Model, path: files.PathLike) -> None:
     about = {
         "class": type(model).__name__,
         "labels": getattr(model, "labels", None),
+        "encoder": _settings(model),
         "alpha": {_name(model, layer): layer.lora_alpha for layer in layers},
     }
+    used = set(in_use(model, [_name(model, w) for w in model.weights]))
     tensors = {
-        published_name(model, weight.path): (tuple(weight.shape), weight.numpy)
+        _name(model, weight): (tuple(weight.shape), weight.numpy)
         for weight in model.weights
-        if weight.trainable or not in_encoder(_name(model, weight))
+        if _name(model, weight) in used
+        and (weight.trainable or not in_encoder(_name(model, weight)))
     }
     with files.written_beside(path) as partial:
         write_safetensors(partial, tensors, metadata={KEY: json.dumps(about)})
@@ -70,7 +76,7 @@ def load_lora(
     """Puts what `save_lora` wrote onto a model with the same encoder.
 
     A model without LoRA gets it, of the file's rank, and is frozen as
-    `enable_lora` does.
+    `enable_lora` does; call it before `compile`.
 
     Args:
         model: as saved, with the weights that training began with, such as
@@ -81,7 +87,9 @@ def load_lora(
 
     Raises:
         InputError: a file that is none of `save_lora`, or of another class,
-            other labels, another size, or another rank than the model has.
+            other labels, an encoder of another size or form, or another
+            rank than the model has; or the file lacks a weight that is random
+            in the model.
     """
     found = read_safetensors(path)
     alpha = _read_alpha(model, path)
@@ -107,6 +115,14 @@ def load_lora(
         ranks[name] = shape[1] if len(shape) == 2 else 0
         expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
     _check_shapes(path, found, expected)
+    random = in_use(model, untrained_weights(model))
+    random = [n for n in random if in_encoder(n) and n not in found]
+    if random:
+        raise WeightsError(
+            path,
+            f"the file lacks {', '.join(random)}, random in this model",
+            OTHERS,
+        )
     present = {_name(model, x): x.lora_rank for x in lora_layers(model)}
     if present and (merge or present != ranks):
         raise WeightsError(
@@ -131,6 +147,13 @@ def load_lora(
     for weight in model.weights:
         if _name(model, weight) in numbers:
             weight.assign(numbers[_name(model, weight)])
+
+
+def _settings(model):
+    """What makes the encoder's numbers mean something else."""
+    encoder = getattr(model, "encoder", model)
+    names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
+    return {name: getattr(encoder, name) for name in names}
 
 
 def _name(model, part):
@@ -158,6 +181,10 @@ def _read_alpha(model, path):
     for what, expected, value in (
         ("class", type(model).__name__, about.text("class")),
         ("labels", getattr(model, "labels", None), about.raw("labels")),
+        *(
+            (name, value, about.object("encoder").values.get(name))
+            for name, value in _settings(model).items()
+        ),
     ):
         if value != expected:
             raise WeightsError(

@@ -29,7 +29,7 @@ from bert_keras.interop.torch_pickle import is_pickle
 logger = logging.getLogger(__name__)
 
 # Folders of this package's own weights, each with the hashes of its files.
-PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "presets")
+PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 MANIFEST = "manifest.json"
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 SMALL = [
@@ -153,7 +153,7 @@ def packaged_names():
 
 
 def packaged_folder(name):
-    """The folder of weights of this package; every byte is checked.
+    """The folder of weights of this package; the hash of each file is checked.
 
     Raises:
         WeightsError: a file is not the one that was packed.
@@ -404,12 +404,14 @@ def hub_errors(message):
     Args:
         message: function of the Hub's own reason that returns the sentence.
     """
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from httpx import HTTPError  # where the Hub is not reached
+    from huggingface_hub.errors import HFValidationError
 
     try:
         yield
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (HTTPError, HFValidationError, OSError, ValueError) as error:
+        lines = str(error).strip().splitlines()
+        reason = lines[0] if lines else type(error).__name__
         raise InputError(message(reason)) from None
 
 

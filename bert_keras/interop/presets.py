@@ -21,6 +21,7 @@ from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import settle_case
 from bert_keras.modeling.heads import check_labels
+from bert_keras.modeling.inputs import argument_names
 from bert_keras.modeling.layers import skip_initialization, weights_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import (
@@ -123,7 +124,7 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _text(checkpoint)
-    known = inspect.signature(tokenizer_class.__init__).parameters
+    known = argument_names(tokenizer_class)
     given = {k: arguments.pop(k) for k in list(arguments) if k in known}
     tokenizer = _tokenizer(tokenizer_class, checkpoint, text, given)
     arguments["sequence_length"] = _length(
@@ -296,10 +297,8 @@ def belonging_to(name, checkpoint):
 def _split(cls, arguments):
     """The caller's arguments for the encoder, and those for the head."""
     encoder_class = getattr(cls, "encoder_class", cls)
-    of_encoder = inspect.signature(encoder_class.__init__).parameters
-    of_head = inspect.signature(cls.__init__).parameters
-    if cls is encoder_class:
-        of_head = {}
+    of_encoder = argument_names(encoder_class)
+    of_head = [] if cls is encoder_class else argument_names(cls)
     head = {k: v for k, v in arguments.items() if k in of_head}
     encoder = {k: v for k, v in arguments.items() if k not in of_head}
     unknown = sorted({*encoder, *head} & {"self", "encoder", *DIMENSIONS})

@@ -16,7 +16,11 @@ from bert_keras.interop.downloads import (
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
 from bert_keras.interop.tensors import write_license
-from bert_keras.modeling.weights import in_use, untrained_weights
+from bert_keras.modeling.weights import (
+    in_use,
+    published_weights,
+    untrained_weights,
+)
 
 if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
@@ -49,7 +53,6 @@ def push_to_hub(
     card: str | None = None,
     private: bool | None = None,
     revision: str | None = None,
-    message: str = "Upload of bert_keras",
 ) -> str:
     """Uploads a model with its tokenizer and a card.
 
@@ -66,7 +69,6 @@ def push_to_hub(
         private: whether a new folder is seen by its owner alone; None is the
             account's default.
         revision: branch that the commit goes to; None is `main`.
-        message: of the commit.
 
     Returns:
         The address of the commit.
@@ -92,7 +94,7 @@ def push_to_hub(
                 repo_id=name,
                 folder_path=folder,
                 revision=revision,
-                commit_message=message,
+                commit_message="Upload of bert_keras",
             )
     return commit.commit_url
 
@@ -105,23 +107,36 @@ def write_published(
         raise InputError(
             f"The format is {format!r}. Expected {' or '.join(WRITERS)}."
         )
-    name = _checked_name(name)
-    new = untrained_weights(model)
-    # A pre-trainer that learned one of its two tasks is published without
-    # the other's head, and an encoder without a pooler.
-    partial = type(model).__name__ in ("BertPretrainer", "BertEncoder")
-    if in_use(model, new) and not partial:
-        raise InputError(
-            f"{', '.join(in_use(model, new))} of {type(model).__name__} were "
-            "never trained. Fine-tune the model, then publish it."
-        )
+    without = _never_trained(model)
     if card is None:
         card = model_card(model, name, format=format)
-    WRITERS[format](folder, model, preprocessor, new)
+    WRITERS[format](folder, model, preprocessor, without)
     write_license(getattr(model, "encoder", model).license, folder)
     path = os.path.join(folder, "README.md")
     with open(path, "w", encoding="utf-8") as file:
         file.write(card)
+
+
+def _never_trained(model):
+    """Names of the weights that are not published, as nobody trained them.
+
+    A pre-trainer that learned one of its two tasks is published without the
+    other's head, and an encoder without a pooler.
+    """
+    random = untrained_weights(model)
+    kind, optional = type(model).__name__, ()
+    if kind in ("BertPretrainer", "BertEncoder"):
+        optional = ("mlm/", "nsp/", "encoder/pooler/")
+    needed = [n for n in in_use(model, random) if not n.startswith(optional)]
+    if needed:
+        raise InputError(
+            f"{', '.join(needed)} of {kind} were never trained. Fine-tune the "
+            "model, then publish it."
+        )
+    heads = [h for h in optional if any(n.startswith(h) for n in random)]
+    # Their biases too, which count as untrained nowhere: all are 0.
+    names = published_weights(model)
+    return [name for name in names if name.startswith(tuple(heads))]
 
 
 def _checked_name(name):
@@ -146,18 +161,33 @@ def model_card(
 
     Args:
         model: the model.
-        name: `org/name`.
+        name: `org/name`, with or without "hf://" before it.
         format: as in `push_to_hub`.
         sections: (title, text) pairs that come before how to load it.
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
         base_model: `org/name` of the weights that training began from.
         license: of the weights; None is that of the weights it began from.
+
+    Raises:
+        InputError: a class that the Hub has no place for, or a licence other
+            than that of the weights that training began from.
     """
+    name = _checked_name(name)
     kind = type(model).__name__
+    if kind not in TASKS:
+        raise InputError(
+            f"A {kind} cannot be published. Expected one of "
+            f"{', '.join(TASKS)}; save_preset keeps any other model."
+        )
     encoder = getattr(model, "encoder", model)
-    if license is None and encoder.license is not None:
-        license = encoder.license.name
+    own = encoder.license and encoder.license.name
+    if own and license not in (None, own):
+        raise InputError(
+            f"license is {license}, but the weights that training began from "
+            f"are under {own}, which goes along with them. Leave it out."
+        )
+    license = license or own
     library = huggingface_hub("A model card")
     task, auto_class = TASKS[kind]
     results = [
@@ -201,6 +231,9 @@ def model_card(
 
 def _loading(model, name):
     kind = type(model).__name__
+    asked = 'model.predict(preprocess(["An hour well spent."]))\n'
+    if kind in ("BertPretrainer", "BertChooser"):  # read more than a text
+        asked = ""
     return f"""With Keras, through `pip install bert_keras[hub]`:
 
 ```python
@@ -208,8 +241,7 @@ import bert_keras
 
 preprocess = bert_keras.BertPreprocessor.from_preset("{PREFIX}{name}")
 model = bert_keras.{kind}.from_preset("{PREFIX}{name}")
-model.predict(preprocess(["An hour well spent."]))
-```"""
+{asked}```"""
 
 
 def _transformers(auto_class, name):

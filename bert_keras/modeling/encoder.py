@@ -1,6 +1,6 @@
 """The encoder: from token ids to one vector a token and one a row.
 
-Its parts are in layers.py, attention.py and padding.py; heads are not here.
+Its parts are in layers.py and attention.py; heads are not here.
 """
 
 from numbers import Integral
@@ -244,7 +244,8 @@ class BertEncoder(Portable, keras.Model):
 
     # Of the weights, where their home states one: `interop.tensors.License`.
     license = None
-    # Name and commit on the Hub that the weights began as, or None.
+    # What the weights began as: a name on the Hub with its commit, or one of
+    # `bert_keras.presets()`; or None.
     origin = None
     # What their home's settings say it drew new weights with, or None.
     initializer_range = None

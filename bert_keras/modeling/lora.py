@@ -49,8 +49,9 @@ def enable_lora(
     8
     """
     encoder = getattr(model, "encoder", model)
-    unknown = sorted(set(projections) - set(ATTRIBUTES))
-    if not isinstance(rank, Integral) or rank < 1 or unknown:
+    projections = tuple(projections)
+    known = projections and set(projections) <= set(ATTRIBUTES)
+    if not isinstance(rank, Integral) or rank < 1 or not known:
         raise InputError(
             f"rank is {rank}, projections are {projections!r}. Expected a rank "
             f"from 1, and some of {', '.join(ATTRIBUTES)}."

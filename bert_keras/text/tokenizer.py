@@ -238,7 +238,9 @@ class _Graphs:
         }
 
 
-@functools.lru_cache(maxsize=8)
+# Two, since a graph keeps its vocabulary in memory: those of training and of
+# its export, or of the two models that are compared.
+@functools.lru_cache(maxsize=2)
 def _graphs_of(portable, vocabulary, *options):
     """The graphs of all tokenizers that are alike: to trace one takes 1 s.
 

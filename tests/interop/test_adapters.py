@@ -12,6 +12,7 @@ from task_samples import save_toy_model
 
 import bert_keras
 from bert_keras import InputError, enable_lora, load_lora, save_lora
+from bert_keras.interop.tensor_files import read_metadata
 from bert_keras.modeling.weights import published_weights
 
 LABELS = ["bad", "good"]
@@ -148,10 +149,7 @@ def refused(tmp_path, **changes):
     model = adapted()
     save_lora(model, tmp_path / "lora")
     tensors = load_file(tmp_path / "lora") | changes.pop("tensors", {})
-    alpha = {
-        f"encoder/layer_0/attention/{part}": 3.0 for part in ("query", "value")
-    }
-    about = {"class": "BertClassifier", "labels": LABELS, "alpha": alpha}
+    about = json.loads(read_metadata(tmp_path / "lora")["bert_keras_lora"])
     about = json.dumps({**about, **changes})
     save_file(tensors, tmp_path / "lora", {"bert_keras_lora": about})
     return tmp_path / "lora"
@@ -188,8 +186,15 @@ def test_foreign_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
     save_file({"x": np.zeros(3, "f4")}, tmp_path / "foreign")
     with pytest.raises(InputError, match="not a file of save_lora"):
         load_lora(classifier(), tmp_path / "foreign")
-    with pytest.raises(InputError, match="another size. Expected .16, 2."):
-        load_lora(classifier(hidden_dim=16), saved)
+    for name, value in {
+        "hidden_dim": 16,
+        "num_layers": 3,  # which has a place for all that is in the file
+        "vocabulary_size": 50,
+        "activation": "gelu_exact",
+    }.items():
+        message = f"with another {name}. Expected {value}"
+        with pytest.raises(InputError, match=message):
+            load_lora(classifier(**{name: value}), saved)
     for rank, merge in ((4, False), (2, True)):
         with pytest.raises(
             InputError, match=f"rank 2 on 2 layers, and .* rank {rank} on"

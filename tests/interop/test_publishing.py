@@ -16,6 +16,7 @@ from page_commands import commands, script_of
 from run_script import call_script
 
 from bert_keras.errors import InputError
+from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import load_model
 from bert_keras.interop.publishing import (
     TASKS,
@@ -23,6 +24,8 @@ from bert_keras.interop.publishing import (
     push_to_hub,
     write_published,
 )
+from bert_keras.interop.tensors import License
+from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -143,10 +146,10 @@ def hub(monkeypatch, tmp_path):
 def test_what_is_published_is_loaded_with_equal_weights(hub, format):
     model, preprocess = tiny.model("BertClassifier"), tiny.preprocessor()
     address = push_to_hub(
-        model, preprocess, "org/toy", format=format, private=True, message="One"
+        model, preprocess, "org/toy", format=format, private=True
     )
     assert address == f"https://huggingface.co/org/toy/commit/{COMMIT}"
-    assert hub.private is True and hub.message == "One"
+    assert hub.private is True and hub.message
     again = load_model(BertClassifier, "hf://org/toy")
     assert again.labels == ["no", "maybe", "yes"]
     expected = published_weights(model)
@@ -197,6 +200,55 @@ def test_a_head_that_was_never_trained_is_not_published(tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.parametrize("format", ["huggingface", "bert_keras"])
+def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path, format):
+    start = tiny.model("BertPretrainer")
+    with_mlm = {k for k in published_weights(start) if "mlm/" in k}
+    pretrainer = load_mlm_alone(start, tmp_path / "mlm")
+    write_published(
+        tmp_path / "o", pretrainer, tiny.preprocessor(), "org/toy", format
+    )
+    with pytest.warns(UserWarning, match="nsp/kernel"):
+        again = load_model(BertPretrainer, tmp_path / "o")
+    expected, found = published_weights(start), published_weights(again)
+    for name in with_mlm:
+        np.testing.assert_array_equal(
+            found[name].numpy(), expected[name].numpy()
+        )
+
+
+def load_mlm_alone(pretrainer, folder):
+    """It again, from a folder without next sentence and pooler."""
+    lacking = ("nsp/", "encoder/pooler/")
+    names = [n for n in published_weights(pretrainer) if n.startswith(lacking)]
+    save_native(folder, pretrainer, tiny.preprocessor(), names)
+    with pytest.warns(UserWarning):
+        return load_model(BertPretrainer, folder)
+
+
+def test_a_hub_that_is_not_reached_is_one_sentence(hub):
+    hub.shutdown()
+    hub.server_close()
+    with pytest.raises(InputError, match="cannot be published"):
+        push_to_hub(tiny.model("BertEncoder"), tiny.preprocessor(), "org/toy")
+
+
+def test_a_licence_other_than_that_of_the_first_weights_is_refused():
+    model = tiny.model("BertEncoder")
+    model.license = License("cc-by-4.0", "The text.")
+    with pytest.raises(InputError, match="mit, but .* under cc-by-4.0"):
+        model_card(model, "org/toy", license="mit")
+    assert "license: cc-by-4.0" in model_card(model, "hf://org/toy")
+
+
+def test_a_class_that_the_hub_does_not_know_is_refused():
+    class Mine(BertClassifier):
+        pass
+
+    with pytest.raises(InputError, match="A Mine cannot be published"):
+        model_card(Mine(tiny.encoder(), labels=["a", "b"]), "org/toy")
+
+
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_a_card_of_every_model_reads_back(kind):
     directed = {"attention": "left_to_right"}
@@ -216,6 +268,8 @@ def test_a_card_of_every_model_reads_back(kind):
     (result,) = card.data.eval_results
     assert result.metric_type == "accuracy" and result.metric_value == 0.9124
     assert f'{kind}.from_preset("hf://org/toy")' in card.text
+    reads_texts = kind not in ("BertPretrainer", "BertChooser")
+    assert ("model.predict(preprocess(" in card.text) == reads_texts
     assert f"{TASKS[kind][1]}.from_pretrained" in card.text
 
 
@@ -238,6 +292,7 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     }
     (run / "results.json").write_text(json.dumps(results))
     settings = {"task": "sst-2", "init": "/home/me/weights", "seed": 7}
+    settings |= {"train": "/home/me/train.csv", "epochs": 3.0}
     (run / "run.json").write_text(json.dumps({"settings": settings}))
     read_first, publish = commands_of("docs/weights.md", "publish.py")
     given = (f"--model={run}", "--name=org/toy", "--license=mit")
@@ -248,11 +303,12 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     assert written.returncode == 0, written.stderr
     assert not hub.stored
     card = (tmp_path / "card" / "README.md").read_text()
-    assert "license: mit" in card and "| accuracy | 0.7500 |" in card
+    assert "license: mit" in card and "| accuracy | 0.75 |" in card
     assert "1,200 training rows" in card and "12.5% of" in card
     assert "English only.\n- few rows" in card and "| seed | 7 |" in card
+    assert "| epochs | 3 |" in card
     assert "/home/me" not in card and "majority" not in card
-    assert "| the best constant guess | 0.5000 |" in card
+    assert "| the best constant guess | 0.5 |" in card
     published = call_script(*publish, *given, folder=tmp_path)
     assert published.stdout.strip().endswith(COMMIT)
     assert hub.stored["README.md"].decode() == card

@@ -18,7 +18,7 @@ import bert_keras
 
 SCRIPTS = sorted(
     path.relative_to(ROOT)
-    for folder in ("official_tasks", "tools")
+    for folder in ("official_tasks", "official_tasks/paper", "tools")
     for path in (ROOT / folder).glob("*.py")
     if "script.start(main, define_flags" in path.read_text(encoding="utf-8")
 )
@@ -60,7 +60,7 @@ def test_the_wheel_holds_two_packages_and_every_module(wheel):
         for folder in ("bert_keras", "official_tasks")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".npz", ".json", ".html", ".typed")
-        or (path.is_file() and "presets" in path.parts)
+        or (path.is_file() and "packaged" in path.parts)
     } | {
         Path("official_tasks") / path.relative_to(ROOT)
         for path in (ROOT / "tools").glob("*")

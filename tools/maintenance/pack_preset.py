@@ -1,7 +1,7 @@
 """Packs a trained model as one of the package's own presets.
 
     python tools/maintenance/pack_preset.py --model=runs/mini/model \
-        --data=runs/mini_data --output=bert_keras/presets/bert_keras_mini_en
+        --data=runs/mini_data --output=bert_keras/packaged/bert_keras_mini_en
 
 In: the folder of a pre-trained model, and the data of its held-out documents.
 Out: in --output, which may hold README.md and LICENSE already, the weights in
@@ -51,8 +51,8 @@ def pack(model_folder, folder):
     with tempfile.TemporaryDirectory() as temporary:
         packed = os.path.join(temporary, "model")
         save_native(packed, model, text, kind="BF16")
-        names = sorted(os.listdir(packed))
         shutil.copytree(packed, folder, dirs_exist_ok=True)
+    names = sorted(set(os.listdir(folder)) - {MANIFEST})
     entries = {n: files.describe(os.path.join(folder, n)) for n in names}
     files.write_manifest(os.path.join(folder, MANIFEST), {"files": entries})
     return entries
