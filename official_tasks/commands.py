@@ -17,12 +17,12 @@ from pathlib import Path
 
 from official_tasks.script import USER_ERROR
 
-PACKAGES = ("official_tasks", "official_tasks.tools")
+PACKAGES = ("official_tasks", "official_tasks.paper", "official_tasks.tools")
 
 
 def main() -> int | None:
     """Runs the command that the process was started with."""
-    commands = _commands()
+    commands = find_commands()
     name, *words = sys.argv[1:] or ["--help"]
     name = name.replace("-", "_")
     if name in commands:
@@ -53,7 +53,7 @@ def _refuse(name, commands):
     return USER_ERROR
 
 
-def _commands():
+def find_commands():
     """Name -> its module and the first line of what it says of itself.
 
     A script is not imported for that: some import TensorFlow at once.

@@ -149,6 +149,11 @@ def _define_training_flags():
         "teacher_weight",
     )
     script.applies_only(
+        "without --lora_rank, which freezes the entire encoder",
+        lambda v: v.lora_rank is None,
+        "freeze_layers",
+    )
+    script.applies_only(
         "to weights that were trained, not with --from_scratch",
         lambda v: not v.from_scratch,
         "lora_rank",

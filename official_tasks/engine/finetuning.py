@@ -109,6 +109,13 @@ def run(
         )
     hyperparameters = Hyperparameters(**hyperparameters)
     hyperparameters.check()
+    if from_scratch and {"lora_rank", "freeze_layers"} & {
+        *hyperparameters.changed()
+    }:
+        raise InputError(
+            "lora_rank and freeze_layers keep trained weights as they are, and "
+            "from_scratch has none. Leave out one or the other."
+        )
     strategy = make_strategy(distribution, tpu)
     arguments = {
         "init": str(init),

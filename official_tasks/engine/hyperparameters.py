@@ -5,6 +5,7 @@ it is trained, how a step is executed, and from which teacher it learns.
 """
 
 import math
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,9 @@ class Hyperparameters(NamedTuple):
             if value is not None and not fits(value):
                 raise InputError(f"{name} is {value}; expected {expected}.")
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in (*choices, None):
+            # None is a default, of class weights.
+            usual = self._field_defaults[name]
+            if getattr(self, name) not in (*choices, usual):
                 raise InputError(
                     f"{name} is {getattr(self, name)!r}; expected one of "
                     f"{', '.join(choices)}."
@@ -84,11 +87,21 @@ class Hyperparameters(NamedTuple):
                 "LoRA freezes the entire encoder. Leave lora_rank or "
                 "freeze_layers out."
             )
+        idle = {"temperature", "teacher_weight"} & {*self.changed()}
+        if self.teacher is None and idle:
+            raise InputError(
+                f"{' and '.join(sorted(idle))} only apply with a teacher. "
+                "Leave them out, or name a teacher."
+            )
 
     def changed(self) -> dict:
         """The values that are not the defaults: a run's settings."""
         usual = type(self)()._asdict()
-        return {k: v for k, v in self._asdict().items() if v != usual[k]}
+        return {
+            k: os.fspath(v) if isinstance(v, os.PathLike) else v
+            for k, v in self._asdict().items()
+            if v != usual[k]
+        }
 
     def encoder_arguments(self) -> dict:
         """What the encoder is built with, over what its preset says."""
@@ -141,7 +154,8 @@ def balanced(task, encoded):
     """Rows, or tokens, weighted so that each class counts the same.
 
     A row of class c gets its weight times R / (C R_c), of R rows in C classes
-    that occur and R_c of class c, as scikit-learn's "balanced" has it.
+    that occur and R_c of class c, as scikit-learn's "balanced" has it. The
+    weights of a batch are then divided by their mean, as every batch's are.
     """
     values = getattr(encoded.targets, "flat_values", encoded.targets)
     classes = None if isinstance(values, dict) else np.asarray(values)
@@ -157,6 +171,8 @@ def balanced(task, encoded):
     weights = encoded.weights
     if weights is None:
         weights = np.ones(classes.shape, np.float32)
+        if hasattr(encoded.targets, "with_flat_values"):  # one a token
+            weights = encoded.targets.with_flat_values(weights)
     each = np.asarray(getattr(weights, "flat_values", weights))
     counts = np.bincount(classes, each, minlength=len(task.labels))
     share = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)

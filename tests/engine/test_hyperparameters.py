@@ -310,10 +310,13 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("teacher=x --temperature=0", "expected a number above 0"),
         ("teacher=x --teacher_weight=2", "expected a number from 0 to 1"),
         ("temperature=3", "--temperature only applies with --teacher"),
+        (
+            "lora_rank=2 --freeze_layers=1",
+            "--freeze_layers only applies without --lora_rank",
+        ),
         ("lora_rank=2 --from_scratch", "applies to weights that were trained"),
         ("layer_decay=0.9 --recipe=last", "only applies without --recipe"),
         ("class_weights=balanced --task=glue", "only applies to one task"),
-        ("lora_rank=2 --freeze_layers=1", "LoRA freezes the entire encoder"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
@@ -326,3 +329,16 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
         value = float(flag.split("=")[1])
         with pytest.raises(InputError, match=f"{name} is {value}; expected"):
             Hyperparameters(**{name: value}).check()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"lora_rank": 2, "freeze_layers": 1}, "LoRA freezes the entire"),
+        ({"temperature": 3.0}, "temperature only apply with a teacher"),
+        ({"optimizer": None}, "optimizer is None; expected one of adamw"),
+    ],
+)
+def test_values_without_effect_are_refused_in_python_too(values, message):
+    with pytest.raises(InputError, match=message):
+        Hyperparameters(**values).check()

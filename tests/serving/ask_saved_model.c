@@ -32,14 +32,22 @@ static TF_Output find(TF_Graph* graph, char* name) {
 }
 
 /* The lines of the standard input as a tensor of strings (B,). */
+static void fail(const char* why) {
+  fprintf(stderr, "%s\n", why);
+  exit(1);
+}
+
 static TF_Tensor* read_texts(void) {
   static char line[1 << 16];
   static TF_TString texts[1024];
   int64_t count = 0;
   for (; count < 1024 && fgets(line, sizeof line, stdin); ++count) {
     TF_StringInit(&texts[count]);
-    TF_StringCopy(&texts[count], line, strcspn(line, "\n"));
+    size_t length = strcspn(line, "\n");
+    if (length + 1 == sizeof line) fail("a line has 64 kB or more");
+    TF_StringCopy(&texts[count], line, length);
   }
+  if (getc(stdin) != EOF) fail("more than 1,024 lines");
   TF_Tensor* tensor =
       TF_AllocateTensor(TF_STRING, &count, 1, count * sizeof *texts);
   memcpy(TF_TensorData(tensor), texts, count * sizeof *texts);

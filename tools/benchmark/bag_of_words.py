@@ -16,6 +16,7 @@ from absl import flags
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks import registry
+from official_tasks.tasks.base import Example
 
 
 def define_flags():
@@ -33,12 +34,12 @@ def score(task) -> dict:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
-    if task.labels is None:
+    train, dev = task.read("train"), task.read("dev")  # then it has its labels
+    if task.labels is None or not isinstance(train[0], Example):
         raise InputError(
-            f"The labels of {task.name} are numbers, and a logistic "
-            "regression tells classes. Name a task of classes."
+            f"The task {task.name} does not have one class for each text. "
+            "Name a task of classes."
         )
-    train, dev = task.read("train"), task.read("dev")
     words = TfidfVectorizer(ngram_range=(1, 2))
     words.fit([text for row in train for text in _texts(row)])
     model = LogisticRegression(max_iter=1000)

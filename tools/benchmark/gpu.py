@@ -139,11 +139,10 @@ def measured(case, values, peak):
         settings["lengths"] = lengths
     worker = sys.executable, "ours", "fit", settings
     try:
-        figures, left_out = turns.measure({"ours": worker}, values.turns)
+        # Without a limit of time no contender is left out.
+        figures, _ = turns.measure({"ours": worker}, values.turns)
     except InputError as error:
         return {**case, "failed": str(error)}
-    if left_out:
-        return {**case, "failed": left_out["ours"]}
     found = figures["ours"]
     flops = sum(model_flops(case, n) for n in lengths) / len(lengths)
     found["a second"] = 1 / found["median"]

@@ -5,8 +5,8 @@
 
 In: run folders of official_tasks.pretrain, each of which began with the
 weights of the one before. Out: an SVG picture of the shares of masked pieces
-and of next sentences that were told right, over all tokens, dotted where the
-rows become longer; and the rows of the table of docs/own_model.md, printed.
+and of next sentences that were predicted right, over all tokens, dotted where
+the rows become longer; and the rows of the table of docs/own_model.md, printed.
 Takes a second.
 """
 
@@ -75,7 +75,7 @@ def main(values):
         for key, name in LINES.items()
     }
     drawn = page.line_chart(
-        "Told right, held out", "million tokens", lines, True, bounds
+        "Predicted right, held out", "million tokens", lines, True, bounds
     )
     picture = str(drawn).removeprefix("<div>").removesuffix("</div>")
     Path(values.output).write_text(picture, encoding="utf-8")

@@ -16,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "build" / "pages"
-SCRIPTS = ("finetune", "evaluate", "predict", "pretrain", "reproduce")
 
 
 def main():
@@ -84,6 +83,10 @@ def tables():
         )
         for name in downloads.RELEASED
     ]
+    presets[:0] = [
+        (f"`{name}`, in the package", "", "yes")
+        for name in downloads.packaged_names()
+    ]
     signatures = [
         (
             f"`{cls.__name__}`",
@@ -98,8 +101,9 @@ def tables():
             "By name: `BertEncoder(**SIZES[name])`, `pretrain --size=NAME`.",
             table(("name", *numbers), sizes),
             "## Presets",
-            "Names that `from_preset` fetches from where the original's "
-            "authors put them, and keras-hub's names for the same. Any folder "
+            "Names that `from_preset` takes: of the package, or fetched from "
+            "where the original's authors put them, with keras-hub's names "
+            "for the same. Any folder "
             "of the Hugging Face Hub is `hf://org/name`; "
             "[Weights](weights.md) has the rest.",
             table(("name", "keras-hub's name", "hash published"), presets),
@@ -119,13 +123,11 @@ def table(columns, rows):
 
 def scripts():
     """The --help of every script."""
+    from official_tasks.commands import find_commands
+
     parts = ["# Scripts and their flags"]
-    tools = sorted(path.stem for path in (ROOT / "tools").glob("[a-z]*.py"))
-    commands = [
-        *(("-m", f"official_tasks.{name}") for name in SCRIPTS),
-        *((f"tools/{name}.py",) for name in tools),
-    ]
-    for command in commands:
+    for name in find_commands():
+        command = ("-m", "official_tasks.commands", name)
         text = subprocess.run(
             (sys.executable, *command, "--help"),
             cwd=ROOT,
@@ -134,7 +136,7 @@ def scripts():
             text=True,
             check=True,
         ).stdout.replace(f"{ROOT}{os.sep}", "")
-        title = f"## python {' '.join(command)}"
+        title = f"## bert-keras {name}"
         parts.append(f"{title}\n\n```text\n{text.strip()}\n```")
     return "\n\n".join(parts)
 
