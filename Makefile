@@ -51,7 +51,7 @@ peers: .venv/test
 	  tests/peers/test_peer_trainer.py tests/peers/test_finetuning_peers.py
 
 .venv/demo .venv/docs .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
-	@echo "Installing into .venv: 660 MB to download (800 MB for the tests)"
+	@echo "Installing into .venv: 660 MB to download (850 MB for the tests)"
 	@# setuptools warns of what an editable install is.
 	@PYTHONWARNINGS=ignore $(BIN)/pip install -q -e ".[$(@F)]"
 	@touch $@
