@@ -36,7 +36,7 @@ _HOME = {
     "TokenMasker": "text.masking",
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
-    "enable_lora": "modeling.lora",
+    "enable_lora": "modeling.weights",
     "save_lora": "interop.adapters",
     "load_lora": "interop.adapters",
     "adamw": "training.optimizers",
@@ -55,7 +55,6 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     from bert_keras.interop.downloads import presets as presets
     from bert_keras.interop.publishing import push_to_hub as push_to_hub
     from bert_keras.modeling.encoder import BertEncoder as BertEncoder
-    from bert_keras.modeling.lora import enable_lora as enable_lora
     from bert_keras.modeling.pretrainer import (
         BertCausalModel as BertCausalModel,
     )
@@ -66,6 +65,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
         BertSpanPredictor as BertSpanPredictor,
     )
     from bert_keras.modeling.task_models import BertTagger as BertTagger
+    from bert_keras.modeling.weights import enable_lora as enable_lora
     from bert_keras.serving.export import (
         export_saved_model as export_saved_model,
     )

@@ -19,11 +19,12 @@ from bert_keras.interop.tensor_files import (
     write_safetensors,
 )
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.modeling.lora import freeze_encoder, lora_layers
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import (
+    freeze_encoder,
     in_encoder,
     in_use,
+    lora_layers,
     published_name,
     published_weights,
     untrained_weights,

@@ -1,180 +1,151 @@
 """The encoder: from token ids to one vector a token and one a row.
 
-Its parts are in layers.py and attention.py; heads are not here.
+Also what it shares with every task model. Its parts are in layers.py and
+attention.py; heads are not here.
 """
 
+import functools
+from collections.abc import Callable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
-from bert_keras.modeling.arguments import EncoderArguments
+from bert_keras.modeling import layers, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
-    SelfAttention,
+    TransformerLayer,
     attention_bias,
     real_tokens,
 )
 from bert_keras.modeling.inputs import (
+    EncoderArguments,
     argument_names,
     check_ids,
     named_inputs,
+    refuse_text,
 )
-from bert_keras.modeling.layers import (
-    ACTIVATIONS,
-    NORM_EPSILON,
-    BertEmbeddings,
-    LayerNorm,
-    Projection,
-    SeededLayer,
-    check_activation,
-    dropout,
-    first_tokens,
-)
-from bert_keras.modeling.lora import adaptation
-from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS
 
 
-@keras.saving.register_keras_serializable("bert_keras")
-class TransformerLayer(SeededLayer):
-    """Self-attention and a feed-forward network, each normalised after.
+class Portable:
+    """Loading, saving and copying, for `BertEncoder` and every task model."""
 
-    Attention, dropout, sum with the input, layer normalisation; then up to
-    `intermediate_dim`, GELU, down again, dropout, sum, layer normalisation.
-    Normalisation runs in float32. Equals one turn of the loop in
-    `transformer_model` of the original (the paper, section 3).
+    _rebuilt: Callable[[Any], Any]  # a new model of the same settings
 
-    Args:
-        num_heads: number of attention heads; divides `hidden_dim`.
-        hidden_dim: width of input and output, D.
-        intermediate_dim: width between the two feed-forward projections.
-        dropout: share of each sub-layer's output dropped in training.
-        attention_dropout: share of the attention probabilities dropped.
-        activation: "gelu_tanh" or "gelu_exact".
-        norm_epsilon: added to a variance before its root.
-        rematerialize: whether training keeps the layer's input only and
-            computes the rest once more for the gradient, with the same units
-            dropped: less memory for a third more time.
+    @classmethod
+    def from_preset(cls, preset: PathLike, **arguments: Any) -> Self:
+        """A model with the weights of a preset: a folder or a name.
 
-    Call arguments:
-        inputs: float (B, T, D).
-        bias: float, broadcast to (B, N, T, S), added to attention scores.
-        tokens: `RealTokens` of the rows; input and output are then these
-            alone, (L, D).
-        training: bool.
+        `arguments` go to the constructor, over what the preset says.
+        """
+        # When it is called: interop builds on this room.
+        from bert_keras.interop.presets import load_model
 
-    Returns:
-        float (B, T, D).
+        return load_model(cls, preset, **arguments)
 
-    Example:
-    >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
-    (1, 3, 8)
-    """
+    def save_preset(self, folder: PathLike, preprocessor: Any = None) -> None:
+        """Writes configuration, weights and vocabulary to `folder`.
 
-    def __init__(
-        self,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        dropout=0.1,
-        attention_dropout=0.1,
-        activation="gelu_tanh",
-        norm_epsilon=NORM_EPSILON,
-        rematerialize=False,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.hidden_dim = hidden_dim
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation = activation
-        self.norm_epsilon = norm_epsilon
-        self.rematerialize = rematerialize
-        policy = self.dtype_policy
-        self.attention = SelfAttention(
-            num_heads,
-            hidden_dim,
-            attention_dropout,
-            name="attention",
-            dtype=policy,
+        The optimizer's state does not go into it.
+
+        Args:
+            folder: made.
+            preprocessor: the `BertPreprocessor` that the model was trained
+                with, from which comes the vocabulary.
+
+        Raises:
+            InputError: no preprocessor, or it does not fit the model.
+        """
+        if preprocessor is None:
+            raise InputError(
+                "save_preset got no preprocessor, but a preset has a "
+                "vocabulary too. Give the BertPreprocessor that the model was "
+                "trained with: save_preset(folder, preprocess)."
+            )
+        from bert_keras.interop.native import save_native
+
+        save_native(folder, self, preprocessor)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
+        config = dict(config)
+        adapted = config.pop("adaptation", {})
+        model = cls(**config)
+        weights.adapt(model, **adapted)
+        return model
+
+    if not TYPE_CHECKING:  # there, Keras's own signatures
+
+        @functools.wraps(keras.Model.fit)
+        def fit(self, x=None, *args, **kwargs):
+            return self._run(super().fit, x, *args, **kwargs)
+
+        @functools.wraps(keras.Model.evaluate)
+        def evaluate(self, x=None, *args, **kwargs):
+            return self._run(super().evaluate, x, *args, **kwargs)
+
+        @functools.wraps(keras.Model.predict)
+        def predict(self, x, *args, **kwargs):
+            return self._run(super().predict, x, *args, **kwargs)
+
+    def _run(self, loop, x, *args, **kwargs):
+        """A loop of Keras. After an error the next one is traced again.
+
+        A trace that failed half-way has made variables of the optimizer, and
+        a second call of the same function could make none.
+        """
+        refuse_text(x)
+        try:
+            return loop(x, *args, **kwargs)
+        except Exception:
+            # Keras makes them again at the next call.
+            self.train_function = None
+            self.test_function = None
+            self.predict_function = None
+            raise
+
+    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuses: Keras leaves the layers of this package as they are."""
+        raise InputError(
+            f"{type(self).__name__}.quantize({mode!r}) is not possible: Keras "
+            "would leave every layer as it is. For int8 weights export the "
+            "model: export_saved_model(model, preprocessor, folder, "
+            'dtype="int8").'
         )
-        self.attention_norm = self._norm("attention_norm")
-        # The activation inside the layer: TensorFlow fuses the exact form.
-        self.intermediate = self._dense(
-            intermediate_dim, "intermediate", ACTIVATIONS[activation]
-        )
-        self.output_projection = self._dense(hidden_dim, "output")
-        self.output_norm = self._norm("output_norm")
 
-    def _dense(self, units, name, activation=None):
-        return Projection(
-            units, activation=activation, name=name, dtype=self.dtype_policy
-        )
+    def with_dtype(self, policy: Any) -> Self:
+        """A copy with the same weights under another dtype policy.
 
-    def _norm(self, name):
-        return LayerNorm(
-            epsilon=self.norm_epsilon, name=name, dtype=self.dtype_policy
-        )
+        What LoRA added is merged into the copy's weights. What is frozen here
+        is frozen there.
+        """
+        # Zeros cost less than random numbers, and are replaced next.
+        with layers.skip_initialization():
+            copy = self._rebuilt(policy)
+        weights.copy_weights(self, copy)
+        # The copy's weights are merged, so LoRA itself is left out.
+        adapted = weights.adaptation(self).get("adaptation", {"frozen": ()})
+        weights.adapt(copy, adapted["frozen"])
+        self.hand_on(copy)
+        return copy
 
-    def build(self, inputs_shape):
-        # B and T do not matter to the weights.
-        wide = (None, None, self.hidden_dim)
-        self.attention.build(wide)
-        self.attention_norm.build(wide)
-        self.intermediate.build(wide)
-        self.output_projection.build((None, None, self.intermediate_dim))
-        self.output_norm.build(wide)
-        self.build_seed(self.dropout, self.attention_dropout)
-
-    def call(self, inputs, bias=None, tokens=None, training=False):
-        # Drawn here and handed on: a second computation draws the same.
-        seed = self.draw_seed(training)
-
-        def layer(inputs):
-            return self._layer(inputs, bias, seed, tokens, training)
-
-        if self.rematerialize and training:
-            return keras.remat(layer)(inputs)
-        return layer(inputs)
-
-    def _layer(self, inputs, bias, seed, tokens, training):
-        # All (B, T, D), or (L, D) of real tokens alone. The attention drops
-        # its probabilities at site 0 of the seed.
-        x = self.attention(inputs, bias, seed, tokens=tokens, training=training)
-        # Normalised after the sum, as in Vaswani et al. 2017, section 3.1.
-        x = self.attention_norm(self._sum(inputs, x, seed, 1))
-        # The second sub-layer: section 3.3 there, with GELU (our paper, A.2).
-        y = self.intermediate(x)  # (B, T, intermediate_dim)
-        y = self.output_projection(y)
-        return self.output_norm(self._sum(x, y, seed, 2))
-
-    def _sum(self, residual, x, seed, site):
-        """Residual and dropped `x` in float32, in which they are normalised."""
-        dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        x = dropout(ops.cast(x, dtype), self.dropout, seed, site)
-        return ops.cast(residual, dtype) + x
-
-    def compute_output_shape(self, inputs_shape, *args, **kwargs):
-        return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": self.activation,
-            "norm_epsilon": self.norm_epsilon,
-            "rematerialize": self.rematerialize,
-        }
+    def hand_on(self, copy: keras.Model) -> None:
+        """Gives a copy what belongs to the weights besides their numbers."""
+        ours: Any = getattr(self, "encoder", self)
+        theirs: Any = getattr(copy, "encoder", copy)
+        theirs.license, theirs.origin = ours.license, ours.origin
+        theirs.initializer_range = ours.initializer_range
+        weights.mark_untrained(copy, weights.untrained_weights(self))
+        if hasattr(self, "sentence_embedding"):
+            copy.sentence_embedding = dict(self.sentence_embedding)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -272,7 +243,7 @@ class BertEncoder(Portable, keras.Model):
         attention_dropout: float = 0.1,
         activation: str = "gelu_tanh",
         attention: str = "bidirectional",
-        norm_epsilon: float = NORM_EPSILON,
+        norm_epsilon: float = layers.NORM_EPSILON,
         rematerialize: bool = False,
         dtype: Any = None,
         name: str = "encoder",
@@ -293,7 +264,7 @@ class BertEncoder(Portable, keras.Model):
         self.rematerialize = rematerialize
         self._check_arguments()
         policy = self.dtype_policy
-        self.embeddings = BertEmbeddings(
+        self.embeddings = layers.BertEmbeddings(
             vocabulary_size,
             hidden_dim,
             max_sequence_length,
@@ -318,7 +289,7 @@ class BertEncoder(Portable, keras.Model):
             )
             for i in range(num_layers)
         ]
-        self.pooler = Projection(
+        self.pooler = layers.Projection(
             hidden_dim, activation="tanh", name="pooler", dtype=policy
         )
         # Now and not at the first call: weights can be loaded at once.
@@ -338,7 +309,7 @@ class BertEncoder(Portable, keras.Model):
                 "heads cannot share equally. Choose a num_heads that divides "
                 "it."
             )
-        check_activation(self.activation)
+        layers.check_activation(self.activation)
         if self.attention not in DIRECTIONS:
             raise InputError(
                 f"attention is {self.attention!r}. Expected one of "
@@ -384,7 +355,7 @@ class BertEncoder(Portable, keras.Model):
         if tokens is not None:
             states = [tokens.in_rows(state) for state in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
-        first = first_tokens(states[-1], example_ids, examples_per_row)
+        first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
             "sequence_output": states[-1],
             "pooled_output": self.pooler(first),
@@ -438,7 +409,7 @@ class BertEncoder(Portable, keras.Model):
         return {**values, "dtype": dtype}
 
     def get_config(self) -> dict[str, Any]:
-        return {**self.arguments(), **adaptation(self)}
+        return {**self.arguments(), **weights.adaptation(self)}
 
     def _rebuilt(self, policy):
         return type(self)(**{**self.arguments(), "dtype": policy})

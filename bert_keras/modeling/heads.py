@@ -21,7 +21,7 @@ from bert_keras.modeling.layers import (
     gather_positions,
     weights_initializer,
 )
-from bert_keras.modeling.lora import KeepsLora
+from bert_keras.modeling.weights import KeepsLora
 
 PROBLEMS = ("single", "multi", "regression")
 

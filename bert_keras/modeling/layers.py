@@ -12,7 +12,7 @@ from keras import ops
 from keras.src.utils.module_utils import tensorflow
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.lora import KeepsLora
+from bert_keras.modeling.weights import KeepsLora
 
 # Initial weights, and how to leave them out before loading.
 

@@ -10,9 +10,9 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
-from bert_keras.modeling.arguments import EncoderArguments, PretrainerArguments
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
+from bert_keras.modeling.inputs import EncoderArguments, PretrainerArguments
 from bert_keras.modeling.task_models import TaskModel, encode, symbolic_inputs
 
 

@@ -12,22 +12,22 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
-from bert_keras.modeling.arguments import (
+from bert_keras.modeling.encoder import BertEncoder, Portable
+from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
+from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
     ClassifierArguments,
     EncoderArguments,
     SpanArguments,
     TaggerArguments,
-)
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
-from bert_keras.modeling.inputs import (
-    INPUT_NAMES,
     argument_names,
     as_tensor,
 )
-from bert_keras.modeling.lora import adaptation
-from bert_keras.modeling.portable import Portable
-from bert_keras.modeling.weights import mark_untrained, published_weights
+from bert_keras.modeling.weights import (
+    adaptation,
+    mark_untrained,
+    published_weights,
+)
 
 
 class TaskModel(Portable, keras.Model):

@@ -52,7 +52,7 @@ assert not any(name.startswith("tensorflow") for name in sys.modules)
 TRAINING = """
 import jax
 from bert_keras.modeling.pretrainer import pretraining_losses
-from bert_keras.modeling.encoder import TransformerLayer
+from bert_keras.modeling.attention import TransformerLayer
 from bert_keras.training.optimizers import adamw
 
 keras.utils.set_random_seed(1)

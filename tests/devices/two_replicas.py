@@ -15,7 +15,8 @@ import train_on_devices
 import weights_apart
 from model_samples import SMALL, fill, pretraining_batch
 
-from bert_keras.modeling.encoder import BertEncoder, TransformerLayer
+from bert_keras.modeling.attention import TransformerLayer
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.layers import Dropout
 from bert_keras.modeling.pretrainer import (
     BertPretrainer,

@@ -33,10 +33,9 @@ from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 
 # All that is no public name of the package: what moves is edited here.
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.modeling.task_models import span_losses
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import enable_lora, published_weights
 from bert_keras.text.windows import windows
 from bert_keras.text.wordpiece import WordPiece
 

@@ -21,7 +21,6 @@ from bert_keras.interop.convert import WRITERS, convert
 from bert_keras.interop.native import save_native
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
     BertClassifier,
@@ -30,7 +29,11 @@ from bert_keras.modeling.task_models import (
     encode,
     symbolic_inputs,
 )
-from bert_keras.modeling.weights import published_weights, untrained_weights
+from bert_keras.modeling.weights import (
+    enable_lora,
+    published_weights,
+    untrained_weights,
+)
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

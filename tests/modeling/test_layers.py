@@ -7,8 +7,11 @@ from numpy_bert import gelu_exact as numpy_gelu_exact
 from numpy_bert import gelu_tanh as numpy_gelu_tanh
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.attention import SelfAttention, attention_bias
-from bert_keras.modeling.encoder import TransformerLayer
+from bert_keras.modeling.attention import (
+    SelfAttention,
+    TransformerLayer,
+    attention_bias,
+)
 from bert_keras.modeling.heads import BiLSTM
 from bert_keras.modeling.layers import (
     BertEmbeddings,

@@ -7,9 +7,8 @@ from model_samples import SMALL, fill, random_inputs
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.modeling.weights import published_weights
+from bert_keras.modeling.weights import enable_lora, published_weights
 from bert_keras.training.optimizers import adamw
 
 LABELS = ["no", "yes"]

@@ -16,8 +16,8 @@ import tensorflow as tf
 from bert_keras.errors import InputError
 from bert_keras.interop.tensors import License
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.lora import enable_lora
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.weights import enable_lora
 from bert_keras.text.extension import (
     domain_words,
     extend_model,

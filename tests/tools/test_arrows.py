@@ -19,7 +19,7 @@ ROOMS = {
 }
 # `from_preset` and `save_preset` hand on to interop when they are called.
 AT_CALL_TIME = {
-    ("modeling/portable.py", "interop"),
+    ("modeling/encoder.py", "interop"),
     ("text/preprocessor.py", "interop"),
     ("text/tokenizer.py", "interop"),
 }
