@@ -13,6 +13,7 @@ import statistics
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 import bert_keras
 from bert_keras.data.corpus import (
@@ -38,6 +39,7 @@ TYPED = (
     "Parse a date string in the format used by the calendar.",
 )
 SENTENCES = 12  # shown in the report
+PACKAGED = "bert_keras_mini_en"  # what a longer run guesses, shown beside
 WORD = re.compile(r"(?<!\S)[a-z]{2,}(?![\w-])")
 
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
@@ -331,7 +333,8 @@ def _ask(served, texts, seed) -> dict:
     Returns:
         dict of "answers", each with "text", "label" and "probability", and
         "guesses", each with "text" (with [MASK] in it) and "masks", which
-        have the "truth" and "guesses", pairs of piece and probability.
+        have the "truth", "guesses" and those of the packaged model,
+        "packaged", both pairs of piece and probability.
     """
     generator = np.random.default_rng(seed)
     tried = (
@@ -346,6 +349,7 @@ def _ask(served, texts, seed) -> dict:
             ("fill_mask", {"text": [text for text, _ in masked]}),
         ],
     )
+    packaged = _packaged_answer([text for text, _ in masked])
     return {
         "answers": [
             {
@@ -359,13 +363,28 @@ def _ask(served, texts, seed) -> dict:
             {
                 "text": text,
                 "masks": [
-                    {"truth": truth, "guesses": _guesses(pieces, row, mask)}
+                    {
+                        "truth": truth,
+                        "guesses": _guesses(pieces, row, mask),
+                        "packaged": _guesses(packaged, row, mask),
+                    }
                     for mask, truth in enumerate(truths)
                 ],
             }
             for row, (text, truths) in enumerate(masked)
         ],
     }
+
+
+def _packaged_answer(texts) -> dict:
+    """What `fill_mask` answers from the model that the package brings."""
+    from bert_keras.serving.graph import Rows
+    from bert_keras.serving.masked import fill_mask
+
+    rows = Rows(bert_keras.BertPreprocessor.from_preset(PACKAGED))
+    model = bert_keras.BertPretrainer.from_preset(PACKAGED)
+    answer = fill_mask(model, rows).function(tf.constant(texts))
+    return {name: value.numpy() for name, value in answer.items()}
 
 
 def _guesses(answer, row, mask):

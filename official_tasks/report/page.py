@@ -142,27 +142,35 @@ def guesses_section(guesses, text) -> Html:
 
     Args:
         guesses: list of dict, "text" with [MASK] in it, and "masks", each
-            with the "truth" and "guesses", pairs of piece and probability.
+            with the "truth", "guesses", pairs of piece and probability, and
+            maybe "packaged", such pairs of the model that the package brings.
         text: a sentence on where they come from.
     """
+    heads = {"guesses": "guesses", "packaged": "the packaged model guesses"}
+    masks = [mask for guess in guesses for mask in guess["masks"]]
+    shown = [name for name in heads if all(name in mask for mask in masks)]
 
-    def chips(mask):
-        shown = [
+    def chips(mask, name):
+        pieces = [
             f"<span class='chip{' right' * (piece == mask['truth'])}'>"
             f"{escaped(piece)} {probability:.0%}</span>"
-            for piece, probability in mask["guesses"]
+            for piece, probability in mask[name]
         ]
-        return f"<div><b>{escaped(mask['truth'])}</b>: {''.join(shown)}</div>"
+        return f"<div><b>{escaped(mask['truth'])}</b>: {''.join(pieces)}</div>"
 
     mark = "<mark>&nbsp;?&nbsp;</mark>"
     rows = [
         (
             Html(escaped(guess["text"]).replace("[MASK]", mark)),
-            Html("".join(map(chips, guess["masks"]))),
+            *(
+                Html("".join(chips(mask, name) for mask in guess["masks"]))
+                for name in shown
+            ),
         )
         for guess in guesses
     ]
-    return section("Masked pieces", text, table(rows, ("sentence", "guesses")))
+    columns = ("sentence", *map(heads.get, shown))
+    return section("Masked pieces", text, table(rows, columns))
 
 
 def can_draw(name) -> bool:

@@ -112,6 +112,21 @@ def test_the_page_needs_nothing_from_elsewhere(report):
     assert "library" not in page
 
 
+def test_the_packaged_model_guesses_at_the_same_masks(report):
+    figures = json.loads((report / "report.json").read_text())
+    masks = [m for guess in figures["guesses"] for m in guess["masks"]]
+    assert masks
+    for mask in masks:
+        assert len(mask["packaged"]) == len(mask["guesses"])
+        assert sum(share for _, share in mask["packaged"]) <= 1 + 1e-6
+    # Words that the toy corpus does not have.
+    assert {piece for m in masks for piece, _ in m["packaged"]} - {
+        piece for m in masks for piece, _ in m["guesses"]
+    }
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert "the packaged model guesses" in page
+
+
 def test_versions_are_told_where_tensorflow_is_called_otherwise(monkeypatch):
     def version(name):  # as where tensorflow-cpu is installed
         raise importlib.metadata.PackageNotFoundError(name)
