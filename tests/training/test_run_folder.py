@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -98,6 +99,21 @@ def held_by(folder, **changes):
         file.seek(0)
         file.truncate()
         json.dump(holder, file)
+
+
+def test_who_comes_while_the_lease_is_being_written_waits(tmp_path):
+    """Else two read at once that it is free, and both write a lease."""
+    came = threading.Event()
+
+    def come():
+        RunFolder(tmp_path, {}).close()
+        came.set()
+
+    with open(tmp_path / ".lease", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        threading.Thread(target=come, daemon=True).start()
+        assert not came.wait(0.3)
+    assert came.wait(60)
 
 
 def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
