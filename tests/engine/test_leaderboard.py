@@ -99,13 +99,13 @@ def test_a_missing_file_is_told_before_anything_is_trained(
         leaderboard.write_zip(tmp_path)
 
 
-def test_tasks_train_one_after_another(data, init, tmp_path, monkeypatch):
-    few = (glue.RTE, glue.WNLI)  # the others are trained in the same way
-    monkeypatch.setattr(leaderboard, "ROWS", few)
+def test_a_task_of_all_is_really_trained(data, init, tmp_path, monkeypatch):
+    # The others are trained in the same way.
+    monkeypatch.setattr(leaderboard, "ROWS", (glue.RTE,))
     results = leaderboard.run_glue(
         tasks_of(data), init, tmp_path, epochs=0.1, sequence_length=32
     )
-    assert results["scores"].keys() == {"rte", "wnli"}
+    assert results["scores"].keys() == {"rte"}
 
 
 def first_rows(source, folder, most):

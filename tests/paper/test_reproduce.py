@@ -96,6 +96,7 @@ def figures(results):
     return keras.tree.flatten([results["scores"], results["held_out"]])
 
 
+@pytest.mark.long
 def test_two_jobs_at_once_give_the_same_table(
     one_job, tmp_path, capfd, monkeypatch
 ):

@@ -63,8 +63,10 @@ def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
 
 
 def test_choices_of_dev_are_read_as_predict_reads_them(
-    parsed, tmp_path, capsys
+    parsed, tmp_path, capsys, monkeypatch
 ):
+    load = functools.cache(bert_keras.load_saved_model)
+    monkeypatch.setattr(bert_keras, "load_saved_model", load)
     folder = bert_keras.export_saved_model(
         BertChooser(encoder()), preprocessor(), tmp_path / "served"
     )

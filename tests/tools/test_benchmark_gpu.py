@@ -49,6 +49,7 @@ def test_the_tensorflow_command_runs(tmp_path):
     assert len(run("tensorflow", tmp_path, TINY)) == 8
 
 
+@pytest.mark.long
 def test_the_jax_command_runs_without_tensorflow(tmp_path):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
