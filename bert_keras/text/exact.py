@@ -17,60 +17,6 @@ from bert_keras.text.normalizer import (
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-
-class ExactText:
-    """Ids of strings as `WordPiece` makes them, whatever is in the strings.
-
-    Args:
-        vocabulary, lowercase, strip_accents, max_word_length,
-        keep_special_tokens: as of `WordPiece`.
-    """
-
-    def __init__(
-        self,
-        vocabulary,
-        lowercase,
-        strip_accents,
-        max_word_length,
-        keep_special_tokens,
-    ):
-        self._normalize = Normalizer(
-            lowercase, strip_accents, keep_special_tokens
-        )
-        self._match = LongestMatch(
-            vocabulary, max_word_length, keep_special_tokens
-        )
-
-    def ids(self, strings):
-        """Flat ids and row splits of strings `(B,)`."""
-        words = self._normalize(strings)
-        pieces = self._match(words)
-        return [pieces.ids, _row_splits(words, pieces, strings)]
-
-    def spans(self, strings, unit):
-        """Flat ids, their starts and ends, and row splits of strings `(B,)`.
-
-        Args:
-            unit: of starts and ends, "characters" or "bytes".
-        """
-        words = self._normalize(strings)
-        pieces = self._match(words)
-        starts, ends = piece_spans(words, pieces, strings, unit)
-        return [pieces.ids, starts, ends, _row_splits(words, pieces, strings)]
-
-
-def _row_splits(words, pieces, strings):
-    """Where among the pieces each row begins, `int64 (B + 1,)`."""
-    return tf.searchsorted(
-        # (P,), ascending: the row of each piece.
-        tf.gather(words.rows, pieces.words),
-        tf.range(tf.size(strings, tf.int64) + 1),
-        out_type=tf.int64,
-    )
-
-
-# Words to pieces: the greedy longest match.
-
 # The first two nodes of the trie: before any piece, and behind "##".
 WORD_ROOT, REST_ROOT = 0, 1
 NO_SYMBOL = 0  # a character that no piece has, and the end of a word
@@ -84,8 +30,8 @@ Pieces.__doc__ = """The pieces of some words, one after another.
     """
 
 
-class LongestMatch:
-    """Words to ids, as `WordPiece.cover` does.
+class ExactText:
+    """Ids of strings as `WordPiece` makes them, whatever is in the strings.
 
     The pieces form a trie, numbered from its roots so that a sorted vector of
     (node, symbol) has at place i the edge to node i + 2. It is walked from all
@@ -94,36 +40,50 @@ class LongestMatch:
     leads to, one behind the other.
 
     Args:
-        vocabulary: pieces in the order of their ids.
-        max_word_length: words of more characters become "[UNK]".
-        keep_special_tokens: know the stand-ins for special tokens.
-
-    Call arguments:
-        words: `Words`.
-
-    Returns:
-        `Pieces`.
+        settings: a `WordPiece`.
     """
 
-    def __init__(self, vocabulary, max_word_length, keep_special_tokens=False):
-        self._max_word_length = max_word_length
-        self._unknown = vocabulary.index(UNKNOWN)
-        bodies = {piece: i for i, piece in enumerate(vocabulary)}
-        if keep_special_tokens:
-            for number, token in enumerate(SPECIAL_TOKENS):
-                if token in bodies:
-                    stand_in = chr(FIRST_STAND_IN + number)
-                    bodies[stand_in] = bodies[token]
+    def __init__(self, settings):
+        keeps = settings.keep_special_tokens
+        self._normalize = Normalizer(
+            settings.lowercase, settings.strip_accents, keeps
+        )
+        self._max_word_length = settings.max_word_length
+        self._unknown = settings.vocabulary.index(UNKNOWN)
+        bodies = {piece: i for i, piece in enumerate(settings.vocabulary)}
+        for number, token in enumerate(SPECIAL_TOKENS if keeps else ()):
+            if token in bodies:
+                bodies[chr(FIRST_STAND_IN + number)] = bodies[token]
         characters = sorted({c for piece in bodies for c in piece})
         symbols = {ord(c): i for i, c in enumerate(characters, NO_SYMBOL + 1)}
         self._symbols = table_of(symbols, NO_SYMBOL)
         self._count = len(symbols) + 1
         self._edges, self._ids, self._depths = _trie(bodies, symbols)
 
-    def __call__(self, words):
-        end = tf.size(words.code_points, tf.int64)
-        lengths = _stretch_lengths(words.starts, end)
-        distinct, index = _find_distinct(words, lengths)
+    def ids(self, strings):
+        """Flat ids and row splits of strings `(B,)`."""
+        words = self._normalize(strings)
+        pieces = self._pieces(words)
+        return [pieces.ids, _row_splits(words, pieces, strings)]
+
+    def spans(self, strings, unit):
+        """Flat ids, their starts and ends, and row splits of strings `(B,)`.
+
+        Args:
+            unit: of starts and ends, "characters" or "bytes".
+        """
+        words = self._normalize(strings)
+        pieces = self._pieces(words)
+        starts, ends = _spans(words, pieces, strings, unit)
+        return [pieces.ids, starts, ends, _row_splits(words, pieces, strings)]
+
+    def _pieces(self, words):
+        """`Pieces` of `Words`."""
+        ends = tf.concat(
+            [words.starts, [tf.size(words.code_points, tf.int64)]], 0
+        )
+        lengths = ends[1:] - words.starts
+        distinct, index = _find_distinct(words, ends)
         pieces = self._cover(
             words.code_points,
             tf.gather(words.starts, distinct),
@@ -211,9 +171,18 @@ class LongestMatch:
         return longest
 
 
-def _find_distinct(words, lengths):
+def _row_splits(words, pieces, strings):
+    """Where among the pieces each row begins, `int64 (B + 1,)`."""
+    return tf.searchsorted(
+        # (P,), ascending: the row of each piece.
+        tf.gather(words.rows, pieces.words),
+        tf.range(tf.size(strings, tf.int64) + 1),
+        out_type=tf.int64,
+    )
+
+
+def _find_distinct(words, ends):
     """The first of each distinct word, and which of these each word is."""
-    ends = tf.concat([words.starts, [tf.size(words.code_points, tf.int64)]], 0)
     strings = tf.strings.unicode_encode(
         tf.RaggedTensor.from_row_splits(
             words.code_points, ends, validate=False
@@ -271,12 +240,6 @@ def _repeat(pieces, index, count):
     )
 
 
-def _stretch_lengths(starts, end):
-    """Lengths of stretches that begin at `starts`, the last up to `end`."""
-    ends = tf.concat([starts[1:], [end]], axis=0)
-    return ends[: tf.size(starts)] - starts
-
-
 def _trie(bodies, symbols):
     """Edges, and the piece's id (or -1) and the depth of each node.
 
@@ -321,16 +284,17 @@ def _trie(bodies, symbols):
 # Where pieces come from in the strings that they were made of.
 
 
-def piece_spans(words, pieces, strings, unit):
-    """Start and end of each piece in its own string, `int32 (P,)` both.
-
-    Args:
-        words: `Words` of the strings.
-        pieces: `Pieces` of the words.
-        strings: `(B,)`.
-        unit: "characters" or "bytes".
-    """
-    first, last = _decoded_spans(words, pieces)
+def _spans(words, pieces, strings, unit):
+    """Start and end of each piece in its own string, `int32 (P,)` both."""
+    start = tf.gather(words.starts, pieces.words) + pieces.starts
+    # (characters of all pieces,)
+    piece = tf.repeat(tf.range(tf.size(start)), pieces.lengths)
+    before = tf.cumsum(pieces.lengths, exclusive=True) - start
+    place = tf.range(tf.size(piece, tf.int64)) - tf.gather(before, piece)
+    # (P,): the first decoded character of each piece and the one behind it;
+    # least and greatest, because sorting marks may have moved them.
+    first = tf.math.segment_min(tf.gather(words.sources, place), piece)
+    last = tf.math.segment_max(tf.gather(words.ends, place), piece)
     if unit == "characters":
         row = tf.gather(words.rows, pieces.words)
         origin = tf.gather(words.row_splits, row)
@@ -340,33 +304,11 @@ def piece_spans(words, pieces, strings, unit):
     characters, begins = tf.strings.unicode_decode_with_offsets(
         close_rows(strings), "UTF-8", errors="ignore"
     )
-    start = tf.gather(begins.values, first)
-    end = tf.gather(begins.values, last - 1) + _width(
-        tf.gather(characters.values, last - 1)
-    )
-    return tf.cast(start, tf.int32), tf.cast(end, tf.int32)
-
-
-def _decoded_spans(words, pieces):
-    """First decoded character of each piece and the one behind it, `(P,)`.
-
-    The least and the greatest of its characters, because sorting marks may
-    have moved them.
-    """
-    start = tf.gather(words.starts, pieces.words) + pieces.starts
-    # (characters of all pieces,)
-    piece = tf.repeat(tf.range(tf.size(start)), pieces.lengths)
-    before = tf.cumsum(pieces.lengths, exclusive=True) - start
-    place = tf.range(tf.size(piece, tf.int64)) - tf.gather(before, piece)
-    return (
-        tf.math.segment_min(tf.gather(words.sources, place), piece),
-        tf.math.segment_max(tf.gather(words.ends, place), piece),
-    )
-
-
-def _width(code_points):
-    """Bytes of each character in UTF-8."""
-    return 1 + sum(
-        tf.cast(code_points >= bound, tf.int64)
+    start, end = (tf.gather(begins.values, x) for x in (first, last - 1))
+    code_point = tf.gather(characters.values, last - 1)
+    # The bytes of each last character in UTF-8.
+    end += 1 + sum(
+        tf.cast(code_point >= bound, tf.int64)
         for bound in (0x80, 0x800, 0x10000)
     )
+    return tf.cast(start, tf.int32), tf.cast(end, tf.int32)

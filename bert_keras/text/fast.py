@@ -19,7 +19,6 @@ from tensorflow_text.core.pybinds import (
 )
 
 from bert_keras.errors import InputError
-from bert_keras.text import unicode_14
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
@@ -32,26 +31,18 @@ class FastText:
 
     Args:
         exact: the `ExactText` with the same settings.
-        vocabulary, lowercase, strip_accents, max_word_length,
-        keep_special_tokens: as of `WordPiece`.
+        settings: a `WordPiece`.
     """
 
-    def __init__(
-        self,
-        exact,
-        vocabulary,
-        lowercase,
-        strip_accents,
-        max_word_length,
-        keep_special_tokens,
-    ):
+    def __init__(self, exact, settings):
         self._exact = exact
-        self._pieces = _pieces_model(vocabulary, max_word_length)
-        self._characters = _characters_model(lowercase)
-        self._long_word = _long_word(max_word_length)
-        self._unknown = vocabulary.index(UNKNOWN)
-        self._keep_special_tokens = keep_special_tokens
-        self._pattern = _pattern(lowercase, strip_accents)
+        limit = settings.max_word_length
+        self._pieces = _pieces_model(settings.vocabulary, limit)
+        self._characters = _characters_model(settings.lowercase)
+        self._long_word = _long_word(limit)
+        self._unknown = settings.vocabulary.index(UNKNOWN)
+        self._keep_special_tokens = settings.keep_special_tokens
+        self._pattern = _pattern(settings.lowercase, settings.strip_accents)
 
     def ids(self, strings):
         """Flat ids and row splits of strings `(B,)`."""
@@ -173,11 +164,8 @@ def _long_word(max_bytes):
 
 def plain_codes(lowercase, strip_accents):
     """Code points that may be in plain text, as a set."""
-    edges = unicode.integers(
-        unicode_14.PLAIN_UNCASED if lowercase else unicode_14.PLAIN_CASED
-    )
-    stretches = np.cumsum(edges).reshape(-1, 2).tolist()  # start, end
-    agree = {code for start, end in stretches for code in range(start, end)}
+    is_plain = unicode.table("plain_uncased" if lowercase else "plain_cased")
+    agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
     # tensorflow-text has one switch for both: plain are the characters that

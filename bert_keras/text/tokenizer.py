@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.files import PathLike
 from bert_keras.text.exact import ExactText
 from bert_keras.text.vocabulary import check_vocabulary, read_vocabulary
-from bert_keras.text.wordpiece import SPECIAL_TOKENS, encodable
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece, encodable
 
 UNITS = ("characters", "bytes")
 
@@ -162,7 +162,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         return self._ids[token]
 
     def call(self, strings: Any) -> tf.RaggedTensor:
-        (ids,) = _by_string(self._graphs.ids, as_strings(strings))
+        (ids,) = _by_string(self._graphs["ids"], as_strings(strings))
         return ids
 
     def tokenize_with_offsets(
@@ -186,7 +186,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             raise InputError(
                 f"unit is {unit!r}; expected one of {', '.join(UNITS)}."
             )
-        return tuple(_by_string(self._graphs.spans[unit], as_strings(strings)))
+        return tuple(_by_string(self._graphs[unit], as_strings(strings)))
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
         """Strings of ids: pieces of a word together, a blank between words.
@@ -222,47 +222,35 @@ class WordPieceTokenizer(keras.layers.Layer):
         }
 
 
-class _Graphs:
-    """The graphs of a tokenizer, traced when first called.
-
-    Apart from the layer, so that an export holds only those that it uses.
-    """
-
-    def __init__(self, portable, settings):
-        exact = ExactText(**settings)
-        fast = None if portable else _fast_text(exact, settings)
-        self.ids = _compiled((fast or exact).ids)
-        self.spans = {
-            unit: _compiled(functools.partial(exact.spans, unit=unit))
-            for unit in UNITS
-        }
-
-
 # Two, since a graph keeps its vocabulary in memory: those of training and of
 # its export, or of the two models that are compared.
 @functools.lru_cache(maxsize=2)
-def _graphs_of(portable, vocabulary, *options):
-    """The graphs of all tokenizers that are alike: to trace one takes 1 s.
+def _graphs_of(portable, *settings):
+    """The functions of all tokenizers that are alike: to trace one takes 1 s.
+
+    Apart from the layer, so that an export holds only those that it uses.
 
     Args:
-        vocabulary: tuple of pieces.
-        options: as `ExactText` takes them after the vocabulary.
+        settings: as `WordPiece` takes them, the vocabulary as a tuple.
+
+    Returns:
+        dict: "ids", and by each of `UNITS` ids with their spans.
     """
-    names = ("lowercase", "strip_accents", "max_word_length")
-    names += ("keep_special_tokens",)
-    options = dict(zip(names, options, strict=True))
-    return _Graphs(portable, {"vocabulary": list(vocabulary), **options})
-
-
-def _fast_text(exact, settings):
-    """The fast path, or None where tensorflow-text is not installed."""
+    settings = WordPiece(*settings)
+    exact = ExactText(settings)
+    graphs = {
+        unit: _compiled(functools.partial(exact.spans, unit=unit))
+        for unit in UNITS
+    }
     try:
-        from bert_keras.text.fast import FastText
+        if not portable:
+            from bert_keras.text.fast import FastText
+
+            exact = FastText(exact, settings)
     except ModuleNotFoundError as error:
         if error.name != "tensorflow_text":
             raise
-        return None
-    return FastText(exact, **settings)
+    return {"ids": _compiled(exact.ids), **graphs}
 
 
 # Strings of any shape, for functions of vectors of them.

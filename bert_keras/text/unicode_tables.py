@@ -1,17 +1,15 @@
 """Unicode 14.0 by code point, whatever Python, ICU or RE2 is installed.
 
 Published vocabularies were made, and their ids are promised, under one
-version of Unicode; these tables pin it. Each is made once; those of bytes
-have one for each of the 1,114,112 code points.
+version of Unicode; unicode_14.npz pins it, which
+tools/maintenance/make_unicode_tables.py writes. Those of bytes have one for
+each of the 1,114,112 code points.
 """
 
-import base64
 import functools
-import zlib
+import os
 
 import numpy as np
-
-from bert_keras.text import unicode_14
 
 CODE_POINTS = 0x110000
 
@@ -28,10 +26,17 @@ STOPS, IGNORED, CASED = range(3)
 CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
 
 
+def table(name):
+    """One array of unicode_14.npz."""
+    path = os.path.join(os.path.dirname(__file__), "unicode_14.npz")
+    with np.load(path) as tables:
+        return tables[name]
+
+
 @functools.cache
 def kinds():
     """OTHER, DROPPED, SPACE, ... of each code point, as bytes."""
-    return _expanded(unicode_14.KINDS)
+    return table("kinds").tobytes()
 
 
 @functools.cache
@@ -51,13 +56,13 @@ def spacing():
 @functools.cache
 def sigma_roles():
     """STOPS, IGNORED or CASED of each code point, as bytes."""
-    return _expanded(unicode_14.SIGMA_ROLES)
+    return table("sigma_roles").tobytes()
 
 
 @functools.cache
 def combining_classes():
     """Canonical combining class of each code point, as bytes."""
-    return _expanded(unicode_14.COMBINING_CLASSES)
+    return table("combining_classes").tobytes()
 
 
 @functools.cache
@@ -66,13 +71,13 @@ def lower_case():
 
     Capital sigma is here as if it never stood at a word's end.
     """
-    return _mapping(unicode_14.LOWER_CASE)
+    return {ord(one): other for one, other in table("lower_case").tolist()}
 
 
 @functools.cache
 def decompositions():
     """Code point -> its full canonical decomposition, where they differ."""
-    return {**_mapping(unicode_14.DECOMPOSITIONS), **_hangul()}
+    return {ord(one): other for one, other in table("decompositions").tolist()}
 
 
 def results_of(lowercase, strip_accents):
@@ -92,38 +97,3 @@ def results_of(lowercase, strip_accents):
         stays = [c for c in parts if kind_of[c] != MARK or not class_of[c]]
         results[code] = tuple(stays) or parts[:1]
     return results
-
-
-def integers(text):
-    """The numbers that a value of unicode_14 holds."""
-    raw = zlib.decompress(base64.b85decode(text))
-    return np.frombuffer(raw, "<i4").astype(np.int64)
-
-
-def _expanded(text):
-    lengths, values = np.split(integers(text), 2)
-    return np.repeat(values, lengths).astype(np.uint8).tobytes()
-
-
-def _mapping(text):
-    count, *numbers = integers(text).tolist()
-    columns = np.array(numbers)
-    codes = np.cumsum(columns[:count]).tolist()
-    lengths = columns[count : 2 * count].tolist()
-    firsts = np.cumsum(columns[2 * count : 3 * count]).tolist()
-    rest = iter(np.cumsum(columns[3 * count :]).tolist())
-    return {
-        code: chr(first) + "".join(chr(next(rest)) for _ in range(length - 1))
-        for code, length, first in zip(codes, lengths, firsts, strict=True)
-    }
-
-
-def _hangul():
-    """Syllables to letters, by the arithmetic of the Unicode standard."""
-    found = {}
-    for index in range(11172):
-        lead, rest = divmod(index, 21 * 28)
-        vowel, tail = divmod(rest, 28)
-        letters = chr(0x1100 + lead) + chr(0x1161 + vowel)
-        found[0xAC00 + index] = letters + (chr(0x11A7 + tail) if tail else "")
-    return found

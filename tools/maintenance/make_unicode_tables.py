@@ -2,26 +2,24 @@
 
 In: the `unicodedata` of the running Python, which must be version 14.0
 (Python 3.11), and the installed tensorflow-text, which is asked which
-characters it treats as `WordPiece` does. Out: bert_keras/text/unicode_14.py.
+characters it treats as `WordPiece` does. Out: bert_keras/text/unicode_14.npz.
 Takes seconds; run it only to change what is kept of Unicode, never to follow a
 newer version, because the ids of published vocabularies would change:
 
     python3.11 tools/maintenance/make_unicode_tables.py \\
-        bert_keras/text/unicode_14.py
+        bert_keras/text/unicode_14.npz
 """
 
-import base64
 import sys
 import unicodedata
-import zlib
 
-from bert_keras.text import unicode_14
+import numpy as np
+
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import WordPiece
 
 VERSION = "14.0.0"
 SIGMA = "\u03a3"
-HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic, not by table
 
 # Ideographs that BERT's authors put between spaces, by their ranges.
 IDEOGRAPHS = [
@@ -41,13 +39,6 @@ ASCII_PUNCTUATION = [
     range(0x5B, 0x61),
     range(0x7B, 0x7F),
 ]
-
-HEADER = '''"""Unicode 14.0 as the tokenizer needs it: data.
-
-Generated: python3.11 tools/maintenance/make_unicode_tables.py THIS_FILE
-Each value is base85 of zlib of 32-bit little-endian integers.
-"""
-'''
 
 
 def kind(character):
@@ -77,60 +68,23 @@ def sigma_role(character):
     return 2 if alone else int(after_a_letter)
 
 
-def runs(value_of):
-    """Lengths of the runs of one value, then the values."""
-    lengths, values = [], []
-    for code in range(unicode.CODE_POINTS):
-        value = value_of(chr(code))
-        if not values or values[-1] != value:
-            lengths.append(0)
-            values.append(value)
-        lengths[-1] += 1
-    return lengths + values
+def of_each(value_of):
+    """A byte for each code point."""
+    every = map(chr, range(unicode.CODE_POINTS))
+    return np.array(list(map(value_of, every)), np.uint8)
 
 
 def mapping(result_of):
-    """Where result and character differ, each column less its last value.
-
-    Columns: code point, characters in the result, first of the result, and
-    then all the others in order.
-    """
-    codes, lengths, firsts, rest = [], [], [], []
-    for code in range(unicode.CODE_POINTS):
-        result = result_of(chr(code))
-        if result != chr(code) and code not in HANGUL:
-            codes.append(code)
-            lengths.append(len(result))
-            firsts.append(ord(result[0]))
-            rest.extend(map(ord, result[1:]))
-    columns = [len(codes), *differences(codes), *lengths]
-    return columns + differences(firsts) + differences(rest)
-
-
-def differences(numbers):
-    return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
-
-
-def packed(numbers):
-    """The numbers as text; `unicode_tables.integers` reads it."""
-    raw = b"".join(
-        number.to_bytes(4, "little", signed=True) for number in numbers
-    )
-    return base64.b85encode(zlib.compress(raw, 9)).decode("ascii")
-
-
-def assignment(name, text):
-    """The Python statement that holds `text` under `name`."""
-    lines = [text[i : i + 72] for i in range(0, len(text), 72)]
-    quoted = "\n".join(f'    "{line}"' for line in lines)
-    return f"{name} = (\n{quoted}\n)\n"
+    """Characters and results where they differ, str (N, 2)."""
+    pairs = ((c, result_of(c)) for c in map(chr, range(unicode.CODE_POINTS)))
+    return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
 
 # Plain characters: those that tensorflow-text treats as WordPiece does.
 
 
-def plain_stretches(lowercase):
-    """Where stretches of plain characters begin and end, as differences.
+def is_plain(lowercase):
+    """Which code points are plain, a byte each.
 
     Only characters that Unicode 3.2 had: newer ones may differ with the ICU
     that tensorflow-text was built with.
@@ -139,8 +93,7 @@ def plain_stretches(lowercase):
     every = map(chr, range(unicode.CODE_POINTS))
     known = [c for c in every if category(c) not in ("Cn", "Co", "Cs")]
     codes = plain_among(known, lowercase)
-    edges = range(unicode.CODE_POINTS + 1)
-    return differences([c for c in edges if (c in codes) != (c - 1 in codes)])
+    return of_each(lambda character: ord(character) in codes)
 
 
 def plain_among(characters, lowercase):
@@ -201,22 +154,19 @@ def main(path):
             f"{unicodedata.unidata_version}. Run it with Python 3.11."
         )
     tables = {
-        "KINDS": runs(kind),
-        "COMBINING_CLASSES": runs(unicodedata.combining),
-        "SIGMA_ROLES": runs(sigma_role),
-        "LOWER_CASE": mapping(str.lower),
-        "DECOMPOSITIONS": mapping(
+        "kinds": of_each(kind),
+        "combining_classes": of_each(unicodedata.combining),
+        "sigma_roles": of_each(sigma_role),
+        "lower_case": mapping(str.lower),
+        "decompositions": mapping(
             lambda character: unicodedata.normalize("NFD", character)
         ),
     }
     # The reference reads the new tables when the plain characters are sought.
-    texts = {name: packed(numbers) for name, numbers in tables.items()}
-    vars(unicode_14).update(texts)
-    for name, lowercase in (("PLAIN_UNCASED", True), ("PLAIN_CASED", False)):
-        texts[name] = packed(plain_stretches(lowercase))
-    body = [assignment(name, text) for name, text in texts.items()]
-    with open(path, "w", encoding="ascii") as file:
-        file.write(HEADER + "\n" + "\n".join(body))
+    unicode.table = tables.__getitem__
+    for name, lowercase in (("plain_uncased", True), ("plain_cased", False)):
+        tables[name] = is_plain(lowercase)
+    np.savez_compressed(path, **tables)
 
 
 if __name__ == "__main__":
