@@ -1,8 +1,9 @@
 """Files and folders that are there whole or not at all; JSON and manifests.
 
-A path may be remote (`gs://`, see `remote.py`). There a file is uploaded
-from a finished local one, and a folder counts only once its manifest, which
-is uploaded last, is in it: no file system needs to rename.
+A path may be remote (`gs://` and the like, through `tf.io.gfile`). There a
+file is uploaded from a finished local one, and a folder counts only once its
+manifest, which is uploaded last, is in it: no file system needs to append or
+rename.
 """
 
 import contextlib
@@ -18,7 +19,6 @@ import stat
 import tempfile
 import uuid
 
-from bert_keras import remote
 from bert_keras.errors import InputError, cut_middle
 
 PathLike = str | os.PathLike[str]
@@ -29,6 +29,7 @@ MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 # deepest one has 8 levels.
 MOST_JSON, DEEPEST_JSON = 16 * 1024 * 1024, 64
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+_BUFFER = 1 << 20  # bytes of a remote file that are asked for at a time
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -44,12 +45,18 @@ def absolute(path: PathLike) -> str:
 
 def is_file(path):
     """Whether there is a file of this name."""
-    return remote.is_file(path) if is_remote(path) else os.path.isfile(path)
+    if not is_remote(path):
+        return os.path.isfile(path)
+    found = _remote_status(path)
+    return found is not None and not found.is_directory
 
 
 def is_folder(path):
-    """Whether there is a folder of this name."""
-    return remote.is_folder(path) if is_remote(path) else os.path.isdir(path)
+    """Whether there is a folder, or remotely what begins with its name."""
+    if not is_remote(path):
+        return os.path.isdir(path)
+    found = _remote_status(path)
+    return found is not None and found.is_directory
 
 
 def exists(path):
@@ -59,16 +66,23 @@ def exists(path):
 
 def size(path):
     """Bytes of a file."""
-    return remote.size(path) if is_remote(path) else os.path.getsize(path)
+    if not is_remote(path):
+        return os.path.getsize(path)
+    found = _remote_status(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "No such file", path)
+    return found.length
 
 
 def list_folder(path):
     """The names in a folder, sorted; none where there is no folder."""
     try:
-        names = remote.names(path) if is_remote(path) else os.listdir(path)
+        if not is_remote(path):
+            return sorted(os.listdir(path))
+        with _gfile(path) as gfile:
+            return sorted(name.rstrip("/") for name in gfile.listdir(path))
     except FileNotFoundError:
         return []
-    return sorted(names)
 
 
 def is_plain_name(value):
@@ -83,19 +97,24 @@ def is_plain_name(value):
 
 def find(pattern):
     """The paths that match a pattern, sorted."""
-    if is_remote(pattern):
-        return sorted(remote.find(pattern))
-    return sorted(glob.glob(pattern, recursive=True))
+    if not is_remote(pattern):
+        return sorted(glob.glob(pattern, recursive=True))
+    with _gfile(pattern) as gfile:
+        return sorted(gfile.glob(pattern))
 
 
 def walk(folder):
     """The paths of all files in a folder and in those below, sorted."""
-    walked = (remote.walk if is_remote(folder) else _walk_links)(folder)
-    return sorted(
-        os.path.join(place, name)
-        for place, _, names in walked
-        for name in names
-    )
+    with contextlib.ExitStack() as stack:
+        if is_remote(folder):
+            walked = stack.enter_context(_gfile(folder)).walk(folder)
+        else:
+            walked = _walk_links(folder)
+        return sorted(
+            os.path.join(place, name)
+            for place, _, names in walked
+            for name in names
+        )
 
 
 def _walk_links(folder):
@@ -191,7 +210,8 @@ def open_file(path, mode="rb", inside=None):
     if not is_remote(path):
         check_file(path, inside=inside)
         return open(path, mode, encoding=None if "b" in mode else "utf-8")
-    file = remote.open_to_read(path)
+    with _gfile(path):
+        file = io.BufferedReader(_RemoteReader(path), _BUFFER)
     return file if "b" in mode else io.TextIOWrapper(file, encoding="utf-8")
 
 
@@ -264,19 +284,20 @@ def upload(local, path):
     """Copies a local file or folder to a remote place, manifests last."""
     if os.path.isfile(local):
         make_folder(os.path.dirname(path))
-        remote.copy(local, path)
+        copy(local, path)
         return
     remove(path)
     found = [os.path.relpath(file, local) for file in walk(local)]
     for name in sorted(found, key=lambda name: name in MANIFESTS):
         target = os.path.join(path, name)
         make_folder(os.path.dirname(target))
-        remote.copy(os.path.join(local, name), target)
+        copy(os.path.join(local, name), target)
 
 
-def download(path, local):
-    """Copies a remote file, or a local one, to a local place."""
-    remote.copy(path, local)
+def copy(source, target):
+    """Copies a file, local or remote, over what is there."""
+    with _gfile(target) as gfile:
+        gfile.copy(source, target, overwrite=True)
 
 
 def cache_folder():
@@ -292,7 +313,8 @@ def make_folder(path):
     """Makes the folder and those above it; one sentence where it cannot."""
     try:
         if is_remote(path):
-            remote.make_folder(path)
+            with _gfile(path) as gfile:
+                gfile.makedirs(path)
             return
         os.makedirs(path, exist_ok=True)
     except OSError as error:
@@ -311,21 +333,16 @@ def remove(path):
     """Removes a file or a folder, if it is there; of a remote folder, first
     its manifest, so that what is left of it counts as none."""
     if is_remote(path):
-        _remove_remote(path)
+        is_tree = is_folder(path)
+        for name in MANIFESTS if is_tree else ():
+            remove(os.path.join(path, name))
+        with contextlib.suppress(FileNotFoundError), _gfile(path) as gfile:
+            (gfile.rmtree if is_tree else gfile.remove)(path)
     elif os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
-
-
-def _remove_remote(path):
-    if not remote.is_folder(path):
-        remote.remove_file(path)
-        return
-    for name in MANIFESTS:
-        remote.remove_file(os.path.join(path, name))
-    remote.remove_folder(path)
 
 
 def is_partial(name):
@@ -358,6 +375,77 @@ def _flush_tree(path):
         flush(folder)
     if os.path.isfile(path):
         flush(path)
+
+
+# Remote files. TensorFlow's errors become Python's.
+
+
+class _RemoteReader(io.RawIOBase):
+    """The bytes of a remote file, unbuffered."""
+
+    def __init__(self, path):
+        self._path = path
+        with _gfile(path) as gfile:
+            self._file = gfile.GFile(path, "rb")
+            self._file.seek(0)  # opens it
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        with _gfile(self._path):
+            self._file.seek(offset, whence)
+            return self._file.tell()
+
+    def readinto(self, buffer):
+        with _gfile(self._path):
+            found = self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def close(self):
+        self._file.close()
+        super().close()
+
+
+def _remote_status(path):
+    """What is known of a path; None where there is nothing."""
+    with contextlib.suppress(FileNotFoundError), _gfile(path) as gfile:
+        return gfile.stat(path)
+
+
+@contextlib.contextmanager
+def _gfile(path):
+    """Yields `tf.io.gfile`; turns TensorFlow's errors to Python's."""
+    import tensorflow as tf
+
+    try:
+        yield tf.io.gfile
+    except tf.errors.NotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "No such file", path) from None
+    except tf.errors.UnimplementedError as error:
+        scheme = path.partition("://")[0]
+        known = filter(None, tf.io.gfile.get_registered_schemes())
+        known = ", ".join(f"{name}://" for name in sorted(known))
+        raise InputError(
+            f"{path}: TensorFlow has no file system for {scheme}:// that can "
+            f"do this ({error.message.splitlines()[0][:200]}). Expected one of "
+            f"those that this TensorFlow has ({known}), or a folder of this "
+            "machine: copy the files there."
+        ) from None
+    except (
+        tf.errors.PermissionDeniedError,
+        tf.errors.UnauthenticatedError,
+    ) as error:
+        raise PermissionError(errno.EACCES, error.message, path) from None
+    except tf.errors.OpError as error:
+        raise OSError(errno.EIO, error.message, path) from None
+
+
+# JSON, and the manifests of finished folders.
 
 
 def sha256(path):

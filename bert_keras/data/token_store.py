@@ -227,7 +227,7 @@ def _download(folder: str, manifest: dict, partial: str):
     for name, entry in manifest["files"].items():
         path, local = os.path.join(folder, name), os.path.join(partial, name)
         with contextlib.suppress(FileNotFoundError):
-            files.download(path, local)
+            files.copy(path, local)
         fault = files.content_fault(local, entry)
         if fault:
             raise InputError(f"{path} {fault}. Build the store again.")
