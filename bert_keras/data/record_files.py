@@ -1,10 +1,10 @@
 """TFRecords of examples under the original BERT's feature names.
 
-Written in the wire format of `tf.train.Example` by NumPy, a batch at a time,
-because building the message objects one by one costs most of the time. Read
-with TensorFlow's own parser, the original's files as well as ours. The
-manifest of a folder of shards is written last: a folder without one is
-unfinished. It names each shard with its number of examples.
+Written by TensorFlow's own encoder, a batch at a time, because building the
+message objects one by one costs most of the time. Read with its own parser,
+the original's files as well as ours. The manifest of a folder of shards is
+written last: a folder without one is unfinished. It names each shard with its
+number of examples.
 """
 
 import contextlib
@@ -61,71 +61,31 @@ def serialize(rows: dict) -> list[bytes]:
     Args:
         rows: dict of arrays `(B, ...)` with the names of `row_shapes`.
     """
-    names = [*FEATURES, *(name for name in _PACKED if name in rows)]
-    columns = [
-        _features(FEATURES.get(name, name), np.asarray(rows[name]))
-        for name in names
-    ]
-    bodies = map(b"".join, zip(*columns, strict=True))
-    # Example.features, field 1
-    return [b"\x0a" + _varint(len(body)) + body for body in bodies]
-
-
-def _features(name: str, values: np.ndarray) -> list[bytes]:
-    """The map entry of one feature for each row."""
-    values = values.reshape(len(values), -1)
-    if values.dtype.kind == "f":
-        payload = values.astype("<f4").tobytes()
-        ends = np.arange(1, len(values) + 1) * (4 * values.shape[1])
-        kind = b"\x12"  # Feature.float_list, field 2
-    else:
-        payload, ends = _varints(values)
-        kind = b"\x1a"  # Feature.int64_list, field 3
-    heads: dict[int, bytes] = {}
     entries = []
-    start = 0
-    for end in ends.tolist():
-        size = end - start
-        if size not in heads:
-            heads[size] = _head(name, kind, size)
-        entries.append(heads[size] + payload[start:end])
-        start = end
-    return entries
+    for name in [*FEATURES, *(name for name in _PACKED if name in rows)]:
+        kind = "float" if is_float(name) else "int64"
+        values = np.reshape(rows[name], (len(rows[name]), -1))
+        values = values.astype({"float": np.float32, "int64": np.int64}[kind])
+        numbers = _messages(f"{kind.title()}List", value=values)
+        feature = _messages("Feature", **{f"{kind}_list": numbers})
+        key = tf.fill(tf.shape(feature), FEATURES.get(name, name))
+        entry = _messages("Features.FeatureEntry", key=key, value=feature)
+        entries.append(entry)
+    features = _messages("Features", feature=tf.concat(entries, axis=1))
+    return _messages("Example", features=features)[:, 0].numpy().tolist()
 
 
-def _head(name: str, kind: bytes, size: int) -> bytes:
-    """What stands before a packed list of `size` bytes in a map entry."""
-    packed = b"\x0a" + _varint(size)
-    feature = kind + _varint(len(packed) + size) + packed
-    key = b"\x0a" + _varint(len(name)) + name.encode()
-    key += b"\x12" + _varint(len(feature) + size)
-    return b"\x0a" + _varint(len(key) + len(feature) + size) + key + feature
+def _messages(kind: str, **fields) -> tf.Tensor:
+    """A serialized message of TensorFlow's a row, string `(B, 1)`.
 
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Base-128 numbers of all values, and where each row's end."""
-    flat = values.ravel().astype(np.uint32)
-    size = np.ones(len(flat), np.int64)
-    for bits in (7, 14, 21, 28):
-        size += flat >= 1 << bits
-    ends = np.cumsum(size)
-    out = np.empty(ends[-1] if len(ends) else 0, np.uint8)
-    starts = ends - size
-    for byte in range(int(size.max(initial=1))):
-        has = size > byte
-        more = (size > byte + 1)[has]
-        digit = (flat[has] >> (7 * byte)) & 127
-        out[starts[has] + byte] = digit | np.where(more, 128, 0)
-    return out.tobytes(), ends.reshape(values.shape)[:, -1]
+    Args:
+        fields: the values of each field, `(B, number of them)`.
+    """
+    names, values = list(fields), list(fields.values())
+    sizes = [[column.shape[1] for column in values]]
+    sizes = np.repeat(np.int32(sizes), len(values[0]), axis=0)
+    encoded = tf.io.encode_proto(sizes, values, names, f"tensorflow.{kind}")
+    return encoded[:, tf.newaxis]
 
 
 def parser(rules: SamplingRules):
