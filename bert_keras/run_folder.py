@@ -51,7 +51,10 @@ class Lease:
                 self._refuse(holder)
             self._write(file)
         if files.is_remote(self.path):
-            self._settle()
+            time.sleep(SETTLED_AFTER)
+            with self._opened() as file:
+                if not self._holds(file):
+                    self._refuse(_read(file) or {"pid": "?", "host": "?"})
         threading.Thread(target=self._renew, daemon=True).start()
 
     def check(self):
@@ -71,7 +74,8 @@ class Lease:
         self._ended.set()
         with self._opened() as file:
             if self._holds(file):
-                _empty(file)
+                file.seek(0)
+                file.truncate()
 
     def remove(self):
         """Frees the folder and takes the lease's file away."""
@@ -86,12 +90,6 @@ class Lease:
             f"{holder['pid']} on host {holder['host']}. Wait until it "
             "ends, stop it, or name another folder."
         )
-
-    def _settle(self):
-        time.sleep(SETTLED_AFTER)
-        with self._opened() as file:
-            if not self._holds(file):
-                self._refuse(_read(file) or {"pid": "?", "host": "?"})
 
     def _holds(self, file):
         return (_read(file) or {}).get("token") == self._token
@@ -150,11 +148,6 @@ def _replaced(path):
             open(partial, "w", encoding="utf-8") as local,
         ):
             local.write(file.getvalue())
-
-
-def _empty(file):
-    file.seek(0)
-    file.truncate()
 
 
 def _read(file):
@@ -244,11 +237,9 @@ class RunFolder:
         """Path of a file in the run's folder."""
         return os.path.join(self.path, *names)
 
-    @contextlib.contextmanager
     def output(self, name):
-        """Yields a free path; what is written there becomes `name`."""
-        with files.written_beside(self.file(name)) as path:
-            yield path
+        """A context of a free path; what is written there becomes `name`."""
+        return files.written_beside(self.file(name))
 
     def done(self, stage):
         """The figures of a finished stage whose outputs stand, or None."""
@@ -283,23 +274,20 @@ class RunFolder:
     def __exit__(self, kind, *_):
         mistaken = kind is not None and issubclass(kind, InputError)
         if mistaken and self._is_new:
-            self._remove_empty()
-        names = set(files.list_folder(self.path))
-        if mistaken and self._is_new and names <= {SETTINGS, LEASE}:
             self._leave_nothing()
         else:
             self.close()
 
-    def _remove_empty(self):
-        """The folders that runs inside this one were in before they failed."""
-        if files.is_remote(self.path):
-            return
-        for name in os.listdir(self.path):
-            with contextlib.suppress(OSError):
-                os.rmdir(self.file(name))
-
     def _leave_nothing(self):
         """So that after a mistake the folder takes other settings."""
+        if not files.is_remote(self.path):
+            # Those that runs inside this one were in before they failed.
+            for name in os.listdir(self.path):
+                with contextlib.suppress(OSError):
+                    os.rmdir(self.file(name))
+        if not set(files.list_folder(self.path)) <= {SETTINGS, LEASE}:
+            self.close()
+            return
         files.remove(self.file(SETTINGS))
         self._lease.remove()
         if not files.is_remote(self.path):
@@ -328,7 +316,14 @@ class RunFolder:
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
         if files.is_file(path):
-            check_same_settings(_read_settings(path), settings, self.path)
+            try:
+                old = files.read_json(path)["settings"]
+            except (ValueError, KeyError, TypeError):
+                raise InputError(
+                    f"{path} is not the settings file of a run. Name a new or "
+                    "empty folder, or one of an earlier run."
+                ) from None
+            check_same_settings(old, settings, self.path)
             return
         with self.output(SETTINGS) as partial:
             files.write_json({"settings": settings}, partial)
@@ -359,16 +354,6 @@ def _changes(old, new):
         )
         if was != now:
             yield cut_middle(f"{name} was {was} and is now {now}", 300)
-
-
-def _read_settings(path):
-    try:
-        return files.read_json(path)["settings"]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{path} is not the settings file of a run. Name a new or empty "
-            "folder, or one of an earlier run."
-        ) from None
 
 
 class Journal:

@@ -1,5 +1,6 @@
 """The masked-language-model rule in a graph: which tokens, and by what."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -239,7 +240,11 @@ def _selected_tokens(starts, selectable, order, number, places):
     """
     group = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
     group = tf.where(selectable, group, 0)  # group 0: never selected
-    sizes = _group_sizes(group)
+    groups = tf.shape(group)[1] + 1
+    count = functools.partial(
+        tf.math.bincount, minlength=groups, maxlength=groups, axis=-1
+    )
+    sizes = count(group)  # (B, T + 1), the members of each group
     # The groups' random numbers, by group: each stands at its first token.
     ranked = tf.argsort(tf.where(starts, order, 2.0), axis=1, stable=True)
     in_order = tf.gather(group, ranked, axis=1, batch_dims=1)
@@ -247,9 +252,11 @@ def _selected_tokens(starts, selectable, order, number, places):
     sizes = tf.where(exists, tf.gather(sizes, in_order, batch_dims=1), 0)
     taken = _take_in_order(sizes, number)
     # Back from the order of the draw to the tokens.
-    # (B, T + 1), a bool for each group.
-    by_group = _scatter(taken, tf.where(exists, in_order, 0))
-    selected = selectable & tf.gather(by_group, group, batch_dims=1)
+    # (B, T + 1), for each group 1 where it is taken.
+    by_group = count(
+        tf.where(exists, in_order, 0), weights=tf.cast(taken, tf.int32)
+    )
+    selected = selectable & (tf.gather(by_group, group, batch_dims=1) > 0)
     chosen = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
     return selected & (chosen <= places)
 
@@ -278,25 +285,6 @@ def _take_in_order(sizes, number):
     nothing = ~tf.reduce_any(taken, axis=1, keepdims=True)
     is_first = tf.range(tf.shape(sizes)[1]) == 0
     return taken | (nothing & is_first & (sizes > 0))
-
-
-def _group_sizes(group):
-    """Members of each group of each row, `int32 (B, T + 1)`."""
-    rows, width = tf.shape(group)[0], tf.shape(group)[1] + 1
-    # Each row's groups in a stretch of their own, (B, T).
-    flat = group + tf.range(rows)[:, tf.newaxis] * width
-    ones = tf.ones_like(group)
-    counted = tf.math.unsorted_segment_sum(ones, flat, rows * width)
-    return tf.reshape(counted, [rows, width])
-
-
-def _scatter(values, places):
-    """`values` moved to `places` in their row, `bool (B, T + 1)`."""
-    rows, width = tf.shape(places)[0], tf.shape(places)[1] + 1
-    flat = places + tf.range(rows)[:, tf.newaxis] * width
-    values = tf.cast(values, tf.int32)
-    moved = tf.math.unsorted_segment_max(values, flat, rows * width)
-    return tf.reshape(moved > 0, [rows, width])
 
 
 # Random numbers as a function of seed, row, position and stream alone.

@@ -202,8 +202,41 @@ class WordPieceTokenizer(keras.layers.Layer):
             InputError: eagerly, for an id that the vocabulary has not; in a
                 graph, TensorFlow's `InvalidArgumentError`.
         """
-        left_out = (self.pad_id, self.cls_id, self.sep_id)
-        return _detokenize(token_ids, self.vocabulary, left_out)
+        if isinstance(token_ids, tf.RaggedTensor):
+            if token_ids.ragged_rank > 1:
+                return token_ids.with_values(self.detokenize(token_ids.values))
+            return self._join(token_ids)
+        token_ids = tf.convert_to_tensor(token_ids)
+        if not token_ids.dtype.is_integer or token_ids.shape.rank == 0:
+            raise InputError(
+                f"The ids to detokenize are {token_ids.dtype.name} of shape "
+                f"{token_ids.shape}. Expected whole numbers (..., T), as the "
+                "tokenizer makes them."
+            )
+        shape = tf.shape(token_ids)
+        # (..., T) to (B, T)
+        rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
+        texts = self._join(tf.RaggedTensor.from_tensor(rows))
+        # (B,) to (...)
+        return tf.reshape(texts, shape[:-1])
+
+    def _join(self, rows: tf.RaggedTensor) -> tf.Tensor:
+        """Strings `(B,)` of ragged ids `(B, None)`."""
+        _check_range(rows.values, self.vocabulary_size)
+        for token_id in (self.pad_id, self.cls_id, self.sep_id):
+            rows = tf.ragged.boolean_mask(rows, rows != token_id)
+        first = tf.ragged.range(rows.row_lengths()).values == 0
+        bodies = [piece.removeprefix("##") for piece in self.vocabulary]
+        continues = [piece.startswith("##") for piece in self.vocabulary]
+        glued = tf.gather(tf.constant(continues), rows.values) & ~first
+        texts = tf.where(
+            glued,
+            tf.gather(tf.constant(bodies), rows.values),
+            tf.gather(tf.constant(self.vocabulary), rows.values),
+        )
+        # (ids,): a blank before each word but a row's first.
+        texts = tf.strings.join([tf.where(first | glued, "", " "), texts])
+        return tf.strings.reduce_join(rows.with_values(texts), axis=-1)
 
     def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
         return keras.KerasTensor(
@@ -355,60 +388,6 @@ def _compiled(function):
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )
-
-
-# Ids back to text.
-
-
-def _detokenize(token_ids, vocabulary, left_out):
-    """Strings of ids: pieces of a word together, a blank between words.
-
-    Args:
-        token_ids: integers `(..., T)`, a tensor or ragged.
-        vocabulary: pieces in the order of their ids.
-        left_out: ids that leave nothing.
-
-    Returns:
-        Strings `(...)`.
-    """
-    if isinstance(token_ids, tf.RaggedTensor):
-        if token_ids.ragged_rank > 1:
-            inner = _detokenize(token_ids.values, vocabulary, left_out)
-            return token_ids.with_values(inner)
-        return _join(token_ids, vocabulary, left_out)
-    token_ids = tf.convert_to_tensor(token_ids)
-    if not token_ids.dtype.is_integer or token_ids.shape.rank == 0:
-        raise InputError(
-            f"The ids to detokenize are {token_ids.dtype.name} of shape "
-            f"{token_ids.shape}. Expected whole numbers (..., T), as the "
-            "tokenizer makes them."
-        )
-    shape = tf.shape(token_ids)
-    # (..., T) to (B, T)
-    rows = tf.reshape(token_ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
-    rows = tf.RaggedTensor.from_tensor(rows)
-    texts = _join(rows, vocabulary, left_out)
-    # (B,) to (...)
-    return tf.reshape(texts, shape[:-1])
-
-
-def _join(rows, vocabulary, left_out):
-    """Strings `(B,)` of ragged ids `(B, None)`."""
-    _check_range(rows.values, len(vocabulary))
-    for token_id in left_out:
-        rows = tf.ragged.boolean_mask(rows, rows != token_id)
-    first = tf.ragged.range(rows.row_lengths()).values == 0
-    bodies = [piece.removeprefix("##") for piece in vocabulary]
-    continues = [piece.startswith("##") for piece in vocabulary]
-    glued = tf.gather(tf.constant(continues), rows.values) & ~first
-    texts = tf.where(
-        glued,
-        tf.gather(tf.constant(bodies), rows.values),
-        tf.gather(tf.constant(list(vocabulary)), rows.values),
-    )
-    # (ids,): a blank before each word but a row's first.
-    texts = tf.strings.join([tf.where(first | glued, "", " "), texts])
-    return tf.strings.reduce_join(rows.with_values(texts), axis=-1)
 
 
 def _check_range(token_ids, size):

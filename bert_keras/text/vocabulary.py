@@ -224,7 +224,8 @@ def examine_vocabulary(vocabulary, lowercase):
 def _case_findings(pieces, lowercase):
     """Whether the case of the pieces and the setting contradict."""
     letters = [p for p in pieces if p.removeprefix("##").isalpha()]
-    capital = [p for p in letters if any(map(_is_capital, p))]
+    lower_case = unicode.lower_case()
+    capital = [p for p in letters if any(ord(c) in lower_case for c in p)]
     if lowercase and capital:
         return [
             Finding(
@@ -312,10 +313,6 @@ def examine_fit(fit):
             )
         )
     return findings
-
-
-def _is_capital(character):
-    return ord(character) in unicode.lower_case()
 
 
 def _some(words):

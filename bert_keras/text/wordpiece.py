@@ -5,6 +5,7 @@ of the original BERT. What it knows of characters is Unicode 14.0's, from
 unicode_tables, so that no id depends on the Python that runs it.
 """
 
+import itertools
 import re
 
 from bert_keras.errors import InputError
@@ -121,11 +122,14 @@ class WordPiece:
 
 def lower(word):
     """The word in lower case; a capital sigma by its place in the word."""
-    if unicode.CAPITAL_SIGMA in word:
-        word = "".join(
-            unicode.FINAL_SIGMA if _is_final_sigma(word, index) else character
-            for index, character in enumerate(word)
-        )
+    for found in re.finditer(unicode.CAPITAL_SIGMA, word):
+        index = found.start()
+        # Final with a cased letter before it and none after it.
+        if (
+            _first_role(reversed(word[:index])) == unicode.CASED
+            and _first_role(word[index + 1 :]) != unicode.CASED
+        ):
+            word = f"{word[:index]}{unicode.FINAL_SIGMA}{word[index + 1 :]}"
     return word.translate(unicode.lower_case())
 
 
@@ -136,18 +140,6 @@ def strip_accents(word):
     word = _in_canonical_order(word.translate(unicode.decompositions()))
     kinds = unicode.kinds()
     return "".join(c for c in word if kinds[ord(c)] != unicode.MARK)
-
-
-def _is_final_sigma(word, index):
-    """Whether a capital sigma here ends a word.
-
-    It does with a cased letter before it and none after it.
-    """
-    if word[index] != unicode.CAPITAL_SIGMA:
-        return False
-    before = _first_role(reversed(word[:index]))
-    after = _first_role(word[index + 1 :])
-    return before == unicode.CASED and after != unicode.CASED
 
 
 def _first_role(characters):
@@ -161,16 +153,13 @@ def _first_role(characters):
 def _in_canonical_order(word):
     """Each run of marks sorted by combining class, equal ones as they came."""
     classes = unicode.combining_classes()
-    ordered, run = [], []
-    for character in word:
-        if classes[ord(character)]:
-            run.append(character)
-            continue
-        if run:
-            ordered += sorted(run, key=lambda mark: classes[ord(mark)])
-            run = []
-        ordered.append(character)
-    return "".join(ordered + sorted(run, key=lambda mark: classes[ord(mark)]))
+    # A run of others, all of class 0, stays as it is.
+    runs = itertools.groupby(word, lambda mark: classes[ord(mark)] > 0)
+    return "".join(
+        character
+        for _, run in runs
+        for character in sorted(run, key=lambda mark: classes[ord(mark)])
+    )
 
 
 def _split_punctuation(word):

@@ -67,10 +67,21 @@ def fit(
     ends = {*bounds, steps}
     if step % steps_per_epoch == 0 or step in ends:
         _add_missing_line(history, model, validation, state)
-    evaluation = _Evaluation(validation, state)
+    # Keras hands the same dict on to the callbacks that come later.
+    evaluation = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda _, logs: logs.update(
+            _evaluate(validation, state.step)
+        )
+    )
     most_at_once = model.steps_per_execution
-    watch = _Ended(ended or (lambda lines: False), history)
-    while step < steps and not watch():
+    ended = ended or (lambda lines: False)
+
+    def stop_where_ended(*_):
+        if ended(history.lines):
+            model.stop_training = True
+
+    watch = keras.callbacks.LambdaCallback(on_epoch_end=stop_where_ended)
+    while step < steps and not ended(history.lines):
         end = min(end for end in ends if end > step)
         length, epochs = _next_stretch(step, end, steps_per_epoch)
         _execute_at_once(model, most_at_once, length)
@@ -144,33 +155,6 @@ def _execute_at_once(model, most, length):
     if steps != model.steps_per_execution:
         model.steps_per_execution = steps
         model.train_function = model.test_function = None
-
-
-class _Evaluation(keras.callbacks.Callback):
-    """Adds the figures of a function of the step to an epoch's logs."""
-
-    def __init__(self, validation, state):
-        super().__init__()
-        self.validation, self.state = validation, state
-
-    def on_epoch_end(self, epoch, logs):
-        # Keras hands the same dict on to the callbacks that come later.
-        logs.update(_evaluate(self.validation, self.state.step))
-
-
-class _Ended(keras.callbacks.Callback):
-    """Stops where a function of the history says so, also of a resumed run."""
-
-    def __init__(self, ended, history):
-        super().__init__()
-        self.ended, self.history = ended, history
-
-    def __call__(self):
-        return self.ended(self.history.lines)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self():
-            self.model.stop_training = True
 
 
 class History(keras.callbacks.Callback):

@@ -432,7 +432,6 @@ class Lamb(AdamW):
     Args:
         learning_rate: float or schedule.
         weight_decay: weight of the variable in the sum.
-        bias_correction: as the paper has it.
         **kwargs: as of `AdamW`.
     """
 
@@ -440,17 +439,10 @@ class Lamb(AdamW):
         self,
         learning_rate=1e-3,
         weight_decay=0.01,
-        bias_correction=True,
         name="lamb",
         **kwargs,
     ):
-        super().__init__(
-            learning_rate,
-            weight_decay,
-            bias_correction=bias_correction,
-            name=name,
-            **kwargs,
-        )
+        super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 
     def scale_update(self, update, variable, decayed):
         """The update times the trust ratio, 1 where a norm is 0."""
