@@ -13,16 +13,10 @@ import threading
 
 import tensorflow as tf
 
+from bert_keras.data import record_files, token_store
 from bert_keras.data.examples import DrawnExamples
-from bert_keras.data.record_files import (
-    RecordedExamples,
-    check_shards,
-    is_float,
-    row_shapes,
-)
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.tf_data import python_call, untuned
-from bert_keras.data.token_store import TokenStore, check_store, is_store
 from bert_keras.errors import InputError
 
 _WINDOWS = 3  # a batch spans two windows at most, while the next one loads
@@ -111,8 +105,10 @@ def check_source(
             or says that the data were made with another vocabulary or for
             the other side.
     """
-    check = check_store if is_store(source) else check_shards
-    manifest = check(source, vocabulary)
+    if token_store.is_store(source):
+        manifest = token_store.check_store(source, vocabulary)
+    else:
+        manifest = record_files.check_shards(source, vocabulary)
     if side is not None and manifest["side"] != side:
         raise InputError(
             f"{source} holds data that was made as {manifest['side']!r}, "
@@ -124,9 +120,11 @@ def check_source(
 
 def open_examples(source: str, seed: int, rules: SamplingRules | None):
     """The examples at a source, whatever its kind, without tf.data."""
-    if is_store(source):
-        return DrawnExamples(TokenStore(source), rules or SamplingRules(), seed)
-    return RecordedExamples(source, seed)
+    if token_store.is_store(source):
+        return DrawnExamples(
+            token_store.TokenStore(source), rules or SamplingRules(), seed
+        )
+    return record_files.RecordedExamples(source, seed)
 
 
 class _Batches:
@@ -159,8 +157,11 @@ class _Batches:
 
 def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
     """`draw(step)` in a graph, with static shapes, as (x, y, w)."""
-    shapes = row_shapes(rules)
-    types = [tf.float32 if is_float(name) else tf.int32 for name in shapes]
+    shapes = record_files.row_shapes(rules)
+    types = [
+        tf.float32 if record_files.is_float(name) else tf.int32
+        for name in shapes
+    ]
 
     def columns(step) -> list:
         rows = draw(step)
@@ -170,10 +171,6 @@ def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
     rows = dict(zip(shapes, values, strict=True))
     for name, column in rows.items():
         column.set_shape([batch_size, *shapes[name]])
-    return _as_element(rows)
-
-
-def _as_element(rows: dict):
     labels = rows.pop("next_sentence_labels")
     ones = tf.ones_like(labels, tf.float32)
     y = {"mlm": rows.pop("mask_ids"), "nsp": labels}

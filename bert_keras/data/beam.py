@@ -15,29 +15,7 @@ import os
 import numpy as np
 
 from bert_keras import files
-from bert_keras.data import record_files
-from bert_keras.data.building import (
-    Tokenise,
-    build_stores,
-    parts_of,
-    refuse_few,
-    settle,
-    store_folder,
-    work_folder,
-)
-from bert_keras.data.corpus import (
-    DOCUMENTATION,
-    find_files,
-    read_documents,
-    read_file,
-)
-from bert_keras.data.pretraining_data import (
-    WriteShard,
-    begin_shards,
-    manifests_of,
-    one_writer,
-    record_facts,
-)
+from bert_keras.data import building, corpus, pretraining_data, record_files
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.errors import InputError
@@ -90,20 +68,22 @@ def create_pretraining_data_with_beam(
         target = os.path.join(folder, name)
         return _write_records(store, target, rules, seed, copies, run)
 
-    with one_writer(folder):
-        if source == DOCUMENTATION or source.startswith("tfds:"):
-            documents = read_documents(source, layout, text_field)
-            stores = build_stores(
+    with pretraining_data.one_writer(folder):
+        if source == corpus.DOCUMENTATION or source.startswith("tfds:"):
+            documents = corpus.read_documents(source, layout, text_field)
+            stores = building.build_stores(
                 documents, tokenizer, tokens, held_out_share, sentences
             )
         else:
             choices = (held_out_share, sentences, layout, text_field)
             stores = _build_stores(source, tokenizer, tokens, choices, run)
         with _removed_after_mistake(pieces):
-            manifests = manifests_of(stores, copies, write if records else None)
+            manifests = pretraining_data.manifests_of(
+                stores, copies, write if records else None
+            )
     files.remove(pieces)
     if files.is_remote(folder):
-        files.remove(work_folder(tokens))
+        files.remove(building.work_folder(tokens))
     return manifests
 
 
@@ -142,7 +122,7 @@ class TokeniseFile:
         text_field: see `read_documents`.
     """
 
-    tokenise: Tokenise
+    tokenise: building.Tokenise
     folder: str
     names: tuple[str, ...]
     share: float
@@ -152,8 +132,10 @@ class TokeniseFile:
     def __call__(self, numbered: tuple[int, str]) -> str:
         number, path = numbered
         piece = self.piece_path(number)
-        documents = read_file(path, path, "", self.layout, self.text_field)
-        parts = parts_of(documents, self.share, list(self.names))
+        documents = corpus.read_file(
+            path, path, "", self.layout, self.text_field
+        )
+        parts = building.parts_of(documents, self.share, list(self.names))
         tokenised = list(map(self.tokenise, parts))
         with (
             files.written_beside(piece) as partial,
@@ -181,13 +163,13 @@ def _join_parts(parts, names) -> dict:
 def _build_stores(source, tokenizer, folder, choices, run):
     """The stores of a source of files."""
     share, sentences, layout, text_field = choices
-    _, paths = find_files(source)
+    _, paths = corpus.find_files(source)
     names = ("train", "held_out") if share else ("train",)
     config = json.dumps(tokenizer.get_config(), sort_keys=True)
     sizes = list(map(files.size, paths))
     key = files.json_hash([config, choices, paths, sizes])[:16]
     pieces = os.path.join(folder, PIECES, key)
-    tokenise = Tokenise(tokenizer, sentences)
+    tokenise = building.Tokenise(tokenizer, sentences)
     task = TokeniseFile(tokenise, pieces, names, share, layout, text_field)
     done = set(files.list_folder(pieces))
     missing = [
@@ -197,7 +179,7 @@ def _build_stores(source, tokenizer, folder, choices, run):
     ]
     if missing:
         run(task, missing)
-    work = store_folder(folder, names)
+    work = building.store_folder(folder, names)
     # An interrupted build on one machine starts again.
     files.remove(os.path.join(work, PROGRESS))
     numbers = range(len(paths))
@@ -208,7 +190,7 @@ def _build_stores(source, tokenizer, folder, choices, run):
             )
             for name in names
         }
-        return settle(stores, work, folder)
+        return building.settle(stores, work, folder)
 
 
 @contextlib.contextmanager
@@ -231,18 +213,20 @@ def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
                 writer.add(*(piece[f"{name} {kind}"] for kind in KINDS))
         if writer.totals["documents"] < 2:
             files.remove(folder)  # so that a mistake leaves nothing
-            refuse_few(name, writer.totals["documents"])
+            building.refuse_few(name, writer.totals["documents"])
         return writer.finish()
 
 
 def _write_records(store, folder, rules, seed, copies, run) -> dict:
     """Records and their manifest; each shard by one worker."""
-    facts = record_facts(store, rules, seed, copies)
+    facts = pretraining_data.record_facts(store, rules, seed, copies)
     record_files.refuse_other(folder, facts)
     # Workers open the store at its shared place, not a copy of this machine.
-    write = begin_shards(store, folder, rules, seed, copies, store.source)
+    write = pretraining_data.begin_shards(
+        store, folder, rules, seed, copies, store.source
+    )
     # An interrupted build on one machine starts again.
-    files.remove(os.path.join(work_folder(folder), PROGRESS))
+    files.remove(os.path.join(building.work_folder(folder), PROGRESS))
     entries = os.path.join(folder, ENTRIES)
     _keep_entries_of(facts, entries)
     done = set()
@@ -261,7 +245,9 @@ def _write_records(store, folder, rules, seed, copies, run) -> dict:
     return manifest
 
 
-def _write_shard(write: WriteShard, entries: str, number: int) -> str:
+def _write_shard(
+    write: pretraining_data.WriteShard, entries: str, number: int
+) -> str:
     """Writes a shard and its entry in the manifest."""
     entry = write(number)
     with files.written_beside(_entry_path(entries, entry["name"])) as partial:

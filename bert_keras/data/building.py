@@ -14,15 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from bert_keras import files
+from bert_keras.data import token_store
 from bert_keras.data.corpus import Document, content_hash, in_share
 from bert_keras.data.sampling import vocabulary_hash
 from bert_keras.data.sentences import document_sentences
-from bert_keras.data.token_store import (
-    StoreWriter,
-    TokenStore,
-    is_store,
-    read_manifest,
-)
+from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
 from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
@@ -380,7 +376,9 @@ def work_folder(folder: str) -> str:
 def store_folder(folder: str, names) -> str:
     """As `work_folder`, for stores without a journal: next to those that are
     finished, which `settle` compares with the new ones."""
-    finished = [is_store(os.path.join(folder, name)) for name in names]
+    finished = [
+        token_store.is_store(os.path.join(folder, name)) for name in names
+    ]
     if files.is_remote(folder) or not any(finished):
         return work_folder(folder)
     return os.path.join(folder, _REBUILT)
@@ -399,7 +397,13 @@ def settle(
     targets = {name: os.path.join(folder, name) for name in stores}
     try:
         for name, store in stores.items():
-            _refuse_other(targets[name], store.manifest)
+            finished = _finished(targets[name])
+            if finished not in (None, store.manifest):
+                old, new = (
+                    {key: value for key, value in one.items() if key != "files"}
+                    for one in (finished, store.manifest)
+                )
+                check_same_settings(old, new, targets[name])
     except InputError:
         files.remove(work)
         raise
@@ -414,18 +418,8 @@ def settle(
 def _finished(folder: str) -> dict | None:
     """The manifest of a store, or None where there is none or it is damaged."""
     with contextlib.suppress(InputError):
-        return read_manifest(folder)
+        return token_store.read_manifest(folder)
     return None
-
-
-def _refuse_other(folder: str, manifest: dict):
-    finished = _finished(folder)
-    if finished is not None and finished != manifest:
-        old, new = (
-            {name: value for name, value in one.items() if name != "files"}
-            for one in (finished, manifest)
-        )
-        check_same_settings(old, new, folder)
 
 
 def _put(store: TokenStore, folder: str):

@@ -167,7 +167,10 @@ def _check_arrays(store: "TokenStore"):
     )
     fault = None
     for name, array, end in pairs:
-        if array[0] != 0 or array[-1] != end or not _ascends(array):
+        ascends = all(
+            bool((some[1:] > some[:-1]).all()) for some in _slices(array, 1)
+        )
+        if array[0] != 0 or array[-1] != end or not ascends:
             fault = f"{name}.bin does not go up from 0 to {end}"
     highest = max(int(some.max()) for some in _slices(store.tokens))
     lowest = min(int(some.min()) for some in _slices(store.tokens))
@@ -178,11 +181,6 @@ def _check_arrays(store: "TokenStore"):
         raise InputError(
             f"The store {store.source} is damaged: {fault}. Build it again."
         )
-
-
-def _ascends(array: np.ndarray) -> bool:
-    slices = _slices(array, extra=1)
-    return all(bool((some[1:] > some[:-1]).all()) for some in slices)
 
 
 def _slices(array: np.ndarray, extra: int = 0):

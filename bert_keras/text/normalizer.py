@@ -242,28 +242,20 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
         stand_ins = slice(FIRST_STAND_IN, FIRST_STAND_IN + len(SPECIAL_TOKENS))
         kinds[stand_ins] = unicode.IDEOGRAPH  # a word by itself
         roles[stand_ins] = unicode.STOPS
-    characters, several = _character_table(
-        kinds,
-        _kinds_after(kinds, strip_accents),
-        unicode.results_of(lowercase, strip_accents),
-    )
+    classes = np.array(bytearray(unicode.combining_classes()))
+    after = kinds.copy()  # what to do with each once accents are handled
+    if strip_accents:
+        after[(classes > 0) & (kinds != unicode.MARK)] = ORDERED
+    else:
+        after[kinds == unicode.MARK] = unicode.OTHER
+    results = unicode.results_of(lowercase, strip_accents)
+    characters, several = _character_table(kinds, after, results)
     return Tables(
         CodePointTable(characters),
         several,
         CodePointTable(roles),
-        CodePointTable(bytearray(unicode.combining_classes())),
+        CodePointTable(classes),
     )
-
-
-def _kinds_after(kinds, strip_accents):
-    """What to do with each character after accents have been handled."""
-    after = kinds.copy()
-    if strip_accents:
-        is_mark = np.array(bytearray(unicode.combining_classes())) > 0
-        after[is_mark & (kinds != unicode.MARK)] = ORDERED
-    else:
-        after[kinds == unicode.MARK] = unicode.OTHER
-    return after
 
 
 def _character_table(kinds, kinds_after, results):

@@ -17,6 +17,7 @@ import threading
 import keras
 import numpy as np
 
+import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.run_folder import check_same_settings
@@ -199,7 +200,12 @@ class TrainingState(keras.callbacks.Callback):
         facts = {
             "epoch_ended": self._epoch_ended,
             "settings": self.settings,
-            "versions": _versions(),
+            "versions": {
+                "bert_keras": bert_keras.__version__,
+                "keras": keras.__version__,
+                "backend": keras.backend.backend(),
+                "python": platform.python_version(),
+            },
         }
         _saves[self.folder] = _writer.submit(
             self._write, self.step, groups, facts
@@ -360,14 +366,3 @@ def _signature(name, shape, dtype):
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"
-
-
-def _versions():
-    import bert_keras
-
-    return {
-        "bert_keras": bert_keras.__version__,
-        "keras": keras.__version__,
-        "backend": keras.backend.backend(),
-        "python": platform.python_version(),
-    }
