@@ -236,7 +236,11 @@ def written_beside(path):
             upload(partial, path)
         return
     path = os.path.abspath(path)
-    _refuse_mount(path)
+    if os.path.ismount(path):
+        raise InputError(
+            f"{path} is a mount point, which nothing can take the place of. "
+            "Name a folder in it, which need not be there."
+        )
     parent, name = os.path.split(path)
     make_folder(parent)
     partial = os.path.join(parent, f".{name}{PARTIAL}{uuid.uuid4().hex[:12]}")
@@ -258,15 +262,6 @@ def refuse_folder(path):
     """One sentence where a file is to be written and a folder stands."""
     if is_folder(path):
         raise InputError(f"{path} is a folder. Name the file to write.")
-
-
-def _refuse_mount(path):
-    """One sentence where no rename can put anything in the place of a path."""
-    if os.path.ismount(path):
-        raise InputError(
-            f"{path} is a mount point, which nothing can take the place of. "
-            "Name a folder in it, which need not be there."
-        )
 
 
 def _replace_folder(path, partial):

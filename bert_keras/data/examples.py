@@ -319,26 +319,19 @@ class DrawnExamples:
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
-        parts = [
-            self._draw_block(*blocks[unit : unit + 2].tolist(), rng)
-            for unit in units.tolist()
-        ]
+        parts = []
+        for unit in units.tolist():
+            first, last = blocks[unit : unit + 2].tolist()
+            parts.append(draw_pairs(self.store, first, last, self.rules, rng))
+            self.store.release()
         pairs = join_pairs(parts)
-        if self.rules.packed:
-            return self._pack(pairs, epoch, window, attempt)
-        return pairs[rng.permutation(len(pairs.labels))]
-
-    def _pack(self, pairs: Pairs, *key: int) -> PackedPairs:
-        rng = generator(self.seed, _PACKING, *key)
+        if not self.rules.packed:
+            return pairs[rng.permutation(len(pairs.labels))]
+        rng = generator(self.seed, _PACKING, epoch, window, attempt)
         most = self.rules.examples_per_row
         length = self.rules.sequence_length
         order, rows, count = fill_rows(pairs.lengths, length, most, rng)
         return PackedPairs(pairs[order], rows, count)
-
-    def _draw_block(self, first: int, last: int, rng) -> Pairs:
-        pairs = draw_pairs(self.store, first, last, self.rules, rng)
-        self.store.release()
-        return pairs
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
         """The rows of pairs, masked by random numbers of the key."""

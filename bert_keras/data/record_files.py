@@ -152,9 +152,8 @@ def check_lengths(path: str, rules: SamplingRules):
     for name, shape in row_shapes(rules).items():
         theirs, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
-        count = 0
-        if theirs in feature:
-            count = len(getattr(feature[theirs], kind).value)
+        # An empty one of its kind where it is missing.
+        count = len(getattr(feature[theirs], kind).value)
         if count != expected:
             raise InputError(
                 f"{path} has not the rows that are expected: {theirs} has "

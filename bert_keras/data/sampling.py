@@ -68,8 +68,8 @@ class SamplingRules:
         rounding = self.examples_per_row * max(0.5, 1 - 5 * self.mask_rate)
         return min(self.sequence_length, math.ceil(share + rounding))
 
-    def _check_kinds(self):
-        """Refuses what is not of the kind of the default: "128", None."""
+    def __post_init__(self):
+        # Of the kind of the default, and not "128" or None.
         for field in dataclasses.fields(self):
             value, usual = getattr(self, field.name), type(field.default)
             kind, expected = _KINDS[usual]
@@ -79,9 +79,6 @@ class SamplingRules:
                 raise InputError(
                     f"{field.name} must be {expected}; got {value!r}."
                 )
-
-    def __post_init__(self):
-        self._check_kinds()
         object.__setattr__(self, "mask_mix", tuple(self.mask_mix))
         if self.sequence_length < SHORTEST:
             raise InputError(
@@ -93,8 +90,12 @@ class SamplingRules:
                 "max_predictions must be 1 to sequence_length "
                 f"({self.sequence_length}); got {self.max_predictions}."
             )
-        _check_share("short_probability", self.short_probability)
-        _check_share("mask_rate", self.mask_rate)
+        for name in ("short_probability", "mask_rate"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise InputError(
+                    f"{name} must be between 0 and 1; got {value}."
+                )
         mix = self.mask_mix
         shares = len(mix) == 3 and all(
             isinstance(percent, numbers.Real) and 0 <= percent <= 100
@@ -109,11 +110,6 @@ class SamplingRules:
             raise InputError(
                 f"max_ngram must be at least 1; got {self.max_ngram}."
             )
-
-
-def _check_share(name: str, value: float):
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} must be between 0 and 1; got {value}.")
 
 
 class Pieces:

@@ -68,7 +68,10 @@ def learn_vocabulary(
     """
     if isinstance(texts, str | bytes):
         raise InputError("texts is one string; expected several, in a list.")
-    fixed = _fixed_pieces(unused)
+    # Special and unused pieces, in the original's order.
+    free = [f"[unused{i}]" for i in range(unused)]
+    pad, *others = SPECIAL_TOKENS
+    fixed = [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
     if size <= len(fixed):
         raise InputError(
             f"A vocabulary of {size} pieces was asked for; special and unused "
@@ -88,13 +91,6 @@ def learn_vocabulary(
     if progress:
         progress(len(merger.pieces), size)
     return merger.pieces
-
-
-def _fixed_pieces(unused):
-    """Special and unused pieces, in the original's order."""
-    free = [f"[unused{i}]" for i in range(unused)]
-    pad, *others = SPECIAL_TOKENS
-    return [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
 
 
 def _common_symbols(counts, min_count, room):
@@ -172,7 +168,11 @@ class _Merger:
         return False
 
     def _merge(self, pair):
-        merged = self._piece_id(pair)
+        piece = self._merged(pair)
+        if piece not in self.ids:  # nor has another way led there
+            self.ids[piece] = len(self.pieces)
+            self.pieces.append(piece)
+        merged = self.ids[piece]
         changed = set()
         for index in self.places.pop(pair):
             before = self.words[index]
@@ -195,14 +195,6 @@ class _Merger:
     def _merged(self, pair):
         first, second = (self.pieces[i] for i in pair)
         return first + second.removeprefix("##")
-
-    def _piece_id(self, pair):
-        """The merged piece's id, a new one unless another way led there."""
-        piece = self._merged(pair)
-        if piece not in self.ids:
-            self.ids[piece] = len(self.pieces)
-            self.pieces.append(piece)
-        return self.ids[piece]
 
 
 def _with_merged(ids, pair, merged):

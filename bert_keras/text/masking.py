@@ -70,7 +70,20 @@ class TokenMasker:
         whole_words: bool = False,
         max_ngram: int = 1,
     ) -> None:
-        _check_rates(mask_selection_rate, mask_token_rate, random_token_rate)
+        rates = {
+            "mask_selection_rate": mask_selection_rate,
+            "mask_token_rate": mask_token_rate,
+            "random_token_rate": random_token_rate,
+            "mask_token_rate + random_token_rate": (
+                mask_token_rate + random_token_rate
+            ),
+        }
+        for name, rate in rates.items():
+            if not 0 <= rate <= 1 + 1e-9:
+                raise InputError(
+                    f"{name} is {rate}; expected a share from 0 to 1. "
+                    "Give another rate."
+                )
         for name, value in (
             ("mask_selection_length", mask_selection_length),
             ("max_ngram", max_ngram),
@@ -114,7 +127,9 @@ class TokenMasker:
 
     def _select(self, token_ids, keys, width):
         """Which tokens are to be predicted, `bool (B, T)`."""
-        selectable = self._selectable(token_ids)
+        never = tf.constant(self._never, token_ids.dtype)
+        is_never = token_ids[:, :, tf.newaxis] == never  # (B, T, never)
+        selectable = ~tf.reduce_any(is_never, axis=2)
         starts = self._unit_starts(token_ids, selectable)
         if self.max_ngram > 1:
             lengths = self._span_lengths(keys, width)
@@ -126,11 +141,6 @@ class TokenMasker:
             self._number_to_select(token_ids),
             self.mask_selection_length,
         )
-
-    def _selectable(self, token_ids):
-        never = tf.constant(self._never, token_ids.dtype)
-        is_never = token_ids[:, :, tf.newaxis] == never  # (B, T, never)
-        return ~tf.reduce_any(is_never, axis=2)
 
     def _unit_starts(self, token_ids, selectable):
         """Where a piece, or a word, begins that can be selected."""
@@ -184,23 +194,6 @@ class TokenMasker:
         either = self.mask_token_rate + self.random_token_rate
         token_ids = tf.where(selected & (drawn < either), random_ids, token_ids)
         return tf.where(masked, self._mask_id, token_ids)
-
-
-def _check_rates(mask_selection_rate, mask_token_rate, random_token_rate):
-    rates = {
-        "mask_selection_rate": mask_selection_rate,
-        "mask_token_rate": mask_token_rate,
-        "random_token_rate": random_token_rate,
-        "mask_token_rate + random_token_rate": (
-            mask_token_rate + random_token_rate
-        ),
-    }
-    for name, rate in rates.items():
-        if not 0 <= rate <= 1 + 1e-9:
-            raise InputError(
-                f"{name} is {rate}; expected a share from 0 to 1. "
-                "Give another rate."
-            )
 
 
 # Groups of tokens, such as words, that are masked together or not at all.

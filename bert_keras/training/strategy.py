@@ -63,11 +63,27 @@ def make_strategy(distribution="off", tpu="local"):
             f"distribution={distribution!r} on {keras.backend.backend()}. "
             "Leave tpu out, or ask for that."
         )
+    if on_jax and distribution != "off":
+        return _on_jax(distribution)
+    distribution = named(distribution)
     if distribution == "off":
         return Strategy("off")
-    return (
-        _on_jax(distribution) if on_jax else _on_tensorflow(distribution, tpu)
-    )
+    is_chief = True
+    if distribution == "multi_worker":
+        strategy, is_chief = _multi_worker()
+    elif distribution == "tpu":
+        strategy = _tpu(tpu)
+    else:
+        import tensorflow as tf
+
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        names = [d.name for d in tf.config.list_logical_devices(kind)]
+        strategy = tf.distribute.MirroredStrategy(names)
+    from bert_keras.training.keras_fixes import fix_keras
+
+    fix_keras()
+    replicas = strategy.num_replicas_in_sync
+    return Strategy(distribution, strategy, replicas, is_chief)
 
 
 class Strategy:
@@ -126,22 +142,8 @@ def named(distribution):
     return "mirrored" if several else "off"
 
 
-def _on_tensorflow(distribution, tpu):
-    import tensorflow as tf
-
-    distribution = named(distribution)
-    if distribution == "multi_worker":
-        return _multi_worker()
-    if distribution == "tpu":
-        return _strategy("tpu", _tpu(tpu))
-    if distribution == "mirrored":
-        kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-        names = [d.name for d in tf.config.list_logical_devices(kind)]
-        return _strategy("mirrored", tf.distribute.MirroredStrategy(names))
-    return Strategy("off")
-
-
 def _multi_worker():
+    """The strategy, and whether this process is the chief."""
     cluster = _cluster()
     if not cluster:
         raise InputError(
@@ -154,8 +156,7 @@ def _multi_worker():
     # Where no task is called chief, the first worker is it.
     chief = "chief" if cluster.get("chief") else "worker"
     strategy = _join_cluster(os.environ["TF_CONFIG"])
-    is_chief = (task["type"], int(task["index"])) == (chief, 0)
-    return _strategy("multi_worker", strategy, is_chief)
+    return strategy, (task["type"], int(task["index"])) == (chief, 0)
 
 
 @functools.cache  # to join again ends the connections of the first time
@@ -185,14 +186,6 @@ def _tpu(name):
             "this host with the package tensorflow-tpu (--tpu=local), or the "
             "name or the address of one (--tpu=NAME). docs/tpu.md shows both."
         ) from error
-
-
-def _strategy(name, distributed, is_chief=True):
-    from bert_keras.training.keras_fixes import fix_keras
-
-    fix_keras()
-    replicas = distributed.num_replicas_in_sync
-    return Strategy(name, distributed, replicas, is_chief)
 
 
 def _on_jax(distribution):
