@@ -120,26 +120,9 @@ def _is_prose(text: str) -> bool:
 # installed is left out. A longer list would make the corpus depend on what
 # else happens to be installed.
 LIBRARIES = (
-    "tensorflow",
-    "keras",
-    "tensorflow_text",
-    "numpy",
-    "absl",
-    "google.protobuf",
-    "grpc",
-    "h5py",
-    "markdown_it",
-    "ml_dtypes",
-    "opt_einsum",
-    "optree",
-    "packaging",
-    "pygments",
-    "requests",
-    "rich",
-    "safetensors",
-    "setuptools",
-    "urllib3",
-    "wrapt",
+    "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
+    "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
+    "safetensors setuptools urllib3 wrapt".split()
 )
 # "keras": TensorFlow carries an old copy of Keras, whose text Keras has.
 _SKIPPED = frozenset(

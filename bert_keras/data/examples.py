@@ -21,6 +21,7 @@ from bert_keras.data.token_store import TokenStore
 # Examples of a window, about, as no unit is cut: 16 MB at length 128.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # examples up to each are masked together
+_PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 # One purpose's random numbers differ from another's by these keys.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 
@@ -222,13 +223,7 @@ class _Packed:
         shape = count, rules.sequence_length  # (R, T)
         self._tokens = {
             name: np.zeros(shape, np.int32)
-            for name in (
-                "token_ids",
-                "segment_ids",
-                "padding_mask",
-                "example_ids",
-                "position_ids",
-            )
+            for name in (*_PER_TOKEN, "example_ids", "position_ids")
         }
         self._tokens["token_ids"].fill(pieces.pad_id)
         per_example = count, rules.examples_per_row  # (R, E)
@@ -244,7 +239,7 @@ class _Packed:
         # Each piece by its example and its position in that.
         example, inside = np.nonzero(masked["padding_mask"])
         where = row[example], start[example] + inside
-        for name in ("token_ids", "segment_ids", "padding_mask"):
+        for name in _PER_TOKEN:
             self._tokens[name][where] = masked[name][example, inside]
         self._tokens["example_ids"][where] = number[example] + 1
         self._tokens["position_ids"][where] = inside

@@ -25,14 +25,8 @@ from bert_keras.text.vocabulary import write_vocabulary
 _CHECKED_EVERY = 10  # seconds
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
-    "side",
-    "documents",
-    "sentences",
-    "tokens",
-    "corpus_hash",
-    "vocabulary_hash",
-    "vocabulary_size",
-    "lowercase",
+    "side documents sentences tokens corpus_hash vocabulary_hash "
+    "vocabulary_size lowercase".split()
 )
 
 

@@ -156,15 +156,9 @@ class SegmentPacker(keras.layers.Layer):
         }
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "cls_id": self.cls_id,
-            "sep_id": self.sep_id,
-            "pad_id": self.pad_id,
-            "truncate": self.truncate,
-            "pad_to_longest": self.pad_to_longest,
-        }
+        names = "sequence_length cls_id sep_id pad_id truncate pad_to_longest"
+        own = {name: getattr(self, name) for name in names.split()}
+        return {**super().get_config(), **own}
 
 
 def check_length(sequence_length):

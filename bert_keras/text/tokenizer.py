@@ -244,15 +244,9 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary": self.vocabulary,
-            "lowercase": self.lowercase,
-            "strip_accents": self.strip_accents,
-            "max_word_length": self.max_word_length,
-            "keep_special_tokens": self.keep_special_tokens,
-            "portable": self.portable,
-        }
+        names = ("vocabulary", *TokenizerArguments.__annotations__)
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}
 
 
 # Two, since a graph keeps its vocabulary in memory: those of training and of

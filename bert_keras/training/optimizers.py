@@ -20,10 +20,7 @@ NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
 # Keras's own of these act before the sum over replicas, know no exclusion by
 # path or count the schedule in micro-batches.
 _NOT_KERAS = (
-    "clipnorm",
-    "clipvalue",
-    "global_clipnorm",
-    "gradient_accumulation_steps",
+    "clipnorm clipvalue global_clipnorm gradient_accumulation_steps".split()
 )
 
 
