@@ -14,7 +14,7 @@ from official_tasks.engine.distillation import (
     distillation_loss,
     taught,
 )
-from official_tasks.engine.models import load_trained
+from official_tasks.engine.models import load_model, load_trained
 from official_tasks.tasks.custom import CustomTags, CustomTask
 
 
@@ -80,10 +80,11 @@ def test_tokens_are_taught_each_by_its_own_logits(tmp_path):
     path = write_csv(tmp_path / "tags.csv", rows, header=("words", "tags"))
     tags = CustomTags(train=str(path), dev=str(path))
     init = save_toy_model(tmp_path / "init")
-    quick = {**QUICK, "epochs": 1}
-    finetuning.run(tags, init, tmp_path / "teacher", **quick)
-    model, preprocess = load_trained(tags, tmp_path / "teacher")
     examples = tags.read("train")
+    load_model(tags, init).save_preset(
+        tmp_path / "teacher", BertPreprocessor.from_preset(init)
+    )
+    model, preprocess = load_trained(tags, tmp_path / "teacher")
     encoded = tags.encode(examples, preprocess)
     rows = taught(tags, tmp_path / "teacher", examples, encoded)
     for length in (None, 9):

@@ -9,11 +9,8 @@ import types
 import numpy as np
 import pytest
 from run_script import run_script
-from served_samples import encoder, preprocessor, spread
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict
 from official_tasks.engine.prediction import Answers, read_inputs
@@ -218,19 +215,18 @@ def test_standard_output_gets_the_same_lines(tmp_path, monkeypatch):
     assert shown.getvalue() == (tmp_path / "out.jsonl").read_text()
 
 
-def test_the_script_answers_and_its_output_can_be_compared(tmp_path):
-    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
-    served = tmp_path / "served"
-    export_saved_model(model, preprocessor(), served)
+def test_the_script_answers_and_its_output_can_be_compared(
+    tmp_path, classifier_export
+):
     (tmp_path / "in.txt").write_text("an hour\n" * 9 + "well " * 18 + "\n\n")
-    command = ["-m", "official_tasks.predict", "--model=served"]
+    command = ["-m", "official_tasks.predict", f"--model={classifier_export}"]
     command += ["--input=in.txt", "--output=out.jsonl"]
     done = run_script(*command, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert "11 rows, 11 of them now; 9.1% truncated" in done.stderr
     found = read_records(tmp_path / "out.jsonl")
-    served = load_saved_model(served)
+    served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0
     with pytest.raises(InputError, match="answers classify, tokenize"):
         predict.asked(served, "tag", None)
