@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+from model_samples import fill
 
 from bert_keras import (
     BertClassifier,
@@ -14,6 +15,7 @@ from bert_keras import (
 )
 from official_tasks.engine import finetuning
 from official_tasks.engine.leaderboard import predict_task
+from official_tasks.engine.models import load_model
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTask
 
@@ -29,6 +31,14 @@ def write(path, header, rows):
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])
     return str(path)
+
+
+def keep(task, init, run):
+    """A model of the task, as if it had been trained in this folder."""
+    task.read("train")  # its labels
+    preprocess = BertPreprocessor.from_preset(init)
+    fill(load_model(task, init)).save_preset(run / "model", preprocess)
+    return run / "model"
 
 
 @pytest.fixture
@@ -67,7 +77,7 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     data = write(tmp_path / "t.csv", (*columns, "answer"), answers)
     test = write(tmp_path / "test.csv", columns, [row] * 4)
     run = tmp_path / "run"
-    finetuning.run(CustomSpans(train=data, dev=data), init, run, **RUN)
+    keep(CustomSpans(train=data, dev=data), init, run)
     # The difference that it takes for no answer is below any that there is.
     asked = CustomSpans(test=test, null_threshold=-1e9)
     predict_task(asked, [str(run)], tmp_path / "out")
@@ -86,9 +96,7 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
 def test_a_model_of_pairs_is_served_as_one_by_default(init, tmp_path):
     rows = [("the cat sat", "a dog ran", str(i % 2)) for i in range(8)]
     data = write(tmp_path / "t.csv", ("text", "other", "label"), rows)
-    task = CustomTask(train=data, dev=data, text_pair="other")
-    finetuning.run(task, init, tmp_path / "run", **RUN)
-    folder = tmp_path / "run" / "model"
+    folder = keep(CustomTask(data, text_pair="other"), init, tmp_path / "run")
 
     def inputs(name, **options):
         model = BertClassifier.from_preset(folder)
