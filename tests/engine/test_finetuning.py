@@ -169,14 +169,14 @@ def test_a_run_that_learned_nothing_says_what_that_means(
     np.testing.assert_allclose(init, trained, atol=1e-6)
 
 
-TWICE = """
+AGAIN = """
 import sys
 from official_tasks.engine import finetuning
 from official_tasks.tasks.custom import CustomTask
 
 place = sys.argv[1]
 task = CustomTask(f"{place}/train.csv", f"{place}/dev.csv")
-for name in "ab":
+for name in sys.argv[2]:
     finetuning.run(
         task, f"{place}/init", f"{place}/{name}",
         epochs=0.5, batch_size=8, distribution="multi_worker",
@@ -184,18 +184,23 @@ for name in "ab":
 """
 
 
-def test_several_workers_train_twice_in_one_process(tmp_path):
+@pytest.mark.parametrize(
+    "runs", ["a", pytest.param("ab", marks=pytest.mark.long)]
+)
+def test_several_workers_train_again_in_one_process(tmp_path, runs):
     write_reviews(tmp_path / "train.csv", 16)
     write_reviews(tmp_path / "dev.csv", 8, seed=1)
     save_toy_model(tmp_path / "init")
-    words = ["-c", TWICE]
-    finish(*(start(words, str(tmp_path), TF_CONFIG=tf) for tf in tf_configs()))
-    weights = [
+    words = ["-c", AGAIN]
+    words += [str(tmp_path), runs]
+    finish(*(start(words, TF_CONFIG=tf) for tf in tf_configs()))
+    first, *others = (
         load_file(tmp_path / run / "model" / "model.safetensors")
-        for run in "ab"
-    ]
-    for name, value in weights[0].items():
-        np.testing.assert_array_equal(value, weights[1][name], name)
+        for run in runs
+    )
+    for other in others:
+        for name, value in first.items():
+            np.testing.assert_array_equal(value, other[name], name)
 
 
 TWO_REPLICAS = """

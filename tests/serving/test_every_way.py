@@ -66,8 +66,9 @@ def check_fresh_process(folder, served):
             check(found, expected)
 
 
-def test_a_fresh_process_answers_every_signature(toy_export, toy_served):
-    check_fresh_process(toy_export, toy_served)
+def test_a_fresh_process_answers_a_small_export(classifier_export):
+    served = load_saved_model(classifier_export)
+    check_fresh_process(classifier_export, served)
 
 
 @pytest.mark.long

@@ -21,7 +21,7 @@ from bert_keras.training import strategy
 from tools.benchmark import steps
 
 TINY = {
-    "size": "mini",
+    "size": "tiny",
     "batch": 2,
     "length": 16,
     "predictions": 2,
@@ -292,7 +292,7 @@ def test_the_reports_of_the_tools_come_to_ratios():
 
 def test_the_limit_counts_the_products_of_the_model():
     # Of a dense layer: 2 operations a weight and token, three times a step.
-    layers, width, _ = examples.SIZES["mini"]
+    layers, width, _ = examples.SIZES["tiny"]
     dense = 12 * width**2 * layers * 2 * 16
     head = (width**2 + width * examples.VOCABULARY) * 2 * 2
     attention = 2 * 16 * 16 * width * layers * 2

@@ -1,11 +1,9 @@
 """The latency table's sums, and one worker that is really asked."""
 
 import pytest
-from served_samples import VOCABULARY, encoder, preprocessor, spread, tokenizer
+from served_samples import VOCABULARY, tokenizer
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from tools.benchmark.serving import (
     natural,
@@ -68,12 +66,10 @@ def test_natural_texts_come_in_the_order_of_their_file(tmp_path):
     }
 
 
-def test_a_worker_answers_what_the_export_answers(tmp_path):
-    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
-    folder = export_saved_model(model, preprocessor(), tmp_path / "savedmodel")
-    with workers({"savedmodel": folder}, {}, threads=1) as askers:
+def test_a_worker_answers_what_the_export_answers(classifier_export):
+    with workers({"savedmodel": classifier_export}, {}, threads=1) as askers:
         seconds, first = askers["savedmodel"](["an hour", "bad film"])
-    served = load_saved_model(folder)
+    served = load_saved_model(classifier_export)
     expected = served.classify(["an hour", "bad film"])["probabilities"][0]
     assert first == pytest.approx(expected.tolist(), abs=1e-6)
     assert len(seconds) == 2
