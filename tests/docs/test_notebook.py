@@ -16,6 +16,7 @@ SMALLER = {
     "epochs=4, steps_per_epoch=60": "epochs=2, steps_per_epoch=3",
     ".repeat(12)": ".repeat(4)",
     "steps = 75": "steps = 25",
+    "num_layers=2": "num_layers=1",
     "sequence_length=128": "sequence_length=16",
 }
 

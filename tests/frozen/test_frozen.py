@@ -4,7 +4,7 @@ from frozen_compare import differences, lines_of, merged
 from run_script import ROOT, run_script
 
 # The rest of the record runs scripts that other tests run too.
-SECTIONS = "tokens,data,models,weights,training,conversions,errors,help"
+SECTIONS = "tokens,data,models,training,errors"
 
 
 def test_the_package_does_what_is_recorded(tmp_path):

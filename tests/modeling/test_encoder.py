@@ -188,17 +188,6 @@ def test_a_copy_in_another_dtype_has_the_same_weights(dtype):
     )
 
 
-def test_the_encoder_saves_and_loads_as_a_keras_file(tmp_path):
-    encoder = random_encoder(attention="right_to_left", norm_epsilon=1e-6)
-    encoder.save(tmp_path / "encoder.keras")
-    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
-    assert loaded.get_config() == encoder.get_config()
-    inputs = random_inputs()
-    np.testing.assert_array_equal(
-        encoder(inputs)["pooled_output"], loaded(inputs)["pooled_output"]
-    )
-
-
 def test_symbolic_shapes_are_the_eager_ones():
     encoder = shared_encoder()
     symbol = keras.Input((None,), dtype="int32", name="token_ids")

@@ -182,19 +182,6 @@ def test_fit_learns_a_batch_by_heart(dtype, xla):
     assert history["loss"][1] < 0.7 * history["loss"][0]
 
 
-def test_one_seed_gives_the_same_weights_twice():
-    finals = []
-    for _ in range(2):
-        keras.utils.set_random_seed(4)
-        size = {**SMALL, "num_layers": 1}
-        model = compiled(BertPretrainer(BertEncoder(**size)))
-        x, y, w = pretraining_batch()
-        model.fit(x, y, sample_weight=w, batch_size=3, epochs=3, verbose=0)
-        finals.append(model.get_weights())
-    for left, right in zip(*finals, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
 def test_a_saved_pretrainer_resumes_with_its_optimizer(tmp_path):
     model = compiled(random_pretrainer(num_layers=1))
     x, y, w = pretraining_batch()

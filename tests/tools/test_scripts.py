@@ -3,13 +3,11 @@
 import csv
 import json
 import os
-import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from page_commands import small_commands
 from run_script import ROOT, call_script, run_script
 
@@ -336,7 +334,7 @@ ON_A_FULL_DISK = {
     "name",
     [
         name
-        if name in ("data", "finetune")
+        if name in ("data", "convert")
         else pytest.param(name, marks=pytest.mark.long)
         for name in ON_A_FULL_DISK
     ],
@@ -452,24 +450,3 @@ def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
     assert f": {name} only applies " in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_the_ten_lines_of_the_readme_run(job, tmp_path, monkeypatch):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = re.search(r"```python\n(import bert_keras.*?)```", text, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    sentences = [SUBJECTS[name].format(n) for n in NAMES for name in SUBJECTS]
-    data = tf.data.Dataset.from_tensor_slices((sentences, [1, 0] * len(NAMES)))
-    names = {
-        "preset": str(job / "pretrain" / "model"),
-        "dataset": data.batch(8),
-        "steps": 3,
-    }
-    exec(lines[1], names)
-    served = bert_keras.load_saved_model("served")
-    answer = served.classify(["An hour well spent."])
-    assert answer["label"][0] in ("negative", "positive")
-    live = names["model"].predict(
-        names["preprocess"](["An hour well spent."]), verbose=0
-    )
-    assert answer["label_index"][0] == live.argmax()
