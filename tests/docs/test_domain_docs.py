@@ -1,15 +1,13 @@
 """The commands of docs/domain.md, at toy size."""
 
 import json
-import shutil
 
 import pytest
 from page_commands import small_commands
 from run_script import call_script
-from toy_pretraining import SMALLEST, documents, write_data
+from toy_pretraining import documents, save_pretrainer
 
 import bert_keras
-from official_tasks import pretrain
 
 # Appended to each command, so that it takes seconds.
 SMALLER = {
@@ -27,10 +25,7 @@ SMALLER = {
 def done(tmp_path_factory):
     """The folder after all commands, and what each printed."""
     folder = tmp_path_factory.mktemp("domain")
-    settings = {**SMALLEST, "phase_2_steps": 0}
-    pretrain.run(write_data(folder / "data"), folder / "begun", **settings)
-    (folder / "runs").mkdir()
-    shutil.copytree(folder / "begun" / "model", folder / "runs" / "base")
+    save_pretrainer(folder / "runs" / "base")
     (folder / "reports").mkdir()
     for document in documents():
         text = "\n".join(document.paragraphs)

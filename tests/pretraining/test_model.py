@@ -5,8 +5,13 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from model_samples import fill
-from toy_pretraining import PIECES, SMALLEST, WORDS, write_data
+from toy_pretraining import (
+    PIECES,
+    SMALLEST,
+    WORDS,
+    save_pretrainer,
+    write_data,
+)
 
 import bert_keras
 from bert_keras import InputError, files
@@ -129,13 +134,7 @@ def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A pre-trainer at random, with its vocabulary."""
-    folder = tmp_path_factory.mktemp("weights") / "model"
-    encoder = bert_keras.BertEncoder(len(PIECES), 1, 2, 16, 64)
-    tokenizer = bert_keras.WordPieceTokenizer(PIECES, lowercase=True)
-    preprocess = bert_keras.BertPreprocessor(tokenizer, 24)
-    fill(bert_keras.BertPretrainer(encoder)).save_preset(folder, preprocess)
-    return folder
+    return save_pretrainer(tmp_path_factory.mktemp("weights") / "model")
 
 
 def test_a_run_starts_from_weights_with_their_heads(weights, data, tmp_path):

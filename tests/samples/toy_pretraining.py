@@ -2,11 +2,15 @@
 
 import json
 
+from model_samples import fill
 from task_samples import write_csv
 
 from bert_keras.data.corpus import Document
 from bert_keras.data.pretraining_data import create_pretraining_data
 from bert_keras.data.sampling import SamplingRules
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -60,6 +64,14 @@ def write_data(
         held_out_share=held_out_share,
     )
     return str(folder)
+
+
+def save_pretrainer(folder):
+    """A model folder of a pre-trainer at random that knows `PIECES`."""
+    pretrainer = BertPretrainer(BertEncoder(len(PIECES), 1, 2, 16, 64))
+    tokenizer = WordPieceTokenizer(PIECES, lowercase=True)
+    fill(pretrainer).save_preset(folder, BertPreprocessor(tokenizer, 24))
+    return folder
 
 
 def read_lines(path):
