@@ -48,7 +48,8 @@ docs: .venv/docs
 peers: .venv/test
 	$(BIN)/pip install -q -e ".[peers]"
 	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py \
-	  tests/peers/test_peer_trainer.py tests/peers/test_finetuning_peers.py
+	  tests/peers/test_peer_trainer.py tests/peers/test_finetuning_peers.py \
+	  tests/peers/test_embedding_peers.py
 
 .venv/demo .venv/docs .venv/test: setup.cfg pyproject.toml | .venv/bin/pip
 	@echo "Installing into .venv: 660 MB to download (850 MB for the tests)"

@@ -27,6 +27,7 @@ _HOME = {
     "BertCausalModel": "modeling.pretrainer",
     "BertChooser": "modeling.task_models",
     "BertClassifier": "modeling.task_models",
+    "BertEmbedder": "modeling.task_models",
     "BertEncoder": "modeling.encoder",
     "BertPretrainer": "modeling.pretrainer",
     "BertSpanPredictor": "modeling.task_models",
@@ -41,6 +42,9 @@ _HOME = {
     "load_lora": "interop.adapters",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
+    "CosineRegression": "training.similarity",
+    "InBatchNegatives": "training.similarity",
+    "Triplet": "training.similarity",
     "learn_vocabulary": "text.learning",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
@@ -61,6 +65,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     from bert_keras.modeling.pretrainer import BertPretrainer as BertPretrainer
     from bert_keras.modeling.task_models import BertChooser as BertChooser
     from bert_keras.modeling.task_models import BertClassifier as BertClassifier
+    from bert_keras.modeling.task_models import BertEmbedder as BertEmbedder
     from bert_keras.modeling.task_models import (
         BertSpanPredictor as BertSpanPredictor,
     )
@@ -81,6 +86,13 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     )
     from bert_keras.training.optimizers import adamw as adamw
     from bert_keras.training.optimizers import lamb as lamb
+    from bert_keras.training.similarity import (
+        CosineRegression as CosineRegression,
+    )
+    from bert_keras.training.similarity import (
+        InBatchNegatives as InBatchNegatives,
+    )
+    from bert_keras.training.similarity import Triplet as Triplet
 
 
 def _load(name):

@@ -7,10 +7,11 @@ In: a folder of Hugging Face, sentence-transformers, keras-hub or this
 package, a checkpoint or zip of the original, a Model Garden checkpoint, a
 SavedModel of TF Hub, org/name on the Hugging Face Hub, or a name that the
 original released. Out: a folder in the format named (bert_keras,
-huggingface, google or keras_hub) with the weights, every head that the format
-has a place for, label names, tokenizer and lengths; and one line with the
-greatest difference between the outputs of the source and of the folder just
-written, loaded again, on fixed random rows.
+huggingface, google, keras_hub or, of a BertEmbedder, sentence_transformers)
+with the weights, every head that the format has a place for, label names,
+tokenizer and lengths; and one line with the greatest difference between the
+outputs of the source and of the folder just written, loaded again, on fixed
+random rows.
 
 A format whose home computes with other settings than the model (the form of
 GELU, an epsilon) is refused; --accept_difference writes it all the same, and
@@ -41,7 +42,10 @@ def define_flags():
     flags.DEFINE_enum(
         "format",
         "bert_keras",
-        ["bert_keras", "huggingface", "google", "keras_hub"],
+        [
+            *("bert_keras", "huggingface", "google", "keras_hub"),
+            "sentence_transformers",
+        ],
         "Format to write.",
     )
     flags.DEFINE_bool(

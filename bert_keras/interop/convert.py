@@ -19,6 +19,9 @@ from bert_keras.interop.huggingface import has_weights, places, save_huggingface
 from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import listed, open_checkpoint
+from bert_keras.interop.sentence_transformers import (
+    save_sentence_transformers,
+)
 from bert_keras.interop.tensors import COMPUTES, SAME_HEAD
 from bert_keras.interop.torch_pickle import pickles_in, unpickle_folder
 from bert_keras.modeling.encoder import BertEncoder
@@ -26,6 +29,7 @@ from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )
@@ -36,6 +40,7 @@ WRITERS = {
     "huggingface": save_huggingface,
     "google": save_google,
     "keras_hub": save_keras_hub,
+    "sentence_transformers": save_sentence_transformers,
 }
 CLASSES = {
     cls.__name__: cls
@@ -44,6 +49,7 @@ CLASSES = {
         BertPretrainer,
         BertCausalModel,
         BertClassifier,
+        BertEmbedder,
         BertSpanPredictor,
         BertTagger,
         BertChooser,
@@ -141,7 +147,8 @@ def convert(
     left_out = WRITERS[format](folder, written, text, missing)
     again = _load(cls, open_checkpoint(folder))
     dropped = []
-    if checkpoint.embedding is not None and format != "bert_keras":
+    keeps = ("bert_keras", "sentence_transformers")
+    if checkpoint.embedding is not None and format not in keeps:
         settings = [f"{k} {v}" for k, v in checkpoint.embedding.items()]
         dropped = [f"how sentences are embedded ({', '.join(settings)})"]
     return Conversion(

@@ -406,8 +406,18 @@ def _modern_name_in_h5(path):
 def save_huggingface(folder, model, preprocessor=None, without=()):
     """Writes the folder to a temporary name, then renames it.
 
+    Args and returns: as of `write_huggingface`.
+    """
+    check_replaceable(folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT))
+    with files.written_beside(folder) as partial:
+        return write_huggingface(partial, model, preprocessor, without)
+
+
+def write_huggingface(folder, model, preprocessor=None, without=()):
+    """Makes the folder and writes its files.
+
     Args:
-        folder: where to.
+        folder: a new one.
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`; no tokenizer is written without.
         without: library names of weights to leave out, such as those that
@@ -427,13 +437,11 @@ def save_huggingface(folder, model, preprocessor=None, without=()):
     if preprocessor is not None:
         check_fits(model, preprocessor)
     config = _config(model, kind, preprocessor)
-    check_replaceable(folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT))
-    with files.written_beside(folder) as partial:
-        os.mkdir(partial)
-        files.write_json(config, os.path.join(partial, CONFIG))
-        write_safetensors(os.path.join(partial, WEIGHTS), tensors)
-        if preprocessor is not None:
-            write_tokenizer(partial, preprocessor)
+    os.mkdir(folder)
+    files.write_json(config, os.path.join(folder, CONFIG))
+    write_safetensors(os.path.join(folder, WEIGHTS), tensors)
+    if preprocessor is not None:
+        write_tokenizer(folder, preprocessor)
     return sorted(set(without))
 
 
@@ -515,7 +523,8 @@ def _config(model, kind, preprocessor):
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     if hasattr(model, "problem"):
         problems = {ours: theirs for theirs, ours in PROBLEMS.items()}
-        config["problem_type"] = problems[model.problem]
+        # Of one score theirs says no more: see `from_preset(problem=...)`.
+        config["problem_type"] = problems.get(model.problem, "regression")
     if type(model).__name__ in WITH_DROPOUT:
         config["classifier_dropout"] = model.dropout
     return config

@@ -118,7 +118,9 @@ def _arguments(settings):
         settings.share("mlm_norm_epsilon")
     if "bilstm_dim" in settings:
         settings.integer("bilstm_dim", maximum=2**20)
-    for name in ("may_be_none", "pair"):
+    if "pooling" in settings:
+        settings.text("pooling")
+    for name in ("may_be_none", "pair", "normalize"):
         if name in settings:
             settings.boolean(name)
     if "name" in settings.values:

@@ -96,6 +96,8 @@ def load_model(cls, preset, *, revision=None, **arguments):
     with skip_initialization():
         encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
     # The head is small and initialised as it likes: some of it may stay so.
+    if checkpoint.embedding:
+        encoder.sentence_embedding = checkpoint.embedding
     model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
     report = _assign(model, checkpoint, found)
     model.load_report = encoder.load_report = report
@@ -104,8 +106,6 @@ def load_model(cls, preset, *, revision=None, **arguments):
     _warn_of_untrained(model, checkpoint, report, why)
     encoder.license, encoder.origin = checkpoint.license, checkpoint.origin
     encoder.initializer_range = checkpoint.initializer_range
-    if checkpoint.embedding and model is encoder:
-        model.sentence_embedding = checkpoint.embedding
     for line in str(report).splitlines():
         logger.info("%s", line)
     return model

@@ -1,11 +1,21 @@
-"""sentence-transformers folders: a Hugging Face encoder and its pooling."""
+"""sentence-transformers folders, read and written: a Hugging Face encoder and
+how it pools."""
 
 import os
 
 from bert_keras import files
-from bert_keras.interop.huggingface import open_huggingface
+from bert_keras.errors import InputError
+from bert_keras.interop.huggingface import (
+    CONFIG,
+    WEIGHTS,
+    WRITTEN_TEXT,
+    open_huggingface,
+    write_huggingface,
+)
+from bert_keras.interop.native import check_replaceable
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.text_settings import check_fits
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
@@ -89,3 +99,68 @@ def _pooling(folder):
     if len(chosen) != 1 or chosen[0] not in ways:
         config.refuse("pooling_mode", " or ".join(ways), str(chosen))
     return chosen[0]
+
+
+# Writing.
+
+
+def save_sentence_transformers(folder, model, preprocessor=None, without=()):
+    """Writes a folder that sentence-transformers loads with equal vectors.
+
+    Args:
+        folder: where to.
+        model: a `BertEmbedder`, or an encoder whose weights' home says how it
+            pools.
+        preprocessor: its `BertPreprocessor`; the folder cannot be without.
+        without: as of `save_huggingface`.
+
+    Returns:
+        names of the weights that were left out.
+
+    Raises:
+        InputError: another model, no preprocessor or that of another model,
+            a pooling that sentence-transformers has not.
+    """
+    check_fits(model, preprocessor)
+    how = getattr(model, "sentence_embedding", None)
+    if how is None or how["pooling"] not in POOLINGS.values():
+        found = f"pooling {how['pooling']!r}" if how else "none"
+        raise InputError(
+            f"The {type(model).__name__} cannot be written for "
+            "sentence-transformers. Expected a BertEmbedder with pooling "
+            f"{' or '.join(POOLINGS.values())}, got {found}."
+        )
+    kinds = KINDS if how["normalize"] else KINDS[:2]
+    places = {k: f"{i}_{k}" if i else "" for i, k in enumerate(kinds)}
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": places[kind],
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(kinds)
+    ]
+    pooling = {
+        "word_embedding_dimension": getattr(model, "encoder", model).hidden_dim,
+        **{theirs: ours == how["pooling"] for theirs, ours in POOLINGS.items()},
+    }
+    settings = {
+        "max_seq_length": preprocessor.sequence_length,
+        "do_lower_case": False,  # the tokenizer itself does
+    }
+    inner = [place for place in places.values() if place]
+    check_replaceable(
+        folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT, MODULES, SETTINGS, *inner)
+    )
+    with files.written_beside(folder) as partial:
+        left_out = write_huggingface(partial, model, preprocessor, without)
+        for place in inner:
+            os.mkdir(os.path.join(partial, place))
+        for name, value in (
+            (MODULES, modules),
+            (SETTINGS, settings),
+            (os.path.join(places["Pooling"], CONFIG), pooling),
+        ):
+            files.write_json(value, os.path.join(partial, name))
+    return left_out

@@ -224,6 +224,7 @@ SAME_HEAD = {"mlm_activation": None, "mlm_norm_epsilon": None}
 COMPUTES = {
     "bert_keras": {},
     "huggingface": SAME_HEAD,
+    "sentence_transformers": SAME_HEAD,
     "google": ORIGINAL | SAME_HEAD,
     "keras_hub": ORIGINAL | KERAS_HUB_HEAD,
 }

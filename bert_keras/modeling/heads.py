@@ -1,4 +1,4 @@
-"""Layers on the encoder: masked words, logits of classes, a BiLSTM.
+"""Layers on the encoder: masked words, logits of classes, a BiLSTM, pooling.
 
 The models that they make with an encoder are in task_models.py and
 pretrainer.py.
@@ -23,7 +23,7 @@ from bert_keras.modeling.layers import (
 )
 from bert_keras.modeling.weights import KeepsLora
 
-PROBLEMS = ("single", "multi", "regression")
+PROBLEMS = ("single", "multi", "regression", "ranking")
 
 
 def logits_dtype(dtype_policy):
@@ -205,7 +205,12 @@ def check_labels(labels, problem="single"):
         raise InputError(
             f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
         )
-    if problem == "regression" and labels is None:
+    if problem == "ranking" and labels is not None:
+        raise InputError(
+            f"labels is {labels!r}. A model with problem='ranking' gives one "
+            "score: leave labels out."
+        )
+    if problem in ("regression", "ranking") and labels is None:
         return
     # A string is iterable too, but it names one class.
     several = isinstance(labels, Iterable) and not isinstance(labels, str)
@@ -273,3 +278,79 @@ class BiLSTM(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "units": self.units}
+
+
+def unit(vectors):
+    """The vectors `(..., D)` scaled to length 1; one of zeros stays so."""
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))
+
+
+def _mean(encoded, padding_mask):
+    vectors = encoded["sequence_output"]
+    weights = ops.cast(padding_mask, vectors.dtype)
+    total = ops.einsum("btd,bt->bd", vectors, weights)
+    return total / ops.sum(weights, axis=1, keepdims=True)
+
+
+def _max(encoded, padding_mask):
+    vectors = encoded["sequence_output"]
+    is_token = ops.cast(padding_mask, "bool")[..., None]  # (B, T, 1)
+    return ops.max(ops.where(is_token, vectors, -float("inf")), axis=1)
+
+
+# The vector of a text (B, D), of the encoder's outputs and the padding mask.
+POOLINGS = {
+    "mean": _mean,
+    "max": _max,
+    "cls": lambda encoded, padding_mask: encoded["sequence_output"][:, 0],
+    "pooled": lambda encoded, padding_mask: encoded["pooled_output"],
+}
+
+
+def check_pooling(pooling):
+    if pooling not in POOLINGS:
+        raise InputError(
+            f"pooling is {pooling!r}. Expected one of {', '.join(POOLINGS)}."
+        )
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Pooling(keras.layers.Layer):
+    """One vector a text, from those of its tokens; has no weights.
+
+    Args:
+        pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
+            "cls", the vector of [CLS]; "pooled", the output of the pooler.
+        normalize: makes each vector's length 1.
+
+    Call arguments:
+        encoded: dict of `sequence_output`, float (B, T, D), and
+            `pooled_output`, float (B, D).
+        padding_mask: int (B, T), 1 at tokens; every place is one where None.
+
+    Returns:
+        float (B, D).
+    """
+
+    def __init__(self, pooling="mean", normalize=True, **kwargs):
+        super().__init__(**kwargs)
+        check_pooling(pooling)
+        self.pooling, self.normalize = pooling, normalize
+
+    def call(self, encoded, padding_mask=None):
+        if padding_mask is None:
+            padding_mask = ops.ones_like(encoded["sequence_output"][..., 0])
+        vectors = POOLINGS[self.pooling](encoded, padding_mask)
+        return unit(vectors) if self.normalize else vectors
+
+    def compute_output_spec(self, encoded, padding_mask=None):
+        shape = encoded["pooled_output"].shape
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+        }

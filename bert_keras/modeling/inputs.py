@@ -144,6 +144,11 @@ class ClassifierArguments(EncoderArguments, total=False):
     pair: bool
 
 
+class EmbedderArguments(EncoderArguments, total=False):
+    pooling: str | None
+    normalize: bool | None
+
+
 class PretrainerArguments(EncoderArguments, total=False):
     examples_per_row: int | None
     mlm_activation: str | None

@@ -13,10 +13,17 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
 from bert_keras.modeling.encoder import BertEncoder, Portable
-from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
+from bert_keras.modeling.heads import (
+    BiLSTM,
+    LogitsHead,
+    Pooling,
+    check_labels,
+    logits_dtype,
+)
 from bert_keras.modeling.inputs import (
     INPUT_NAMES,
     ClassifierArguments,
+    EmbedderArguments,
     EncoderArguments,
     SpanArguments,
     TaggerArguments,
@@ -224,10 +231,12 @@ class BertClassifier(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         labels: names of the classes, in the order of the logits; may be left
-            out for regression, which then has one output.
+            out for regression and ranking, which then have one output.
         problem: "single" (one label a text), "multi" (any number of labels a
-            text, one sigmoid each) or "regression". The logits are the same;
-            the loss, the export and the formats differ.
+            text, one sigmoid each), "regression" or "ranking" (one logit:
+            how well the second text, a passage, answers the first, a query).
+            The logits are the same; the loss, the export and the formats
+            differ.
         dropout: share of the pooled output dropped in training; the
             encoder's where None.
         bilstm_dim: width of a new bidirectional LSTM between encoder and
@@ -533,3 +542,95 @@ class _ChoicesOfRows(keras.layers.Layer):
 
     def compute_output_spec(self, scores, token_ids):
         return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertEmbedder(TaskModel):
+    """One vector a text: the encoder's, pooled; texts compare by the cosine.
+
+    It adds no weights. Equals sentence-transformers' `Transformer`, `Pooling`
+    and `Normalize` (Reimers and Gurevych 2019, section 3). The losses that
+    learn from several texts an example are in
+    `bert_keras.training.similarity`.
+
+    Weights, by path: the encoder's.
+
+    Args:
+        encoder: a `BertEncoder`.
+        pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
+            "cls", the vector of [CLS]; "pooled", the output of the pooler;
+            None: as the home of the weights says, else the mean.
+        normalize: makes each vector's length 1; None: as the home of the
+            weights says, else true.
+
+    Call arguments:
+        inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
+            (B, T), or (B, K, T) of K texts an example; or the token ids
+            alone.
+
+    Returns:
+        float32 (B, D), or (B, K, D).
+
+    Raises:
+        InputError: an unknown pooling.
+
+    Example:
+    >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
+    >>> model([[[2, 45, 3], [2, 6, 3]]]).shape
+    (1, 2, 8)
+    """
+
+    if TYPE_CHECKING:  # its arguments by name
+
+        @classmethod
+        def from_preset(
+            cls, preset: PathLike, **arguments: Unpack[EmbedderArguments]
+        ) -> Self: ...
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        name: str = "embedder_model",
+    ) -> None:
+        home = {"pooling": "mean", "normalize": True}
+        home |= getattr(encoder, "sentence_embedding", {})
+        self.pooling = home["pooling"] if pooling is None else pooling
+        self.normalize = home["normalize"] if normalize is None else normalize
+        pool = Pooling(
+            self.pooling,
+            self.normalize,
+            name="pooling",
+            # Half precision would round what cosines are made of.
+            dtype=logits_dtype(encoder.dtype_policy),
+        )
+        self.pools = self.pooling == "pooled"
+        # What an export and a preset of the encoder alone say.
+        self.sentence_embedding = self.arguments()
+        inputs = symbolic_inputs()
+        encoded = encode(encoder, inputs)
+        vectors = pool(encoded, inputs["padding_mask"])  # (B, D)
+        super().__init__(inputs, vectors, encoder, name)
+        self._axes: set[int] = set()  # of what `predict` was traced for
+
+    def _run(self, loop, x, *args, **kwargs):
+        values = keras.tree.flatten(getattr(x, "element_spec", x))
+        axes = {len(v.shape) for v in values if hasattr(v, "shape")}
+        if loop.__name__ == "predict" and axes != self._axes:
+            # TensorFlow would trace once for both numbers of axes, and know
+            # neither.
+            self._axes, self.predict_function = axes, None
+        return super()._run(loop, x, *args, **kwargs)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        inputs = self._complete(inputs)
+        if len(inputs["token_ids"].shape) == 2:
+            return super().__call__(inputs, *args, **kwargs)
+        examples, texts, length = ops.shape(inputs["token_ids"])  # (B, K, T)
+        rows = {
+            name: x if x is None else ops.reshape(x, (-1, length))  # (B K, T)
+            for name, x in inputs.items()
+        }
+        vectors = super().__call__(rows, *args, **kwargs)  # (B K, D)
+        return ops.reshape(vectors, (examples, texts, -1))  # (B, K, D)

@@ -1,4 +1,4 @@
-"""`classify` and `choose`: labels or a score of a text, the best of choices."""
+"""`classify`, `choose`, `rank`: labels of a text, the best of several texts."""
 
 import tensorflow as tf
 
@@ -13,6 +13,9 @@ from bert_keras.serving.graph import (
 from bert_keras.text.windows import in_chunks
 
 NO_CHOICE = -1e30  # a logit
+LIST_TRUNCATED = {
+    "truncated": "bool (B,): one of the texts was cut to what a row holds"
+}
 
 
 def classify(model, rows, pair=False, long_text="truncate"):
@@ -126,50 +129,93 @@ def choose(model, rows):
         rows: `Rows` of its preprocessor.
     """
 
+    def score(inputs):
+        # (n, T) to (n, 1, T): each row is a list of one choice.
+        inputs = {name: x[:, tf.newaxis] for name, x in inputs.items()}
+        return model(inputs, training=False)[:, 0]  # (n,) of (n, 1)
+
     def function(prompt, choices):
-        # A list of fewer choices than another's is filled up with "".
-        is_choice = tf.strings.length(choices) > 0  # (B, K)
-        # (N, 2); the first place where there is none, as a model takes no
-        # empty batch.
-        places = pad_to(tf.where(is_choice), [1, None])
-        # Of each text more than a row holds, which says that it is cut.
-        most = rows.sequence_length
-        prompt_ids = rows.tokenizer(prompt)[:, :most]
-        choice_ids = rows.tokenizer(tf.gather_nd(choices, places))[:, :most]
-
-        def of_choices(begin, end):
-            prompts = tf.gather(prompt_ids, places[begin:end, 0])
-            segments = prompts, choice_ids[begin:end]
-            inputs = rows.pack(*segments)
-            # (n, T) to (n, 1, T): each row is a list of one choice.
-            inputs = {k: v[:, tf.newaxis] for k, v in inputs.items()}
-            logits = model(inputs, training=False)[:, 0]  # (n,) of (n, 1)
-            return [logits, rows.are_cut(*segments)]
-
-        logits, are_cut = in_chunks(
-            of_choices,
-            tf.shape(places, tf.int64)[0],
-            [tf.TensorSpec([None], tf.float32), tf.TensorSpec([None], tf.bool)],
-        )
-        # (N,) back to (B, K).
-        shape = tf.shape(choices, tf.int64)
-        logits = tf.where(
-            is_choice, tf.scatter_nd(places, logits, shape), NO_CHOICE
-        )
-        are_cut = tf.scatter_nd(places, tf.cast(are_cut, tf.int32), shape)
+        logits, truncated = _score_lists(score, rows, prompt, choices)
         return {
             "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "probabilities": tf.nn.softmax(logits),
-            "truncated": tf.reduce_any(are_cut > 0, axis=-1),
+            "truncated": truncated,
         }
 
     outputs = {
         "choice": "int32 (B,): the place of the best choice",
         "probabilities": "float32 (B, K): of every choice; 0 of an empty one",
-        "truncated": "bool (B,): one of the texts was cut to what a row holds",
+        **LIST_TRUNCATED,
     }
     inputs = {
         "prompt": "She opened the umbrella because",
         "choices": ["it was raining.", "it was Tuesday."],
     }
     return Signature("choose", inputs, function, outputs)
+
+
+def rank(model, rows):
+    """How well each passage answers a query. An empty one is no passage.
+
+    Args:
+        model: a `BertClassifier` with problem "ranking", in float32.
+        rows: `Rows` of its preprocessor.
+    """
+
+    def score(inputs):
+        return model(inputs, training=False)[:, 0]  # (n,) of (n, 1)
+
+    def function(query, passages):
+        logits, truncated = _score_lists(score, rows, query, passages)
+        return {
+            "score": tf.sigmoid(logits),
+            "order": tf.argsort(
+                logits, axis=-1, direction="DESCENDING", stable=True
+            ),
+            "truncated": truncated,
+        }
+
+    outputs = {
+        "score": "float32 (B, K): of every passage, 0 to 1; 0 of an empty one",
+        "order": "int32 (B, K): the places of the passages, best first",
+        **LIST_TRUNCATED,
+    }
+    inputs = {
+        "query": "When is it wise to carry an umbrella?",
+        "passages": ["Rain is likely today.", "It is Tuesday."],
+    }
+    return Signature("rank", inputs, function, outputs)
+
+
+def _score_lists(score, rows, first, lists):
+    """Logits (B, K) of a text with each of its list, and what was cut (B,).
+
+    Args:
+        score: of the model's inputs (n, T); gives float32 (n,).
+        first: strings (B,).
+        lists: strings (B, K), filled up with "", whose logit is `NO_CHOICE`.
+    """
+    is_there = tf.strings.length(lists) > 0  # (B, K)
+    # (N, 2); the first place where there is none, as a model takes no
+    # empty batch.
+    places = pad_to(tf.where(is_there), [1, None])
+    # Of each text more than a row holds, which says that it is cut.
+    most = rows.sequence_length
+    first_ids = rows.tokenizer(first)[:, :most]
+    list_ids = rows.tokenizer(tf.gather_nd(lists, places))[:, :most]
+
+    def of_pairs(begin, end):
+        firsts = tf.gather(first_ids, places[begin:end, 0])
+        segments = firsts, list_ids[begin:end]
+        return [score(rows.pack(*segments)), rows.are_cut(*segments)]
+
+    logits, are_cut = in_chunks(
+        of_pairs,
+        tf.shape(places, tf.int64)[0],
+        [tf.TensorSpec([None], tf.float32), tf.TensorSpec([None], tf.bool)],
+    )
+    # (N,) back to (B, K).
+    shape = tf.shape(lists, tf.int64)
+    logits = tf.where(is_there, tf.scatter_nd(places, logits, shape), NO_CHOICE)
+    are_cut = tf.scatter_nd(places, tf.cast(are_cut, tf.int32), shape)
+    return logits, tf.reduce_any(are_cut > 0, axis=-1)

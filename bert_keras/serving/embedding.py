@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.heads import POOLINGS, check_pooling
 from bert_keras.serving.graph import SENTENCE, TOKENS, TRUNCATED, Signature
 
 # Vectors of tokens, of the embeddings' output and each layer's: the rows of
@@ -18,28 +19,6 @@ RECIPES = {
 LAST_FOUR = ("sum_last_four", "concat_last_four")
 
 
-def _mean(encoded, padding_mask):
-    vectors = encoded["sequence_output"]
-    weights = tf.cast(padding_mask, vectors.dtype)
-    total = tf.einsum("btd,bt->bd", vectors, weights)
-    return total / tf.reduce_sum(weights, axis=1, keepdims=True)
-
-
-def _max(encoded, padding_mask):
-    vectors = encoded["sequence_output"]
-    is_token = tf.cast(padding_mask, tf.bool)[..., tf.newaxis]  # (B, T, 1)
-    return tf.reduce_max(tf.where(is_token, vectors, vectors.dtype.min), axis=1)
-
-
-# The vector of a text (B, D), of the encoder's outputs and the padding mask.
-POOLINGS = {
-    "mean": _mean,
-    "max": _max,
-    "cls": lambda encoded, padding_mask: encoded["sequence_output"][:, 0],
-    "pooled": lambda encoded, padding_mask: encoded["pooled_output"],
-}
-
-
 def embed(
     model,
     rows,
@@ -51,7 +30,8 @@ def embed(
     """One vector a text.
 
     Args:
-        model: an encoder, or a model with one.
+        model: an encoder, or a model with one; a `BertEmbedder` has said by
+            `settle_options` how it pools.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls", the vector of [CLS]; "pooled", the output of the pooler.
@@ -124,10 +104,7 @@ def embed(
 
 
 def _check(encoder, pooling, long_text, features):
-    if pooling not in POOLINGS:
-        raise InputError(
-            f"pooling is {pooling!r}. Expected one of {', '.join(POOLINGS)}."
-        )
+    check_pooling(pooling)
     if features is not None and features not in RECIPES:
         raise InputError(
             f"features is {features!r}. Expected one of {', '.join(RECIPES)}."

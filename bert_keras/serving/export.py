@@ -73,9 +73,10 @@ def export_saved_model(
 ) -> str:
     """Writes one SavedModel that takes raw strings.
 
-    A classifier answers `classify`, a span predictor `answer`, a tagger
-    `tag`, a chooser `choose`, a pre-trainer `fill_mask`, `next_sentence` and
-    `embed`, an encoder `embed`; every export answers `tokenize`. The first
+    A classifier answers `classify` or, for ranking, `rank`, a span predictor
+    `answer`, a tagger `tag`, a chooser `choose`, a pre-trainer `fill_mask`,
+    `next_sentence` and `embed`, an embedder and an encoder `embed`; every
+    export answers `tokenize`. The first
     model's first answer is also `serving_default`. Text longer than the
     preprocessor's `sequence_length` is cut, and said to be.
     `signature_card.json` in the folder says what goes in and what comes out.

@@ -8,6 +8,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )
@@ -54,6 +55,10 @@ _OUTPUTS = {
             **dict.fromkeys(INPUTS, ("start_logits", "end_logits")),
             "ours": ("start", "end"),
         },
+    ),
+    BertEmbedder: (
+        ("float32 (B, D): a vector a text",),
+        dict.fromkeys(INPUTS, ("embedding",)),
     ),
     BertChooser: (
         ("float32 (B, K): of every choice",),
@@ -123,7 +128,9 @@ def ids(model, rows, style):
         dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
         per_token=tuple(n for ours, n in by_our_name if ours in of_tokens),
         # Vectors and logits of padding stay those that the old server gave.
-        skips_padding=isinstance(model, BertClassifier | BertChooser),
+        skips_padding=isinstance(
+            model, BertClassifier | BertChooser | BertEmbedder
+        ),
     )
 
 
@@ -132,6 +139,7 @@ def output_names(model, style):
     if style == "original" and getattr(model, "problem", "") in (
         "multi",
         "regression",
+        "ranking",
     ):
         return ("logits",)  # the original had neither
     return _OUTPUTS[type(model)][1][style]

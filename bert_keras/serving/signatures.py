@@ -11,12 +11,13 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )
 from bert_keras.modeling.weights import in_use, untrained_weights
 from bert_keras.serving.answers import MOST_ANSWERS, answer
-from bert_keras.serving.classification import choose, classify
+from bert_keras.serving.classification import choose, classify, rank
 from bert_keras.serving.embedding import embed
 from bert_keras.serving.ids import ids
 from bert_keras.serving.masked import fill_mask, next_sentence, tokenize
@@ -68,12 +69,14 @@ FAMILIES = {
     BertTagger: [Family(tag, ("long_text",))],
     BertChooser: [Family(choose)],
     BertEncoder: [EMBED],
+    BertEmbedder: [EMBED],
     BertPretrainer: [
         Family(fill_mask, ("top_k",), ("nsp/", "encoder/pooler/")),
         Family(next_sentence, (), ("mlm/",)),
         EMBED,
     ],
 }
+RANKING = [Family(rank)]  # of a `BertClassifier` with that problem
 # Of a pre-trainer that learnt one of them, the other one is left out.
 PRETRAINING = {"fill_mask", "next_sentence"}
 
@@ -84,6 +87,8 @@ def families_of(model):
     Raises:
         InputError: it is not a model that can be exported.
     """
+    if getattr(model, "problem", None) == "ranking":
+        return RANKING
     for cls, families in FAMILIES.items():
         if isinstance(model, cls):
             return families
@@ -103,8 +108,14 @@ def settle_options(models, options):
         )
     for name in OPTIONS:
         asked = options[name] not in (None, False, "truncate")
-        if asked and not any(_takes(type(model), name) for model in models):
-            known = [cls.__name__ for cls in FAMILIES if _takes(cls, name)]
+        if asked and not any(
+            _takes(type(model), name, families_of(model)) for model in models
+        ):
+            known = [
+                cls.__name__
+                for cls, families in FAMILIES.items()
+                if _takes(cls, name, families)
+            ]
             raise InputError(
                 f"{name} is for a {' or '.join(known)}, and none is exported. "
                 "Leave it out."
@@ -122,16 +133,11 @@ def settle_options(models, options):
     }
 
 
-def _takes(cls, option):
+def _takes(cls, option, families):
     """Whether an answer of such a model can meet the option."""
     if option == "long_text" and issubclass(cls, BertSpanPredictor):
         return True  # it reads windows anyway
-    return any(
-        option in family.options
-        for known, families in FAMILIES.items()
-        if issubclass(cls, known)
-        for family in families
-    )
+    return any(option in family.options for family in families)
 
 
 def unlearnt(models, options):

@@ -116,6 +116,30 @@ class BertPreprocessor(keras.layers.Layer):
         segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self.packer(segments), y, sample_weight)
 
+    def each(
+        self, x: Any, y: Any = None, sample_weight: Any = None
+    ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
+        """Rows of their own for each of K texts, as `BertEmbedder` learns.
+
+        Args:
+            x: a tuple of K batches of strings `(B,)`, one for each text of an
+                example, such as `(anchors, positives)`.
+            y, sample_weight: handed through.
+
+        Returns:
+            As a call, but `int32 (B, K, T)`.
+        """
+        texts = [_texts(segment) for segment in _segments(x)]
+        _check_rows(texts)
+        packed = self.packer((self.tokenizer(tf.concat(texts, axis=0)),))
+
+        def side_by_side(rows):  # (K B, T) to (B, K, T)
+            shape = (len(texts), -1, tf.shape(rows)[1])
+            return tf.transpose(tf.reshape(rows, shape), (1, 0, 2))
+
+        rows = {name: side_by_side(value) for name, value in packed.items()}
+        return _with_labels(rows, y, sample_weight)
+
     def compute_output_spec(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, keras.KerasTensor] | tuple[Any, ...]:

@@ -38,6 +38,22 @@ def build(model, batch):
         )
 
 
+def compares_rows(model):
+    """Whether a loss compares the rows of a batch with each other."""
+    items = model._compile_loss._flat_losses
+    return any(getattr(item.loss, "compares_rows", False) for item in items)
+
+
+def check_cut(model):
+    """Refuses micro-batches to a loss that compares rows."""
+    if compares_rows(model):
+        raise InputError(
+            "The loss compares every row of a batch with every other one, "
+            "which micro-batches would part. Take accumulate=1 "
+            "(--accumulation=1), and a smaller batch if the memory is short."
+        )
+
+
 def rows(batch):
     """Number of rows: an int where it is known, else a tensor."""
     # Inputs that were left out are None.

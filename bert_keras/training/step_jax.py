@@ -45,6 +45,7 @@ def train_step(model, accumulate, state, data):
     if accumulate == 1:
         sums, _ = add(sums, batch)
     else:
+        step.check_cut(model)
         # One micro-batch at a time, compiled once for all.
         sums, _ = jax.lax.scan(add, sums, _micro_batches(batch, accumulate))
     values, gradients, non_trainable, metrics = sums

@@ -23,6 +23,7 @@ def train_step(model, accumulate, data):
     if accumulate == 1:
         values, gradients = compute(batch)
     else:
+        step.check_cut(model)
         values, gradients = _accumulate(compute, batch, accumulate)
     gradients = [
         # None where no loss depends on the weight, as Keras has it
@@ -56,7 +57,8 @@ class _Gradients:
         # Numbers of weights that no loss depends on; known once it is traced.
         self.missing = set()
         self.compute = self._compute
-        if _compile_here():
+        # Vectors of other replicas do not come into what XLA compiled.
+        if _compile_here() and not step.compares_rows(model):
             self.compute = tf.function(
                 self._compute, jit_compile=True, autograph=False
             )

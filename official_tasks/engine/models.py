@@ -59,12 +59,15 @@ def load_trained(task, preset, dtype="float32"):
     """
     import bert_keras
     from bert_keras.interop.presets import belonging_to
+    from bert_keras.modeling.weights import in_encoder, published_weights
 
     checkpoint, encoder = _open(preset, dtype)
     model = task.build(encoder)
     kind = type(model).__name__
     checkpoint = belonging_to(kind, checkpoint)
-    if checkpoint.head != kind:
+    # One that adds no weights to the encoder needs no training.
+    has_head = not all(map(in_encoder, published_weights(model)))
+    if checkpoint.head != kind and has_head:
         raise InputError(
             f"The model {checkpoint.source} is a {checkpoint.head}; the task "
             f"{task.name} needs a {kind}. Name a model that was fine-tuned on "

@@ -1,4 +1,4 @@
-"""Scores of predictions: classes, numbers, entities, answers.
+"""Scores of predictions: classes, numbers, rankings, entities, answers.
 
 Each equals its reference implementation. Where scikit-learn or SciPy would
 answer "not a number" (constant predictions), the answer here is 0: nothing
@@ -128,6 +128,61 @@ def probabilities(logits) -> np.ndarray:
     logits = np.asarray(logits, np.float64)
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+# Rankings: passages in an order, and the gain of each that is relevant.
+
+
+def retrieval_scores(orders, relevant, cutoffs) -> dict:
+    """Recall at each k, MRR and nDCG at 10: means over the queries.
+
+    As in trec_eval gains are linear, and the reciprocal rank is that of the
+    first relevant passage, 0 where none is in the order.
+
+    Args:
+        orders: for each query the passages, best first.
+        relevant: for each query a dict of passage -> gain above 0, not empty.
+        cutoffs: each k.
+    """
+    rows = []
+    for order, gains in zip(orders, relevant, strict=True):
+        found = np.array([gains.get(passage, 0.0) for passage in order])
+        hits = np.flatnonzero(found)
+        rows.append(
+            {
+                **{
+                    f"recall_at_{k}": np.sum(hits < k) / len(gains)
+                    for k in cutoffs
+                },
+                "mrr": 1 / (hits[0] + 1) if len(hits) else 0.0,
+                "ndcg_at_10": _dcg(found) / _ideal_dcg(gains),
+            }
+        )
+    return {name: float(np.mean([r[name] for r in rows])) for name in rows[0]}
+
+
+def ndcg_of_chance(relevant, passages) -> float:
+    """The mean nDCG at 10 that orders at random are expected to have.
+
+    Args:
+        relevant: as of `retrieval_scores`.
+        passages: for each query, how many are ordered.
+    """
+    shares = [
+        sum(gains.values()) / count * _dcg(np.ones(count)) / _ideal_dcg(gains)
+        for gains, count in zip(relevant, passages, strict=True)
+    ]
+    return float(np.mean(shares))
+
+
+def _dcg(gains):
+    """Discounted cumulative gain of the first ten (Jarvelin, Kekalainen)."""
+    gains = gains[:10]
+    return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2)))
+
+
+def _ideal_dcg(gains):
+    return _dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
 # Entities, by conlleval's conventions. Sentence by sentence: no entity goes on

@@ -18,6 +18,7 @@ from official_tasks.tasks.custom import (
 )
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import ChoiceTask
+from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
 from official_tasks.tasks.squad import SquadTask
 from official_tasks.tasks.tagging import NerTask
 
@@ -34,6 +35,8 @@ TASKS = {
     "customspans": (CustomSpans, {}),
     "customtags": (CustomTags, {}),
     "customchoices": (CustomChoices, {}),
+    "embedding": (EmbeddingTask, {}),
+    "ranking": (RankingTask, {}),
     **_of_rows(SquadTask, squad.ROWS),
     **_of_rows(ChoiceTask, multiple_choice.ROWS),
     **_of_rows(NerTask, tagging.ROWS),
@@ -42,6 +45,7 @@ TASKS = {
 # classes are common.
 FAMILIES = {
     "--task=custom": (CustomTask, CustomSpans, CustomTags, CustomChoices),
+    "--task=embedding, ranking": (EmbeddingTask, RankingTask),
     "--task=squad1, squad2, triviaqa": (SquadTask,),
     "--task=ner, conll2003, wnut17, wikiann": (NerTask,),
 }

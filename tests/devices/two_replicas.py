@@ -23,8 +23,9 @@ from bert_keras.modeling.pretrainer import (
     pretraining_losses,
     pretraining_metrics,
 )
-from bert_keras.modeling.task_models import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.training.optimizers import AdamW
+from bert_keras.training.similarity import InBatchNegatives
 from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import make_strategy
 
@@ -300,11 +301,32 @@ def half_precision_trains(folder):
         assert any((a != b).any() for a, b in zip(after, before, strict=True))
 
 
+def a_batch_has_the_negatives_of_all_replicas(folder):
+    """Of five rows one replica gets three, the other two."""
+    random = np.random.default_rng(0)
+    ids = random.integers(1, 30, (5, 3, 6), "int32")
+    results = []
+    for strategy in (OFF, TWO):
+        with strategy.scope():
+            encoder = BertEncoder(**{**SMALL, "num_layers": 1, **STILL})
+            model = fill(BertEmbedder(encoder))
+            model.compile(AdamW(1e-4), InBatchNegatives())
+        rows = tf.data.Dataset.from_tensor_slices((ids, np.zeros(5)))
+        logs = model.fit(
+            strategy.batches(rows.batch(5)), verbose=0, shuffle=False
+        ).history
+        loss = model.evaluate(strategy.batches(rows.batch(5)), verbose=0)
+        results.append((model, [*logs["loss"], loss]))
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-5)
+    assert_equal(results[0][0], results[1][0], atol=2e-6)
+
+
 QUICK = [
     replicas_drop_different_units,
     recomputed_layers_drop_the_same_units,
     a_row_that_is_not_finite_skips_the_step_on_all_replicas,
     a_classifier_with_keras_loss_and_an_uneven_batch_is_the_same,
+    a_batch_has_the_negatives_of_all_replicas,
     two_replicas_end_with_the_weights_of_one,  # last: turns XLA off
 ]
 LONG = [

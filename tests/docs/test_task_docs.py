@@ -1,4 +1,4 @@
-"""The commands of tasks.md, finetuning.md, own_data.md and features.md."""
+"""The commands of tasks, finetuning, own_data, features and embedding.md."""
 
 import pytest
 from glue_samples import write_glue
@@ -6,7 +6,7 @@ from page_commands import commands, script_of
 from run_script import call_script
 from task_samples import save_toy_model, sentences, write_csv, write_reviews
 
-PAGES = ("tasks", "finetuning", "own_data", "features")
+PAGES = ("tasks", "finetuning", "own_data", "features", "embedding")
 COMMANDS = [words for page in PAGES for words in commands(f"docs/{page}.md")]
 # What makes a command small, by a word of it.
 SMALLER = {
@@ -20,6 +20,10 @@ SMALLER = {
     ],
     "--task=custom": [],
     "tools/extract_features.py": ["--recipe=last"],
+    "--task=embedding": ["--epochs=1"],
+    "--task=ranking": ["--epochs=1"],
+    "tools/export.py": [],
+    "tools/convert_checkpoint.py": [],
     "--task=conll2003": ["--lstm_dim=4"],
     "--task=wikiann": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
     "--task=wnut17": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
@@ -37,6 +41,11 @@ def folder(tmp_path_factory):
         write_reviews(folder / f"{name}.csv", 60, seed)
         text = (folder / f"{name}.csv").read_text()
         (folder / f"{name}.csv").write_text("review,stars" + text[10:])
+    texts = [text for text, _ in sentences(41)]
+    rows = list(zip(texts[:20], texts[20:40], texts[21:], strict=True))
+    header = ("text", "text_pair", "wrong")
+    write_csv(folder / "triplets.csv", rows, header)
+    write_csv(folder / "partners.csv", [row[:2] for row in rows], header[:2])
     rows = [(text,) for text, _ in sentences(9)]
     write_csv(folder / "new.csv", rows, header=("review",))
     (folder / "texts.txt").write_text("a good film\nthe cat sat\n")

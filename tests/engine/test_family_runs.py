@@ -8,6 +8,7 @@ from model_samples import fill
 
 from bert_keras import (
     BertClassifier,
+    BertEmbedder,
     BertPreprocessor,
     InputError,
     export_saved_model,
@@ -18,6 +19,7 @@ from official_tasks.engine.leaderboard import predict_task
 from official_tasks.engine.models import load_model
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTask
+from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
 
 RUN = {
     "epochs": 1,
@@ -134,3 +136,46 @@ def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
     predictions = tmp_path / "run" / "predictions" / "predictions.csv"
     read = evaluate(again, predictions=predictions)
     assert read["accuracy"] == results["accuracy"]
+
+
+def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
+    words = "good bad fine awful film book cat dog sat ran red blue".split()
+    rows = [(f"the {word}", f"{word} was") for word in words]
+    data = write(tmp_path / "t.csv", ("text", "text_pair"), rows)
+    task = EmbeddingTask(train=data, dev=data, pooling="max")
+    before = evaluate(task, [init])  # no head: it needs no training
+    run = tmp_path / "run"
+    learning = RUN | {"epochs": 10, "learning_rate": 1e-2}
+    results = finetuning.run(task, init, run, **learning)
+    assert (results["rows"], results["dev_rows"]) == (12, 12)
+    assert results["ndcg_at_10"] > before["ndcg_at_10"]
+    # How it pools comes with the model.
+    loaded = evaluate(EmbeddingTask(dev=data), [str(run)])
+    assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
+    predict_task(EmbeddingTask(test=data), [str(run)], tmp_path / "out")
+    assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
+    model = BertEmbedder.from_preset(run / "model")
+    assert model.arguments() == {"pooling": "max", "normalize": True}
+
+
+def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):
+    rows = [
+        (f"the {word}", f"{word} was", "not one")
+        for word in "good bad fine awful film book cat dog".split()
+    ]
+    data = write(tmp_path / "t.csv", ("text", "text_pair", "no"), rows)
+    task = RankingTask(train=data, dev=data, negative="no")
+    run = tmp_path / "run"
+    learning = RUN | {"epochs": 5, "learning_rate": 1e-2}
+    results = finetuning.run(task, init, run, **learning)
+    assert (results["rows"], results["mrr"]) == (16, 1.0)
+    loaded = evaluate(RankingTask(dev=data, negative="no"), [str(run)])
+    assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
+    model = BertClassifier.from_preset(run / "model")
+    preprocess = BertPreprocessor.from_preset(run / "model")
+    assert (model.problem, model.pair) == ("ranking", True)
+    export_saved_model(model, preprocess, tmp_path / "served", portable=True)
+    served = load_saved_model(tmp_path / "served")
+    found = served.rank(["the cat"] * 2, [["not one", "cat was"], ["cat was"]])
+    assert found["order"][0].tolist() == [1, 0]
+    assert found["score"][0, 1] == pytest.approx(found["score"][1, 0], abs=1e-5)

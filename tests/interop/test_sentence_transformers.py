@@ -7,13 +7,19 @@ import pytest
 import tiny
 from test_huggingface import folder_of, write_json
 
+from bert_keras.errors import InputError
+from bert_keras.interop.convert import convert
 from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import (
     load_model,
     open_checkpoint,
 )
+from bert_keras.interop.sentence_transformers import (
+    save_sentence_transformers,
+)
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.task_models import BertEmbedder
 from bert_keras.text.preprocessor import BertPreprocessor
 
 MODULE = "sentence_transformers.models."
@@ -109,3 +115,37 @@ def test_a_module_outside_the_folder_is_refused(tmp_path):
     path.write_text(json.dumps(modules))
     with pytest.raises(WeightsError, match="a folder in this folder"):
         open_checkpoint(tmp_path / "a")
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):
+    model = BertEmbedder(tiny.model("BertEncoder"), pooling, normalize)
+    save_native(tmp_path / "a", model, tiny.preprocessor())
+    done = convert(tmp_path / "a", tmp_path / "b", "sentence_transformers")
+    assert (done.difference, done.remark) == (0.0, "")
+    names = {"", "1_Pooling", *(["2_Normalize"] if normalize else [])}
+    assert {
+        os.path.relpath(p, tmp_path / "b").strip(".")
+        for p, *_ in os.walk(tmp_path / "b")
+    } == names
+    again = BertEmbedder.from_preset(tmp_path / "b")
+    assert again.arguments() == {"pooling": pooling, "normalize": normalize}
+    assert tiny.largest_difference(model(tiny.IDS), again(tiny.IDS)) == 0.0
+    text = BertPreprocessor.from_preset(tmp_path / "b")
+    assert text.sequence_length == 12
+    # Of the encoder it is as good a home, and may be written again.
+    encoder = load_model(BertEncoder, tmp_path / "b")
+    assert save_sentence_transformers(tmp_path / "b", encoder, text) == []
+
+
+def test_a_model_that_does_not_embed_or_as_no_other_is_not_written(tmp_path):
+    body = tiny.encoder()
+    for model, found in (
+        (body, "none"),
+        (tiny.model("BertTagger"), "none"),
+        (BertEmbedder(body, "pooled"), "pooling 'pooled'"),
+    ):
+        with pytest.raises(InputError, match=f"BertEmbedder with.*got {found}"):
+            save_sentence_transformers(tmp_path, model, tiny.preprocessor())
+    assert not os.listdir(tmp_path)

@@ -46,6 +46,7 @@ def test_every_model_has_an_example():
         "BertSpanPredictor",
         "BertTagger",
         "BertChooser",
+        "BertEmbedder",
         "BertCausalModel",
         "TaskModel",
     }

@@ -19,6 +19,7 @@ MODELS = {
     "BertCausalModel": {},
     "BertChooser": {},
     "BertClassifier": {"labels": ["bad", "good"]},
+    "BertEmbedder": {"pooling": "cls"},
     "BertPretrainer": {},
     "BertSpanPredictor": {},
     "BertTagger": {"labels": ["O", "B-X"]},

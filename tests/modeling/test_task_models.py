@@ -20,6 +20,7 @@ from bert_keras.modeling.pretrainer import (
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
     TaskModel,
@@ -56,6 +57,7 @@ MODELS = {
     "span": lambda: BertSpanPredictor(encoder()),
     "tagger": lambda: BertTagger(encoder(), LABELS),
     "chooser": lambda: BertChooser(encoder()),
+    "embedder": lambda: BertEmbedder(encoder(), "max"),
     "causal": directed,
 }
 

@@ -12,6 +12,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )
@@ -214,6 +215,18 @@ def choose(model, preprocessor, options, answer, prompts, choices):
     return difference(answer["probabilities"], expected)
 
 
+def rank(model, preprocessor, options, answer, queries, passages):
+    expected = []
+    for query, texts in zip(queries, passages, strict=True):
+        logits = np.array(model(preprocessor(([query] * len(texts), texts))))
+        shares = 1 / (1 + np.exp(-logits[:, 0]))
+        expected.append(np.where([t != b"" for t in texts], shares, 0.0))
+    ordered = np.take_along_axis(answer["score"], answer["order"], axis=1)
+    if (np.diff(ordered, axis=1) > 0).any():
+        return np.inf
+    return difference(answer["score"], expected)
+
+
 def classify(model, preprocessor, options, answer, *texts):
     def scores(inputs):
         logits = np.array(model(inputs))
@@ -312,7 +325,8 @@ def fill_mask(model, preprocessor, options, answer, texts):
 
 CHECKS = {
     BertChooser: {"choose": choose},
-    BertClassifier: {"classify": classify},
+    BertClassifier: {"classify": classify, "rank": rank},
+    BertEmbedder: {"embed": embed},
     BertEncoder: {"embed": embed},
     BertPretrainer: {
         "fill_mask": fill_mask,

@@ -7,6 +7,7 @@ from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
+    BertEmbedder,
     BertSpanPredictor,
     BertTagger,
 )
@@ -45,6 +46,7 @@ def model(name, **arguments):
         "BertClassifier": lambda: BertClassifier(
             body, labels=["no", "maybe", "yes"], dropout=0.2
         ),
+        "BertEmbedder": lambda: BertEmbedder(body, pooling="max"),
         "BertSpanPredictor": lambda: BertSpanPredictor(body),
         "BertTagger": lambda: BertTagger(body, labels=["O", "PER"]),
         "BertChooser": lambda: BertChooser(body),

@@ -12,13 +12,14 @@ from served_samples import (
     task_models,
 )
 
+from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.signatures import signatures_of
+from bert_keras.serving.signatures import settle_options, signatures_of
 from bert_keras.serving.verify import HARD_TEXTS, requested
 
 OPTIONS = {
@@ -70,6 +71,33 @@ def models():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_task_model_is_served_as_it_is(models, kind):
     assert greatest_difference(models[kind]) <= 1e-5
+
+
+def test_a_ranking_model_scores_each_passage_of_a_query():
+    model = spread(BertClassifier(encoder(), problem="ranking", pair=True))
+    assert greatest_difference(model) <= 1e-5
+    (signature,) = signatures_of(model, Rows(preprocessor()), OPTIONS)
+    found = signature.function(
+        tf.constant(["an hour", "a film"]),
+        tf.constant([["good", "", "bad"], ["", "", ""]]),
+    )
+    assert found["order"].numpy()[0, 2] == 1  # no passage
+    assert found["score"].numpy()[1].tolist() == [0, 0, 0]
+    with pytest.raises(InputError, match="long_text is for a BertClassifier"):
+        asked = dict.fromkeys(OPTIONS) | {"long_text": "windows"}
+        settle_options([model], asked)
+
+
+def test_an_embedder_is_served_as_it_pools():
+    model = spread(BertEmbedder(encoder(), "max"))
+    asked = dict.fromkeys(OPTIONS) | {"long_text": "truncate"}
+    options = settle_options([model], asked)
+    assert (options["pooling"], options["normalize"]) == ("max", True)
+    assert greatest_difference(model, **options) <= 1e-5
+    (signature,) = signatures_of(model, Rows(preprocessor()), options)
+    texts = ["an hour well spent", "a bad film"]
+    found = signature.function(tf.constant(texts))["embedding"]
+    np.testing.assert_allclose(found, model(preprocessor()(texts)), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "tagger"])

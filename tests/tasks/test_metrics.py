@@ -370,3 +370,41 @@ def test_the_best_threshold_is_the_best_of_all_cuts():
         )
         if best > mean(-99):
             assert mean(threshold) == pytest.approx(best)
+
+
+def test_rankings_equal_scikit_learn_and_the_definitions():
+    orders, relevant, gains = [], [], []
+    for _ in range(20):
+        scores = GENERATOR.normal(size=15)
+        true = GENERATOR.integers(0, 4, 15) * (GENERATOR.random(15) < 0.4)
+        true[3] = 2  # something is relevant
+        orders.append(np.argsort(-scores).tolist())
+        relevant.append({i: float(g) for i, g in enumerate(true) if g})
+        gains.append(true)
+        ndcg = reference.ndcg_score([true], [scores], k=10)
+        found = metrics.retrieval_scores(orders[-1:], relevant[-1:], (1, 4))
+        assert found["ndcg_at_10"] == pytest.approx(ndcg)
+        places = [orders[-1].index(i) for i in relevant[-1]]
+        assert found["mrr"] == 1 / (1 + min(places))
+        assert found["recall_at_4"] == np.mean(np.array(places) < 4)
+    every = metrics.retrieval_scores(orders, relevant, (1, 4))
+    alone = [
+        metrics.retrieval_scores([o], [r], (1, 4))
+        for o, r in zip(orders, relevant, strict=True)
+    ]
+    assert every["ndcg_at_10"] == pytest.approx(
+        np.mean([one["ndcg_at_10"] for one in alone])
+    )
+    drawn = [
+        metrics.retrieval_scores([GENERATOR.permutation(15)], [r], (1,))
+        for r in relevant * 200
+    ]
+    chance = metrics.ndcg_of_chance(relevant, [15] * 20)
+    mean = np.mean([one["ndcg_at_10"] for one in drawn])
+    assert mean == pytest.approx(chance, abs=0.02)
+    # What is not in the order was not found.
+    assert metrics.retrieval_scores([[0]], [{1: 1.0}], (1,)) == {
+        "recall_at_1": 0.0,
+        "mrr": 0.0,
+        "ndcg_at_10": 0.0,
+    }

@@ -1,0 +1,157 @@
+"""Losses of a `BertEmbedder`, which learns from several texts an example.
+
+Vectors are compared by their cosine, so that their lengths mean nothing.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.heads import unit
+
+
+class _SimilarityLoss(keras.losses.Loss):
+    """A loss on the vectors (B, K, D) of K texts an example.
+
+    Where there are no labels, `y_true` may be None.
+    """
+
+    # What the texts of an example are, and how many there must be.
+    texts = "two texts"
+    fewest, most = 2, 2.0
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Any:
+        shape = y_pred.shape
+        if len(shape) != 3 or not self.fewest <= (shape[1] or 2) <= self.most:
+            raise InputError(
+                f"{type(self).__name__} got vectors of shape {tuple(shape)}. "
+                f"Expected (B, K, D) of {self.texts}: make the inputs by "
+                "preprocess.each((firsts, seconds))."
+            )
+        if y_true is None:
+            y_true = ops.zeros_like(y_pred[:, 0, 0])
+        return super().__call__(y_true, y_pred, sample_weight)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class InBatchNegatives(_SimilarityLoss):
+    """Cross entropy of finding each text's own partner among all of the batch.
+
+    The logits of row i are `scale` times the cosines of its first text with
+    the second text of every row, and with the further ones, which are hard
+    negatives; the right one is its own second. The batch is the global one, on
+    any number of replicas. Equals Henderson et al. 2017, section 4.4, with
+    cosines in place of products, and `MultipleNegativesRankingLoss` of
+    sentence-transformers.
+
+    Args:
+        scale: what cosines are multiplied with, the inverse of a temperature.
+
+    Call arguments:
+        y_true: not read; may be None.
+        y_pred: float (B, K, D), K 2 or more.
+    """
+
+    texts = "two texts or more an example"
+    most = float("inf")
+    # A batch that is cut into micro-batches would have fewer negatives.
+    compares_rows = True
+
+    def __init__(
+        self,
+        scale: float = 20.0,
+        name: str = "in_batch_negatives",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.scale = scale
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = unit(y_pred)
+        own, before = _of_all_replicas(vectors[:, 1:])  # (G, K - 1, D)
+        candidates = ops.reshape(own, (-1, ops.shape(own)[-1]))  # (G (K-1), D)
+        scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
+        # Of each row's candidates its partner is the first.
+        rows = before + ops.arange(ops.shape(y_pred)[0])
+        return ops.sparse_categorical_crossentropy(
+            rows * ops.shape(own)[1], self.scale * scores, from_logits=True
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class CosineRegression(_SimilarityLoss):
+    """The squared difference of the cosine of two texts and their score.
+
+    Equals `CosineSimilarityLoss` of sentence-transformers.
+
+    Call arguments:
+        y_true: float (B,) or (B, 1), what the cosine should be.
+        y_pred: float (B, 2, D).
+    """
+
+    def __init__(self, name: str = "cosine_regression", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = unit(y_pred)
+        cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        return ops.square(cosines - ops.reshape(y_true, (-1,)))
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Triplet(_SimilarityLoss):
+    """How much closer than by `margin` a negative is than the positive.
+
+    max(0, cos(anchor, negative) - cos(anchor, positive) + margin). Equals
+    `TripletLoss` of sentence-transformers with its cosine distance; Schroff et
+    al. 2015, equation 1, on distances 1 - cosine.
+
+    Args:
+        margin: by which the positive's cosine is to be the greater one.
+
+    Call arguments:
+        y_true: not read; may be None.
+        y_pred: float (B, 3, D), of anchor, positive and negative.
+    """
+
+    texts = "three texts an example"
+    fewest, most = 3, 3.0
+
+    def __init__(
+        self, margin: float = 0.5, name: str = "triplet", **kwargs: Any
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.margin = margin
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = unit(y_pred)
+        cosines = ops.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)  # (B, 2)
+        return ops.relu(cosines[:, 1] - cosines[:, 0] + self.margin)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "margin": self.margin}
+
+
+def _of_all_replicas(vectors):
+    """The rows of the global batch, and how many precede this replica's.
+
+    On JAX a batch is the global one, whatever number of devices holds it.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return vectors, 0
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    # None where Keras builds the loss, outside of any replica.
+    if context is None or context.num_replicas_in_sync == 1:
+        return vectors, 0
+    counts = context.all_gather(tf.shape(vectors)[:1], axis=0)
+    before = tf.reduce_sum(counts[: context.replica_id_in_sync_group])
+    return context.all_gather(vectors, axis=0), before

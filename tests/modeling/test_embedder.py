@@ -1,0 +1,96 @@
+"""The embedder: poolings by hand, several texts an example, what it learns."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import bert_keras
+from bert_keras.errors import InputError
+from bert_keras.modeling.heads import Pooling
+from bert_keras.modeling.task_models import BertEmbedder
+
+STILL = {"dropout": 0.0, "attention_dropout": 0.0}
+FIRST, SECOND = ["good bad", "bad", "badly good"], ["bad", "good", "badly"]
+
+
+def each():
+    return tiny.preprocessor().each((FIRST, SECOND))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
+def test_a_text_has_the_pooled_vector_of_its_tokens(pooling):
+    encoder = tiny.encoder()
+    encoded = encoder(tiny.INPUTS)
+    tokens = np.array(encoded["sequence_output"])[
+        1, :3
+    ]  # the fourth is padding
+    expected = {
+        "mean": tokens.mean(axis=0),
+        "max": tokens.max(axis=0),
+        "cls": tokens[0],
+        "pooled": np.array(encoded["pooled_output"])[1],
+    }[pooling]
+    plain = BertEmbedder(encoder, pooling, normalize=False)
+    np.testing.assert_allclose(plain(tiny.INPUTS)[1], expected, atol=1e-6)
+    assert plain.pools == (pooling == "pooled")
+    unit = BertEmbedder(encoder, pooling)(tiny.INPUTS)[1]
+    length = np.linalg.norm(expected)
+    np.testing.assert_allclose(unit, expected / length, atol=1e-6)
+    # Without a mask every place is a token.
+    whole = Pooling(pooling, False)(encoded)
+    assert whole.shape == (2, 8)
+
+
+def test_several_texts_an_example_are_as_each_alone():
+    model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
+    both = each()
+    assert all(x.shape == (3, 2, 12) for x in both.values())
+    for place, texts in enumerate((FIRST, SECOND)):
+        alone = preprocess(texts)
+        for name, rows in alone.items():
+            np.testing.assert_array_equal(both[name][:, place], rows)
+        for ask in (model, lambda x: model.predict(x, verbose=0)):
+            np.testing.assert_allclose(
+                ask(both)[:, place], ask(alone), atol=1e-6
+            )
+    labelled = preprocess.each((FIRST, SECOND), [1, 2, 3], [0, 1, 1])
+    assert labelled[1:] == ([1, 2, 3], [0, 1, 1])
+    with pytest.raises(InputError, match="3 texts and 2 texts"):
+        preprocess.each((FIRST, SECOND[:2]))
+
+
+def test_partners_are_learned_to_be_near():
+    preprocess = tiny.preprocessor(pad_to_longest=True)
+    dataset = tf.data.Dataset.from_tensors((FIRST, SECOND)).repeat(20)
+    model = BertEmbedder(tiny.encoder(**STILL))
+    model.compile(
+        bert_keras.adamw(3e-2, steps=20), bert_keras.InBatchNegatives()
+    )
+    rows = dataset.map(lambda first, second: preprocess.each((first, second)))
+    before = model.evaluate(rows.take(1), verbose=0)
+    model.fit(rows, verbose=0, shuffle=False)
+    assert model.evaluate(rows.take(1), verbose=0) < before / 2
+
+
+def test_micro_batches_are_refused_to_a_loss_that_compares_rows():
+    model = BertEmbedder(tiny.encoder())
+    model.compile(
+        bert_keras.adamw(1e-3, steps=2, accumulate=3),
+        bert_keras.InBatchNegatives(),
+    )
+    with pytest.raises(InputError, match="compares every row .* accumulate=1"):
+        model.train_on_batch(each())
+
+
+def test_pooling_comes_from_the_home_of_the_weights_unless_it_is_named():
+    encoder = tiny.encoder()
+    usual = BertEmbedder(encoder)
+    assert usual.arguments() == {"pooling": "mean", "normalize": True}
+    encoder.sentence_embedding = {"pooling": "cls", "normalize": False}
+    model = BertEmbedder(encoder)
+    assert model.sentence_embedding == encoder.sentence_embedding
+    model = BertEmbedder(encoder, "max", normalize=True)
+    assert model.arguments() == {"pooling": "max", "normalize": True}
+    with pytest.raises(InputError, match="pooling is 'best'. Expected one of"):
+        BertEmbedder(encoder, "best")

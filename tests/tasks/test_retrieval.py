@@ -1,0 +1,213 @@
+"""Rows of partners: read, scored and written; what is refused of them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from task_samples import write_csv
+
+from bert_keras import InputError
+from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
+
+PAIRS = [("is it", "it is"), ("was it", "it was"), ("is it", "yes it is")]
+
+
+def write(path, rows, header=("text", "text_pair")):
+    return str(write_csv(path, rows, header))
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def vectors(task, examples):
+    """What `decode` makes of a vector a text: a letter's count an axis."""
+    letters = "abcdefghijklmnopqrstuvwxyz "
+
+    def of(text):
+        return [text.count(letter) for letter in letters]
+
+    if hasattr(examples[0], "passages"):
+        texts = [q.text for q in examples] + examples[0].passages
+        return task.decode(examples, None, np.array(list(map(of, texts)), "f"))
+    rows = [[of(text) for text in pair.texts] for pair in examples]
+    return task.decode(examples, None, np.array(rows, "float32"))
+
+
+def test_the_texts_of_dev_search_all_its_partners(tmp_path):
+    path = write(tmp_path / "dev.csv", [*PAIRS, ("no", "zzz")])
+    task = EmbeddingTask(dev=path, recall_at="1,2")
+    queries = task.read("dev")
+    assert [q.text for q in queries] == ["is it", "was it", "no"]
+    passages = ["it is", "it was", "yes it is", "zzz"]
+    assert all(query.passages == passages for query in queries)
+    assert queries[0].relevant == {0: 1.0, 2: 1.0}
+    found = vectors(task, queries)
+    assert found.order[0].tolist() == [0, 2, 1, 3]
+    scores = task.score(queries, found)
+    assert scores["recall_at_1"] == (1 / 2 + 1 + 0) / 3
+    assert scores["mrr"] == pytest.approx((1 + 1 + 1 / 4) / 3)
+    assert scores["queries"] == 3
+    assert 0 < scores["majority_baseline"] < scores["ndcg_at_10"]
+    (wrong,) = task.mistakes(queries, found)
+    assert (wrong["text"], wrong["truth"]) == ("no", "zzz")
+    task.write(queries, found, tmp_path)
+    rows = read_csv(tmp_path / "predictions.csv")
+    assert len(rows) == 3 * 4
+    assert (rows[0]["rank"], rows[0]["passage"]) == ("1", "it is")
+    assert float(rows[0]["cosine"]) == pytest.approx(1.0)
+
+
+def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
+    texts = {"q1": "is it", "q2": "was it"}
+    lines = [json.dumps({"_id": k, "text": v}) for k, v in texts.items()]
+    (tmp_path / "queries.jsonl").write_text("\n".join(lines))
+    passages = [("p1", "it is"), ("p2", "it was"), ("p3", "of none")]
+    passages = write(tmp_path / "p.csv", passages, ("_id", "text"))
+    header = ("query-id", "corpus-id", "score")
+    rows = [("q1", "p1", "2"), ("q1", "p2", "0"), ("q2", "p2", "1")]
+    columns = {
+        "queries": str(tmp_path / "queries.jsonl"),
+        "passages": passages,
+        "id": "_id",
+        "text": header[0],
+        "text_pair": header[1],
+        "label": header[2],
+        "max_score": 2.0,
+        "objective": "in_batch",
+    }
+    dev = write(tmp_path / "dev.csv", rows, header)
+    test = write(tmp_path / "test.csv", [("q2",)], header[:1])
+    task = EmbeddingTask(train=dev, dev=dev, test=test, **columns)
+    assert {path.name for path in task.data_files()} == {
+        "dev.csv",
+        "queries.jsonl",
+        "p.csv",
+    }
+    queries = task.read("dev")
+    assert [q.relevant for q in queries] == [{0: 2.0}, {1: 1.0}]
+    assert queries[0].passages == ["it is", "it was", "of none"]
+    # A score of 0 makes no partners to learn from.
+    assert [pair.texts for pair in task.read("train")] == [
+        ("is it", "it is"),
+        ("was it", "it was"),
+    ]
+    (query,) = task.read("test")
+    assert (query.text, query.relevant) == ("was it", {})
+    with pytest.raises(InputError, match="no labels.*can only be predicted"):
+        task.score([query], vectors(task, [query]))
+    with pytest.raises(InputError, match="queries and passages, by --dev="):
+        pairs = task.read("train")
+        task.score(pairs, vectors(task, pairs))
+    wrong = write(tmp_path / "wrong.csv", [("q7", "p1", "1")], header)
+    with pytest.raises(
+        InputError, match=r"wrong.csv, line 2: the id 'q7' is not in --queries"
+    ):
+        EmbeddingTask(dev=wrong, **columns).read("dev")
+    again = write(tmp_path / "again.csv", [("p1", "a")] * 2, ("_id", "text"))
+    with pytest.raises(InputError, match="line 3: the id 'p1' stands twice"):
+        EmbeddingTask(dev=dev, **columns | {"passages": again})
+    empty = write(tmp_path / "empty.csv", [], ("_id", "text"))
+    with pytest.raises(InputError, match="empty.csv: expected at least one"):
+        EmbeddingTask(dev=dev, **columns | {"passages": empty})
+
+
+def test_scored_pairs_are_compared_by_their_cosines(tmp_path):
+    rows = [("a b", "a b", "5"), ("a b", "b c", "2.5"), ("a", "z", "0")]
+    path = write(tmp_path / "t.csv", rows, ("text", "text_pair", "label"))
+    task = EmbeddingTask(dev=path, test=path, label="label", max_score=5.0)
+    assert (task.objective, task.metric) == ("cosine", "spearman")
+    pairs = task.read("dev")
+    cosines = vectors(task, pairs)
+    scores = task.score(pairs, cosines)
+    assert scores["spearman"] == pytest.approx(1.0)
+    assert scores["pearson"] < 1
+    assert task.mistakes(pairs, cosines)[0]["truth"] == "2.5"
+    task.write(task.read("test"), cosines, tmp_path)
+    rows = read_csv(tmp_path / "predictions.csv")
+    assert [row["label"] for row in rows] == ["", "", ""]
+    assert float(rows[0]["predicted"]) == pytest.approx(1.0)
+    with pytest.raises(InputError, match="no labels"):
+        task.score(task.read("test"), cosines)
+
+
+def test_a_query_ranks_the_passages_of_its_own_rows(tmp_path):
+    header = ("text", "text_pair", "label")
+    rows = [("q", "a", 0), ("q", "b", 3), ("q", "c", 1), ("r", "a", 0)]
+    path = write(tmp_path / "t.csv", rows, header)
+    task = RankingTask(dev=path, label="label", max_score=3.0, recall_at="2")
+    pairs = task.read("dev")
+    logits = np.array([[2.0], [1.0], [-1.0], [5.0]])
+    predictions = task.decode(pairs, None, logits)
+    assert predictions[1] == pytest.approx(1 / (1 + np.exp(-1)))
+    scores = task.score(pairs, predictions)
+    # For "r" nothing is relevant: it does not count.
+    assert (scores["queries"], scores["mrr"]) == (1, 0.5)
+    assert scores["recall_at_2"] == 0.5
+    assert task.mistakes(pairs, predictions)[0]["text"] == "r"
+    task.write(pairs, predictions, tmp_path)
+    assert read_csv(tmp_path / "predictions.csv")[1]["label"] == "3"
+
+
+def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
+    header = ("text", "text_pair", "no")
+    path = write(tmp_path / "t.csv", [("q", "a", "b"), ("r", "b", "c")], header)
+    task = RankingTask(train=path, dev=path, negative="no")
+    assert [(*pair.texts, pair.label) for pair in task.read("dev")] == [
+        ("q", "a", 1.0),
+        ("q", "b", 0.0),
+        ("r", "b", 1.0),
+        ("r", "c", 0.0),
+    ]
+    triplets = EmbeddingTask(train=path, negative="no", objective="triplet")
+    assert len(triplets.read("train")[0].texts) == 3
+    # One query of two is held out; it searches partners and negatives.
+    (query,) = triplets.read("dev")
+    assert len(query.passages) == 2
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "message"),
+    [
+        (EmbeddingTask, {"text_pair": "b"}, "no column 'b': its columns are"),
+        (EmbeddingTask, {"label": "score", "negative": "n"}, "give one of th"),
+        (EmbeddingTask, {"objective": "cosine"}, "cosine: expected --label="),
+        (EmbeddingTask, {"objective": "triplet"}, "expected --negative=COL"),
+        (EmbeddingTask, {"objective": "best"}, "expected one of in_batch, "),
+        (EmbeddingTask, {"max_score": 5.0}, "--max_score=5: expected a num"),
+        (EmbeddingTask, {"label": "score", "max_score": -1.0}, "_score=-1: "),
+        (EmbeddingTask, {"id": "_id"}, "--id=_id only applies with --queries"),
+        (EmbeddingTask, {"recall_at": "0"}, "--recall_at=0: expected whole"),
+        (EmbeddingTask, {"label": "score"}, "line 3: .* from 0 to 1 .*got '2'"),
+        (RankingTask, {}, "--task=ranking: expected --label=COLUMN"),
+        (RankingTask, {"label": "word"}, "line 2: expected a score .* 'high'"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(
+    tmp_path, cls, options, message
+):
+    header = ("text", "text_pair", "score", "word")
+    rows = [
+        ("a", "b", "1", "high"),
+        ("c", "d", "2", "low"),
+        ("e", "f", "0", ""),
+    ]
+    path = write(tmp_path / "t.csv", rows, header)
+    with pytest.raises(InputError, match=message):
+        cls(train=path, **options)
+
+
+def test_more_passages_than_there_are_cannot_be_recalled(tmp_path):
+    path = write(tmp_path / "t.csv", PAIRS)
+    task = EmbeddingTask(dev=path)
+    queries = task.read("dev")
+    assert "recall_at_10" not in task.score(queries, vectors(task, queries))
+    message = "--recall_at=1,10: expected at most 3, the number of passages"
+    with pytest.raises(InputError, match=message):
+        EmbeddingTask(dev=path, recall_at="10,1").read("dev")
+    rows = [(*pair, 1) for pair in PAIRS]
+    path = write(tmp_path / "r.csv", rows, ("text", "text_pair", "label"))
+    with pytest.raises(InputError, match="expected at most 2, the number"):
+        RankingTask(dev=path, label="label", recall_at="3").read("dev")

@@ -1,0 +1,90 @@
+"""Losses on the vectors of several texts, against plain NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_keras.errors import InputError
+from bert_keras.training.similarity import (
+    CosineRegression,
+    InBatchNegatives,
+    Triplet,
+)
+
+RANDOM = np.random.default_rng(0)
+
+
+def vectors(texts, rows=5):
+    return RANDOM.normal(size=(rows, texts, 8)).astype("float32")
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("texts", [2, 4])
+def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
+    x, scale = vectors(texts), 7.0
+    expected = []
+    for row in range(len(x)):
+        # The partners of all rows first: row's own stands at `row`.
+        others = [x[i, k] for k in range(1, texts) for i in range(len(x))]
+        logits = scale * np.array([cosine(x[row, 0], y) for y in others])
+        expected.append(np.log(np.exp(logits).sum()) - logits[row])
+    weights = np.array([1, 0, 2, 0.5, 1], "float32")
+    loss = InBatchNegatives(scale)
+    assert float(loss(None, x)) == pytest.approx(np.mean(expected), 1e-5)
+    # A row without weight is a negative of the others all the same.
+    assert float(loss(None, x, weights)) == pytest.approx(
+        (weights * expected).sum() / len(x), 1e-5
+    )
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1)])
+def test_the_cosine_is_to_be_the_score(shape):
+    x, y = vectors(2), RANDOM.uniform(size=5)
+    apart = [cosine(*pair) - score for pair, score in zip(x, y, strict=True)]
+    found = float(CosineRegression()(y.reshape(shape), x))
+    assert found == pytest.approx(np.mean(np.square(apart)), 1e-5)
+
+
+def test_the_positive_is_to_be_nearer_than_the_negative():
+    x = vectors(3, rows=20)
+    apart = [cosine(a, n) - cosine(a, p) + 0.25 for a, p, n in x]
+    expected = np.maximum(apart, 0)
+    assert 0 < (expected == 0).sum() < 20
+    assert float(Triplet(0.25)(None, x)) == pytest.approx(expected.mean(), 1e-5)
+
+
+def test_a_vector_of_zeros_breaks_no_gradient():
+    tf = pytest.importorskip("tensorflow")
+    x = tf.Variable(np.zeros((2, 2, 4), "float32"))
+    with tf.GradientTape() as tape:
+        loss = InBatchNegatives()(None, x)
+    assert np.isfinite(loss) and np.isfinite(tape.gradient(loss, x)).all()
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape"),
+    [
+        (InBatchNegatives(), (2, 8)),
+        (InBatchNegatives(), (2, 1, 8)),
+        (CosineRegression(), (2, 3, 8)),
+        (Triplet(), (2, 2, 8)),
+    ],
+)
+def test_another_number_of_texts_is_refused(loss, shape):
+    message = r"got vectors of shape .* Expected \(B, K, D\) of .* texts"
+    with pytest.raises(InputError, match=message):
+        loss(None, np.ones(shape, "float32"))
+
+
+@pytest.mark.parametrize(
+    "loss", [InBatchNegatives(3.0), CosineRegression(), Triplet(0.1)]
+)
+def test_a_loss_is_made_again_from_its_settings(loss):
+    again = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(loss)
+    )
+    assert type(again) is type(loss)
+    assert again.get_config() == loss.get_config()
