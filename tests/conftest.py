@@ -40,12 +40,13 @@ interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_heads modeling/test_layers paper/test_feature_table
 paper/test_results paper/test_results_table paper/test_tables
 paper/test_variants pretraining/test_run_doctor serving/test_rest
-serving/test_signatures tasks/test_encoding tasks/test_file_task tasks/test_glue
-tasks/test_metrics tasks/test_multiple_choice tasks/test_registry
-tasks/test_source_task tasks/test_table tasks/test_tagging text/test_masking
-text/test_packing text/test_tokenizer_tools text/test_vocabulary
-text/test_wordpiece tools/test_arrows tools/test_doctor tools/test_quick_part
-training/test_checkpoint training/test_files
+serving/test_signatures tasks/test_encoding tasks/test_file_task
+tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
+tasks/test_registry tasks/test_retrieval tasks/test_source_task
+tasks/test_table tasks/test_tagging text/test_masking text/test_packing
+text/test_tokenizer_tools text/test_vocabulary text/test_wordpiece
+tools/test_arrows tools/test_doctor tools/test_quick_part
+training/test_checkpoint training/test_files training/test_similarity
 """.split()
 # What takes longest begins first, so that no worker ends long after the other.
 LONGEST = """

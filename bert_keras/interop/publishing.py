@@ -15,6 +15,9 @@ from bert_keras.interop.downloads import (
 )
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
+from bert_keras.interop.sentence_transformers import (
+    save_sentence_transformers,
+)
 from bert_keras.interop.tensors import write_license
 from bert_keras.modeling.weights import (
     in_use,
@@ -41,6 +44,7 @@ TASKS = {
     ),
     "BertTagger": ("token-classification", "AutoModelForTokenClassification"),
     "BertChooser": ("multiple-choice", "AutoModelForMultipleChoice"),
+    "BertEmbedder": ("sentence-similarity", "AutoModel"),
 }
 
 
@@ -110,7 +114,10 @@ def write_published(
     without = _never_trained(model)
     if card is None:
         card = model_card(model, name, format=format)
-    WRITERS[format](folder, model, preprocessor, without)
+    write = WRITERS[format]
+    if (format, type(model).__name__) == ("huggingface", "BertEmbedder"):
+        write = save_sentence_transformers  # the same, and how it pools
+    write(folder, model, preprocessor, without)
     write_license(getattr(model, "encoder", model).license, folder)
     path = os.path.join(folder, "README.md")
     with open(path, "w", encoding="utf-8") as file:
@@ -125,7 +132,8 @@ def _never_trained(model):
     """
     random = untrained_weights(model)
     kind, optional = type(model).__name__, ()
-    if kind in ("BertPretrainer", "BertEncoder"):
+    pools = kind != "BertEmbedder" or model.pools
+    if kind in ("BertPretrainer", "BertEncoder") or not pools:
         optional = ("mlm/", "nsp/", "encoder/pooler/")
     needed = [n for n in in_use(model, random) if not n.startswith(optional)]
     if needed:
@@ -226,6 +234,11 @@ def model_card(
         parts += [f"## {title}", text]
     if format == "huggingface":
         parts.append(_transformers(auto_class, name))
+    if (format, kind) == ("huggingface", "BertEmbedder"):
+        parts.append(
+            "With sentence-transformers, which pools too: "
+            f'`SentenceTransformer("{name}")`.'
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -217,6 +217,15 @@ def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path, format):
         )
 
 
+def test_how_an_embedder_pools_is_published(tmp_path):
+    model = tiny.model("BertEmbedder")  # the maximum
+    write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
+    again = load_model(type(model), tmp_path / "o")
+    assert again.arguments() == {"pooling": "max", "normalize": True}
+    card = (tmp_path / "o" / "README.md").read_text()
+    assert 'SentenceTransformer("org/toy")' in card
+
+
 def load_mlm_alone(pretrainer, folder):
     """It again, from a folder without next sentence and pooler."""
     lacking = ("nsp/", "encoder/pooler/")
