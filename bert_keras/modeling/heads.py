@@ -280,12 +280,6 @@ class BiLSTM(keras.layers.Layer):
         return {**super().get_config(), "units": self.units}
 
 
-def unit(vectors):
-    """The vectors `(..., D)` scaled to length 1; one of zeros stays so."""
-    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
-    return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))
-
-
 def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]
     weights = ops.cast(padding_mask, vectors.dtype)
@@ -342,7 +336,8 @@ class Pooling(keras.layers.Layer):
         if padding_mask is None:
             padding_mask = ops.ones_like(encoded["sequence_output"][..., 0])
         vectors = POOLINGS[self.pooling](encoded, padding_mask)
-        return unit(vectors) if self.normalize else vectors
+        # One of zeros stays so.
+        return ops.normalize(vectors) if self.normalize else vectors
 
     def compute_output_spec(self, encoded, padding_mask=None):
         shape = encoded["pooled_output"].shape
