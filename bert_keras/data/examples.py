@@ -13,7 +13,6 @@ from bert_keras.data.sampling import (
     draw_pairs,
     gather,
     generator,
-    join_pairs,
     mask_rows,
 )
 from bert_keras.data.token_store import TokenStore
@@ -156,16 +155,16 @@ class PackedPairs(NamedTuple):
         own = slice(*np.searchsorted(self.rows, [begin, end]))
         return PackedPairs(self.pairs[own], self.rows[own] - begin, end - begin)
 
-
-def join_packed(parts: list[PackedPairs]) -> PackedPairs:
-    """The rows of all parts, in their order."""
-    counts = [part.count for part in parts]
-    before = np.cumsum(counts) - counts
-    rows = [
-        part.rows + first for part, first in zip(parts, before, strict=True)
-    ]
-    pairs = join_pairs([part.pairs for part in parts])
-    return PackedPairs(pairs, np.concatenate(rows), sum(counts))
+    @staticmethod
+    def join(parts: list["PackedPairs"]) -> "PackedPairs":
+        """The rows of all parts, in their order."""
+        counts = [part.count for part in parts]
+        before = np.cumsum(counts) - counts
+        rows = [
+            part.rows + first for part, first in zip(parts, before, strict=True)
+        ]
+        pairs = Pairs.join([part.pairs for part in parts])
+        return PackedPairs(pairs, np.concatenate(rows), sum(counts))
 
 
 def masked_rows(
@@ -303,9 +302,9 @@ class DrawnExamples:
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]
-        while sum(map(count_rows, parts)) < size:
+        while sum(part.count for part in parts) < size:
             parts.append(self.draw(epoch, window, len(parts)))
-        return self._join(parts)[slice(size)]
+        return type(parts[0]).join(parts)[slice(size)]
 
     def draw(
         self, epoch: int, window: int, attempt: int = 0
@@ -319,7 +318,7 @@ class DrawnExamples:
             first, last = blocks[unit : unit + 2].tolist()
             parts.append(draw_pairs(self.store, first, last, self.rules, rng))
             self.store.release()
-        pairs = join_pairs(parts)
+        pairs = Pairs.join(parts)
         if not self.rules.packed:
             return pairs[rng.permutation(len(pairs.labels))]
         rng = generator(self.seed, _PACKING, epoch, window, attempt)
@@ -353,17 +352,7 @@ class DrawnExamples:
 
     def join(self, parts: list, step: int) -> dict:
         """The rows of a step's parts of windows."""
-        return self.rows(self._join(parts), step)
-
-    def _join(self, parts: list):
-        return (join_packed if self.rules.packed else join_pairs)(parts)
-
-
-def count_rows(pairs: Pairs | PackedPairs) -> int:
-    """The number of rows that the pairs fill."""
-    if isinstance(pairs, PackedPairs):
-        return pairs.count
-    return len(pairs.labels)
+        return self.rows(type(parts[0]).join(parts), step)
 
 
 def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:

@@ -13,7 +13,7 @@ from bert_keras import files
 from bert_keras.data import record_files
 from bert_keras.data.building import build_stores, work_folder
 from bert_keras.data.corpus import Document
-from bert_keras.data.examples import DrawnExamples, count_rows
+from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.record_files import serialize
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import VOCABULARY, TokenStore
@@ -298,13 +298,12 @@ class WriteShard:
         copy, window = self._windows[number]
         path = os.path.join(self._folder, self.names[number])
         pairs = self._examples.draw(copy, window)
-        count = count_rows(pairs)
         with files.written_beside(path) as partial:
             with tf.io.TFRecordWriter(partial) as writer:
-                for start in range(0, count, _BATCH):
+                for start in range(0, pairs.count, _BATCH):
                     batch = pairs[start : start + _BATCH]
                     rows = self._examples.rows(batch, copy, window, start)
                     for record in serialize(rows):
                         writer.write(record)
-            shard = {"name": self.names[number], "examples": count}
+            shard = {"name": self.names[number], "examples": pairs.count}
             return shard | files.describe(partial)

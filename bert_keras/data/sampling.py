@@ -161,16 +161,21 @@ class Pairs(NamedTuple):
         return self.a_length + self.b_length + 3
 
     @property
+    def count(self):
+        """How many rows they fill: each its own."""
+        return len(self.labels)
+
+    @property
     def nbytes(self):
         return sum(field.nbytes for field in tuple(self))
 
     def __getitem__(self, rows):
         return Pairs(*(field[rows] for field in tuple(self)))
 
-
-def join_pairs(parts: list[Pairs]) -> Pairs:
-    """All pairs of the parts, in their order."""
-    return Pairs(*map(np.concatenate, zip(*parts, strict=True)))
+    @staticmethod
+    def join(parts: list["Pairs"]) -> "Pairs":
+        """All pairs of the parts, in their order."""
+        return Pairs(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def draw_pairs(

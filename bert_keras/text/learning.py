@@ -229,7 +229,10 @@ def count_words(
     for counted in in_order(counter, _stretches(texts)):
         counts.update(counted)
         if len(counts) > most:
-            counts = _commonest(counts, most // 2)
+            # Those that are commoner than the one in place `most // 2`.
+            bound = sorted(counts.values(), reverse=True)[most // 2]
+            kept = {word: n for word, n in counts.items() if n > bound}
+            counts = collections.Counter(kept)
     return counts
 
 
@@ -274,10 +277,3 @@ def _stretches(texts):
             stretch, size = [], 0
     if stretch:
         yield stretch
-
-
-def _commonest(counts, most):
-    """The words that are commoner than the one in place `most`."""
-    bound = sorted(counts.values(), reverse=True)[most]
-    kept = {word: n for word, n in counts.items() if n > bound}
-    return collections.Counter(kept)

@@ -419,14 +419,14 @@ def _phase_lines(phase, source, replicas):
 
 def _input_lines(phase, source):
     """Memory and disk of both kinds of data, from a sample of examples."""
-    from bert_keras.data.examples import CAPACITY, DrawnExamples, count_rows
+    from bert_keras.data.examples import CAPACITY, DrawnExamples
     from bert_keras.data.record_files import serialize
 
     drawn = DrawnExamples(source.store, source.rules(phase), 0)
     epoch = drawn.windows.epoch_size
     held = WINDOWS * min(CAPACITY, epoch)
     pairs = drawn.load(0, 0)
-    pair = pairs.nbytes / count_rows(pairs)
+    pair = pairs.nbytes / pairs.count
     records = serialize(drawn.rows(pairs[slice(RECORDS_SAMPLE)], 0))
     record = sum(map(len, records)) / len(records) + 16  # its frame
     sides = (f"{source.tokens}/{side}" for side in ("train", "held_out"))
