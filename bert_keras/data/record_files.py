@@ -63,10 +63,11 @@ def serialize(rows: dict) -> list[bytes]:
     """
     entries = []
     for name in [*FEATURES, *(name for name in _PACKED if name in rows)]:
-        kind = "float" if is_float(name) else "int64"
         values = np.reshape(rows[name], (len(rows[name]), -1))
-        values = values.astype({"float": np.float32, "int64": np.int64}[kind])
-        numbers = _messages(f"{kind.title()}List", value=values)
+        kind, of_kind = "int64", np.int64
+        if values.dtype.kind == "f":
+            kind, of_kind = "float", np.float32
+        numbers = _messages(f"{kind.title()}List", value=values.astype(of_kind))
         feature = _messages("Feature", **{f"{kind}_list": numbers})
         key = tf.fill(tf.shape(feature), FEATURES.get(name, name))
         entry = _messages("Features.FeatureEntry", key=key, value=feature)
