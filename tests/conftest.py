@@ -50,10 +50,12 @@ training/test_checkpoint training/test_files training/test_similarity
 """.split()
 # What takes longest begins first, so that no worker ends long after the other.
 LONGEST = """
-devices/test_devices tools/test_scripts tools/test_demo engine/test_finetuning
-serving/test_every_way pretraining/test_model pretraining/test_pretrain
-serving/test_export frozen/test_frozen docs/test_notebook paper/test_reproduce
-engine/test_family_runs serving/test_server tools/test_benchmark
+devices/test_devices serving/test_export tools/test_scripts tools/test_benchmark
+tools/test_demo engine/test_finetuning serving/test_every_way docs/test_notebook
+frozen/test_frozen devices/test_jax pretraining/test_model
+pretraining/test_pretrain paper/test_reproduce engine/test_hyperparameters
+serving/test_load_test modeling/test_registration tools/test_packaging
+engine/test_family_runs serving/test_server
 """.split()
 
 

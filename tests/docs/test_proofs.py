@@ -54,8 +54,9 @@ def test_it_fails_at_first():
 
 
 def test_what_has_passed_is_not_run_again_until_the_code_changes(
-    tmp_path, capsys
+    tmp_path, capsys, monkeypatch
 ):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # read each time
     path = tmp_path / "test_of_two.py"
     path.write_text(TESTS)
     notes = tmp_path / "runs" / "notes.jsonl"

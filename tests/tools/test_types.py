@@ -1,6 +1,7 @@
 """What editors and type checkers see of the public names."""
 
 import ast
+import contextlib
 import inspect
 import re
 from pathlib import Path
@@ -43,38 +44,34 @@ MISTAKES = {
 }
 
 
-def checked(code, folder):
-    """The lines that mypy prints about a user's file."""
-    path = folder / "users.py"
-    path.write_text(code)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What mypy prints about two files of a user's."""
+    folder = tmp_path_factory.mktemp("users")
+    (folder / "right.py").write_text(REVEALED)
+    head = "import bert_keras\nencoder = bert_keras.BertEncoder(9, 1, 1, 8, 8)"
+    (folder / "wrong.py").write_text("\n".join([head, *MISTAKES]))
     arguments = ["--config-file", ROOT / "pyproject.toml", "--no-error-summary"]
     # `make lint` has checked the package before, and left what it found.
-    arguments += ["--cache-dir", ROOT / ".mypy_cache", path]
-    output, errors, _ = api.run([str(word) for word in arguments])
+    arguments += ["--cache-dir", ROOT / ".mypy_cache", *folder.glob("*.py")]
+    with contextlib.chdir(ROOT):
+        output, errors, _ = api.run([str(word) for word in arguments])
     assert not errors
     return output.splitlines()
 
 
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
-def test_types_of_the_ten_lines_are_revealed(tmp_path):
+def test_types_of_the_ten_lines_are_revealed(printed):
     found = [
         re.search(r'Revealed type is "(.+)"', line)[1]
-        for line in checked(REVEALED, tmp_path)
+        for line in printed
+        if "wrong.py" not in line
     ]
     assert [name.replace("builtins.", "") for name in found] == TYPES
 
 
-def test_mistakes_are_refused_each_in_its_line(tmp_path):
-    head = (
-        "import bert_keras\nencoder = bert_keras.BertEncoder(9, 1, 1, 8, 8)\n"
-    )
-    lines = checked(head + "\n".join(MISTAKES), tmp_path)
+def test_mistakes_are_refused_each_in_its_line(printed):
     for number, (mistake, named) in enumerate(MISTAKES.items(), 3):
-        (error,) = [line for line in lines if f"users.py:{number}: err" in line]
+        (error,) = [line for line in printed if f"wrong.py:{number}: e" in line]
         assert named in error, mistake
 
 
