@@ -295,6 +295,19 @@ def test_every_argument_is_in_the_configuration():
     assert names == set(BertEncoder(**SMALL).get_config())
 
 
+def test_what_is_not_given_is_as_in_the_original():
+    sizes = {k: v for k, v in SMALL.items() if k != "max_sequence_length"}
+    original = {
+        "max_sequence_length": 512,
+        "num_segments": 2,
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "activation": "gelu_tanh",
+        "norm_epsilon": 1e-12,
+    }
+    assert original.items() <= BertEncoder(**sizes).get_config().items()
+
+
 @pytest.mark.parametrize(
     ("name", "value", "limit"),
     [
