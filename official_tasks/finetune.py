@@ -8,10 +8,11 @@ r"""Fine-tunes BERT on a task and scores it.
     python -m official_tasks.finetune --task=glue --data_dir=glue \
         --init=hf://google-bert/bert-base-uncased --output=runs/glue
 
-In: the data of a task (--data_dir has the official files, or is a TFDS name
-such as tfds:glue; --task=custom reads any CSV, TSV or JSONL file; a task of
-your own is a Python file, --task=my_task.py); weights to start from, which
-may be another task's output. Out, in --output: model/ (the weights that
+In: the data of a task (--data_dir has the official files, or is a data set
+such as tfds:glue or hf:rajpurkar/squad; --task=custom reads any CSV, TSV,
+JSONL, Parquet or Arrow file and any data set; a task of your own is a Python
+file, --task=my_task.py); weights to start from, which may be another task's
+output. Out, in --output: model/ (the weights that
 scored best on dev, vocabulary and label names, ready for tools/export.py
 unless the task brings a model of its own, as with --recipe), results.json
 with all official metrics, predictions/ of the dev split, report.html,

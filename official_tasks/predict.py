@@ -5,7 +5,8 @@ r"""Asks an exported model many texts and writes an answer a line.
 
 In: the folder of a SavedModel that tools/export.py made, and a file of lines,
 or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
---separator and --encoding as for a task's own files), or - for a pipe. Out:
+--separator and --encoding as for a task's own files), Parquet, Arrow or a data
+set, hf:NAME[/CONFIG][:SPLIT] or tfds:NAME, or - for a pipe. Out:
 JSONL, one line a row, in the rows' order, with its inputs and its answer;
 tools/compare.py asks such a file again. The same command resumes an
 interrupted file. Progress, and the share of texts that were truncated to what

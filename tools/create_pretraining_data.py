@@ -4,7 +4,8 @@
         --vocabulary=runs/vocab.txt --output=runs/data
 
 In: text files (one document a file, or one sentence a line and a blank line
-between documents), a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
+between documents), JSONL, Parquet or Arrow (a row a document), a folder, a
+glob in quotes, tfds:NAME[/CONFIG][:SPLIT], hf:NAME[/CONFIG][:SPLIT], or
 documentation: for the documentation installed with Python; a vocabulary.
 Out, in --output: tokens/ (the tokenised text, from which pre-training draws
 pairs and masks again in each epoch) and train/ and held_out/ (TFRecords of
@@ -36,7 +37,11 @@ def define_flags():
         ("auto", "document", "sentences"),
         "What a text file holds: one document, or one sentence a line.",
     )
-    flags.DEFINE_string("text_field", "text", "Of JSONL and of TFDS.")
+    flags.DEFINE_string(
+        "text_field",
+        "text",
+        "Where the text is in JSONL, Parquet and data sets.",
+    )
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")

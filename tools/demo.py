@@ -3,8 +3,8 @@
     python tools/demo.py
 
 In: nothing; the text is the documentation that is installed with Python
-(--corpus takes text files, a folder, a glob in quotes or
-tfds:NAME[/CONFIG][:SPLIT] instead). Out, in --output: report.html and
+(--corpus takes instead what tools/train_vocabulary.py takes: files, a folder,
+a glob in quotes or a data set). Out, in --output: report.html and
 report.json, and of each stage its result: vocabulary, examples, pre-trained
 and fine-tuned model, SavedModel. The same command resumes a run that was
 interrupted.

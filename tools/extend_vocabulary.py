@@ -24,6 +24,11 @@ from official_tasks import script
 def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary to extend.")
     flags.DEFINE_string("input", None, "Text of the domain.")
+    flags.DEFINE_string(
+        "text_field",
+        "text",
+        "Where the text is in JSONL, Parquet and data sets.",
+    )
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
@@ -43,7 +48,7 @@ def main(values):
     old = read_vocabulary(values.vocabulary)
     words = extension.domain_words(
         old,
-        paragraphs(read_documents(values.input)),
+        paragraphs(read_documents(values.input, text_field=values.text_field)),
         values.words,
         values.lowercase,
         functools.partial(in_order, workers=values.workers),

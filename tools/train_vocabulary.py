@@ -3,9 +3,10 @@
     python tools/train_vocabulary.py --input="books/*.txt" --size=30000 \
         --output=runs/vocab.txt
 
-In: text files, a folder, a glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or
-documentation: for the documentation installed with Python. Out: one piece a
-line, [PAD] [UNK] [CLS] [SEP] [MASK] first. The same text and flags give the
+In: text files, JSONL, Parquet or Arrow, a folder, a glob in quotes,
+tfds:NAME[/CONFIG][:SPLIT], hf:NAME[/CONFIG][:SPLIT], or documentation: for the
+documentation installed with Python. Out: one piece a line, [PAD] [UNK] [CLS]
+[SEP] [MASK] first. The same text and flags give the
 same file, however many workers there are. --unused=994 keeps places free for
 words of a later domain, and ids of special tokens are then the original's.
 
@@ -22,6 +23,11 @@ from official_tasks import script
 
 def define_flags():
     flags.DEFINE_string("input", None, "Text to learn from.")
+    flags.DEFINE_string(
+        "text_field",
+        "text",
+        "Where the text is in JSONL, Parquet and data sets.",
+    )
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
@@ -42,7 +48,9 @@ def main(values):
     script.prepare_output(values)
     with progress.bar("Learning pieces") as update:
         tokens = learn_vocabulary(
-            paragraphs(read_documents(values.input)),
+            paragraphs(
+                read_documents(values.input, text_field=values.text_field)
+            ),
             values.size,
             lowercase=values.lowercase,
             min_count=values.min_count,

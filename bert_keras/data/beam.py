@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.data import building, corpus, pretraining_data, record_files
+from bert_keras.data.data_sets import is_data_set
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.errors import InputError
@@ -48,8 +49,8 @@ def create_pretraining_data_with_beam(
     this process. Called again, it makes the files and shards that are missing.
 
     Args:
-        source: as for `read_documents`. What is not files (`tfds:` and
-            `documentation:`) is tokenised by this process.
+        source: as for `read_documents`. What is not files (`tfds:`,
+            `hf:` and `documentation:`) is tokenised by this process.
         folder: where to write; every worker must reach it under this name.
         layout: see `read_documents`.
         text_field: see `read_documents`.
@@ -69,7 +70,7 @@ def create_pretraining_data_with_beam(
         return _write_records(store, target, rules, seed, copies, run)
 
     with pretraining_data.one_writer(folder):
-        if source == corpus.DOCUMENTATION or source.startswith("tfds:"):
+        if source == corpus.DOCUMENTATION or is_data_set(source):
             documents = corpus.read_documents(source, layout, text_field)
             stores = building.build_stores(
                 documents, tokenizer, tokens, held_out_share, sentences

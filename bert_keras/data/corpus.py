@@ -1,9 +1,9 @@
-"""Documents from text files, JSONL, TensorFlow Datasets or installed docs.
+"""Documents from text files, JSONL, Parquet, data sets or installed docs.
 
 A source is a string: a path, a folder, a glob, `tfds:NAME[/CONFIG][:SPLIT]`,
-or `documentation:` for what is installed. Documents come one at a time, in a
-fixed order (files by name), so that a corpus of any size needs the memory of
-one.
+`hf:NAME[/CONFIG][:SPLIT]`, or `documentation:` for what is installed.
+Documents come one at a time, in a fixed order (files by name), so that a
+corpus of any size needs the memory of one.
 """
 
 import contextlib
@@ -18,6 +18,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from bert_keras import files
+from bert_keras.data.data_sets import (
+    COLUMNAR,
+    column_rows,
+    is_data_set,
+    parse_data_set,
+)
 from bert_keras.data.documentation import documented_modules
 from bert_keras.data.sentences import ends_sentence, split_sentences
 from bert_keras.errors import InputError
@@ -26,7 +32,7 @@ from bert_keras.text.wordpiece import encodable
 DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
-SUFFIXES = _PLAIN + tuple(suffix + ".gz" for suffix in _PLAIN)
+SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), *COLUMNAR)
 _SAMPLE = 50_000  # bytes that are enough to recognise a file's layout
 _WRAPPED = 100  # characters; longer lines were not wrapped by hand
 _ENDS = re.compile(r"\W$")
@@ -91,23 +97,26 @@ def read_documents(
 
     Args:
         source: a text file, a folder (every `.txt`, `.text`, `.md`, `.jsonl`,
-            `.json` and each of these with `.gz`, also in folders below), a
-            glob, `tfds:NAME[/CONFIG][:SPLIT]`, or `documentation:` (what is
-            installed with Python).
+            `.json` and each of these with `.gz`, `.parquet`, `.arrow`,
+            `.feather`, also in folders below), a glob,
+            `tfds:NAME[/CONFIG][:SPLIT]` or `hf:NAME[/CONFIG][:SPLIT]` ("train"
+            where none is named), or `documentation:` (what is installed with
+            Python).
         layout: what a text file holds: "document" (one document), "sentences"
             (one sentence a line, a blank line between documents: the
             original BERT's format), or "auto" (recognised by each
-            file's beginning). `.jsonl` files hold one JSON object a line, one
-            document each.
-        text_field: the field that holds the text in JSONL and in TFDS.
+            file's beginning). A line of `.jsonl`, one JSON object, is a
+            document; so is a row of Parquet, Arrow and a data set.
+        text_field: the field or column that holds the text in these.
 
     Returns:
         An iterator over documents with text; `group` is the file's folder
-        below `source`, or for TFDS the data set's name.
+        below `source`, or the data set's name.
 
     Raises:
         InputError: nothing there, no text in it, not UTF-8 (with the file
-            and the byte offset), an unknown layout, or TFDS is not installed.
+            and the byte offset), an unknown layout, a package that is not
+            installed, and what else `column_rows` raises.
     """
     if layout not in LAYOUTS:
         raise InputError(
@@ -118,8 +127,8 @@ def read_documents(
             Document(name, group, sentences, sentences_given=True)
             for name, group, sentences in documented_modules()
         )
-    elif source.startswith("tfds:"):
-        documents = read_tfds(source, text_field)
+    elif is_data_set(source):
+        documents = _read_data_set(source, text_field)
     else:
         documents = _read_files(*find_files(source), layout, text_field)
     return _not_empty(documents, source)
@@ -139,7 +148,8 @@ def find_files(source: str) -> tuple[str, list[str]]:
         raise InputError(
             f"No text found at {source!r}. Expected a text file, a folder "
             f"with files that end in {', '.join(SUFFIXES)}, a "
-            "glob in quotes, or tfds:NAME[/CONFIG][:SPLIT]."
+            "glob in quotes, tfds:NAME[/CONFIG][:SPLIT], or "
+            "hf:NAME[/CONFIG][:SPLIT]."
         )
     return root, paths
 
@@ -172,7 +182,7 @@ def _not_empty(documents: Iterator[Document], source: str):
         )
 
 
-# Documents of one file: plain text, the original's format, or JSONL; gzip.
+# Documents of one file: plain text, the original's format, JSONL, Parquet.
 
 
 def read_file(
@@ -183,6 +193,12 @@ def read_file(
     A file of one document is held in memory; of the other layouts, one
     document at a time.
     """
+    if path.endswith(COLUMNAR):
+        for number, text in _column_texts(path, text_field):
+            paragraphs = _paragraphs(list(map(str.strip, text.split("\n"))))
+            if paragraphs:
+                yield Document(f"{name}#{number}", group, paragraphs)
+        return
     with _opened(path) as file:
         if path.removesuffix(".gz").endswith((".jsonl", ".json")):
             documents = _json_lines(_lines(file, path), path, text_field)
@@ -306,9 +322,22 @@ def _field(line: str, field: str, where: str) -> str:
     return encodable(text)
 
 
-# Documents from TensorFlow Datasets, which is imported only when asked.
+# Documents from rows of Parquet, Arrow and data sets.
 
-_SOURCE = re.compile(r"tfds:(?P<name>[^:]+)(?::(?P<split>.+))?")
+
+def _column_texts(source: str, text_field: str) -> Iterator[tuple[int, str]]:
+    """(number, text) of each row; a row without a text has an empty one."""
+    for number, (text,) in column_rows(source, [text_field]):
+        if isinstance(text, bytes):
+            text = _decode(text, f"{source}, row {number},", 0)
+        if not isinstance(text, str | None):
+            raise InputError(
+                f"{source}, row {number}: expected text in {text_field!r}, "
+                f"got {str(text)[:60]}. Name the column with text_field."
+            )
+        yield number, encodable(text or "")
+
+
 # wiki40b marks titles, sections and paragraphs in the text.
 _PARAGRAPH = re.compile(r"_START_PARAGRAPH_(.*?)(?=_START_[A-Z]+_|\Z)", re.S)
 _NEWLINE = re.compile(r"_NEWLINE_|\n")
@@ -316,47 +345,25 @@ _MARKUP = tuple("*#;:|{!=")  # of lists, tables and headings
 _LONG = 200  # characters; no heading is so long, and Thai ends no sentence
 
 
-def read_tfds(source: str, text_field: str) -> Iterator[Document]:
-    """The documents of `tfds:NAME[/CONFIG][:SPLIT]`; the split is "train"."""
-    match = _SOURCE.fullmatch(source)
-    if match is None:
-        raise InputError(
-            f"{source!r} names no data set; expected "
-            "tfds:NAME[/CONFIG][:SPLIT], for instance "
-            "tfds:wikipedia/20230601.en:train."
-        )
-    return _documents(match["name"], match["split"] or "train", text_field)
-
-
-def _documents(name: str, split: str, text_field: str):
-    tfds = _import(name)
-    try:
-        records = tfds.load(name, split=split, shuffle_files=False)
-    except ValueError as error:  # no such data set, configuration or split
-        message = str(error).strip().splitlines()[0][:300]
-        raise InputError(f"tfds:{name} cannot be read ({message}).") from None
-    for number, record in enumerate(tfds.as_numpy(records)):
-        if text_field not in record:
-            raise InputError(
-                f"tfds:{name} has no field {text_field!r}, but "
-                f"{', '.join(sorted(record))}; name one with text_field."
-            )
-        text = record[text_field].decode("utf-8")
+def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
+    _, name, split = parse_data_set(source)
+    for number, text in _column_texts(source, text_field):
         parts = map(str.strip, _passages(text, name, text_field))
         paragraphs = [part for part in parts if part]
         if paragraphs:
-            yield Document(f"{name}:{split}#{number}", name, paragraphs)
+            yield Document(f"{name}:{split}#{number - 1}", name, paragraphs)
 
 
 def _passages(text: str, name: str, text_field: str) -> list[str]:
     """The lines of a text; of Wikipedia, as in the paper (section 3.1), the
     text passages without headings, lists and tables."""
-    data_set = name.partition("/")[0]
-    if data_set == "wiki40b":
+    # TFDS's wikipedia/20230601.en, Hugging Face's wikimedia/wikipedia/...
+    known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
+    if "wiki40b" in known:
         passages = _PARAGRAPH.findall(text)
         return [line for part in passages for line in _NEWLINE.split(part)]
     lines = text.split("\n")
-    if data_set == "wikipedia" and text_field == "text":
+    if "wikipedia" in known and text_field == "text":
         lines = list(filter(_is_passage, lines))
     return lines
 
@@ -373,14 +380,3 @@ def _is_passage(line: str) -> bool:
         return False
     ends = ends_sentence(text) and not line[:1].isspace()
     return ends or len(text) > _LONG or len(split_sentences(text)) > 1
-
-
-def _import(name: str):
-    try:
-        import tensorflow_datasets
-    except ImportError as error:
-        raise InputError(
-            f"tfds:{name} needs tensorflow-datasets, which is not installed: "
-            "pip install 'bert-keras[tfds]'."
-        ) from error
-    return tensorflow_datasets

@@ -21,6 +21,9 @@ from official_tasks.tasks.table import (
     KINDS,
     Dialect,
     cells,
+    columnar_rows,
+    is_columnar,
+    line_or_row,
     plain_errors,
     rows_of,
 )
@@ -60,7 +63,8 @@ def read_inputs(path, kind, columns, lists, own=None):
     """Yields each row's inputs: a list of str, or of list of str.
 
     Args:
-        path: a file, also `.gz`, or "-" for standard input.
+        path: a file, also `.gz`, a data set's name, or "-" for standard
+            input.
         kind: "lines", "csv", "tsv" or "jsonl"; None: by the file's name.
         columns: of a table, in the order of the inputs.
         lists: for each column whether it holds a list, written as JSON; of
@@ -72,35 +76,45 @@ def read_inputs(path, kind, columns, lists, own=None):
     if kind == "lines" and len(columns) > 1:
         raise InputError(
             f"The model takes {' and '.join(columns)}, a line one text. Give "
-            "a CSV, TSV or JSONL file with these columns."
+            "a table with these columns: CSV, TSV, JSONL, Parquet, ..."
         )
     if kind == "lines" and own.separator:
         raise InputError(
             "--separator is for CSV, and the input has a text a line. Leave it "
             "out, or give --format=csv."
         )
-    with _opened(path, kind, own.encoding) as lines:
+    if kind == "columns":
+        yield from _inputs(path, columnar_rows, columns, lists, own)
+        return
+    with _opened(path, kind, own.encoding) as text:
         if kind == "lines":
             with plain_errors(path, own):
-                yield from ([line.rstrip("\r\n")] for line in lines)
+                yield from ([line.rstrip("\r\n")] for line in text)
             return
-        listed = [
-            c for c, is_list in zip(columns, lists, strict=True) if is_list
+
+        def read(path, columns, lists, own):
+            return rows_of(path, text, columns, f".{kind}", lists, own=own)
+
+        yield from _inputs(path, read, columns, lists, own)
+
+
+def _inputs(path, read, columns, lists, own):
+    """Each row of a table that `read` reads."""
+    listed = [c for c, is_list in zip(columns, lists, strict=True) if is_list]
+    for number, row in read(path, columns, listed, own=own):
+        place = f"{path}, {line_or_row(path)} {number}"
+        yield [
+            _list(place, column, value, is_list) if is_list else value
+            for column, value, is_list in zip(columns, row, lists, strict=True)
         ]
-        rows = rows_of(path, lines, columns, f".{kind}", listed, own=own)
-        for number, row in rows:
-            place = f"{path}, line {number}"
-            cells_of_row = zip(columns, row, lists, strict=True)
-            yield [
-                _list(place, column, value, is_list) if is_list else value
-                for column, value, is_list in cells_of_row
-            ]
 
 
 def kind_of(path, kind=None):
     """What a file is read as; `kind` where that is given."""
     if kind:
         return kind
+    if is_columnar(path):
+        return "columns"
     suffix = Path(str(path).removesuffix(".gz")).suffix
     return suffix[1:] if suffix in KINDS else "lines"
 

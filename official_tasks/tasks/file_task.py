@@ -1,4 +1,4 @@
-"""Tasks whose examples are in named files, in a folder's files, or in TFDS."""
+"""Tasks whose examples are in named files, a folder's files, or a data set."""
 
 import contextlib
 from pathlib import Path
@@ -6,14 +6,6 @@ from typing import NamedTuple
 
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Defaults, Option, Task
-
-TFDS = "tfds:"
-# What TFDS calls a split, by data set.
-TFDS_SPLITS = {
-    "train": ("train",),
-    "dev": ("validation", "dev"),
-    "test": ("test",),
-}
 
 
 class DataRow(NamedTuple):
@@ -33,20 +25,25 @@ class DataRow(NamedTuple):
 
 
 class FileTask(Task):
-    """A task that reads its examples from files, or from TFDS.
+    """A task that reads its examples from files, or from a data set.
 
-    A subclass says how, by `from_file` and `from_tfds`.
+    A subclass says how, by `from_file` and `from_data_set`.
 
     Args:
         row: `DataRow` or the like.
-        data_dir: folder of the official files, or `tfds:NAME[/CONFIG]`.
+        data_dir: folder of the official files, `tfds:NAME[/CONFIG]` or
+            `hf:NAME[/CONFIG]`.
         train, dev, test: path, or paths with commas between, that stand in
-            place of the files in `data_dir`.
+            place of the files in `data_dir`; of a task that reads tables,
+            names of data sets too.
     """
 
+    reads_tables = False  # of any columns, as of the user's own files
     options = {
         "data_dir": Option(
-            None, "Folder of the official files, or tfds:NAME[/CONFIG]."
+            None,
+            "Folder of the official files, or tfds:NAME[/CONFIG], or "
+            "hf:NAME[/CONFIG].",
         ),
         "train": Option(
             None, "File to learn from; several with commas between."
@@ -67,10 +64,10 @@ class FileTask(Task):
         return self.read_split(split)
 
     def read_split(self, split) -> list:
-        """The examples as the split's files or TFDS have them."""
-        name = self.tfds_name(split)
-        if name:
-            return list(self.from_tfds(name, split))
+        """The examples as the split's files or the data set have them."""
+        source = self.data_set(split)
+        if source:
+            return list(self.from_data_set(source, split))
         return [
             example
             for path in self.paths(split)
@@ -81,21 +78,26 @@ class FileTask(Task):
         """The examples of one of the files of a split."""
         raise NotImplementedError
 
-    def from_tfds(self, name, split):
-        """The examples of the data set `NAME[/CONFIG]`."""
+    def from_data_set(self, source, split):
+        """The examples of the data set that `source` names."""
         raise NotImplementedError
 
-    def tfds_name(self, split) -> str | None:
-        """The TFDS data set to read this split from, or None for files."""
-        source = self.data_dir or ""
-        if split in self.files or not source.startswith(TFDS):
-            return None
-        return source.removeprefix(TFDS)
+    def data_set(self, split) -> str | None:
+        """The data set to read this split from, or None for files."""
+        from bert_keras.data.data_sets import is_data_set
 
-    def paths(self, split) -> list[Path]:
-        """The files of the split; at least one, each of which exists."""
+        is_named = split not in self.files and is_data_set(self.data_dir)
+        return self.data_dir if is_named else None
+
+    def paths(self, split) -> list:
+        """The files of the split; at least one, each of which exists.
+
+        Names of data sets, which come as str, stand among them where the
+        task reads tables.
+        """
         if split in self.files:
-            return [_existing(path) for path in self.files[split].split(",")]
+            named = self.files[split].split(",")
+            return [self._existing(path.strip()) for path in named]
         names = self.row.files.get(split, ())
         if self.data_dir is None:
             either = f" or --data_dir with {names[0]}" if names else ""
@@ -119,72 +121,24 @@ class FileTask(Task):
         return self.existing_files("train", "dev")
 
     def existing_files(self, *splits) -> list[Path]:
-        """The files that these splits have; none of those from TFDS."""
-        paths: list[Path] = []
+        """The files that these splits have; none of those of a data set."""
+        paths: list = []
         for split in splits:
             # Reading says what is missing, where it is needed.
             with contextlib.suppress(InputError):
-                paths += [] if self.tfds_name(split) else self.paths(split)
-        return paths
+                paths += [] if self.data_set(split) else self.paths(split)
+        return [path for path in paths if isinstance(path, Path)]
 
+    def _existing(self, path):
+        from bert_keras.data.data_sets import is_data_set
 
-def _existing(path):
-    path = Path(path.strip())
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    return path
-
-
-def tfds_info(name: str):
-    """What TFDS knows of a data set `NAME[/CONFIG]`: its fields, its splits.
-
-    Raises:
-        InputError: TFDS is not installed, or has no such data set.
-    """
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise InputError(
-            f"tfds:{name} needs tensorflow-datasets, which is not installed: "
-            "pip install 'bert_keras[tfds]'."
-        ) from error
-    try:
-        return tfds.builder(name).info
-    except (ValueError, tfds.core.DatasetNotFoundError) as error:
-        raise InputError(
-            f"tfds:{name}: TFDS has no such data set: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-
-
-def tfds_rows(name: str, split: str):
-    """Yields the rows of a TFDS data set as dicts of NumPy and str values.
-
-    Args:
-        name: `NAME[/CONFIG]`.
-        split: "train", "dev" (as TFDS mostly calls it, "validation"),
-            "test", or any other name that TFDS has.
-    """
-    available = tfds_info(name).splits
-    names = TFDS_SPLITS.get(split, (split,))
-    present = [one for one in names if one in available]
-    if available and not present:
-        raise InputError(
-            f"tfds:{name} has no {split} split, but {', '.join(available)}"
-        )
-    import tensorflow_datasets as tfds
-
-    tfds_split = (present or names)[0]
-    rows = tfds.load(name, split=tfds_split, shuffle_files=False)
-    for row in tfds.as_numpy(rows):
-        yield {key: _decode(value) for key, value in row.items()}
-
-
-def _decode(value):
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, dict):
-        return {key: _decode(part) for key, part in value.items()}
-    if getattr(value, "dtype", None) is not None and value.dtype.kind == "O":
-        return [_decode(part) for part in value]
-    return value
+        if is_data_set(path):
+            if self.reads_tables:
+                return path
+            raise InputError(
+                f"{path} is a data set and no file of the task {self.name}: "
+                f"give --data_dir={path}"
+            )
+        if not Path(path).is_file():
+            raise InputError(f"{path}: no such file")
+        return Path(path)

@@ -1,7 +1,7 @@
 """GLUE: its nine tasks and the diagnostic set, a row for each.
 
-The official files as distributed, or TFDS, in; official metrics and the files
-of a submission out.
+The official files as distributed, or a data set, in; official metrics and the
+files of a submission out.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import SPLITS, Defaults, check_labelled
-from official_tasks.tasks.file_task import FileTask, tfds_rows
+from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.table import read_text
 from official_tasks.tasks.text_task import TextTask, score_classes
 
@@ -192,12 +192,12 @@ class GlueExample(NamedTuple):
 
 
 class GlueTask(FileTask, TextTask):
-    """One of the tasks of GLUE, from the official files or from TFDS.
+    """One of the tasks of GLUE, from the official files or a data set.
 
     Args:
         row: `GlueRow`.
         data_dir: folder of the task's official files, or the one of GLUE in
-            which that folder stands, or "tfds:glue".
+            which that folder stands, "tfds:glue" or "hf:nyu-mll/glue/NAME".
         train, dev, test: files that stand in place of those in `data_dir`.
     """
 
@@ -212,9 +212,9 @@ class GlueTask(FileTask, TextTask):
         """MNLI's two parts one behind the other."""
         examples = []
         for number, part in enumerate(self._parts(split)):
-            name = self.tfds_name(split)
-            if name:
-                examples += self.from_tfds(name, split, number)
+            source = self.data_set(split)
+            if source:
+                examples += self.from_data_set(source, split, number)
                 continue
             for path in self.paths(part):
                 examples += self.from_file(path, split, number)
@@ -265,24 +265,26 @@ class GlueTask(FileTask, TextTask):
             )
         return examples
 
-    def from_tfds(self, name, split, part=0):
+    def from_data_set(self, source, split, part=0):
+        from bert_keras.data.data_sets import data_set_rows
+
         row = self.row
-        name = name if "/" in name else f"{name}/{row.name}"
-        tfds_split = split
+        if "/" not in source:
+            source = f"{source}/{row.name}"
         if len(row.parts.get(split, ())) > 1:
-            tfds_split = row.parts[split][part].replace("dev", "validation")
+            split = row.parts[split][part].replace("dev", "validation")
         text, pair = row.tfds_texts or (row.text, row.text_pair)
         number = float if row.labels is None else int
         return [
             GlueExample(
                 values[text],
                 values[pair] if row.text_pair else None,
-                # TFDS writes -1 where the label is not public.
+                # -1 is written where the label is not public.
                 None if values["label"] < 0 else number(values["label"]),
                 str(int(values["idx"])),
                 part,
             )
-            for values in tfds_rows(name, tfds_split)
+            for values in data_set_rows(source, split)
         ]
 
     def score(self, examples, predictions):

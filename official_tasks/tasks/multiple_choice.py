@@ -10,7 +10,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import Defaults, Encoded, check_labelled
 from official_tasks.tasks.encoding import encode_texts, fold_choices
-from official_tasks.tasks.file_task import FileTask, tfds_rows
+from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.table import plain_errors, read_rows, read_text
 
@@ -137,8 +137,10 @@ class ChoiceTask(FileTask):
             one[row.label] = labels.get(one[row.id])
         return self._examples(path, cells, labelled)
 
-    def from_tfds(self, name, split):
-        row, source, labelled = self.row, f"tfds:{name}", split != "test"
+    def from_data_set(self, source, split):
+        from bert_keras.data.data_sets import data_set_rows
+
+        row, labelled = self.row, split != "test"
         if row.label is None:
             raise InputError(
                 f"{source}: the task {row.name} has its labels in a file of "
@@ -146,7 +148,7 @@ class ChoiceTask(FileTask):
             )
         fields = [*row.text_columns, *([row.label] if labelled else [])]
         cells = []
-        for number, values in enumerate(tfds_rows(name, split)):
+        for number, values in enumerate(data_set_rows(source, split)):
             for field in fields:
                 if field not in values:
                     raise InputError(
@@ -162,7 +164,7 @@ class ChoiceTask(FileTask):
         if not cells:
             raise InputError(f"{path}: expected at least one row, got none")
         labels = [one.get(row.label) for _, one in cells]
-        # A test split has no labels where none is known: empty, or TFDS's -1.
+        # A test split has no labels where none is known: empty, or -1.
         unknown = {"" if text is None else text.strip() for text in labels}
         labelled = labelled or not (None in labels or unknown <= {"", "-1"})
         return [

@@ -8,11 +8,15 @@ import numpy as np
 from bert_keras.errors import InputError
 from official_tasks.tasks.base import SPLITS, Option
 from official_tasks.tasks.file_task import FileTask
-from official_tasks.tasks.table import dialect, read_rows
+from official_tasks.tasks.table import dialect, line_or_row, read_rows
 
 HELD_OUT_SHARE = 0.1  # where no dev file is given
+_OR_DATA_SET = " CSV, TSV, JSONL, Parquet or Arrow, or hf:NAME or tfds:NAME."
 TABLE_OPTIONS = {
-    **{split: FileTask.options[split] for split in SPLITS},
+    **{
+        split: Option(None, FileTask.options[split].help + _OR_DATA_SET)
+        for split in SPLITS
+    },
     "split_seed": Option(0, "Of what is held out without --dev."),
     "separator": Option(
         None, "Between the columns of CSV, where it is no comma."
@@ -25,7 +29,9 @@ DROP_UNLABELLED = {
 
 
 class OwnData(FileTask):
-    """Splits of rows of CSV, TSV or JSONL; a tenth is held out without --dev.
+    """Splits of rows of tables; a tenth is held out without --dev.
+
+    Tables are CSV, TSV, JSONL, Parquet and Arrow files, and data sets by name.
 
     Notes on what deserves a look in the rows are in `advice`.
 
@@ -45,7 +51,8 @@ class OwnData(FileTask):
 
     # A test file is read without its labels, whether it has any or not.
     to_score = ". Score a file that has labels by --dev=FILE"
-    lists: tuple[str, ...] = ()  # columns that JSONL may have as lists
+    reads_tables = True
+    lists: tuple[str, ...] = ()  # columns that may hold lists, if not of CSV
     needs_label = True  # False where an empty cell of the label has a meaning
 
     def __init__(
@@ -124,7 +131,12 @@ class OwnData(FileTask):
         columns = [*required, *labels]
         for path in self.paths(split):
             for line, values in read_rows(
-                path, columns, self.lists, own=self.dialect, notes=self.advice
+                path,
+                columns,
+                self.lists,
+                own=self.dialect,
+                notes=self.advice,
+                split=split,
             ):
                 place = (str(path), line)
                 cells = dict(zip(columns, values, strict=True))
@@ -314,4 +326,4 @@ def format_lines(places):
     numbers = [str(n) for path, n in places[:MOST_LINES] if path == file]
     if len(numbers) < len(places):
         numbers.append("...")
-    return f"{file}, line {', '.join(numbers)}"
+    return f"{file}, {line_or_row(file)} {', '.join(numbers)}"

@@ -14,7 +14,7 @@ from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import Defaults, Encoded, Option
 from official_tasks.tasks.encoding import chunks, windowed_rows
-from official_tasks.tasks.file_task import FileTask, tfds_rows
+from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.metrics import probabilities
 
 QUESTION_LENGTH = 64  # tokens at most, as in the original
@@ -126,9 +126,11 @@ class SquadTask(FileTask):
     def from_file(self, path, split):
         return read_questions(path)
 
-    def from_tfds(self, name, split):
-        """Of "squad" and "squad/v2.0"."""
-        for row in tfds_rows(name, split):
+    def from_data_set(self, source, split):
+        """Of "tfds:squad", "tfds:squad/v2.0", "hf:rajpurkar/squad", ..."""
+        from bert_keras.data.data_sets import data_set_rows
+
+        for row in data_set_rows(source, split):
             answers = row["answers"]
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
             listed = [{"text": t, "answer_start": int(n)} for t, n in pairs]

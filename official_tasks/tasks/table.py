@@ -1,4 +1,8 @@
-"""Rows of the user's own CSV, TSV and JSONL files, plain or gzip."""
+"""Rows of the user's own files, or of a data set that is named.
+
+CSV, TSV and JSONL, plain or gzip, are read here; Parquet, Arrow, TFDS and
+Hugging Face in `bert_keras/data/data_sets.py`.
+"""
 
 import codecs
 import contextlib
@@ -57,45 +61,93 @@ def read_rows(
     optional=(),
     own: Dialect | None = None,
     notes: list[str] | None = None,
+    split: str = "train",
 ) -> Iterator[tuple[int, list]]:
     """Yields `(line number, the values of columns)` of each row, str.
 
     CSV follows RFC 4180 (quotes, commas and line breaks inside quotes); TSV
-    is split at tabs and nowhere else; JSONL holds one object a line, in which
-    null is an empty cell.
+    is split at tabs and nowhere else; JSONL holds one object a line. Of
+    Parquet, Arrow and a data set the number is the row's, from 1. null is an
+    empty cell.
 
     Args:
-        lists: columns that JSONL may have as lists, which come as lists of
-            such values.
-        optional: columns that may be missing; their values are None then.
+        path: a file, or a data set's name; see `column_rows`.
+        lists: columns that may hold lists, but in CSV and TSV, which come as
+            lists of such values.
+        optional: columns that may be missing; their values are None or empty
+            then.
         own: of the user's own file; messages name its flags then.
         notes: list to which is added what deserves a look.
+        split: of a data set whose name says none.
 
     Raises:
         InputError: no such file, another kind of file, a column that is not
             there, a row of the wrong width, a list or an object in place of
-            text, bytes that are not UTF-8, a separator for another kind.
+            text, bytes that are not UTF-8, a separator for another kind; see
+            `column_rows`.
     """
+    if is_columnar(path):
+        rows = columnar_rows(path, columns, lists, optional, own, split)
+    else:
+        rows = _rows_of_text(path, columns, lists, optional, own, notes)
+    for line, row in rows:
+        place = f"{path}, {line_or_row(path)} {line}"
+        for number, value in enumerate(row):
+            if isinstance(value, list):
+                row[number] = cells(place, columns[number], value)
+        yield line, row
+
+
+def _rows_of_text(path, columns, lists, optional, own, notes):
     path = Path(path)
     kind = Path(path.name.removesuffix(".gz")).suffix
     if kind not in KINDS:
         raise InputError(
             f"{path}: expected a file that ends in {', '.join(KINDS)} (or "
-            f"that and .gz), got {path.name!r}"
+            "that and .gz), .parquet, .arrow or .feather, or a data set, "
+            f"hf:NAME or tfds:NAME, got {path.name!r}"
         )
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     opened = gzip.open if path.suffix == ".gz" else open
     encoding = (own or Dialect()).encoding
     with opened(path, "rt", encoding=encoding, newline="") as lines:
-        for line, row in rows_of(
+        yield from rows_of(
             path, lines, columns, kind, lists, optional, own, notes
-        ):
-            place = f"{path}, line {line}"
-            for number, value in enumerate(row):
-                if isinstance(value, list):
-                    row[number] = cells(place, columns[number], value)
-            yield line, row
+        )
+
+
+def is_columnar(path) -> bool:
+    """Whether `path` is read by column: Parquet, Arrow or a data set."""
+    from bert_keras.data.data_sets import COLUMNAR, is_data_set
+
+    return is_data_set(path) or str(path).endswith(COLUMNAR)
+
+
+def line_or_row(path) -> str:
+    """What messages count in a file."""
+    return "row" if is_columnar(path) else "line"
+
+
+def columnar_rows(
+    path, columns, lists=(), optional=(), own=None, split="train"
+):
+    """As `read_rows`, of what is read by column; lists come as they are."""
+    from bert_keras.data.data_sets import column_rows, is_data_set
+
+    for flag, value, usual in (
+        ("separator", own and own.separator, None),
+        ("encoding", own and own.encoding, "utf-8-sig"),
+    ):
+        if value not in (None, usual):
+            raise InputError(
+                f"{path}: --{flag}={value} is for text files: leave it out"
+            )
+    if not is_data_set(path) and not Path(path).is_file():
+        raise InputError(f"{path}: no such file")
+    for number, row in column_rows(str(path), columns, optional, split):
+        place = f"{path}, row {number}"
+        yield number, _cells_of_row(place, columns, row, lists)
 
 
 def rows_of(
@@ -231,15 +283,17 @@ def _json_rows(path, lines, columns, lists, optional):
                 f"{', '.join(map(repr, columns))}, got {line.strip()[:60]!r}"
             ) from error
         place = f"{path}, line {number}"
-        yield (
-            number,
-            [
-                value
-                if isinstance(value, list) and column in lists
-                else cell(place, column, value)
-                for column, value in zip(columns, values, strict=True)
-            ],
-        )
+        yield number, _cells_of_row(place, columns, values, lists)
+
+
+def _cells_of_row(place, columns, values, lists):
+    """Texts; lists as they are, where a column may hold them."""
+    return [
+        value
+        if isinstance(value, list) and column in lists
+        else cell(place, column, value)
+        for column, value in zip(columns, values, strict=True)
+    ]
 
 
 def cells(place, column, values):
@@ -248,12 +302,23 @@ def cells(place, column, values):
 
 
 def cell(place, column, value):
-    """A value of JSON as text; null is empty, and what has parts is refused."""
+    """A value as text; null is empty, and what has parts is refused."""
     if value is None:
         return ""
     if isinstance(value, dict | list):
         raise InputError(
             f"{place}: expected text in {column!r}, got "
-            f"{json.dumps(value)[:60]}"
+            f"{json.dumps(value, default=str)[:60]}"
         )
-    return encodable(value) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{place}: expected UTF-8 text in {column!r}, got the byte "
+                f"{value[error.start]:#04x}"
+            ) from None
+    if isinstance(value, str):
+        return encodable(value)
+    is_json = isinstance(value, bool | int | float)
+    return json.dumps(value) if is_json else str(value)  # such as a date

@@ -10,12 +10,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
 from official_tasks.tasks.base import Defaults, Encoded, Option, check_labelled
 from official_tasks.tasks.encoding import windowed_rows
-from official_tasks.tasks.file_task import (
-    DataRow,
-    FileTask,
-    tfds_info,
-    tfds_rows,
-)
+from official_tasks.tasks.file_task import DataRow, FileTask
 from official_tasks.tasks.metrics import entity_scores, probabilities
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 from official_tasks.tasks.table import read_text
@@ -146,13 +141,15 @@ class NerTask(FileTask):
             )
         ]
 
-    def from_tfds(self, name, split):
-        """Of a data set such as "conll2003", "wikiann/en"."""
-        features = tfds_info(name).features
+    def from_data_set(self, source, split):
+        """Of "tfds:conll2003", "hf:unimelb-nlp/wikiann/en" and the like."""
+        from bert_keras.data.data_sets import data_set_features, data_set_rows
+
+        features = data_set_features(source, split)
         fields = [field for field in ("ner", "ner_tags") if field in features]
         if not fields or "tokens" not in features:
             raise InputError(
-                f"tfds:{name} has the fields {', '.join(features)}: expected "
+                f"{source} has the fields {', '.join(features)}: expected "
                 "tokens, and ner or ner_tags"
             )
         names = features[fields[0]].feature.names
@@ -160,7 +157,7 @@ class NerTask(FileTask):
             TaggedText(
                 tuple(row["tokens"]), tuple(names[i] for i in row[fields[0]])
             )
-            for row in tfds_rows(name, split)
+            for row in data_set_rows(source, split)
             if len(row["tokens"])
         ]
 

@@ -154,9 +154,18 @@ def fake_datasets(asked):
     def load(name, split, shuffle_files):
         asked.append((name, split, shuffle_files))
         text = "_START_ARTICLE_\nA title\n_START_PARAGRAPH_\nOne._NEWLINE_Two."
-        return [{"text": text.encode(), "title": b"t"}, {"text": b" "}]
+        return [
+            {"text": text.encode(), "title": b"t"},
+            {"text": b" ", "title": b""},
+        ]
 
-    return SimpleNamespace(load=load, as_numpy=lambda records: records)
+    features = {"text": None, "title": None}
+    info = SimpleNamespace(features=features, splits={"train": None})
+    return SimpleNamespace(
+        load=load,
+        as_numpy=lambda records: records,
+        builder=lambda name: SimpleNamespace(info=info),
+    )
 
 
 def test_tensorflow_datasets_are_named_by_name_config_and_split(monkeypatch):
@@ -170,7 +179,7 @@ def test_tensorflow_datasets_are_named_by_name_config_and_split(monkeypatch):
     assert found.group == "wiki40b/de"
     read("tfds:wiki40b/de")
     assert asked[-1] == ("wiki40b/de", "train", False)
-    with pytest.raises(InputError, match="no field 'body', but text, title"):
+    with pytest.raises(InputError, match="no column 'body'.*'text', 'title'"):
         read("tfds:wiki40b/de", text_field="body")
     with pytest.raises(InputError, match="names no data set"):
         read("tfds:")
@@ -178,7 +187,7 @@ def test_tensorflow_datasets_are_named_by_name_config_and_split(monkeypatch):
 
 def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(InputError, match=r"bert-keras\[tfds\]"):
+    with pytest.raises(InputError, match=r"bert_keras\[tfds\]"):
         read("tfds:wiki40b/en")
 
 

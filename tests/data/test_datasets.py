@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import tensorflow  # noqa: F401  starts a process when h5py is loaded
 
 from bert_keras.data import corpus
 from bert_keras.data.corpus import read_documents
@@ -103,9 +104,11 @@ def test_wiki40b_gives_its_paragraphs_alone(folder):
 
 def test_a_data_set_or_split_that_is_none_is_named(folder):
     write(WIKIPEDIA, folder, PAGES)
-    with pytest.raises(InputError, match="tfds:no_such_set cannot be read"):
+    with pytest.raises(InputError, match="tfds:no_such_set: TFDS has no such"):
         list(read_documents("tfds:no_such_set"))
-    with pytest.raises(InputError, match="cannot be read .*no_such_split"):
+    with pytest.raises(
+        InputError, match="has no no_such_split split, but train"
+    ):
         list(read_documents(f"tfds:{WIKIPEDIA}:no_such_split"))
-    with pytest.raises(InputError, match="no field 'body', but text, title"):
+    with pytest.raises(InputError, match="no column 'body': .*'title', 'text'"):
         list(read_documents(f"tfds:{WIKIPEDIA}", text_field="body"))

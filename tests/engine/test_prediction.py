@@ -234,3 +234,21 @@ def test_the_script_answers_and_its_output_can_be_compared(
         predict.asked(served, None, ["a", "b"])
     with pytest.raises(InputError, match="--output is missing: give a folder"):
         predict.main(types.SimpleNamespace(task="rte", output="-"))
+
+
+def test_inputs_may_be_parquet_with_lists_as_they_are(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = {"a": ["one", None], "b": [["x", "y"], ["z"]], "ids": [[1], [2]]}
+    path = str(tmp_path / "a.parquet")
+    parquet.write_table(pa.table(table), path)
+
+    def read(columns, lists):
+        return list(read_inputs(path, None, columns, lists))
+
+    assert read(["a", "b"], [False, True]) == [["one", ["x", "y"]], ["", ["z"]]]
+    assert read(["ids"], [int]) == [[[1]], [[2]]]
+    with pytest.raises(InputError, match="row 1: expected a list of integers"):
+        read(["b"], [int])
+    with pytest.raises(InputError, match="row 1: expected a list of texts"):
+        read(["a"], [True])

@@ -152,6 +152,8 @@ MISTAKES = {
     "no data": "finetune --task=sst2 --init=model --output=out",
     "no such column": "finetune --train=rows.csv --label=stars --init=model "
     "--output=out",
+    "format for a data set": "finetune --train=hf:csv --init=model "
+    "--output=out",
     "no training file": "finetune --init=model --output=out",
     "row too long": "finetune --train=rows.csv --init=model --output=out "
     "--sequence_length=513",

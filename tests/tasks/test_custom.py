@@ -417,3 +417,47 @@ def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
     task = CustomTask(dev=tmp_path / "absent.csv")
     with pytest.raises(InputError, match="custom scores no files of pred"):
         evaluate(task, predictions="predictions.csv")
+
+
+def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    datasets = pytest.importorskip("datasets")
+    table = {
+        "text": [f"text {i}" for i in range(40)],
+        "label": ["good" if i % 3 else "bad" for i in range(40)],
+        "kinds": [["a", "b"][: i % 3] for i in range(40)],
+    }
+    path = tmp_path / "train.parquet"
+    parquet.write_table(pa.table(table), path)
+    rows = zip(table["text"], table["label"], strict=True)
+    as_csv = CustomTask(write(tmp_path / "train.csv", rows))
+    task = CustomTask(str(path))
+    assert task.read("train") == as_csv.read("train")
+    assert task.read("dev") == as_csv.read("dev")
+    assert [p.name for p in task.data_files()] == ["train.parquet"]
+    multi = CustomTask(str(path), label="kinds", problem="multi")
+    assert multi.labels == ["a", "b"]
+    # The same rows, by the name of a data set; classes by their names.
+    folder = tmp_path / "set"
+    folder.mkdir()
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["bad", "good"]),
+        }
+    )
+    for split, count in (("train", 40), ("validation", 9), ("test", 5)):
+        part = {k: table[k][:count] for k in ("text", "label")}
+        data_set = datasets.Dataset.from_dict(part, features=features)
+        data_set.to_parquet(folder / f"{split}.parquet")
+    name = f"hf:{folder}"
+    assert CustomTask(name).read("train") == as_csv.read("train")
+    both = CustomTask(f"{name},{path}", name, name)
+    assert len(both.read("train")) == 80
+    assert [len(both.read(split)) for split in ("dev", "test")] == [9, 5]
+    assert [p.name for p in both.data_files()] == ["train.parquet"]
+    part = {"text": ["a", "b", " "], "label": ["bad", "good", "bad"]}
+    parquet.write_table(pa.table(part), path)
+    notes = CustomTask(str(path), str(path)).advice
+    assert any(note.startswith(f"{path}, row 3: the text") for note in notes)

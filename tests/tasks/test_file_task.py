@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from bert_keras import InputError
+from bert_keras.data.data_sets import data_set_rows
 from official_tasks.tasks import glue
 from official_tasks.tasks.custom import CustomTags
-from official_tasks.tasks.file_task import DataRow, FileTask, tfds_rows
+from official_tasks.tasks.file_task import DataRow, FileTask
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import COMVE, COSMOS_QA, ChoiceTask
 from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, SquadTask
@@ -48,6 +49,8 @@ def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
 
 @pytest.fixture(scope="module")
 def tfds():
+    import tensorflow  # noqa: F401  starts a process when h5py is loaded
+
     return pytest.importorskip(
         "tensorflow_datasets", reason="tensorflow-datasets is not installed"
     )
@@ -152,7 +155,7 @@ def test_cosmos_qa_is_read_from_tfds(tfds, tmp_path):
     with pytest.raises(InputError, match="labels in a file of their own"):
         ChoiceTask(COMVE, data_dir="tfds:cosmos_qa").read("train")
     with pytest.raises(InputError, match="TFDS has no such data set"):
-        list(tfds_rows("no_such_thing", "train"))
+        list(data_set_rows("tfds:no_such_thing"))
 
 
 def test_every_task_names_the_files_that_a_run_reads(tmp_path):
@@ -169,3 +172,52 @@ def test_every_task_names_the_files_that_a_run_reads(tmp_path):
     own = CustomTags(train=f"{file}, {folder}/train.tsv", test=file)
     assert [path.name for path in own.data_files()] == ["dev.json", "train.tsv"]
     assert not NerTask(NER, data_dir="tfds:conll2003").data_files()
+    with pytest.raises(InputError, match="give --data_dir=hf:nyu-mll/glue"):
+        GlueTask(glue.RTE, dev="hf:nyu-mll/glue/rte").read("dev")
+
+
+def test_official_tasks_are_read_from_hugging_face(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    f = datasets.Features
+    text, number = datasets.Value("string"), datasets.Value("int32")
+    answers = {
+        "text": datasets.List(text),
+        "answer_start": datasets.List(number),
+    }
+    names = ["O", "B-PER", "I-PER"]
+    glue_rows = [
+        {"sentence1": "a", "sentence2": "b", "label": 1, "idx": 3},
+        {"sentence1": "c", "sentence2": "d", "label": -1, "idx": 4},
+    ]
+    label = datasets.ClassLabel(names=["no", "yes"])
+    features = f(sentence1=text, sentence2=text, label=label, idx=number)
+    tags = datasets.List(datasets.ClassLabel(names=names))
+    for folder, rows, kinds in (
+        ("rte", glue_rows, features),
+        (
+            "squad",
+            squad_rows(False),
+            f(
+                **dict.fromkeys(("id", "title", "context", "question"), text),
+                answers=answers,
+            ),
+        ),
+        (
+            "ner",
+            [{"tokens": ["Ada", "lived"], "ner_tags": [1, 0]}],
+            f(tokens=datasets.List(text), ner_tags=tags),
+        ),
+    ):
+        (tmp_path / folder).mkdir()
+        data_set = datasets.Dataset.from_list(rows, features=kinds)
+        data_set.to_parquet(tmp_path / folder / "validation.parquet")
+    first, second = GlueTask(glue.RTE, f"hf:{tmp_path}/rte").read("dev")
+    assert first[:4] == ("a", "b", 1, "3") and second.label is None
+    (question,) = SquadTask(SQUAD_1, data_dir=f"hf:{tmp_path}/squad").read(
+        "dev"
+    )
+    assert (question.answers, question.start) == (("Bérn", "in Bérn"), 22)
+    (text,) = NerTask(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
+    assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
+    with pytest.raises(InputError, match="no train split, but validation"):
+        GlueTask(glue.RTE, f"hf:{tmp_path}/rte").read("train")

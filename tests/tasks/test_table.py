@@ -1,9 +1,11 @@
+import datetime
+import decimal
 import gzip
 
 import pytest
 
 from bert_keras import InputError
-from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.table import dialect, read_rows
 
 
 def rows(path, columns):
@@ -83,3 +85,43 @@ def test_what_cannot_be_read_is_plain_errors(tmp_path, name, content, message):
 def test_a_missing_file_is_plain_errors(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         rows(tmp_path / "none.csv", ["text"])
+
+
+def test_cells_of_parquet_are_text_or_lists_of_it(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    table = {
+        "text": ["Grüße", None, "c"],
+        "bytes": [b"Gr\xc3\xbcn", b"b", b"\xff"],
+        "n": [1, 2, 3],
+        "share": [0.5, None, 1.0],
+        "sure": [True, False, None],
+        "day": [datetime.date(2026, 11, 23)] * 3,
+        "price": [decimal.Decimal("1.50")] * 3,
+        "tags": [["a", "b"], [], None],
+    }
+    parquet.write_table(pa.table(table), path)
+    columns = ["text", "n", "share", "sure", "day", "price"]
+    assert rows(path, columns) == [
+        ["Grüße", "1", "0.5", "true", "2026-11-23", "1.50"],
+        ["", "2", "", "false", "2026-11-23", "1.50"],
+        ["c", "3", "1.0", "", "2026-11-23", "1.50"],
+    ]
+    tagged = [row for _, (row,) in read_rows(path, ["tags"], lists=["tags"])]
+    assert tagged == [["a", "b"], [], ""]
+    found = read_rows(path, ["bytes"])
+    assert [next(found), next(found)] == [(1, ["Grün"]), (2, ["b"])]
+    with pytest.raises(InputError, match="row 3: expected UTF-8 .* byte 0xff"):
+        next(found)
+    with pytest.raises(InputError, match="row 1: expected text in 'tags'"):
+        rows(path, ["tags"])
+    with pytest.raises(InputError, match="no column 'txt'.*'text', 'bytes'"):
+        rows(path, ["txt"])
+    for own in (dialect(";"), dialect(None, "cp1252")):
+        with pytest.raises(InputError, match="is for text files: leave it"):
+            list(read_rows(path, ["text"], own=own))
+    with pytest.raises(InputError, match="no such file"):
+        rows(tmp_path / "none.parquet", ["text"])
+    with pytest.raises(InputError, match=r"ends in .* got 'a.parquet.gz'"):
+        rows(tmp_path / "a.parquet.gz", ["text"])

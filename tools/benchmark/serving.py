@@ -9,7 +9,7 @@ strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a process
 of its own, in turns within one run. Out, for each: milliseconds at the first
 quartile, the median and the third, the processor's at the median, and how many
 times as many of those as ours; every system must answer the same to 1e-3
-(bfloat16: 0.05). --texts=FILE:COLUMN (CSV, TSV or JSONL; may be repeated) adds
+(bfloat16: 0.05). --texts=FILE:COLUMN (any table; may be repeated) adds
 texts of natural lengths, 32 together in the order of the file: texts a second
 of the processor, and ours by theirs. On a busy machine --threads=1 keeps
 threads that wait for each other out of it.

@@ -1,0 +1,337 @@
+"""Rows that other libraries keep: Parquet, Arrow, TFDS and Hugging Face.
+
+A data set is named `tfds:NAME[/CONFIG][:SPLIT]` (TensorFlow Datasets) or
+`hf:NAME[/CONFIG][:SPLIT]` (Hugging Face `datasets`). Rows come one at a time,
+in a fixed order. Each library is imported when it is asked for, not before.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from bert_keras import files
+from bert_keras.errors import InputError
+
+COLUMNAR = (".parquet", ".arrow", ".feather")
+# What a split is called, by data set.
+SPLIT_NAMES = {
+    "train": ("train",),
+    "dev": ("validation", "dev"),
+    "test": ("test",),
+}
+_SOURCE = re.compile(r"(?P<library>tfds|hf):(?P<name>[^:]+)(?::(?P<split>.+))?")
+_NEEDS = {
+    "tfds": ("tensorflow_datasets", "tensorflow-datasets"),
+    "hf": ("datasets", "datasets"),
+    "parquet": ("pyarrow", "pyarrow"),
+}
+# From here on, `datasets` reads no data set whose reader is a script.
+WITHOUT_SCRIPTS = 4
+_AT_ONCE = 256  # rows that are turned into Python's values together
+_READ_AHEAD = 1 << 20  # bytes of each column
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+def is_data_set(source) -> bool:
+    """Whether a source is a data set's name and no file's."""
+    return str(source).startswith(("tfds:", "hf:"))
+
+
+def parse_data_set(source: str, split="train") -> tuple[str, str, str]:
+    """The library, the name and the split; `split` where none is named."""
+    match = _SOURCE.fullmatch(source)
+    if match is None:
+        library = source.partition(":")[0]
+        name = {"hf": "stanfordnlp/imdb"}.get(library, "wikipedia/20230601.en")
+        raise InputError(
+            f"{source!r} names no data set; expected {library}:NAME[/CONFIG]"
+            f"[:SPLIT], for instance {library}:{name}:train."
+        )
+    # hf://OWNER/NAME is how weights are named.
+    name = match["name"].removeprefix("//")
+    return match["library"], name, match["split"] or split
+
+
+def column_rows(
+    source, columns: Sequence[str], optional=(), split="train"
+) -> Iterator[tuple[int, list]]:
+    """Yields `(number, the values of columns)` of each row, from 1.
+
+    Values are as the file has them: str, bytes, a number, None, a list, ...
+    Of `hf:`, numbers that the data set has names for come as these names.
+    The memory is that of some hundred rows; of an Arrow file, whose
+    writer decides, that of a record batch.
+
+    Args:
+        source: a file that ends in one of `COLUMNAR`, local or remote, or a
+            data set's name.
+        optional: columns that may be missing; their values are None then.
+        split: of a data set whose name says none.
+
+    Raises:
+        InputError: the library is missing, there is no such file, data set,
+            split or column, a column holds nothing, or the file is damaged.
+    """
+    if is_data_set(source):
+        rows = _cells_of_data_set(source, columns, optional, split)
+    else:
+        rows = _cells_of_file(source, columns, optional)
+    yield from enumerate(rows, 1)
+
+
+def _cells_of_file(source, columns, optional):
+    _import("parquet", source)
+    read = _parquet if str(source).endswith(".parquet") else _arrow
+    with _plain_errors(source), files.open_file(source) as file:
+        for batch in read(file, source, columns, optional):
+            batch.validate(full=True)  # nothing points out of the file
+            lists = [
+                batch.column(name).to_pylist()
+                if name in batch.schema.names
+                else [None] * batch.num_rows
+                for name in columns
+            ]
+            yield from map(list, zip(*lists, strict=True))
+
+
+def _parquet(file, source, columns, optional):
+    """Batches of a Parquet file, a page of each column in memory."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.ParquetFile(
+        file,
+        buffer_size=_READ_AHEAD,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+    present = _present(source, table.schema_arrow, columns, optional)
+    yield from table.iter_batches(_AT_ONCE, columns=present)
+
+
+def _arrow(file, source, columns, optional):
+    """Batches of an Arrow file (Feather), or of an Arrow stream."""
+    import pyarrow
+
+    begin = file.read(6)
+    if begin == b"ARROW1":
+        reader = pyarrow.ipc.open_file(file)
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+    else:
+        _check_end(file, source)
+        file.seek(0)
+        reader = batches = pyarrow.ipc.open_stream(file)
+    present = _present(source, reader.schema, columns, optional)
+    for batch in batches:
+        for first in range(0, batch.num_rows, _AT_ONCE):
+            yield batch.select(present).slice(first, _AT_ONCE)
+
+
+def _check_end(file, source):
+    """A stream that was cut between two batches reads as a shorter one."""
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - len(_END_OF_STREAM)))
+    if file.read() != _END_OF_STREAM:
+        raise InputError(
+            f"{source} is no whole Arrow file: expected the mark of a "
+            "stream's end, got other bytes. Write it again, or fetch it again."
+        )
+
+
+def _present(source, schema, columns, optional):
+    """The columns that a file has; refuses those that cannot be read."""
+    _check_columns(source, schema.names, columns, optional)
+    for name in columns:
+        if schema.names.count(name) > 1:
+            raise InputError(
+                f"{source}: {schema.names.count(name)} columns are called "
+                f"{name!r}: rename all but one"
+            )
+        if name not in optional and str(schema.field(name).type) == "null":
+            raise InputError(
+                f"{source}: expected text in {name!r}, got a column of type "
+                "null: every row is empty"
+            )
+    return [name for name in dict.fromkeys(columns) if name in schema.names]
+
+
+def _check_columns(source, names, columns, optional):
+    for name in columns:
+        if name not in names and name not in optional:
+            raise InputError(
+                f"{source}: no column {name!r}: its columns are "
+                f"{', '.join(map(repr, names))}"
+            )
+
+
+@contextlib.contextmanager
+def _plain_errors(source):
+    """Turns what reading raises into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    # What pyarrow and the two libraries raise is of these kinds.
+    except (OSError, ValueError, RuntimeError, LookupError) as error:
+        message = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{source} cannot be read: {message[:300]}. Write it again, or "
+            "fetch it again."
+        ) from error
+
+
+# Data sets by name.
+
+
+def data_set_rows(source: str, split="train") -> Iterator[dict]:
+    """Yields the rows of a data set as dicts, texts as str.
+
+    Args:
+        source: a data set's name.
+        split: where the name says none: "train", "dev" (mostly called
+            "validation"), "test", or another that the data set has.
+
+    Raises:
+        InputError: the library is missing, there is no such data set or
+            split, or it cannot be read.
+    """
+    rows = _open(source, split)[1]
+    with _plain_errors(source):
+        yield from rows
+
+
+def data_set_features(source: str, split="train") -> dict:
+    """What a data set's fields are, by name, as its library says it."""
+    return _open(source, split)[0]
+
+
+def _open(source, split):
+    """The fields of a data set, by name, and its rows."""
+    library, name, split = parse_data_set(source, split)
+    return {"tfds": _tensorflow, "hf": _hugging_face}[library](name, split)
+
+
+def _cells_of_data_set(source, columns, optional, split):
+    """Lists of the columns' values, classes by their names."""
+    features, rows = _open(source, split)
+    _check_columns(source, list(features), columns, optional)
+    present = [name for name in dict.fromkeys(columns) if name in features]
+    if hasattr(rows, "select_columns"):
+        rows = rows.select_columns(present)  # decodes no picture next to it
+    names = {name: _class_names(features[name]) for name in present}
+    with _plain_errors(source):
+        for row in rows:
+            yield [_by_name(row.get(name), names.get(name)) for name in columns]
+
+
+def _class_names(feature):
+    """The names of a feature's numbers, or of those in its lists; or None."""
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
+def _by_name(value, names):
+    if hasattr(value, "tolist"):
+        value = value.tolist()  # of NumPy
+    if isinstance(value, list):
+        return [_by_name(one, names) for one in value]
+    if not names or value is None:
+        return value
+    return names[value] if value >= 0 else None  # -1: it is not public
+
+
+def _find_split(source, available, split):
+    """What the data set calls a split."""
+    names = SPLIT_NAMES.get(split, (split,))
+    present = [name for name in names if name in available]
+    if not present:
+        raise InputError(
+            f"{source} has no {split} split, but {', '.join(available)}"
+        )
+    return present[0]
+
+
+def _tensorflow(name, split):
+    source = f"tfds:{name}"
+    tfds = _import("tfds", source)
+    try:
+        info = tfds.builder(name).info
+        if info.splits and not set("[+") & set(split):  # train[:10%], a+b
+            split = _find_split(source, info.splits, split)
+        rows = tfds.load(name, split=split, shuffle_files=False)
+    except InputError:
+        raise
+    except ValueError as error:  # DatasetNotFoundError is one
+        message = str(error).strip().splitlines()[0][:300]
+        raise InputError(
+            f"{source}: TFDS has no such data set: {message}"
+        ) from error
+    return info.features, map(_decode, tfds.as_numpy(rows))
+
+
+def _decode(value):
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _decode(part) for key, part in value.items()}
+    if getattr(value, "dtype", None) is not None and value.dtype.kind == "O":
+        return [_decode(part) for part in value]
+    return value
+
+
+def _hugging_face(name, split):
+    """Rows are streamed. No code of a data set is run: `datasets` has read
+    data files alone since version 4, and an older one is refused."""
+    source = f"hf:{name}"
+    datasets = _import("hf", source)
+    if int(datasets.__version__.partition(".")[0]) < WITHOUT_SCRIPTS:
+        raise InputError(
+            f"{source}: datasets {datasets.__version__} may run a data set's "
+            f"own code; expected {WITHOUT_SCRIPTS} or later, which runs none: "
+            "pip install 'bert_keras[hf]'"
+        )
+    try:
+        splits = _open_hugging_face(datasets, name)
+    except (ValueError, RuntimeError, OSError) as error:
+        message = str(error).strip().splitlines()[0][:300]
+        raise InputError(
+            f"{source} cannot be opened: {message}. Expected "
+            "hf:OWNER/NAME[/CONFIG] of huggingface.co or hf:FOLDER with data "
+            "files; a data set that is a script is not read."
+        ) from error
+    rows = splits[_find_split(source, splits, split)]
+    return rows.features or dict(next(iter(rows), {})), rows
+
+
+def _open_hugging_face(datasets, name):
+    """The splits by name, from a folder or from the Hub."""
+    if any(
+        os.path.isfile(os.path.join(name, file))
+        for file in ("dataset_dict.json", "state.json")
+    ):
+        saved = datasets.load_from_disk(name)
+        return saved if isinstance(saved, dict) else {"train": saved}
+    above, _, config = name.rpartition("/")
+    if os.path.isdir(name):
+        above, config = name, None
+    elif not os.path.isdir(above):
+        owner, _, rest = name.partition("/")
+        first, _, config = rest.partition("/")
+        above = f"{owner}/{first}" if first else owner
+        if above.isidentifier() and importlib.util.find_spec(
+            f"datasets.packaged_modules.{above}"
+        ):
+            # For which `datasets` would search the current folder.
+            raise ValueError(f"{above} is a format, not a data set")
+    return datasets.load_dataset(above, config or None, streaming=True)
+
+
+def _import(extra, source):
+    module, package = _NEEDS[extra]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"{source} needs {package}, which is not installed: "
+            f"pip install 'bert_keras[{extra}]'."
+        ) from error
