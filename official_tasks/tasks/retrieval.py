@@ -307,6 +307,11 @@ class EmbeddingTask(RetrievalTask):
             )
         if self.objective == "cosine":
             self.metric = "spearman"
+            if self.cutoffs:
+                raise InputError(
+                    "--recall_at only applies to a search: not with "
+                    "--objective=cosine, the default with --label"
+                )
 
     def columns_of(self):
         required, others = super().columns_of()

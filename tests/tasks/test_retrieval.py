@@ -180,6 +180,11 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
         (EmbeddingTask, {"label": "score", "max_score": -1.0}, "_score=-1: "),
         (EmbeddingTask, {"id": "_id"}, "--id=_id only applies with --queries"),
         (EmbeddingTask, {"recall_at": "0"}, "--recall_at=0: expected whole"),
+        (
+            EmbeddingTask,
+            {"recall_at": "1", "label": "score"},
+            "--recall_at only applies to a search",
+        ),
         (EmbeddingTask, {"label": "score"}, "line 3: .* from 0 to 1 .*got '2'"),
         (RankingTask, {}, "--task=ranking: expected --label=COLUMN"),
         (RankingTask, {"label": "word"}, "line 2: expected a score .* 'high'"),
