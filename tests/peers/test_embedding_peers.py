@@ -78,8 +78,8 @@ def test_a_batch_has_the_losses_of_theirs(
     sentences, tmp_path, capsys, texts_each
 ):
     import torch
+    from sentence_transformers import losses
 
-    losses = sentences.losses
     model, text, texts = embedder()
     save_sentence_transformers(tmp_path / "a", model, text)
     theirs = sentences.SentenceTransformer(str(tmp_path / "a"), device="cpu")
@@ -135,7 +135,11 @@ def test_rankings_have_the_scores_of_their_evaluator(sentences):
         {int(p): 1.0 for p in random.choice(50, random.integers(1, 6), False)}
         for _ in cosines
     ]
-    evaluator = sentences.evaluation.InformationRetrievalEvaluator(
+    from sentence_transformers.evaluation import (
+        InformationRetrievalEvaluator,
+    )
+
+    evaluator = InformationRetrievalEvaluator(
         {str(q): "" for q in range(30)},
         {str(p): "" for p in range(50)},
         {str(q): {str(p) for p in of} for q, of in enumerate(relevant)},
