@@ -27,7 +27,7 @@ def variables():
     return [keras.Variable(value, name=name) for name, value in pairs]
 
 
-def restated(values, steps, rates, corrected=False, trusting=False):
+def restated(values, steps, rates, clip, corrected=False, trusting=False):
     """The update in plain NumPy: clip together, Adam, decay; LAMB's ratio."""
     values = [value.astype("float64") for value in values]
     m = [np.zeros(value.shape) for value in values]
@@ -35,7 +35,7 @@ def restated(values, steps, rates, corrected=False, trusting=False):
     for number, (gradients, rate) in enumerate(zip(steps, rates, strict=True)):
         norm = np.sqrt(sum((g.astype("float64") ** 2).sum() for g in gradients))
         for i, gradient in enumerate(gradients):
-            gradient = gradient / max(norm, 1.0)
+            gradient = gradient / max(norm / clip, 1.0)
             m[i] = 0.9 * m[i] + 0.1 * gradient
             v[i] = 0.999 * v[i] + 0.001 * gradient**2
             first, second = m[i], v[i]
@@ -65,15 +65,22 @@ UPDATES = {
 
 
 @pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("size", [0.01, 10.0])  # below and above the clip
-def test_the_weights_equal_the_numpy_restatement_over_20_steps(update, size):
+@pytest.mark.parametrize(
+    ("size", "clip"),  # below it, above it, and both where epsilon counts
+    [(0.01, 1.0), (10.0, 1.0), (1e-5, 5e-5)],
+)
+def test_the_weights_equal_the_numpy_restatement_over_20_steps(
+    update, size, clip
+):
     kind, arguments, restatement = UPDATES[update]
     ours = variables()
     steps = size * RANDOM.normal(size=(20, 4, 3, 2)).astype("float32")
     rate = schedule(0.02, 20, warmup=4)
     rates = [float(rate(step)) for step in range(20)]
-    second = restated([v.numpy() for v in ours], steps, rates, **restatement)
-    optimizer = kind(rate, **arguments)
+    second = restated(
+        [v.numpy() for v in ours], steps, rates, clip, **restatement
+    )
+    optimizer = kind(rate, clip_norm=clip, **arguments)
     for gradients in steps:
         apply(optimizer, ours, gradients)
     for variable, expected in zip(ours, second, strict=True):
