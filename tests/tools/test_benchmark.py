@@ -2,17 +2,17 @@
 
 import importlib
 import json
+import math
 import sys
 import types
 
-import examples
-import limit
 import numpy as np
 import ours
 import pytest
 import tiny
-from contenders import inputs, rows, table, turns
+from contenders import inputs, rows, turns
 from run_script import ROOT
+from worker import SIZES, VOCABULARY
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, write_json
@@ -70,7 +70,7 @@ def test_contenders_take_turns_in_processes():
     figures, left_out = turns.measure(
         {
             "fit": (sys.executable, "ours", "fit", replicas),
-            "limit": (sys.executable, "limit", "step", TINY),
+            "limit": (sys.executable, "ours", "limit", TINY),
         },
         turns=2,
     )
@@ -114,8 +114,8 @@ def test_jobs_get_what_only_the_driver_can_find(preset):
 
 
 def test_a_contender_that_fails_is_named_with_its_error():
-    arguments = (sys.executable, "examples", "dense_rows", {})
-    message = r"dense_rows of examples.py ended (.|\n)*KeyError"
+    arguments = (sys.executable, "worker", "dense_rows", {})
+    message = r"dense_rows of worker.py ended (.|\n)*KeyError"
     with pytest.raises(InputError, match=message):
         turns.measure({"a": arguments}, turns=1)
 
@@ -211,7 +211,7 @@ def test_peers_that_take_too_long_are_left_out_with_a_line(monkeypatch):
     monkeypatch.setattr(turns, "Worker", Worker)
     row = measured(ours="a", b="late", c="slow", d="d")
     assert list(row["contenders"]) == ["ours", "d"]
-    text = table.as_text({"rows": {"a": row}})
+    text = steps.as_text({"rows": {"a": row}})
     assert "b is left out: late had no answer." in text
     assert "c is left out: slow had no answer." in text
     with pytest.raises(turns.LeftOutError, match="late had no"):
@@ -234,9 +234,9 @@ def test_rows_that_the_processor_would_emulate_are_left_out(
 def test_growth_is_given_by_its_exponent():
     row = results(**{"2": 1.0, "4": 4.0, "8": 16.0})["rows"]["a"]
     row["growth"] = "rows"
-    assert table.exponent(row) == pytest.approx(2)
-    assert table.ratio(row) is None
-    text = table.as_text({"rows": {"a": row}})
+    assert steps.exponent(row) == pytest.approx(2)
+    assert steps.ratio(row) is None
+    text = steps.as_text({"rows": {"a": row}})
     assert "grows as rows to the power 2.00" in text
 
 
@@ -255,9 +255,9 @@ def test_a_row_of_another_tool_has_the_ratios_of_its_report(
         "times": lambda report: {"b": 2 * report["a"], "c": 9.0},
     }
     measured = turns.measure_row(row, 1.5, 9)
-    assert table.ratio(measured) == (3.0, "b")
+    assert steps.ratio(measured) == (3.0, "b")
     row_of_text = {"title": "A", "goal": 2, **measured}
-    text = table.as_text({"rows": {"a": row_of_text}})
+    text = steps.as_text({"rows": {"a": row_of_text}})
     assert "3.00 times as fast as b" in text
     with pytest.raises(InputError, match="made failed:(.|\n)*ValueError"):
         turns.measure_row(row, "none", 9)
@@ -286,34 +286,35 @@ def test_the_reports_of_the_tools_come_to_ratios():
         "onnxruntime, dev.tsv": 1.5,
     }
     row = {"title": "A", "goal": row["goal"], "times": ratios}
-    text = table.as_text({"rows": {"a": row}})
+    text = steps.as_text({"rows": {"a": row}})
     assert "1.50 times as fast as onnxruntime, dev.tsv (goal 1.0)" in text
 
 
 def test_the_limit_counts_the_products_of_the_model():
     # Of a dense layer: 2 operations a weight and token, three times a step.
-    layers, width, _ = examples.SIZES["tiny"]
+    layers, width, _ = SIZES["tiny"]
     dense = 12 * width**2 * layers * 2 * 16
-    head = (width**2 + width * examples.VOCABULARY) * 2 * 2
+    head = (width**2 + width * VOCABULARY) * 2 * 2
     attention = 2 * 16 * 16 * width * layers * 2
-    assert limit.operations(TINY) == 3 * 2 * (dense + head + attention)
+    products = [math.prod(product) for product in ours.products(TINY)]
+    assert 2 * sum(products) == 3 * 2 * (dense + head + attention)
 
 
 def test_the_ratio_is_to_the_fastest_peer():
-    times, best = table.ratio(
+    times, best = steps.ratio(
         results(ours=2.0, a=5.0, b=3.0, limit=1.0)["rows"]["a"]
     )
     assert (times, best) == (1.5, "b")
     alone = results(ours=2.0, limit=1.0, **{"padded to 128": 4.0})
-    assert table.ratio(alone["rows"]["a"]) is None
+    assert steps.ratio(alone["rows"]["a"]) is None
 
 
 def test_the_check_compares_ratios_and_names_what_fell():
     recorded = results(ours=1.0, a=2.0, limit=0.5)
     # A machine half as fast, and the same ratio.
-    table.check(results(ours=2.0, a=4.0, limit=1.0), recorded, 0.15)
+    steps.check(results(ours=2.0, a=4.0, limit=1.0), recorded, 0.15)
     with pytest.raises(InputError, match=r"a from 2.00 to 1.50"):
-        table.check(results(ours=2.0, a=3.0, limit=1.0), recorded, 0.15)
+        steps.check(results(ours=2.0, a=3.0, limit=1.0), recorded, 0.15)
 
 
 def test_rows_that_nothing_compares_are_named():
@@ -321,11 +322,11 @@ def test_rows_that_nothing_compares_are_named():
     (alone,) = results(ours=1.0)["rows"].values()
     now = {"rows": {"a": measured, "b": measured, "c": alone}}
     then = {"rows": {"a": measured, "c": measured}}
-    assert table.check(now, then, 0.15) == ["b", "c"]
-    assert table.check({"rows": then["rows"]}, now, 0.15) == ["c"]
+    assert steps.check(now, then, 0.15) == ["b", "c"]
+    assert steps.check({"rows": then["rows"]}, now, 0.15) == ["c"]
     for other in ({}, {"d": measured}, {"a": alone}):
         with pytest.raises(InputError, match="Nothing to compare"):
-            table.check(now, {"rows": other}, 0.15)
+            steps.check(now, {"rows": other}, 0.15)
 
 
 def values(folder, **given):
@@ -345,7 +346,7 @@ def test_results_are_drawn_and_rows_without_seconds_are_named(tmp_path, capsys):
     assert "not drawn: t" in capsys.readouterr().out
     assert (tmp_path / "o.png").stat().st_size > 5000
     with pytest.raises(InputError, match=r"Nothing to draw: the rows \(t\)"):
-        table.draw({"rows": {"t": tool}}, tmp_path / "d.png")
+        steps.draw({"rows": {"t": tool}}, tmp_path / "d.png")
 
 
 def test_an_unknown_row_is_refused_with_those_that_there_are(tmp_path):
@@ -384,8 +385,8 @@ def test_recorded_results_are_of_existing_rows_with_their_goals():
         assert "packed" in results["rows"] or "bf16" not in kind
         for name, row in results["rows"].items():
             assert row.get("goal") == rows.ROWS[name].get("goal")
-            assert (table.ratio(row) is None) == ("growth" in row)
-        table.check(results, results, 0.0)
+            assert (steps.ratio(row) is None) == ("growth" in row)
+        steps.check(results, results, 0.0)
     for row in rows.ROWS.values():
         for contender in row.get("contenders", {}).values():
             text = (folder / f"{contender.module}.py").read_text()

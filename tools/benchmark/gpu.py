@@ -152,10 +152,7 @@ def measured(case, values, peak):
 
 def model_flops(case, length):
     """Operations of training on one sequence of `length` tokens."""
-    from contenders.examples import (
-        SIZES,
-        VOCABULARY,
-    )
+    from contenders.worker import SIZES, VOCABULARY
 
     from official_tasks.pretraining.cost import Model, sequence_flops
 

@@ -35,6 +35,7 @@ from pathlib import Path
 
 from absl import flags
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import script
 
@@ -78,9 +79,9 @@ def main(values):
     for name, holds in held.items():
         progress.console.print(f"{'holds' if holds else 'FAILS'}: {name}")
     if values.output:
-        with open(values.output, "w", encoding="utf-8") as file:
-            content = [part.as_dict() for part in parts]
-            json.dump({"parts": content, "requirements": held}, file, indent=2)
+        content = [part.as_dict() for part in parts]
+        report = {"parts": content, "requirements": held}
+        files.write_json(report, values.output)
     return 0 if all(held.values()) else 1
 
 

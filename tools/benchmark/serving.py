@@ -28,17 +28,18 @@ import tempfile
 
 from absl import flags
 
+from bert_keras import files
 from official_tasks import script
 
 LENGTHS, BATCHES = (16, 128, 512), (1, 32)
 AGREE = {"savedmodel bfloat16": 0.05}  # to others 1e-3
 FIRST = "savedmodel"
-# System -> file of contenders/ with its function `classify`.
-MODULES = {
-    FIRST: "ours",
-    "savedmodel bfloat16": "ours",
-    "transformers": "transformers_bert",
-    "onnxruntime": "onnxruntime_bert",
+# System -> its file in contenders/ and the function there.
+JOBS = {
+    FIRST: ("ours", "classify"),
+    "savedmodel bfloat16": ("ours", "classify"),
+    "transformers": ("peers", "transformers_classify"),
+    "onnxruntime": ("peers", "onnxruntime_classify"),
 }
 THREADS = (
     "OMP_NUM_THREADS",
@@ -67,7 +68,7 @@ def write_all(model, preprocess, folder):
     from bert_keras.serving.portable_formats import export_on_ids
 
     folders = {
-        name: os.path.join(folder, name.replace(" ", "_")) for name in MODULES
+        name: os.path.join(folder, name.replace(" ", "_")) for name in JOBS
     }
     own = os.path.join(folder, "own")
     # What is answered does not matter here, and the time is the same.
@@ -101,22 +102,14 @@ def workers(folders, pythons, threads=0):
 
     variables = dict.fromkeys(THREADS, str(threads)) if threads else {}
     with contextlib.ExitStack() as stack:
-        yield {
-            name: _asker(
-                stack.enter_context(
-                    contextlib.closing(
-                        Worker(
-                            pythons.get(name, sys.executable),
-                            MODULES[name],
-                            "classify",
-                            {"folder": str(folder), "warm": 0},
-                            variables,
-                        )
-                    )
-                )
-            )
-            for name, folder in folders.items()
-        }
+        askers = {}
+        for name, folder in folders.items():
+            python = pythons.get(name, sys.executable)
+            settings = {"folder": str(folder), "warm": 0}
+            worker = Worker(python, *JOBS[name], settings, variables)
+            stack.callback(worker.close)
+            askers[name] = _asker(worker)
+        yield askers
 
 
 def _asker(worker):
@@ -226,8 +219,7 @@ def main(values):
                 line = json.dumps(figures)
                 progress.console.print(line, soft_wrap=True)
     if values.output:
-        with open(values.output, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=2)
+        files.write_json(found, values.output)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What rows ask for by name and only the driver can find: texts, weights."""
 
+import dataclasses
 import functools
 import glob
 import json
@@ -13,10 +14,11 @@ from official_tasks.tasks.glue import MRPC, SST_2, GlueTask
 from official_tasks.tasks.squad import SQUAD_1, SquadTask
 
 
+@dataclasses.dataclass(eq=False)
 class Inputs:
     """Fills in the settings of contenders.
 
-    Args:
+    Attributes:
         folder: where what is made for them goes.
         environments: folder of the peers' environments.
         text: what `read_documents` takes; the installed documentation where
@@ -26,18 +28,12 @@ class Inputs:
         vocabulary: file of word pieces.
     """
 
-    def __init__(
-        self,
-        folder,
-        environments=None,
-        text=None,
-        data=None,
-        init=None,
-        vocabulary=None,
-    ):
-        self.folder, self.environments = str(folder), environments
-        self.text, self.data = text, data
-        self.init, self.vocabulary = init, vocabulary
+    folder: str
+    environments: str | None = None
+    text: str | None = None
+    data: str | None = None
+    init: str | None = None
+    vocabulary: str | None = None
 
     def fill(self, settings):
         """The settings with, in the place of names, what they stand for."""

@@ -1,4 +1,4 @@
-"""This package as a contender: training steps, data, loading."""
+"""This package as a contender, and the limit of its steps."""
 
 import itertools
 import json
@@ -6,11 +6,8 @@ import os
 import sys
 import tempfile
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-
 import numpy as np
-import worker
-from examples import SIZES, VOCABULARY, dense_rows
+from worker import SIZES, VOCABULARY, dense_rows, peak_megabytes
 
 
 def step(settings):
@@ -133,7 +130,7 @@ def load(settings):
 
     tf.zeros(3) + 1  # starts the runtime
     bert_keras.BertEncoder  # noqa: B018  (imports its module)
-    before = worker.peak_megabytes()
+    before = peak_megabytes()
 
     def run():
         encoder = bert_keras.BertEncoder.from_preset(settings["base"])
@@ -155,6 +152,64 @@ def classify(settings):
         return answer["probabilities"].numpy()[0].tolist()
 
     return run, 1
+
+
+def limit(settings):
+    """The products of a step and nothing else, at their shapes.
+
+    Forward and both backward products of every dense layer of the model, and
+    those of attention, by TensorFlow's matrix product.
+    """
+    import tensorflow as tf
+
+    half = settings["dtype"] == "mixed_bfloat16"
+    dtype = tf.bfloat16 if half else tf.float32
+    pairs = [
+        (tf.random.normal((n, a, b)), tf.random.normal((n, b, c)), times)
+        for n, a, b, c, times in products(settings)
+    ]
+    pairs = [(tf.cast(x, dtype), tf.cast(y, dtype), t) for x, y, t in pairs]
+
+    @tf.function
+    def multiply(x, y):
+        if x.shape[0] == 1:
+            return tf.matmul(x[0], y[0])
+        return tf.matmul(x, y)
+
+    def run():
+        for x, y, times in pairs:
+            for _ in range(times):
+                result = multiply(x, y)
+        return result.numpy()
+
+    return run, settings["batch"]
+
+
+def products(settings):
+    """Lists of (batch, rows, inner, columns) and how often in a step."""
+    layers, width, heads = SIZES[settings["size"]]
+    batch, length = settings["batch"], settings["length"]
+    tokens, masked = batch * length, batch * settings["predictions"]
+    pieces, head = batch * heads, width // heads
+    dense = [
+        (1, tokens, width, 3 * width, layers),
+        (1, tokens, width, width, layers),
+        (1, tokens, width, 4 * width, layers),
+        (1, tokens, 4 * width, width, layers),
+        (1, masked, width, width, 1),
+        (1, masked, width, VOCABULARY, 1),
+        (pieces, length, head, length, layers),
+        (pieces, length, length, head, layers),
+    ]
+    return [
+        (*shape, times)
+        for n, rows, inner, columns, times in dense
+        for *shape, times in (
+            (n, rows, inner, columns, times),
+            (n, rows, columns, inner, times),
+            (n, inner, rows, columns, times),
+        )
+    ]
 
 
 def pretrainer(settings, examples_per_row=None, jit=None):
@@ -293,4 +348,4 @@ def fit_peak_megabytes():
         if tf.config.list_physical_devices("GPU"):
             memory = tf.config.experimental.get_memory_info("GPU:0")
             return memory["peak"] / 2**20
-    return worker.peak_megabytes()
+    return peak_megabytes()

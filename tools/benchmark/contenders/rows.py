@@ -33,15 +33,10 @@ class Contender(NamedTuple):
     settings: dict
 
 
-# Rival -> its file.
-PEERS = {
-    "keras_hub": "keras_hub_bert",
-    "model_garden": "model_garden",
-    "transformers": "transformers_bert",
-}
+PEERS = ("keras_hub", "model_garden", "transformers")
 
 
-def step(size, batch, length, dtype, peers=PEERS, **more):
+def step(size, batch, length, dtype, peers=PEERS):
     """Contenders of one pre-training step: name -> `Contender`.
 
     Dropout is 0 for all: not every peer can set both of its rates. Adam with
@@ -54,16 +49,15 @@ def step(size, batch, length, dtype, peers=PEERS, **more):
         "predictions": 20 if length == 128 else length * 15 // 100,
         "dropout": 0.0,
         "dtype": dtype,
-        **more,
     }
     contenders = {"ours": Contender("ours", "ours", "step", settings)}
     for peer in peers:
-        rival = Contender(peer, PEERS[peer], "step", settings)
-        contenders[peer] = rival
-        if peer == "transformers":
-            compiled = rival._replace(settings={**settings, "jit": True})
-            contenders["transformers, compiled"] = compiled
-    contenders["limit"] = Contender("ours", "limit", "step", settings)
+        contenders[peer] = Contender(peer, "peers", f"{peer}_step", settings)
+    if "transformers" in peers:
+        compiled = {**settings, "jit": True}
+        rival = contenders["transformers"]._replace(settings=compiled)
+        contenders["transformers, compiled"] = rival
+    contenders["limit"] = Contender("ours", "ours", "limit", settings)
     return contenders
 
 
@@ -91,7 +85,9 @@ def finetuning(task, batch, longest, padded_steps, steps=32):
     fixed = {**settings, "padded": longest, "steps": padded_steps}
     grouped = {**settings, "grouped": True}
     ours = Contender("ours", "ours", "finetune", settings)
-    rival = Contender("transformers", PEERS["transformers"], *ours[2:])
+    rival = Contender(
+        "transformers", "peers", "transformers_finetune", settings
+    )
     return {
         "ours": ours,
         "transformers": rival,
@@ -124,12 +120,11 @@ def data(megabytes, workers=1):
 
 def loading():
     """Weights of base size from a Hugging Face folder, and one short row."""
-    modules = {"ours": "ours", **PEERS}
     settings = {"base": True, "warm": 0}
-    return {
-        name: Contender(name, modules[name], "load", settings)
-        for name in ("ours", "keras_hub", "transformers")
-    }
+    contenders = {"ours": Contender("ours", "ours", "load", settings)}
+    for peer in ("keras_hub", "transformers"):
+        contenders[peer] = Contender(peer, "peers", f"{peer}_load", settings)
+    return contenders
 
 
 def text_flags(inputs):

@@ -8,7 +8,8 @@ for its end, the number of examples in a step and, optionally, a dict of more
 facts. The worker says that it is ready and then takes one step for each line
 that it reads, a JSON list of the step's arguments, so that contenders take
 turns. `turns.py` starts it. Nothing here needs the package: rivals run in
-environments that lack it.
+environments that lack it. The sizes and the random examples of all contenders
+are here too.
 """
 
 import importlib
@@ -16,6 +17,55 @@ import json
 import os
 import sys
 import time
+
+import numpy as np
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before anybody imports TensorFlow
+
+# Layers, width, heads.
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+VOCABULARY = 30_522
+
+
+def pretraining_batch(settings):
+    """Random ids in dense rows, by the names of the original's features.
+
+    Returns:
+        dict of int32 arrays, `(batch, length)` or `(batch, predictions)`.
+    """
+    batch, length = settings["batch"], settings["length"]
+    random = np.random.default_rng(0)
+    ids = random.integers(1000, VOCABULARY, (batch, length))
+    drawn = [random.permutation(length) for _ in range(batch)]
+    places = np.sort(np.stack(drawn)[:, : settings["predictions"]])
+    arrays = {
+        "input_ids": ids,
+        "segment_ids": random.integers(0, 2, (batch, length)),
+        "input_mask": np.ones((batch, length)),
+        "masked_lm_positions": places,
+        "masked_lm_ids": np.take_along_axis(ids, places, axis=1),
+        "next_sentence_labels": random.integers(0, 2, (batch,)),
+    }
+    return {name: array.astype("int32") for name, array in arrays.items()}
+
+
+def dense_rows(settings):
+    """(inputs, labels) of `pretraining_batch`, by our and keras-hub's names."""
+    batch = pretraining_batch(settings)
+    x = {
+        "token_ids": batch["input_ids"],
+        "segment_ids": batch["segment_ids"],
+        "padding_mask": batch["input_mask"],
+        "mask_positions": batch["masked_lm_positions"],
+    }
+    y = {"mlm": batch["masked_lm_ids"], "nsp": batch["next_sentence_labels"]}
+    return x, y
 
 
 def peak_megabytes():
