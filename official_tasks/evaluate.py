@@ -19,7 +19,9 @@ import os
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
 from official_tasks.tasks.registry import task_from_flags
@@ -54,7 +56,6 @@ def evaluate(
             nothing.
         overwrite: whether to replace files that are there.
     """
-    from bert_keras.files import write_json
     from official_tasks.engine.leaderboard import new_files
     from official_tasks.engine.models import predict_split
 
@@ -74,8 +75,6 @@ def evaluate(
 
 
 def main(values):
-    from bert_keras.errors import InputError
-    from official_tasks import progress
     from official_tasks.engine.grid import table_of
 
     if bool(values.model) == bool(values.predictions):

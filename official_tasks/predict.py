@@ -31,7 +31,8 @@ import sys
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.errors import InputError
+from official_tasks import progress, script
 from official_tasks.engine.prediction import (
     Answers,
     asked,
@@ -91,8 +92,6 @@ def main(values):
 
 
 def _write_official_files(values):
-    from bert_keras.errors import InputError
-    from official_tasks import progress
     from official_tasks.engine.leaderboard import predict_task
 
     if values.output == "-":
@@ -105,7 +104,6 @@ def _write_official_files(values):
 
 def _ask(values):
     from bert_keras.serving.load import load_saved_model
-    from official_tasks import progress
 
     progress.console.stderr = True
     served = load_saved_model(values.model)

@@ -25,6 +25,7 @@ from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import script
+from official_tasks.pretraining.cost import plan
 from official_tasks.pretraining.runner import run
 from official_tasks.pretraining.settings import (
     OBJECTIVES,
@@ -200,8 +201,6 @@ def _arguments(values):
 
 def print_plan(data, **arguments):
     """Prints what `run` would take, and checks its inputs."""
-    from official_tasks.pretraining.cost import plan
-
     for line in plan(data, **arguments):
         console.print(line, soft_wrap=True)
 

@@ -29,9 +29,15 @@ Takes one to three hours for a table at --scale=small and three seeds, with
 
 from absl import flags
 
+from bert_keras.errors import InputError
+from bert_keras.run_folder import RunFolder
 from official_tasks import script
 from official_tasks.engine.processes import share_cores
 from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, VOCABULARY
+from official_tasks.pretraining import cost
+from official_tasks.pretraining.settings import Settings, phases
+from official_tasks.progress import console
+from official_tasks.tasks.registry import converted, find_task
 
 
 def define_flags():
@@ -88,8 +94,6 @@ def table_of(name, scale, tasks=None):
     Raises:
         InputError: the table is not of this scale, or has not the tasks.
     """
-    from bert_keras.errors import InputError
-
     if scale != "paper" and name in PAPER_ONLY:
         raise InputError(
             f"The table {name} starts from released weights and has one "
@@ -116,8 +120,6 @@ def check_used(table, inputs, steps=None):
         inputs: `Inputs`.
         steps: of pre-training, or None.
     """
-    from bert_keras.errors import InputError
-
     flags_of_data = ("corpus", "vocabulary", "data", "pretrained")
     given = [name for name in flags_of_data if getattr(inputs, name)]
     if inputs.data and given[0] != "data":
@@ -162,7 +164,6 @@ def run(
     Returns:
         The results; see `results.gathered`.
     """
-    from bert_keras.run_folder import RunFolder
     from official_tasks.paper.results import write
     from official_tasks.paper.table_runs import Run, Work
 
@@ -184,9 +185,6 @@ def run(
 
 def options_of(words) -> dict:
     """TASK.NAME=VALUE, some of them, as task -> name -> value."""
-    from bert_keras.errors import InputError
-    from official_tasks.tasks.registry import converted, find_task
-
     options: dict[str, dict] = {}
     for word in words:
         name, separator, value = word.partition("=")
@@ -207,7 +205,6 @@ def options_of(words) -> dict:
 
 def _print_plan(values, table, inputs, pretraining, tuning):
     from official_tasks.paper import table_cost
-    from official_tasks.progress import console
 
     rate = values.flops or _rate(values.scale, inputs, pretraining, values.jobs)
     plan = table_cost.jobs(
@@ -219,9 +216,6 @@ def _print_plan(values, table, inputs, pretraining, tuning):
 
 def _rate(scale, inputs, pretraining, jobs):
     """Operations a second: measured here, or of an A100 in published runs."""
-    from official_tasks.pretraining import cost
-    from official_tasks.pretraining.settings import Settings, phases
-
     if scale == "paper":
         return cost.DEVICES["a100"].flops * cost.UTILISATION
     settings = Settings(**{**SCALES[scale], **pretraining})

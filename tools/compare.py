@@ -16,7 +16,7 @@ from absl import flags
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from official_tasks import script
+from official_tasks import progress, script
 
 BATCH = 32
 
@@ -27,7 +27,6 @@ def define_flags():
 
 def main(values, records, folder):
     from bert_keras.serving.load import load_saved_model
-    from official_tasks import progress
 
     records, served = read_records(records), load_saved_model(folder)
     for name, summary in compare(records, served, values.worst).items():

@@ -32,7 +32,7 @@ import tempfile
 
 from absl import flags
 
-from official_tasks import script
+from official_tasks import progress, script
 
 
 def define_flags():
@@ -58,7 +58,6 @@ def define_flags():
 
 def main(values):
     from bert_keras.interop.convert import convert, without_pickle
-    from official_tasks import progress
 
     script.prepare_output(values, is_folder=True)
     with tempfile.TemporaryDirectory() as plain:

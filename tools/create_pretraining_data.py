@@ -23,12 +23,13 @@ import shlex
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.data.corpus import read_documents
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.text.vocabulary import read_vocabulary
+from official_tasks import progress, script
 
 
 def define_flags():
-    from bert_keras.data.sampling import SamplingRules
-
     usual = SamplingRules()
     flags.DEFINE_string("input", None, "Text to read.")
     flags.DEFINE_enum(
@@ -113,9 +114,6 @@ def define_flags():
 
 def main(values):
     from bert_keras import WordPieceTokenizer
-    from bert_keras.data.sampling import SamplingRules
-    from bert_keras.text.vocabulary import read_vocabulary
-    from official_tasks import progress
 
     rules = SamplingRules(
         values.sequence_length,
@@ -154,9 +152,7 @@ def main(values):
 
 
 def _here(values, settings):
-    from bert_keras.data.corpus import read_documents
     from bert_keras.data.pretraining_data import create_pretraining_data
-    from official_tasks import progress
 
     how = values.layout, values.text_field
     held_out = read_documents(values.held_out, *how) if values.held_out else ()

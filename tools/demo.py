@@ -16,8 +16,9 @@ two with AVX2 alone.
 import os
 
 from absl import flags
+from rich.table import Table
 
-from official_tasks import script
+from official_tasks import progress, script
 
 
 def define_flags():
@@ -30,9 +31,6 @@ def define_flags():
 
 
 def main(values):
-    from rich.table import Table
-
-    from official_tasks import progress
     from official_tasks.demo import whole_job
 
     settings = whole_job.QUICK if values.quick else whole_job.FULL

@@ -21,7 +21,12 @@ import collections
 
 from absl import flags
 
+from bert_keras.data.corpus import read_documents
+from bert_keras.data.sentences import document_sentences
+from bert_keras.errors import InputError
+from bert_keras.text import vocabulary
 from official_tasks import script
+from official_tasks.pretraining import run_doctor
 from official_tasks.progress import console
 
 # Words in a sentence, up to each and from the one before.
@@ -39,8 +44,6 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras.errors import InputError
-
     if (values.vocabulary is None) == (values.run is None):
         raise InputError(
             "Nothing to examine, or two things; expected --vocabulary=FILE or "
@@ -48,16 +51,12 @@ def main(values):
         )
     if values.run is None:
         return _examine_vocabulary(values)
-    from official_tasks.pretraining import run_doctor
-
     for line in run_doctor.report(values.run):
         _print(line)
     return 0
 
 
 def _examine_vocabulary(values):
-    from bert_keras.text import vocabulary
-
     pieces = vocabulary.read_pieces(values.vocabulary)
     findings = vocabulary.examine_vocabulary(pieces, values.lowercase)
     _print(f"{values.vocabulary}: {len(pieces):,} pieces")
@@ -73,8 +72,6 @@ def _examine_vocabulary(values):
 
 def _examine_fit(pieces, values):
     """Findings about the pieces on the texts, after their figures."""
-    from bert_keras.text import vocabulary
-
     lengths = collections.Counter()
     texts = _paragraphs(values.texts, lengths)
     fit = vocabulary.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
@@ -90,9 +87,6 @@ def _examine_fit(pieces, values):
 
 def _paragraphs(source, lengths):
     """The paragraphs; counts the words of their sentences on the way."""
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.data.sentences import document_sentences
-
     for document in read_documents(source):
         for sentence in document_sentences(document):
             lengths[len(sentence.split())] += 1

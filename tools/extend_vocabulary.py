@@ -18,7 +18,11 @@ import os
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.data.corpus import paragraphs, read_documents
+from bert_keras.data.workers import in_order
+from bert_keras.text import extension
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+from official_tasks import progress, script
 
 
 def define_flags():
@@ -38,12 +42,6 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras.data.corpus import paragraphs, read_documents
-    from bert_keras.data.workers import in_order
-    from bert_keras.text import extension
-    from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
-    from official_tasks import progress
-
     script.prepare_output(values)
     old = read_vocabulary(values.vocabulary)
     words = extension.domain_words(

@@ -22,8 +22,13 @@ import os
 
 from absl import flags
 
-from official_tasks import script
-from official_tasks.engine.features import PER
+import bert_keras
+from bert_keras.errors import InputError
+from official_tasks import progress, script
+from official_tasks.engine.features import PER, Extractor, write_features
+from official_tasks.tasks.recipes import find_recipe
+from official_tasks.tasks.table import plain_errors
+from official_tasks.tasks.tagging import read_columns
 
 
 def define_flags():
@@ -42,10 +47,6 @@ def define_flags():
 
 def texts_of(path, columns):
     """Yields the words of each text of a file."""
-    from bert_keras.errors import InputError
-    from official_tasks.tasks.table import plain_errors
-    from official_tasks.tasks.tagging import read_columns
-
     if columns:
         for sentence in read_columns(path, labelled=False):
             yield list(sentence.words)
@@ -62,12 +63,6 @@ def texts_of(path, columns):
 
 
 def main(values):
-    import bert_keras
-    from bert_keras.errors import InputError
-    from official_tasks import progress
-    from official_tasks.engine.features import Extractor, write_features
-    from official_tasks.tasks.recipes import find_recipe
-
     script.prepare_output(values)
     recipe = find_recipe(values.recipe)
     extract = Extractor(

@@ -16,7 +16,11 @@ import os
 
 from absl import flags
 
-from official_tasks import script
+import bert_keras
+from bert_keras import files
+from official_tasks import progress, script
+from official_tasks.engine.hyperparameters import Hyperparameters
+from official_tasks.pretraining.settings import Settings
 
 # Settings that are paths: they say something to their owner alone.
 PATHS = {"init", "teacher", "vocabulary", "phase_2_data"}
@@ -45,11 +49,9 @@ def define_flags():
 
 
 def main(values):
-    import bert_keras
     from bert_keras.interop import publishing
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
-    from official_tasks import progress
     from official_tasks.engine.models import preset_of
 
     script.prepare_output(values, is_folder=True)
@@ -97,10 +99,7 @@ def facts_of_run(folder, limits=None) -> dict:
         folder: of the run; a model folder alone has no facts.
         limits: what the model should not be used for, in the user's words.
     """
-    from bert_keras import files
     from official_tasks.engine.finetuning import COUNTS
-    from official_tasks.engine.hyperparameters import Hyperparameters
-    from official_tasks.pretraining.settings import Settings
 
     training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
     facts, sections = {}, []

@@ -18,7 +18,11 @@ import os
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.data.corpus import paragraphs, read_documents
+from bert_keras.data.workers import in_order
+from bert_keras.text.learning import learn_vocabulary
+from bert_keras.text.vocabulary import write_vocabulary
+from official_tasks import progress, script
 
 
 def define_flags():
@@ -39,12 +43,6 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras.data.corpus import paragraphs, read_documents
-    from bert_keras.data.workers import in_order
-    from bert_keras.text.learning import learn_vocabulary
-    from bert_keras.text.vocabulary import write_vocabulary
-    from official_tasks import progress
-
     script.prepare_output(values)
     with progress.bar("Learning pieces") as update:
         tokens = learn_vocabulary(

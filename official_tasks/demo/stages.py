@@ -22,8 +22,15 @@ from bert_keras.data.corpus import (
     paragraphs,
     read_documents,
 )
+from bert_keras.data.pretraining_data import create_pretraining_data
+from bert_keras.data.sampling import SamplingRules
 from bert_keras.run_folder import RunFolder
-from bert_keras.serving.verify import answer_in_fresh_process
+from bert_keras.serving.verify import (
+    answer_in_fresh_process,
+    greatest_difference,
+)
+from bert_keras.text.learning import learn_vocabulary
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from official_tasks import progress
 from official_tasks.demo.source_task import write_source_task
 from official_tasks.engine import finetuning
@@ -113,9 +120,6 @@ def corpus_stage(demo, results):
 
 def vocabulary_stage(demo, results):
     """WordPieces learned from the training documents."""
-    from bert_keras.text.learning import learn_vocabulary
-    from bert_keras.text.vocabulary import write_vocabulary
-
     texts = paragraphs(demo.documents("train"))
     with progress.bar("Learning pieces") as update:
         tokens = learn_vocabulary(
@@ -131,10 +135,6 @@ def vocabulary_stage(demo, results):
 
 def examples_stage(demo, results):
     """Sentence pairs and masks by the paper's sampling rules."""
-    from bert_keras.data.pretraining_data import create_pretraining_data
-    from bert_keras.data.sampling import SamplingRules
-    from bert_keras.text.vocabulary import read_vocabulary
-
     settings = demo.settings
     tokenizer = bert_keras.WordPieceTokenizer(
         read_vocabulary(demo.folder.file("vocab.txt"))
@@ -307,8 +307,6 @@ def _models(demo, results):
 
 def proof_stage(demo, results):
     """A fresh process that imports only tensorflow and tensorflow_text."""
-    from bert_keras.serving.verify import greatest_difference
-
     served = demo.folder.file("served")
     difference = greatest_difference(served, *_models(demo, results))
     rows = CustomTask(

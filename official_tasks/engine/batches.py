@@ -5,6 +5,9 @@ run gets the batches that it would have had.
 """
 
 import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.tf_data import untuned
 
 # Batches that are sorted by length together: enough that rows of a batch are
 # about as long as each other, few enough that a batch still mixes the epoch.
@@ -47,10 +50,6 @@ def training_batches(
     Returns:
         `tf.data.Dataset` of `(inputs, targets, weights)`.
     """
-    import tensorflow as tf
-
-    from bert_keras.data.tf_data import untuned
-
     lengths = tf.constant(row_lengths(encoded.inputs))
     count = len(lengths)
 
@@ -100,8 +99,6 @@ def shuffled_rows(place, count, seed):
     Returns:
         int64 `(P,)`.
     """
-    import tensorflow as tf
-
     epoch = place // count
     # One seed a row: tf.random.experimental.index_shuffle pads a matrix
     # of seeds along the wrong axis, so the operation is called itself.
@@ -115,10 +112,6 @@ def shuffled_rows(place, count, seed):
 
 def prediction_batches(inputs, rows, batch_size, pad_id=0):
     """The inputs of `rows` in this order, in batches, padded each."""
-    import tensorflow as tf
-
-    from bert_keras.data.tf_data import untuned
-
     width = _Width(inputs)
     batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
     batches = batches.map(
@@ -129,8 +122,6 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
 
 def row_lengths(inputs) -> np.ndarray:
     """Tokens of each row, int64 `(R,)`; of choices, the longest one's."""
-    import tensorflow as tf
-
     lengths = inputs["token_ids"].row_lengths(axis=-1)
     if isinstance(lengths, tf.RaggedTensor):
         lengths = lengths.to_tensor()
@@ -148,8 +139,6 @@ class _Width:
     """
 
     def __init__(self, inputs, fixed=None):
-        import tensorflow as tf
-
         self.fixed = fixed
         self.longest = int(row_lengths(inputs).max())
         devices = tf.config.list_logical_devices()
@@ -158,8 +147,6 @@ class _Width:
 
     def pad(self, ragged, value):
         """A ragged `(B, None, ...)` as `(B, T, ...)`."""
-        import tensorflow as tf
-
         value = tf.cast(value, ragged.dtype)
         if self.fixed is not None:
             inner = ragged.flat_values.shape[1:]
@@ -174,8 +161,6 @@ class _Width:
 
 def _gather(values, rows, width, pad_id=0):
     """Rows of arrays and ragged tensors, in a dict or alone, padded."""
-    import tensorflow as tf
-
     if isinstance(values, dict):
         return {
             name: _gather(
@@ -205,8 +190,6 @@ def _map(function, values):
 
 
 def _ones_like(values):
-    import tensorflow as tf
-
     if isinstance(values, tf.RaggedTensor):
         return tf.ones_like(values, tf.float32)
     return np.ones(np.shape(values)[:1], np.float32)
@@ -214,7 +197,5 @@ def _ones_like(values):
 
 def _to_mean_one(weights):
     """So that a mean over the slots is one over what is weighted."""
-    import tensorflow as tf
-
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

@@ -5,10 +5,16 @@ import functools
 import math
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
+import bert_keras
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, require_tensorflow
+from bert_keras.interop.presets import open_checkpoint
+from bert_keras.modeling.weights import copy_weights
+from bert_keras.run_folder import RunFolder
+from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import progress
 from official_tasks.engine.batches import (
     row_lengths,
@@ -23,6 +29,7 @@ from official_tasks.engine.models import (
     preset_of,
     weights_of,
 )
+from official_tasks.engine.training import train, training_state
 from official_tasks.report import page, task_report
 
 RESULTS = "results.json"
@@ -89,10 +96,6 @@ def run(
         "best_step", "cut" (the share of training texts that are cut),
         "notes", and "curve", what was logged after each epoch.
     """
-    from bert_keras.errors import require_tensorflow
-    from bert_keras.run_folder import RunFolder
-    from bert_keras.training.strategy import choose_dtype, make_strategy
-
     require_tensorflow("Fine-tuning")
     usual = {
         "epochs": epochs,
@@ -165,10 +168,7 @@ class _Run:
         seed,
         **arguments,
     ):
-        import keras
-
-        import bert_keras
-        from official_tasks.engine.distillation import taught
+        from official_tasks.engine import distillation
 
         self.task, self.folder, self.strategy = task, folder, strategy
         self.init, self.seed, self.arguments = init, seed, arguments
@@ -202,7 +202,7 @@ class _Run:
         with strategy.scope():
             self.model = self._compiled_model()
         if hyperparameters.teacher is not None:
-            self.encoded["train"] = taught(
+            self.encoded["train"] = distillation.taught(
                 task,
                 hyperparameters.teacher,
                 self.examples["train"],
@@ -213,14 +213,13 @@ class _Run:
         )
 
     def _compiled_model(self):
-        from bert_keras.interop.presets import open_checkpoint
-        from official_tasks.engine.distillation import distillation_loss
+        from official_tasks.engine import distillation
 
         from_scratch = self.arguments["from_scratch"]
         chosen = self.hyperparameters
         loss = self.task.loss()
         if chosen.teacher is not None:
-            loss = distillation_loss(
+            loss = distillation.distillation_loss(
                 self.task, chosen.temperature, chosen.teacher_weight
             )
         model = load_model(
@@ -248,8 +247,6 @@ class _Run:
 
     def finish(self, callbacks=()) -> dict:
         """Trains to the end and writes all that the run leaves."""
-        from official_tasks.engine.training import train, training_state
-
         notes = notes_on_rows(self.task, self.encoded["train"], self.preprocess)
         for note in notes:
             progress.console.print(f"note: {note}")
@@ -326,8 +323,6 @@ class _Run:
         return scalars(scores)
 
     def _keep_if_best(self, step, value):
-        from bert_keras import save_lora
-
         try:
             best = files.read_json(self.folder.file("best.json"))
         except FileNotFoundError:
@@ -340,7 +335,7 @@ class _Run:
                     self.model.save_preset(path, self.preprocess)
                 if self.hyperparameters.lora_rank:
                     with self.folder.output(ADAPTERS) as path:
-                        save_lora(self.model, path)
+                        bert_keras.save_lora(self.model, path)
             with self.folder.output("best.json") as path:
                 files.write_json({"step": step, "value": value}, path)
 
@@ -362,8 +357,6 @@ class _Run:
 
     def _take_best(self) -> int:
         """Gives the model the best weights; returns the step they are of."""
-        from bert_keras.modeling.weights import copy_weights
-
         step = self.steps
         if self.strategy.is_chief:
             step = files.read_json(self.folder.file("best.json"))["step"]

@@ -9,6 +9,8 @@ from rich.table import Table
 
 from bert_keras.errors import InputError
 from bert_keras.files import write_json
+from bert_keras.run_folder import RunFolder
+from bert_keras.training.strategy import named
 from official_tasks import progress
 from official_tasks.engine import finetuning
 from official_tasks.engine.finetuning import has_failed, scalars
@@ -44,8 +46,6 @@ def run(
         The results of the best run; of several with "runs", "mean",
         "deviation" and "failed" of the task's metric, see `summary`.
     """
-    from bert_keras.run_folder import RunFolder
-
     if learning_rates and learning_rate is not None:
         raise InputError(
             "A grid tries its own learning rates: leave --learning_rate or "
@@ -93,8 +93,6 @@ def run(
 
 def refuse_several_hosts(distribution):
     """For runs in a row: their folder has one writer and no other readers."""
-    from bert_keras.training.strategy import named
-
     if named(distribution) == "multi_worker":
         raise InputError(
             "Several runs in a row run on one host, and this is one of the "

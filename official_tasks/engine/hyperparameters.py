@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+import bert_keras
 from bert_keras.errors import InputError
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
@@ -112,8 +113,6 @@ class Hyperparameters(NamedTuple):
 
     def adapt(self, model):
         """Freezes what stays as it is; adds LoRA."""
-        import bert_keras
-
         encoder = model.encoder
         if self.lora_rank:
             bert_keras.enable_lora(model, self.lora_rank)
@@ -130,8 +129,6 @@ class Hyperparameters(NamedTuple):
 
     def make_optimizer(self, learning_rate, steps):
         """The optimizer with its schedule, for `compile`."""
-        import bert_keras
-
         make = getattr(bert_keras, self.optimizer)
         return make(
             learning_rate,

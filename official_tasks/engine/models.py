@@ -6,9 +6,18 @@ import re
 import warnings
 
 import numpy as np
+import tensorflow as tf
 
+import bert_keras
 from bert_keras import files
-from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
+from bert_keras.interop.presets import belonging_to, open_checkpoint
+from bert_keras.modeling.weights import (
+    copy_weights,
+    in_use,
+    mark_untrained,
+    untrained_weights,
+)
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
 
@@ -30,9 +39,6 @@ def load_model(
         from_scratch: keep the sizes of `preset` only, no weight.
         encoder_arguments: of `BertEncoder`, over what the preset says.
     """
-    from bert_keras.interop.presets import belonging_to
-    from bert_keras.modeling.weights import in_use, untrained_weights
-
     checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
     if from_scratch:
         return task.build(encoder.from_config(encoder.get_config()))
@@ -57,8 +63,6 @@ def load_trained(task, preset, dtype="float32"):
         InputError: the model is of another kind, has other labels, or reads
             other layers.
     """
-    import bert_keras
-    from bert_keras.interop.presets import belonging_to
     from bert_keras.modeling.weights import in_encoder, published_weights
 
     checkpoint, encoder = _open(preset, dtype)
@@ -97,10 +101,6 @@ def preset_of(path):
 
 def _open(preset, dtype, **encoder_arguments):
     """The checkpoint of a preset, and its encoder."""
-    import bert_keras
-    from bert_keras.errors import require_tensorflow
-    from bert_keras.interop.presets import open_checkpoint
-
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset_of(preset))
     with warnings.catch_warnings():
@@ -114,12 +114,6 @@ def _open(preset, dtype, **encoder_arguments):
 
 def _take_head(model, checkpoint, dtype):
     """Gives the model the weights of the checkpoint, its head included."""
-    from bert_keras.modeling.weights import (
-        copy_weights,
-        mark_untrained,
-        untrained_weights,
-    )
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         stored = type(model).from_preset(
@@ -139,8 +133,6 @@ class Predictor:
     """
 
     def __init__(self, model, per_token=False, pad_id=0):
-        import tensorflow as tf
-
         self.per_token = per_token
         self.pad_id = pad_id
         self._call = tf.function(
@@ -187,8 +179,6 @@ def predict_split(task, models, split):
     Returns:
         `(examples, predictions)`, these as the task's `decode` gives them.
     """
-    from bert_keras.interop.presets import open_checkpoint
-
     # Such as labels, which a test file alone does not have.
     first = open_checkpoint(preset_of(models[0]))
     task.take_arguments(first.head_arguments)

@@ -12,6 +12,7 @@ import signal
 import sys
 
 from official_tasks import script
+from official_tasks.progress import console
 
 THREADS = (
     "TF_NUM_INTRAOP_THREADS",
@@ -33,8 +34,6 @@ def in_a_process(work, *arguments, quiet=False):
 
 
 def _begin(quiet):
-    from official_tasks.progress import console
-
     script.import_tensorflow()
     console.quiet = quiet
 

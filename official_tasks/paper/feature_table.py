@@ -16,9 +16,15 @@ Takes seven times as long as one fine-tuning, or more: LSTMs are slow.
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.errors import InputError
+from bert_keras.files import make_folder, write_json
+from official_tasks import progress, script
+from official_tasks.paper.results import COLOURS, draw_points
+from official_tasks.report import page
+from official_tasks.report.page import save
 from official_tasks.tasks import registry
 from official_tasks.tasks.recipes import RECIPES
+from official_tasks.tasks.tagging import NerTask
 
 FINE_TUNING = "fine_tuning"
 ROWS = (*RECIPES, FINE_TUNING)
@@ -96,9 +102,6 @@ def draw(table, title, path):
     """Draws the F1 of each row as a point, with its number above it."""
     from matplotlib.figure import Figure
 
-    from official_tasks.paper.results import COLOURS, draw_points
-    from official_tasks.report.page import save
-
     names = [name.replace("_", " ") for name in table]
     values = [100 * (row["f1"] or 0) for row in table.values()]
     spread = [100 * (row["deviation"] or 0) for row in table.values()]
@@ -112,12 +115,7 @@ def draw(table, title, path):
 
 
 def main(values):
-    from bert_keras.errors import InputError
-    from bert_keras.files import make_folder, write_json
-    from official_tasks import progress
     from official_tasks.engine import grid
-    from official_tasks.report import page
-    from official_tasks.tasks.tagging import NerTask
 
     cls, fixed = registry.find_task(values.task)
     unknown = set(values.rows) - set(ROWS)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from bert_keras.modeling.sizes import SIZES
 from official_tasks.paper.table_runs import options_of, plain, tuning_of
 from official_tasks.paper.tables import SCALES
 from official_tasks.pretraining import cost
@@ -53,8 +54,6 @@ def jobs(
 
 def _released(name):
     """The `Model` of released weights, by the size in their name."""
-    from bert_keras.modeling.sizes import SIZES
-
     size = next(size for size in RELEASED_SIZES if size in name)
     return cost.Model(**SIZES[size], vocabulary_size=VOCABULARY_SIZE)
 

@@ -4,8 +4,14 @@ import os
 import time
 from typing import NamedTuple
 
+import bert_keras
+from bert_keras import files
+from bert_keras.data.building import build_stores
+from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.errors import InputError
 from bert_keras.run_folder import check_same_settings
+from bert_keras.text.learning import learn_vocabulary
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from official_tasks import progress
 from official_tasks.engine import finetuning, grid
 from official_tasks.engine.processes import in_a_process, workers
@@ -13,6 +19,8 @@ from official_tasks.paper.results import gathered
 from official_tasks.paper.tables import SCALES, Table
 from official_tasks.paper.variants import vary
 from official_tasks.pretraining import runner
+from official_tasks.pretraining.settings import Settings, model_sizes
+from official_tasks.tasks.registry import find_task
 
 HELD_OUT_SHARE = 0.05  # of the documents of a corpus
 # Of rows and variants: what is shown with a score and does not decide it.
@@ -44,8 +52,6 @@ class Inputs(NamedTuple):
 
 def task_of(row, inputs, recipe=None):
     """The `Task` of a `TaskRow` and the options that make it."""
-    from official_tasks.tasks.registry import find_task
-
     cls, fixed = find_task(row.task)
     options = options_of(row, inputs, recipe)
     return cls(**fixed, **options), options
@@ -156,8 +162,6 @@ class Work(NamedTuple):
 
     def _bilstm_dim(self, variant):
         """The width of the BiLSTM, each way: that of the encoder."""
-        from official_tasks.pretraining.settings import Settings, model_sizes
-
         settings = Settings(**self.settings_of(variant.run))
         return model_sizes(settings)["hidden_dim"]
 
@@ -292,13 +296,6 @@ def make_data(inputs, path) -> dict:
     Returns:
         Tokens of each store.
     """
-    import bert_keras
-    from bert_keras import files
-    from bert_keras.data.building import build_stores
-    from bert_keras.data.corpus import paragraphs, read_documents
-    from bert_keras.text.learning import learn_vocabulary
-    from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
-
     vocabulary = inputs.vocabulary
     if not vocabulary:
         with progress.bar("Learning pieces") as update:
@@ -324,8 +321,6 @@ def make_data(inputs, path) -> dict:
 
 def shared_name(settings, scale):
     """A folder's name for settings, the same in each table of the scale."""
-    from official_tasks.pretraining.settings import Settings
-
     usual = {**Settings()._asdict(), **SCALES[scale]}
     own = {k: v for k, v in sorted(settings.items()) if v != usual[k]}
     return "+".join(plain(f"{k}-{v}") for k, v in own.items()) or "usual"

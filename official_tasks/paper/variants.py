@@ -4,8 +4,11 @@ import copy
 
 import numpy as np
 
+import bert_keras
 from bert_keras.data.sentences import split_sentences
 from bert_keras.errors import InputError
+from bert_keras.modeling.weights import copy_weights
+from official_tasks.paper.paired import DirectionalModel
 from official_tasks.tasks.squad import answer_span
 
 
@@ -66,9 +69,6 @@ def in_its_sentence(question):
 
 def _directional(model, encoder):
     """The model; where [CLS] sees nothing, one that reads the last token."""
-    import bert_keras
-    from official_tasks.paper.paired import DirectionalModel
-
     classifies = type(model) is bert_keras.BertClassifier
     if classifies and encoder.attention == "left_to_right":
         return DirectionalModel(encoder, **_kept(model))
@@ -77,10 +77,6 @@ def _directional(model, encoder):
 
 def _paired(model, encoder, second):
     """The model's head on this encoder and the one of the folder `second`."""
-    import bert_keras
-    from bert_keras.modeling.weights import copy_weights
-    from official_tasks.paper.paired import DirectionalModel
-
     heads = {
         bert_keras.BertClassifier: "classifier",
         bert_keras.BertTagger: "tagger",

@@ -12,8 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+import bert_keras
 from bert_keras import files
+from bert_keras.data.building import build_stores
+from bert_keras.data.corpus import read_documents
+from bert_keras.data.examples import CAPACITY, DrawnExamples
 from bert_keras.errors import InputError
+from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks.pretraining.settings import model_sizes, phases, prepare
 
 # Operations of a training step in forward passes: backward takes two.
@@ -260,7 +265,6 @@ def training_rate(settings, phase, vocabulary_size, batch=8, seconds=10.0):
     import keras
     import tensorflow as tf
 
-    import bert_keras
     from official_tasks.pretraining.model import OBJECTIVES, new_model
 
     objective = OBJECTIVES[settings.objectives]
@@ -315,9 +319,6 @@ def text_rate(corpus, vocabulary) -> tuple[float, float]:
         vocabulary: path of a vocabulary.
     """
     from bert_keras import WordPieceTokenizer
-    from bert_keras.data.building import build_stores
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.text.vocabulary import read_vocabulary
 
     documents, characters, size = [], 0, 0
     for document in read_documents(corpus):
@@ -419,7 +420,6 @@ def _phase_lines(phase, source, replicas):
 
 def _input_lines(phase, source):
     """Memory and disk of both kinds of data, from a sample of examples."""
-    from bert_keras.data.examples import CAPACITY, DrawnExamples
     from bert_keras.data.record_files import serialize
 
     drawn = DrawnExamples(source.store, source.rules(phase), 0)

@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.modeling.sizes import SIZES
 
 REFERENCES = os.path.join(os.path.dirname(__file__), "reference_curves.json")
 # Share of the reference's accuracy under which something is wrong. Corpora of
@@ -94,8 +95,6 @@ def _compare_curve(settings, last):
     """The last point against the reference curves of the same size."""
     if settings["init"] or not settings["objectives"].startswith("mlm"):
         return []
-    from bert_keras.modeling.sizes import SIZES
-
     usual = SIZES[settings["size"]]
     size = [settings[k] or usual[k] for k in ("num_layers", "hidden_dim")]
     references = files.read_json(REFERENCES)

@@ -1,6 +1,8 @@
 """Pre-training by one call: a run folder from data and settings."""
 
+from bert_keras.errors import require_tensorflow
 from bert_keras.files import write_json
+from bert_keras.run_folder import RunFolder
 from official_tasks.pretraining.settings import (
     phases,
     prepare,
@@ -31,8 +33,6 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         guessing the commonest piece, the commoner answer), "parameters", and
         "curve", what was logged at each evaluation.
     """
-    from bert_keras.errors import require_tensorflow
-    from bert_keras.run_folder import RunFolder
     from official_tasks.engine.models import checked_files, weights_of
 
     require_tensorflow("Pre-training")

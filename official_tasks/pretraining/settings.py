@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.sizes import SIZES
 
 OBJECTIVES = ("mlm+nsp", "mlm", "left_to_right", "right_to_left")
 SIZE_FIELDS = ("num_layers", "hidden_dim", "num_heads")
@@ -128,8 +129,6 @@ def prepare(arguments):
 
 def model_sizes(settings) -> dict:
     """The numbers of the model, by `settings.size` and what overrides it."""
-    from bert_keras.modeling.sizes import SIZES
-
     if settings.size not in SIZES:
         raise InputError(
             f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "

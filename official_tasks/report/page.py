@@ -11,6 +11,8 @@ import importlib.util
 import io
 import warnings
 
+import numpy as np
+
 from official_tasks import progress
 
 LONGEST_LABEL = 40  # characters of a class in a chart
@@ -281,8 +283,6 @@ def line_chart(title, axis, lines, share=False, bounds=()):
 
 def confusion_chart(labels, counts):
     """How often each class, a row, was taken for each, as a chart."""
-    import numpy as np
-
     labels = [_clipped(label) for label in labels]
     counts = np.array(counts)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

@@ -18,8 +18,16 @@ import tempfile
 import time
 
 from absl import flags
+from contenders.inputs import first_documents
+from contenders.worker import peak_megabytes
+from rich.table import Table
 
-from official_tasks import script
+from bert_keras.data.building import build_stores
+from bert_keras.data.corpus import read_documents
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.files import write_json
+from bert_keras.text.vocabulary import read_vocabulary
+from official_tasks import progress, script
 
 DEVICE = 7_000  # sequences of 128 a second that an H200 trains BERT base on
 ORIGINAL = 0.31  # MB a second of text that the original's script turns into
@@ -39,13 +47,7 @@ def define_flags():
 
 
 def main(values):
-    from contenders.inputs import first_documents
-    from contenders.worker import peak_megabytes
-
     from bert_keras import WordPieceTokenizer
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.files import write_json
-    from bert_keras.text.vocabulary import read_vocabulary
 
     script.prepare_output(values)
     tokenizer = WordPieceTokenizer(
@@ -67,9 +69,7 @@ def main(values):
 
 def _making(documents, tokenizer, folder):
     """Rates from text to the store and to records, and the store."""
-    from bert_keras.data.building import build_stores
     from bert_keras.data.pretraining_data import write_records
-    from bert_keras.data.sampling import SamplingRules
 
     done = {}
     start = time.process_time()
@@ -102,8 +102,6 @@ def _making(documents, tokenizer, folder):
 
 def _drawing(store, seconds):
     """Rates of batches that are sampled on the fly."""
-    from bert_keras.data.sampling import SamplingRules
-
     kinds = {
         "sequences/s of 128, sampled on the fly": SamplingRules(128, 20),
         "sequences/s of 128, whole words": SamplingRules(
@@ -137,10 +135,6 @@ def _sequences_a_second(store, rules, seconds):
 
 
 def _show(figures):
-    from rich.table import Table
-
-    from official_tasks import progress
-
     table = Table("", "one core")
     for name, value in figures.items():
         table.add_row(name, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")

@@ -28,8 +28,15 @@ import itertools
 import sys
 
 from absl import flags
+from contenders import turns
+from contenders.inputs import natural_lengths
+from contenders.turns import machine
+from contenders.worker import SIZES, VOCABULARY
 
-from official_tasks import script
+from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from official_tasks import progress, script
+from official_tasks.pretraining.cost import Model, device_named, sequence_flops
 
 # Sequences a second wanted of one H200: (size, length, rows) -> number.
 GOALS = {
@@ -74,12 +81,6 @@ def define_flags():
 
 
 def main(values):
-    from contenders.turns import machine
-
-    from bert_keras.files import write_json
-    from official_tasks import progress
-    from official_tasks.pretraining.cost import device_named
-
     script.prepare_output(values)
     peak = 1e12 * values.peak if values.peak else None
     peak = peak or device_named(values.device).flops
@@ -97,8 +98,6 @@ def main(values):
 
 def chosen_cases(values):
     """Settings of each case, as `fit` of contenders/ours.py takes them."""
-    from bert_keras.errors import InputError
-
     unknown = sorted(set(values.rows) - set(ROWS))
     if unknown:
         raise InputError(f"--rows: expected {', '.join(ROWS)}; got {unknown}.")
@@ -128,11 +127,6 @@ def chosen_cases(values):
 
 def measured(case, values, peak):
     """A case with its figures, or with why it failed."""
-    from contenders import turns
-    from contenders.inputs import natural_lengths
-
-    from bert_keras.errors import InputError
-
     settings, lengths = dict(case), [case["length"]]
     if case["rows"] == "packed":
         lengths = natural_lengths(values.input, case["length"])
@@ -152,10 +146,6 @@ def measured(case, values, peak):
 
 def model_flops(case, length):
     """Operations of training on one sequence of `length` tokens."""
-    from contenders.worker import SIZES, VOCABULARY
-
-    from official_tasks.pretraining.cost import Model, sequence_flops
-
     layers, width, heads = SIZES[case["size"]]
     model = Model(layers, width, heads, 4 * width, VOCABULARY)
     predictions = case["predictions"]

@@ -37,7 +37,7 @@ from absl import flags
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from official_tasks import script
+from official_tasks import progress, script
 
 CLIENTS = 64  # ask at once to find the peak
 ALLOWED_GROWTH = 0.03  # of memory; the allocator keeps some of what it had
@@ -59,7 +59,6 @@ def define_flags():
 
 def main(values):
     from bert_keras.serving.load import read_card
-    from official_tasks import progress
 
     script.prepare_output(values)
     card = read_card(values.model)

@@ -33,16 +33,15 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
+import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.engine import processes
-from official_tasks.engine.batches import (
-    row_lengths,
-    training_batches,
-    training_steps,
-)
+from official_tasks.tasks.multiple_choice import ChoiceTask
 from official_tasks.tasks.registry import find_task
+from official_tasks.tasks.squad import SquadTask
+from official_tasks.tasks.tagging import NerTask
 
 PEER = Path(__file__).resolve().parent / "peer_trainer.py"
 IGNORED = -100  # label that the peer's loss leaves out
@@ -226,8 +225,6 @@ def run_ours(plan, seed, rate, data, init, output) -> dict:
 
 def run_peer(plan, seed, rate, data, init, output, python) -> dict:
     """The same rows, weights and hyper-parameters in transformers."""
-    import bert_keras
-
     task = planned_task(plan, data)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         init,
@@ -330,9 +327,11 @@ def write_run(folder, task, encoded, init, seed, **settings):
         encoded: split -> `Encoded`.
         settings: "batch_size", "epochs" and "learning_rate".
     """
+    from official_tasks.engine import batches
+
     batch, epochs = settings["batch_size"], settings.pop("epochs")
-    count = len(row_lengths(encoded["train"].inputs))
-    steps, steps_per_epoch = training_steps(count, epochs, batch)
+    count = len(batches.row_lengths(encoded["train"].inputs))
+    steps, steps_per_epoch = batches.training_steps(count, epochs, batch)
     settings |= {
         "init": str(init),
         "seed": seed,
@@ -353,24 +352,22 @@ def write_run(folder, task, encoded, init, seed, **settings):
 
 def training_order(encoded, batch_size, seed, steps) -> list[list[int]]:
     """The number of each row and its padded width, as our batches have it."""
-    count = len(row_lengths(encoded.inputs))
+    from official_tasks.engine import batches
+
+    count = len(batches.row_lengths(encoded.inputs))
     numbered = {**encoded.inputs, "row": np.arange(count)}
-    batches = training_batches(
+    drawn = batches.training_batches(
         encoded._replace(inputs=numbered), batch_size, seed, steps
     )
     return [
         [int(row), inputs["token_ids"].shape[-1]]
-        for inputs, *_ in batches
+        for inputs, *_ in drawn
         for row in inputs["row"]
     ]
 
 
 def peer_model(task) -> str:
     """What transformers calls the model of a task."""
-    from official_tasks.tasks.multiple_choice import ChoiceTask
-    from official_tasks.tasks.squad import SquadTask
-    from official_tasks.tasks.tagging import NerTask
-
     names = {
         ChoiceTask: "MultipleChoice",
         NerTask: "TokenClassification",
@@ -409,9 +406,11 @@ def _targets(encoded) -> dict:
 
 def peer_outputs(path, encoded, per_token):
     """The peer's outputs in the form of `Task.decode`."""
+    from official_tasks.engine import batches
+
     outputs = dict(np.load(path))
     if per_token:  # the tokens of all rows, one after the other
-        ends = np.cumsum(row_lengths(encoded.inputs))[:-1]
+        ends = np.cumsum(batches.row_lengths(encoded.inputs))[:-1]
         outputs = {k: np.split(v, ends) for k, v in outputs.items()}
     return outputs.get("logits", outputs)
 

@@ -26,10 +26,15 @@ import os
 import sys
 import tempfile
 
+import numpy as np
 from absl import flags
+from contenders.turns import Worker, interpreter
 
+import bert_keras
 from bert_keras import files
-from official_tasks import script
+from bert_keras.errors import InputError
+from official_tasks import progress, script
+from official_tasks.tasks.table import read_rows
 
 LENGTHS, BATCHES = (16, 128, 512), (1, 32)
 AGREE = {"savedmodel bfloat16": 0.05}  # to others 1e-3
@@ -63,7 +68,6 @@ def define_flags():
 
 def write_all(model, preprocess, folder):
     """The same weights for each system: system -> folder."""
-    import bert_keras
     from bert_keras.interop.convert import convert
     from bert_keras.serving.portable_formats import export_on_ids
 
@@ -88,8 +92,6 @@ def write_all(model, preprocess, folder):
 
 def texts(vocabulary, tokens, count):
     """Texts of so many tokens, [CLS] and [SEP] among them."""
-    import numpy as np
-
     words = [p for p in vocabulary if p.isascii() and p.isalpha()]
     draw = np.random.default_rng(0)
     return [" ".join(draw.choice(words, tokens - 2)) for _ in range(count)]
@@ -98,8 +100,6 @@ def texts(vocabulary, tokens, count):
 @contextlib.contextmanager
 def workers(folders, pythons, threads=0):
     """Yields system -> function of texts: ([seconds, the processor's], row)."""
-    from contenders.turns import Worker
-
     variables = dict.fromkeys(THREADS, str(threads)) if threads else {}
     with contextlib.ExitStack() as stack:
         askers = {}
@@ -125,10 +125,6 @@ def timed(askers, batches):
 
     Raises an InputError where one answers otherwise than the first.
     """
-    import numpy as np
-
-    from bert_keras.errors import InputError
-
     for ask in askers.values():
         ask(batches[0])
     seconds = {name: [] for name in askers}
@@ -149,8 +145,6 @@ def timed(askers, batches):
 def row(seconds, batch, tokens):
     """Of one case: system -> quartiles in milliseconds, the processor's
     median, and that by ours."""
-    import numpy as np
-
     found = {"batch": batch, "tokens": tokens}
     ours = np.median(seconds[FIRST], axis=0)[1]
     for name, values in seconds.items():
@@ -163,8 +157,6 @@ def row(seconds, batch, tokens):
 
 def natural(spec):
     """A file's texts, FILE:COLUMN, in its order, 32 together."""
-    from official_tasks.tasks.table import read_rows
-
     path, _, column = spec.rpartition(":")
     rows = [text for _, (text,) in read_rows(path, [column])]
     size = max(BATCHES)
@@ -195,11 +187,6 @@ def cases(values, askers, vocabulary):
 
 
 def main(values):
-    from contenders.turns import interpreter
-
-    import bert_keras
-    from official_tasks import progress
-
     script.prepare_output(values)
     lengths = [int(n) for n in values.lengths]
     model = bert_keras.BertClassifier.from_preset(values.model)

@@ -23,9 +23,15 @@ import tempfile
 
 import numpy as np
 from absl import flags
+from contenders import turns
+from contenders.inputs import Inputs
+from contenders.rows import ROWS
+from contenders.turns import kind, machine
 
 from bert_keras.errors import InputError
-from official_tasks import script
+from bert_keras.files import read_json, write_json
+from official_tasks import progress, script
+from official_tasks.report.page import save
 
 
 def define_flags():
@@ -57,11 +63,6 @@ def define_flags():
 
 
 def main(values):
-    from contenders.turns import kind, machine
-
-    from bert_keras.files import write_json
-    from official_tasks import progress
-
     def print_rows(what, rows):
         if rows:
             progress.console.print(f"{what}: {', '.join(rows)}")
@@ -93,8 +94,6 @@ def recorded(path, kind=None):
         path: what --output wrote, or one of these for each kind of processor.
         kind: which of them, as `turns.kind` names it.
     """
-    from bert_keras.files import read_json
-
     try:
         results = read_json(path)
         results = results.get(kind, results)
@@ -110,12 +109,6 @@ def recorded(path, kind=None):
 
 def measured_rows(values):
     """Each row asked for: name, and title, goal and figures."""
-    from contenders import turns
-    from contenders.inputs import Inputs
-    from contenders.rows import ROWS
-
-    from official_tasks import progress
-
     names = values.rows or list(ROWS)
     for name in names:
         if name not in ROWS:
@@ -271,8 +264,6 @@ def draw(results, path):
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
-
-    from official_tasks.report.page import save
 
     rows = [r for r in results["rows"].values() if "contenders" in r]
     left = [k for k, r in results["rows"].items() if "contenders" not in r]

@@ -20,7 +20,10 @@ import time
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.data.corpus import paragraphs, read_documents
+from bert_keras.files import write_json
+from bert_keras.text.vocabulary import read_vocabulary
+from official_tasks import progress, script
 
 PEER, INEXACT = "tokenizers", "FastBertTokenizer"
 OURS = ("WordPieceTokenizer", "WordPieceTokenizer, portable")
@@ -38,10 +41,6 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras.data.corpus import paragraphs, read_documents
-    from bert_keras.files import write_json
-    from official_tasks import progress
-
     script.prepare_output(values)
     lines = paragraphs(read_documents(values.input))
     lines = _first(lines, values.megabytes * 1e6)
@@ -137,7 +136,6 @@ def _tokenizers(path):
     import tokenizers
 
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.text.vocabulary import read_vocabulary
 
     vocabulary = read_vocabulary(path)
     peer = tokenizers.BertWordPieceTokenizer(path)

@@ -17,6 +17,8 @@ from absl import flags
 
 from bert_keras import files
 from official_tasks import script
+from official_tasks.pretraining.settings import Settings, phases, tokens_until
+from official_tasks.report import page
 
 LINES = {
     "val_mlm_accuracy": "masked pieces",
@@ -38,12 +40,6 @@ def read_runs(folders):
         the first run on and "length", pieces a row; and list of float,
         million tokens.
     """
-    from official_tasks.pretraining.settings import (
-        Settings,
-        phases,
-        tokens_until,
-    )
-
     points, bounds, before = [], [], 0
     for folder in map(Path, folders):
         given = files.read_json(folder / "run.json")["settings"]
@@ -66,8 +62,6 @@ def read_runs(folders):
 
 
 def main(values):
-    from official_tasks.report import page
-
     points, bounds = read_runs(values.runs)
     tokens = [point["tokens"] / 1e6 for point in points]
     lines = {

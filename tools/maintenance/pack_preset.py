@@ -18,7 +18,9 @@ import tempfile
 from absl import flags
 
 from bert_keras import files
+from bert_keras.interop.downloads import MANIFEST
 from official_tasks import script
+from official_tasks.pretraining.settings import Execution, Settings, phases
 
 # Length -> rows a batch and predictions a row, as the model was trained.
 LENGTHS = {128: (8, 20), 512: (2, 77)}
@@ -38,7 +40,6 @@ def pack(model_folder, folder):
     """Writes the preset; returns name -> bytes and hash of its files."""
     from bert_keras import BertPreprocessor
     from bert_keras.interop.convert import model_class
-    from bert_keras.interop.downloads import MANIFEST
     from bert_keras.interop.native import save_native
     from bert_keras.interop.presets import open_checkpoint
 
@@ -61,11 +62,6 @@ def pack(model_folder, folder):
 def held_out(preset, data, length, batches) -> dict:
     """Figures of weights on held-out documents, as pre-training has them."""
     from official_tasks.pretraining.model import OBJECTIVES, compiled_model
-    from official_tasks.pretraining.settings import (
-        Execution,
-        Settings,
-        phases,
-    )
     from official_tasks.pretraining.source import PretrainingSource
 
     rows, predictions = LENGTHS[length]

@@ -22,7 +22,9 @@ from pathlib import Path
 
 from absl import flags
 
-from official_tasks import script
+from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from official_tasks import progress, script
 
 TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
 
@@ -38,8 +40,6 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras.errors import InputError
-
     if not (TESTS / "oracles" / "tokenizer_proof.py").exists():
         raise InputError(
             f"There is no oracles/tokenizer_proof.py in {TESTS}. The proof "
@@ -47,9 +47,6 @@ def main(values):
         )
     sys.path[:0] = [str(TESTS / "oracles"), str(TESTS / "samples")]
     from tokenizer_proof import MEGABYTES, parts_of_proof
-
-    from bert_keras.files import write_json
-    from official_tasks import progress
 
     script.prepare_output(values)
     texts = [

@@ -8,8 +8,12 @@ import os
 
 import numpy as np
 
+import bert_keras
+from bert_keras.data.corpus import DOCUMENTATION, read_documents
 from bert_keras.errors import InputError
 from bert_keras.files import write_json
+from bert_keras.modeling.sizes import SIZES
+from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks.tasks.glue import MRPC, SST_2, GlueTask
 from official_tasks.tasks.squad import SQUAD_1, SquadTask
 
@@ -74,10 +78,7 @@ class Inputs:
     @functools.cache  # noqa: B019
     def base(self):
         """Folder of random weights of base size, in Hugging Face's format."""
-        import bert_keras
         from bert_keras.interop.convert import convert
-        from bert_keras.modeling.sizes import SIZES
-        from bert_keras.text.vocabulary import read_vocabulary
 
         own = os.path.join(self.folder, "base")
         pieces = read_vocabulary(self.needed("vocabulary", "vocabulary"))
@@ -107,8 +108,6 @@ class Inputs:
     @functools.cache  # noqa: B019
     def classifier(self):
         """Folder of a classifier on the weights, its head at random."""
-        import bert_keras
-
         init = self.needed("init", "init")
         path = os.path.join(self.folder, "classifier")
         encoder = bert_keras.BertEncoder.from_preset(init)
@@ -127,8 +126,6 @@ def natural_lengths(source, longest, by="documents", count=400):
         by: "documents" or "paragraphs": what a text is.
         count: examples, spread over the source.
     """
-    from bert_keras.data.corpus import DOCUMENTATION, read_documents
-
     documents = read_documents(source or DOCUMENTATION)
     lengths = []
     for document in documents:
@@ -183,8 +180,6 @@ def write_rows(name, data, init, count, path, seed=0):
         str, `path`: a dict of "token_ids" and "segment_ids", lists of R rows,
         and "labels", or "start" and "end".
     """
-    import bert_keras
-
     place, length, make = TASKS[name]
     preprocess = bert_keras.BertPreprocessor.from_preset(
         init, sequence_length=length, pad_to_longest=True

@@ -14,6 +14,7 @@ import venv
 import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
+from official_tasks import progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.dirname(HERE)
@@ -178,7 +179,6 @@ def measure_row(row, inputs, turns, limit=None):
         INSTRUCTIONS,
         instructions,
     )
-    from official_tasks import progress
 
     if "tool" in row:
         return run_tool(row, inputs)
