@@ -51,24 +51,26 @@ RUN_FLAGS = (
     "tpu",
 )
 
-# Flags of `Hyperparameters`, by their kind.
-WHOLE = {
+# Field of `Hyperparameters` -> what --help says, and the choices.
+TRAINING = {
     "lora_rank": "Train matrices of this rank in attention, and the head.",
     "freeze_layers": "Freeze the embeddings and so many of the lowest layers.",
     "accumulation": "Micro-batches of a batch, one after another.",
     "steps_per_execution": "Steps between two returns to Python.",
     "early_stopping": "End after so many evaluations without a better score.",
-}
-NUMBERS = {
     "layer_decay": "Factor on the rate from each layer to the one below it.",
     "weight_decay": "Decoupled decay, of all but biases and norms.",
     "dropout": "Of layers, attention and head; None: as the weights have it.",
     "temperature": "Divides the logits that --teacher's are compared with.",
     "teacher_weight": "Share of the teacher's loss; the labels' is the rest.",
-}
-ENUMS = {
-    "optimizer": "Of the weights.",
-    "class_weights": "balanced: each class counts the same in the loss.",
+    "optimizer": ("Of the weights.", CHOICES["optimizer"]),
+    "class_weights": (
+        "balanced: each class counts the same in the loss.",
+        CHOICES["class_weights"],
+    ),
+    "rematerialize": "Compute each layer again for its gradient: less memory, "
+    "more time.",
+    "teacher": "Fine-tuned model of the same labels to learn from.",
 }
 
 
@@ -88,29 +90,15 @@ def define_flags():
     flags.DEFINE_integer(
         "seeds", 1, "Number of runs, with seeds from --seed on.", 1
     )
-    flags.DEFINE_integer(
-        "seed",
-        0,
-        "Seed of order, dropout and new weights.",
-        0,
-        script.LARGEST_SEED,
-    )
-    flags.DEFINE_enum(
-        "dtype",
-        "float32",
-        script.AUTO_DTYPES,
-        script.DTYPE_HELP,
-    )
+    script.define_seed("Seed of order, dropout and new weights.")
+    flags.DEFINE_enum("dtype", "float32", script.AUTO_DTYPES, script.DTYPE_HELP)
     flags.DEFINE_bool(
         "pad_to_longest",
         True,
         "--nopad_to_longest pads every row to --sequence_length.",
     )
     flags.DEFINE_enum(
-        "distribution",
-        "off",
-        ("off", "mirrored", "multi_worker", "tpu", "auto"),
-        "Devices to train on.",
+        "distribution", "off", script.DISTRIBUTIONS, "Devices to train on."
     )
     flags.DEFINE_string("tpu", "local", "Name or address of the TPU.")
     _define_training_flags()
@@ -124,25 +112,10 @@ def define_flags():
 
 
 def _define_training_flags():
-    usual = Hyperparameters()._asdict()
-    for define, texts in (
-        (flags.DEFINE_integer, WHOLE),
-        (flags.DEFINE_float, NUMBERS),
-    ):
-        for name, text in texts.items():
-            define(name, usual[name], text)
-            script.require(*RANGES[name], name)
-    for name, choices in CHOICES.items():
-        flags.DEFINE_enum(name, usual[name], choices, ENUMS[name])
-    flags.DEFINE_bool(
-        "rematerialize",
-        False,
-        "Compute each layer again for its gradient: less memory, more time.",
-    )
-    flags.DEFINE_string(
-        "teacher", None, "Fine-tuned model of the same labels to learn from."
-    )
-    script.group_flags("training", *usual)
+    script.define_fields(Hyperparameters(), TRAINING)
+    for name, (expected, fits) in RANGES.items():
+        script.require(expected, fits, name)
+    script.group_flags("training", *TRAINING)
     script.applies_only(
         "with --teacher",
         lambda v: v.teacher is not None,

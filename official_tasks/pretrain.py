@@ -37,7 +37,6 @@ from official_tasks.pretraining.settings import (
 from official_tasks.progress import console
 
 __all__ = ["run"]
-PAPER = Settings()
 # What the script prints of the held-out figures, where the run has them.
 FIGURES = (
     "mlm_accuracy",
@@ -48,119 +47,65 @@ FIGURES = (
 )
 
 
+_ROWS = {
+    "sequence_length": "pieces of an example.",
+    "max_predictions": "masked pieces, at most.",
+    "batch_size": "sequences a step.",
+}
+# Field of `Settings` or of `Execution` -> what --help says, and the choices.
+SETTINGS = {
+    "objectives": ("What is learned.", OBJECTIVES),
+    "init": "Weights to start from, any format.",
+    "vocabulary": "The one the data must be made with.",
+    "size": "tiny to large, or as released.",
+    "num_layers": "Over size: layers.",
+    "hidden_dim": "Over size: width.",
+    "num_heads": "Over size: heads; one for 64 of width.",
+    "dropout": "Of layers and attention.",
+    "records": "Use its records: fixed examples.",
+    "phase_2_data": "With records: folder of those of phase 2.",
+    "packed": "Several examples in a row.",
+    "short_probability": "Of short examples.",
+    "mask_rate": "Share to predict.",
+    "mask_mix": "Percent masked, replaced, kept.",
+    "whole_word": "Mask whole words.",
+    "max_ngram": "Mask runs of up to this many.",
+    **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
+    **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
+    "steps": "Of both phases.",
+    "phase_2_steps": "Share or number that is long; by default 0.1, of "
+    "--records alone 0.",
+    "evaluations": "On held-out documents, evenly.",
+    "evaluation_steps": "Batches of each, at most.",
+    "optimizer": ("Of the weights.", ("adamw", "lamb")),
+    "learning_rate": "At its peak.",
+    "warmup": "Share of the steps, or their number.",
+    "bias_correction": "Adam's; better for runs of few steps.",
+    "dtype": (script.DTYPE_HELP, script.AUTO_DTYPES),
+}
+EXECUTION = {
+    "distribution": ("Devices; see docs/devices.md.", script.DISTRIBUTIONS),
+    "tpu": "local, or a TPU's name.",
+    "accumulation": "Micro-batches of a batch, one after another.",
+    "steps_per_execution": "Steps between two returns to Python.",
+    "save_every": "Steps between checkpoints.",
+    "keep": "Newest checkpoints that stay.",
+    "keep_every": "Checkpoints at multiples of this step stay.",
+}
+
+
 def define_flags():
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_bool("dry_run", False, "Print the plan; do not train.")
-    _define_model_flags()
-    _define_data_flags()
-    _define_training_flags()
-    _define_execution_flags()
-    _limit_flags()
-    flags.mark_flags_as_required(["data", "output"])
-
-
-def _define_model_flags():
-    flags.DEFINE_enum(
-        "objectives", PAPER.objectives, OBJECTIVES, "What is learned."
-    )
-    flags.DEFINE_string("init", None, "Weights to start from, any format.")
-    flags.DEFINE_string(
-        "vocabulary", None, "The one the data must be made with."
-    )
-    flags.DEFINE_string("size", PAPER.size, "tiny to large, or as released.")
-    flags.DEFINE_integer("num_layers", None, "Over size: layers.", 1)
-    flags.DEFINE_integer("hidden_dim", None, "Over size: width.", 1)
-    flags.DEFINE_integer(
-        "num_heads", None, "Over size: heads; one for 64 of width.", 1
-    )
-    flags.DEFINE_float("dropout", PAPER.dropout, "Of layers and attention.")
-
-
-def _define_data_flags():
-    flags.DEFINE_bool("records", False, "Use its records: fixed examples.")
-    flags.DEFINE_string(
-        "phase_2_data", None, "With records: folder of those of phase 2."
-    )
-    flags.DEFINE_bool("packed", PAPER.packed, "Several examples in a row.")
-    flags.DEFINE_float(
-        "short_probability", PAPER.short_probability, "Of short examples."
-    )
-    flags.DEFINE_float("mask_rate", PAPER.mask_rate, "Share to predict.")
-    flags.DEFINE_list("mask_mix", "80,10,10", "Percent masked, replaced, kept.")
-    flags.DEFINE_bool("whole_word", PAPER.whole_word, "Mask whole words.")
-    flags.DEFINE_integer("max_ngram", 1, "Mask runs of up to this many.", 1)
-    for prefix, phase in (("", "Phase 1"), ("phase_2_", "Phase 2")):
-        for name, what in (
-            ("sequence_length", "pieces of an example."),
-            ("max_predictions", "masked pieces, at most."),
-            ("batch_size", "sequences a step."),
-        ):
-            default = getattr(PAPER, prefix + name)
-            flags.DEFINE_integer(prefix + name, default, f"{phase}: {what}", 1)
-    flags.DEFINE_integer("steps", PAPER.steps, "Of both phases.", 1)
-    flags.DEFINE_float(
-        "phase_2_steps",
-        None,
-        "Share or number that is long; by default 0.1, of --records alone 0.",
-    )
-
-
-def _define_training_flags():
-    flags.DEFINE_integer(
-        "evaluations", PAPER.evaluations, "On held-out documents, evenly.", 1
-    )
-    flags.DEFINE_integer(
-        "evaluation_steps",
-        PAPER.evaluation_steps,
-        "Batches of each, at most.",
-        1,
-    )
-    flags.DEFINE_enum(
-        "optimizer", PAPER.optimizer, ("adamw", "lamb"), "Of the weights."
-    )
-    flags.DEFINE_float("learning_rate", PAPER.learning_rate, "At its peak.")
-    flags.DEFINE_float(
-        "warmup", PAPER.warmup, "Share of the steps, or their number."
-    )
-    flags.DEFINE_bool(
-        "bias_correction", False, "Adam's; better for runs of few steps."
-    )
-    flags.DEFINE_integer(
-        "seed",
-        PAPER.seed,
-        "Of weights, order and dropout.",
-        0,
-        script.LARGEST_SEED,
-    )
-    flags.DEFINE_enum(
-        "dtype",
-        PAPER.dtype,
-        script.AUTO_DTYPES,
-        script.DTYPE_HELP,
-    )
-
-
-def _define_execution_flags():
-    usual = Execution()
-    flags.DEFINE_enum(
-        "distribution",
-        usual.distribution,
-        ("off", "mirrored", "multi_worker", "tpu", "auto"),
-        "Devices; see docs/devices.md.",
-    )
-    flags.DEFINE_string("tpu", usual.tpu, "local, or a TPU's name.")
+    script.define_fields(Settings(), SETTINGS, least=1)
+    script.define_fields(Execution(), EXECUTION, least=1)
+    script.define_seed("Of weights, order and dropout.")
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )
-    for name, what in (
-        ("accumulation", "Micro-batches of a batch, one after another."),
-        ("steps_per_execution", "Steps between two returns to Python."),
-        ("save_every", "Steps between checkpoints."),
-        ("keep", "Newest checkpoints that stay."),
-        ("keep_every", "Checkpoints at multiples of this step stay."),
-    ):
-        flags.DEFINE_integer(name, getattr(usual, name), what, 1)
+    _limit_flags()
+    flags.mark_flags_as_required(["data", "output"])
 
 
 def _limit_flags():

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import typing
 import warnings
 
 from absl import app, flags, logging
@@ -28,6 +29,7 @@ DTYPE_HELP = (
     "Keras dtype policy of the computation; auto: bfloat16 where the "
     "processor, GPU or TPU has it, elsewhere float32."
 )
+DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
 # Flags that functions of this file define are those of the script.
 flags.disclaim_key_flags()
 WRONG_PLACE = (
@@ -66,6 +68,35 @@ def start(main, define_flags, tensorflow=True, places=()):
 def define_overwrite():
     """--overwrite, without which `prepare_output` replaces nothing."""
     flags.DEFINE_bool("overwrite", False, "Replace what --output names.")
+
+
+def define_fields(usual, texts, least=None):
+    """A flag for each of these fields, with its type and its default.
+
+    Args:
+        usual: NamedTuple or dataclass of the defaults.
+        texts: name -> what `--help` says; or a pair of that and the choices.
+        least: the smallest whole number; any where None.
+    """
+    hints = typing.get_type_hints(type(usual))
+    for name, text in texts.items():
+        default, kind = getattr(usual, name), hints[name]
+        if isinstance(text, tuple):
+            flags.DEFINE_enum(name, default, text[1], text[0])
+        elif kind is bool:
+            flags.DEFINE_bool(name, default, text)
+        elif isinstance(default, tuple):
+            flags.DEFINE_list(name, list(map(str, default)), text)
+        elif kind in (int, int | None):
+            flags.DEFINE_integer(name, default, text, least)
+        elif kind in (float, float | None):
+            flags.DEFINE_float(name, default, text)
+        else:
+            flags.DEFINE_string(name, default, text)
+
+
+def define_seed(text):
+    flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)
 
 
 def prepare_output(values, is_folder=False):

@@ -28,9 +28,20 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import progress, script
 
+# Field of `SamplingRules`, in their order -> what --help says.
+RULES = {
+    "sequence_length": "Pieces of an example.",
+    "max_predictions": "Masked pieces, at most.",
+    "short_probability": "Share of short examples.",
+    "mask_rate": "Share of the pieces to predict.",
+    "mask_mix": "Percent masked, replaced, kept.",
+    "whole_word": "Mask all pieces of a word.",
+    "max_ngram": "Mask runs of up to this many words.",
+    "packed": "Several examples in a row.",
+}
+
 
 def define_flags():
-    usual = SamplingRules()
     flags.DEFINE_string("input", None, "Text to read.")
     flags.DEFINE_enum(
         "layout",
@@ -47,31 +58,8 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder to write.")
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_bool("strip_accents", None, "Where not as --lowercase says.")
-    flags.DEFINE_integer(
-        "sequence_length", usual.sequence_length, "Pieces of an example."
-    )
-    flags.DEFINE_integer(
-        "max_predictions", usual.max_predictions, "Masked pieces, at most."
-    )
-    flags.DEFINE_float(
-        "short_probability", usual.short_probability, "Share of short examples."
-    )
-    flags.DEFINE_float(
-        "mask_rate", usual.mask_rate, "Share of the pieces to predict."
-    )
-    flags.DEFINE_list(
-        "mask_mix",
-        list(map(str, usual.mask_mix)),
-        "Percent masked, replaced, kept.",
-    )
-    flags.DEFINE_bool(
-        "whole_word", usual.whole_word, "Mask all pieces of a word."
-    )
-    flags.DEFINE_integer(
-        "max_ngram", usual.max_ngram, "Mask runs of up to this many words."
-    )
+    script.define_fields(SamplingRules(), RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
-    flags.DEFINE_bool("packed", usual.packed, "Several examples in a row.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)
     flags.DEFINE_float(
         "held_out_share",
@@ -91,9 +79,7 @@ def define_flags():
         "sentences", "split", ("split", "lines"), "Find them, or one a line."
     )
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", 1)
-    flags.DEFINE_integer(
-        "seed", 0, "Of pairs and masks.", 0, script.LARGEST_SEED
-    )
+    script.define_seed("Of pairs and masks.")
     flags.DEFINE_string(
         "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
     )
@@ -105,9 +91,7 @@ def define_flags():
     script.applies_only(
         "to records, which --norecords leaves out",
         lambda v: v.records,
-        *("sequence_length", "max_predictions", "short_probability"),
-        *("mask_rate", "mask_mix", "whole_word", "max_ngram", "packed"),
-        *("copies", "seed"),
+        *(*RULES, "copies", "seed"),
     )
     flags.mark_flags_as_required(["input", "vocabulary", "output"])
 
@@ -115,16 +99,8 @@ def define_flags():
 def main(values):
     from bert_keras import WordPieceTokenizer
 
-    rules = SamplingRules(
-        values.sequence_length,
-        values.max_predictions,
-        values.short_probability,
-        values.mask_rate,
-        script.percentages(values.mask_mix),
-        values.whole_word,
-        values.max_ngram,
-        values.packed,
-    )
+    rules = {name: getattr(values, name) for name in RULES}
+    rules["mask_mix"] = script.percentages(values.mask_mix)
     tokenizer = WordPieceTokenizer(
         read_vocabulary(values.vocabulary),
         lowercase=values.lowercase,
@@ -133,7 +109,7 @@ def main(values):
     settings = {
         "tokenizer": tokenizer,
         "folder": values.output,
-        "rules": rules,
+        "rules": SamplingRules(**rules),
         "seed": values.seed,
         "copies": values.copies,
         "held_out_share": 0 if values.held_out else values.held_out_share,

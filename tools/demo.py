@@ -24,9 +24,7 @@ from official_tasks import progress, script
 def define_flags():
     flags.DEFINE_string("corpus", "documentation:", "Text to learn from.")
     flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
-    flags.DEFINE_integer(
-        "seed", 0, "Of everything random.", 0, script.LARGEST_SEED
-    )
+    script.define_seed("Of everything random.")
     flags.DEFINE_bool("quick", False, "Every stage, but little learning.")
 
 

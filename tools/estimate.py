@@ -22,41 +22,38 @@ from absl import flags
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.pretraining import cost
-from official_tasks.pretraining.settings import OBJECTIVES, Settings, phases
+from official_tasks.pretraining.settings import (
+    OBJECTIVES,
+    SIZE_FIELDS,
+    Settings,
+    phases,
+)
 from official_tasks.progress import console
 
-PAPER = Settings()
-PHASES = (
-    "steps",
-    "phase_2_steps",
-    "sequence_length",
-    "phase_2_sequence_length",
-    "max_predictions",
-    "phase_2_max_predictions",
-    "batch_size",
-    "phase_2_batch_size",
-)
+# Field of `Settings` -> what --help says, and the choices.
+SETTINGS = {
+    "size": "tiny to large, or as released.",
+    **dict.fromkeys(SIZE_FIELDS, "Over size."),
+    "objectives": ("What is learned.", OBJECTIVES),
+    "packed": "Several examples in a row.",
+    "dtype": ("As of pretrain.", script.DTYPES),
+    **dict.fromkeys(
+        (
+            *("steps", "sequence_length", "max_predictions", "batch_size"),
+            *("phase_2_steps", "phase_2_sequence_length"),
+            *("phase_2_max_predictions", "phase_2_batch_size"),
+        ),
+        "As of pretrain.",
+    ),
+}
 
 
 def define_flags():
-    flags.DEFINE_string("size", PAPER.size, "tiny to large, or as released.")
-    for name in ("num_layers", "hidden_dim", "num_heads"):
-        flags.DEFINE_integer(name, None, "Over size.", 1)
+    script.define_fields(Settings(), SETTINGS, least=1)
     flags.DEFINE_integer("vocabulary_size", 30522, "Word pieces.", 6)
-    flags.DEFINE_enum(
-        "objectives", PAPER.objectives, OBJECTIVES, "What is learned."
-    )
-    for name in PHASES:
-        default = getattr(PAPER, name)
-        if name == "phase_2_steps":
-            flags.DEFINE_float(name, default, "As of pretrain.")
-        else:
-            flags.DEFINE_integer(name, default, "As of pretrain.", 1)
-    flags.DEFINE_bool("packed", False, "Several examples in a row.")
     flags.DEFINE_float(
         "padding", 0.0, "With --packed: share of places it saves, of padding."
     )
-    flags.DEFINE_enum("dtype", PAPER.dtype, script.DTYPES, "As of pretrain.")
     _define_machine_flags()
     flags.DEFINE_float("corpus_gb", None, "Text, in 1e9 bytes.")
     flags.DEFINE_float("bytes_per_token", cost.BYTES_PER_TOKEN, "Of the text.")
@@ -164,12 +161,7 @@ def main(values):
 
 
 def _settings(values):
-    names = (
-        *("size", "num_layers", "hidden_dim", "num_heads"),
-        *("objectives", "packed", "dtype"),
-        *PHASES,
-    )
-    return Settings(**{name: getattr(values, name) for name in names})
+    return Settings(**{name: getattr(values, name) for name in SETTINGS})
 
 
 def _measure_training(values, settings, model):
