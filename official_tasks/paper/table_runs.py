@@ -140,13 +140,12 @@ class Work(NamedTuple):
         second = variant.second and os.path.join(
             self.run_folder(variant.second, seed), "model"
         )
-        task = vary(
-            task,
-            {"train": row.rows, "dev": row.dev_rows},
-            self._bilstm_dim(variant) if variant.bilstm else None,
-            second,
-            row.sentence,
-        )
+        width = None
+        if variant.bilstm:  # as wide, each way, as the encoder
+            settings = Settings(**self.settings_of(variant.run))
+            width = model_sizes(settings)["hidden_dim"]
+        rows = {"train": row.rows, "dev": row.dev_rows}
+        task = vary(task, rows, width, second, row.sentence)
         folder = os.path.join(plain(name), plain(row.name), f"seed-{seed}")
         results = grid.run(
             task,
@@ -159,11 +158,6 @@ class Work(NamedTuple):
             **self.tuning,
         )
         return float(results[row.metric])
-
-    def _bilstm_dim(self, variant):
-        """The width of the BiLSTM, each way: that of the encoder."""
-        settings = Settings(**self.settings_of(variant.run))
-        return model_sizes(settings)["hidden_dim"]
 
 
 class Run:

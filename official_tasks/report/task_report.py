@@ -35,7 +35,8 @@ def render(name, metric, results, mistakes, settings) -> str:
     rows = [(name, str(value)) for name, value in sorted(settings.items())]
     sections = [
         tiles(_figures(metric, results)),
-        _notes(results["notes"]),
+        results["notes"]
+        and section("Worth a look", "", table(zip(results["notes"]))),
         _curves(metric, results["curve"]),
         _classes(results.get("classes")),
         _confusion(results),
@@ -59,10 +60,6 @@ def _figures(metric, results):
             baseline = results["majority_baseline"]
             meaning += f"; the best constant guess: {baseline:.3f}"
         yield f"{results[name]:.3f}", meaning
-
-
-def _notes(notes):
-    return section("Worth a look", "", table(zip(notes))) if notes else ""
 
 
 def _curves(metric, curve):

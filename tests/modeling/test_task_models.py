@@ -30,7 +30,7 @@ from bert_keras.modeling.task_models import (
 from bert_keras.modeling.task_models import encode as encoded
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training.optimizers import adamw
-from official_tasks.paper.paired import DirectionalModel
+from official_tasks.paper.variants import DirectionalModel
 
 LABELS = ["no", "perhaps", "yes"]
 

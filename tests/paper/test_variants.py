@@ -10,8 +10,7 @@ from toy_pretraining import PIECES, reviews
 import bert_keras
 from bert_keras import BertEncoder, BertPreprocessor, InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from official_tasks.paper.paired import DirectionalModel
-from official_tasks.paper.variants import vary
+from official_tasks.paper.variants import DirectionalModel, vary
 from official_tasks.tasks.custom import CustomTask
 from official_tasks.tasks.squad import SQUAD_1, SquadTask
 

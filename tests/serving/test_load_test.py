@@ -110,7 +110,7 @@ def test_a_server_answers_good_bad_and_costly_requests(toy_export, tmp_path):
     }
 
     async def each_kind(clients):
-        asked = [ask(clients, kind) for kind, ask in BAD.items()]
+        asked = [clients._ask(kind, **given) for kind, given in BAD.items()]
         await asyncio.gather(clients.good(), *asked)
 
     with server(toy_export, "--slow_client=3") as (port, process):

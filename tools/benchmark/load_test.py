@@ -66,14 +66,10 @@ def main(values):
     if any(kind != "string (B,)" for kind in entry["inputs"].values()):
         raise InputError("The load test asks signatures of plain texts.")
 
-    def print_part(part):
-        progress.console.print(json.dumps(part.as_dict()), soft_wrap=True)
-
     with server(values.model) as (port, process):
         path = "/v1/models/model:predict"
         clients = Clients(port, path, entry["input_order"])
-        work = run_parts(clients, process, values.seconds, print_part)
-        parts = run(work)
+        parts = run(run_parts(clients, process, values.seconds))
         held = requirements(parts, process.poll() is None)
     for name, holds in held.items():
         progress.console.print(f"{'holds' if holds else 'FAILS'}: {name}")
@@ -99,7 +95,7 @@ class Part:
         return len(good) / self.seconds
 
     def as_dict(self):
-        counts = by_status(self.outcomes)
+        counts = collections.Counter((o.kind, o.status) for o in self.outcomes)
         return {
             "name": self.name,
             "goodput": round(self.goodput, 1),
@@ -153,8 +149,8 @@ def memory(process):
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def run_parts(clients, process, seconds, report=lambda part: None):
-    """All parts, in order: list of `Part`."""
+async def run_parts(clients, process, seconds):
+    """All parts, in order and printed as they end: list of `Part`."""
     parts = []
 
     async def part(name, work):
@@ -163,7 +159,8 @@ async def run_parts(clients, process, seconds, report=lambda part: None):
         await work
         spent = time.perf_counter() - began
         parts.append(Part(name, spent, clients.seen, memory(process)))
-        report(parts[-1])
+        line = json.dumps(parts[-1].as_dict())
+        progress.console.print(line, soft_wrap=True)
         return parts[-1]
 
     await clients.closed_loop(CLIENTS, min(seconds, 5))  # warm
@@ -249,7 +246,7 @@ class Clients:
     async def bad(self):
         """One request of a kind that must not be answered with 200."""
         kind = self.generator.choice(list(BAD))
-        await BAD[kind](self, kind)
+        await self._ask(kind, **BAD[kind])
 
     async def closed_loop(self, clients, seconds):
         """`clients` that each ask again as soon as they are answered."""
@@ -289,7 +286,13 @@ class Clients:
         head = f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\n"
         head += f"Content-Length: {declared or len(body)}\r\n"
         head += "Connection: close\r\n\r\n"
-        sending = asyncio.create_task(_send(writer, head.encode() + body))
+
+        async def send():
+            with contextlib.suppress(OSError):  # closed before all was sent
+                writer.write(head.encode() + body)
+                await writer.drain()
+
+        sending = asyncio.create_task(send())
         try:
             if not wait:
                 await sending
@@ -302,44 +305,18 @@ class Clients:
         return int(top.split()[1]), content[:300].decode("utf-8", "replace")
 
 
-async def _send(writer, data):
-    try:
-        writer.write(data)
-        await writer.drain()
-    except OSError:  # answered and closed before all was sent
-        pass
-
-
-def _sends(body):
-    async def send(clients, kind):
-        await clients._ask(kind, body)
-
-    return send
-
-
-async def _slow(clients, kind):
-    await clients._ask(kind, b'{"instances": [', declared=500)
-
-
-async def _dropped(clients, kind):
-    await clients._ask(kind, b'{"instances": [', declared=500, wait=False)
-
-
+# Kind -> the arguments of `_ask`.
+_HALF = {"body": b'{"instances": [', "declared": 500}
 BAD = {
-    "wrong type": _sends(b'{"instances": [5, null, {"text": [1]}]}'),
-    "not an object": _sends(b"[1, 2]"),
-    "10 MB": _sends(b'{"instances": ["' + b"a" * 10_000_000 + b'"]}'),
-    "not UTF-8": _sends(b'{"instances": ["caf\xe9 \xff\xfe"]}'),
-    "empty": _sends(b""),
-    "deep JSON": _sends(b'{"instances": ' + b"[" * 100_000 + b"]" * 100_000),
-    "slow": _slow,
-    "dropped": _dropped,
+    "wrong type": {"body": b'{"instances": [5, null, {"text": [1]}]}'},
+    "not an object": {"body": b"[1, 2]"},
+    "10 MB": {"body": b'{"instances": ["' + b"a" * 10_000_000 + b'"]}'},
+    "not UTF-8": {"body": b'{"instances": ["caf\xe9 \xff\xfe"]}'},
+    "empty": {"body": b""},
+    "deep JSON": {"body": b'{"instances": ' + b"[" * 100_000 + b"]" * 100_000},
+    "slow": _HALF,
+    "dropped": {**_HALF, "wait": False},
 }
-
-
-def by_status(outcomes):
-    """(kind, status) -> how many."""
-    return collections.Counter((o.kind, o.status) for o in outcomes)
 
 
 def percentile(outcomes, share):

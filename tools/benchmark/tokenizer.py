@@ -46,9 +46,16 @@ def main(values):
     lines = _first(lines, values.megabytes * 1e6)
     makers = _tokenizers(values.vocabulary)
     kept, wrong = _agreeing(makers, lines)
-    megabytes = _megabytes(kept[values.batch :])
+    megabytes = sum(len(k.encode()) for k in kept[values.batch :]) / 1e6
+    runs = {name: make(kept, values.batch) for name, make in makers.items()}
+    turns = {name: [] for name in runs}
     with progress.bar("Timing", values.repeats) as update:
-        best = _best_turns(makers, kept, values, update)
+        for repeat in range(values.repeats):
+            for name, run in runs.items():
+                turns[name].append(_timed(run))
+            update(repeat + 1)
+    # The least seconds by the clock and of the processor.
+    best = {name: map(min, zip(*t, strict=True)) for name, t in turns.items()}
     rows = {
         name: {
             "MB a second": round(megabytes / wall, 1),
@@ -69,19 +76,6 @@ def main(values):
         progress.console.print(line)
     if values.output:
         write_json(report, values.output)
-
-
-def _best_turns(makers, lines, values, update):
-    """Name -> least seconds by the clock and of the processor."""
-    runs = {name: make(lines, values.batch) for name, make in makers.items()}
-    turns = {name: [] for name in runs}
-    for repeat in range(values.repeats):
-        for name, run in runs.items():
-            turns[name].append(_timed(run))
-        update(repeat + 1)
-    return {
-        name: tuple(map(min, zip(*t, strict=True))) for name, t in turns.items()
-    }
 
 
 def _long_word_seconds(makers):
@@ -113,10 +107,6 @@ def _table(report):
     )
     for name, seconds in report["seconds for one word of a megabyte"].items():
         yield f"  {name}: {seconds} CPU s for one word of a megabyte"
-
-
-def _megabytes(lines):
-    return sum(len(line.encode()) for line in lines) / 1e6
 
 
 def _first(lines, size):
