@@ -58,12 +58,16 @@ def main(values):
     checkpoint = open_checkpoint(preset_of(values.model))
     model = model_class(checkpoint).from_preset(checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(checkpoint)
+    origin = getattr(model, "encoder", model).origin or ""
+    base = None  # `org/name` of the weights that training began from
+    if origin.startswith("hf://"):
+        base = origin.removeprefix("hf://").partition("@")[0]
     card = publishing.model_card(
         model,
         values.name,
         format=values.format,
         license=values.license,
-        base_model=_origin(model),
+        base_model=base,
         **facts_of_run(values.model, values.limits),
     )
     if values.output:
@@ -82,14 +86,6 @@ def main(values):
         revision=values.revision,
     )
     progress.console.print(address, soft_wrap=True)
-
-
-def _origin(model):
-    """`org/name` of the weights that training began from, or None."""
-    origin = getattr(model, "encoder", model).origin or ""
-    if not origin.startswith("hf://"):
-        return None
-    return origin.removeprefix("hf://").partition("@")[0]
 
 
 def facts_of_run(folder, limits=None) -> dict:

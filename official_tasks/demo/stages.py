@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import bert_keras
+from bert_keras import files
 from bert_keras.data.corpus import (
     corpus_hash,
     held_out,
@@ -287,11 +288,7 @@ def export_stage(demo, results):
     models, preprocess = _models(demo, results)
     served = demo.folder.file("served")
     bert_keras.export_saved_model(models, preprocess, served)
-    size = sum(
-        os.path.getsize(os.path.join(root, name))
-        for root, _, names in os.walk(served)
-        for name in names
-    )
+    size = sum(map(files.size, files.walk(served)))
     return {"line": f"{served} ({size / 1e6:.0f} MB)"}
 
 

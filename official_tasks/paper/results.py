@@ -1,7 +1,5 @@
 """What the runs of a table say together: comparisons, text and chart."""
 
-import math
-
 import numpy as np
 
 from bert_keras import files
@@ -89,15 +87,13 @@ def compare(one, other, claimed=1) -> dict:
     from scipy import stats
 
     differences = np.asarray(one, float) - np.asarray(other, float)
-    mean, count = float(differences.mean()), len(differences)
+    mean = float(differences.mean())
     deviation, p, verdict = None, None, UNTESTED
-    if count > 1:
+    if len(differences) > 1:
         deviation = float(differences.std(ddof=1))
-        if deviation == 0:
-            p = float(mean == 0)
-        else:
-            t = mean / (deviation / math.sqrt(count))
-            p = float(2 * stats.t.sf(abs(t), count - 1))
+        p = float(mean == 0)
+        if deviation > 0:
+            p = float(stats.ttest_1samp(differences, 0).pvalue)
         verdict = HIDDEN
         if p < LEVEL:
             verdict = AGREES if mean * claimed > 0 else DISAGREES
@@ -202,7 +198,14 @@ def draw_results(results, path):
     from matplotlib.figure import Figure
 
     columns = results["columns"]
-    paper = {column: _papers(results, column) for column in columns}
+    paper = {  # of the variants that have a score of ours
+        column: {
+            name: figures[column]
+            for name, figures in results["paper"].items()
+            if column in figures and results["scores"][name].get(column)
+        }
+        for column in columns
+    }
     has_paper = any(paper.values())
     height = max(2.4, 0.34 * len(results["scores"]) + 0.9)
     figure = Figure(
@@ -229,15 +232,6 @@ def draw_results(results, path):
                 axes.set_axis_off()
     figure.suptitle(results["title"], x=0.01, ha="left")
     page.save(figure, path, format="svg", metadata={"Date": None})
-
-
-def _papers(results, column):
-    """The paper's figures of the variants that have a score of ours."""
-    return {
-        name: figures[column]
-        for name, figures in results["paper"].items()
-        if column in figures and results["scores"][name].get(column)
-    }
 
 
 def _ours(axes, results, column):

@@ -150,7 +150,13 @@ class PretrainingSource:
         return self._held_out[phase]
 
     def _element(self, x, y, w):
-        return self.objective.element(*_filled(x, y, w, self.examples_per_row))
+        if self.examples_per_row is not None:
+            # Places for as many examples a row as the model has.
+            more = [[0, 0], [0, self.examples_per_row - y["nsp"].shape[1]]]
+            y, w = (
+                part | {"nsp": tf.pad(part["nsp"], more)} for part in (y, w)
+            )
+        return self.objective.element(x, y, w)
 
     def _drawn_held_out(self, phase):
         batches = evaluation_dataset(
@@ -272,12 +278,3 @@ def _tokenizer(made, init):
     before = BertPreprocessor.from_preset(init).tokenizer
     kept = ("max_word_length", "keep_special_tokens")
     return {**made, **{name: getattr(before, name) for name in kept}}
-
-
-def _filled(x, y, w, examples_per_row):
-    """A batch with places for as many examples a row as the model has."""
-    if examples_per_row is None:
-        return x, y, w
-    more = [[0, 0], [0, examples_per_row - y["nsp"].shape[1]]]
-    y, w = (part | {"nsp": tf.pad(part["nsp"], more)} for part in (y, w))
-    return x, y, w

@@ -153,7 +153,11 @@ class SquadTask(FileTask):
 
     def _trainable(self, questions):
         """Those whose answer can be placed; notes how many others there are."""
-        skipped = read_ids(self.skip_ids)
+        skipped: set[str] = set()  # ids in files, one a line
+        for path in self.skip_ids:
+            if not path.is_file():
+                raise InputError(f"{path}: no such file")
+            skipped.update(path.read_text(encoding="utf-8").split())
         kept, problems = [], {"not found": [], "ambiguous": []}
         for question in questions:
             if question.id in skipped:
@@ -401,16 +405,6 @@ def _read_by_id(path, kind, form) -> dict:
     ):
         raise InputError(f"{path}: expected {form}, got other JSON")
     return content
-
-
-def read_ids(paths) -> set[str]:
-    """The ids in files, one a line."""
-    ids: set[str] = set()
-    for path in paths:
-        if not path.is_file():
-            raise InputError(f"{path}: no such file")
-        ids.update(path.read_text(encoding="utf-8").split())
-    return ids
 
 
 def answer_span(question: Question) -> tuple[int, int] | str:

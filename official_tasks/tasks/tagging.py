@@ -128,7 +128,13 @@ class NerTask(FileTask):
         if split == "train":
             self._learn_labels(sentences)
         elif split == "dev" and self.labels:
-            self._note_unknown(sentences)
+            unknown = {x for s in sentences for x in s.labels} - {*self.labels}
+            if unknown:
+                self.advice.append(
+                    "labels of the dev file that the train file has not, and "
+                    "that no prediction can meet: "
+                    f"{', '.join(sorted(unknown))}"
+                )
         if self.context == "sentence":
             return sentences
         return self._documents(split, sentences)
@@ -170,14 +176,6 @@ class NerTask(FileTask):
                 "entities"
             )
         self.advice.append(f"the labels follow {scheme_of(sentences)}")
-
-    def _note_unknown(self, sentences):
-        unknown = {x for s in sentences for x in s.labels} - {*self.labels}
-        if unknown:
-            self.advice.append(
-                "labels of the dev file that the train file has not, and that "
-                f"no prediction can meet: {', '.join(sorted(unknown))}"
-            )
 
     def _documents(self, split, sentences):
         """The sentences of each document as one text."""
@@ -276,7 +274,9 @@ class NerTask(FileTask):
     def mistakes(self, examples, predictions):
         wrong = [
             {
-                "text": _around(example.words, place),
+                "text": " ".join(
+                    example.words[max(place - AROUND, 0) : place + AROUND + 1]
+                ),
                 "word": example.words[place],
                 "truth": true,
                 "predicted": tag,
@@ -331,11 +331,6 @@ class NerTask(FileTask):
             Tags([x for _ in e.starts for x in next(own_labels).labels])
             for e in examples
         ]
-
-
-def _around(words, place):
-    first = max(place - AROUND, 0)
-    return " ".join(words[first : place + AROUND + 1])
 
 
 def word_pieces(texts, tokenizer):
@@ -399,20 +394,16 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """
     lines = read_text(path).split("\n")
     if labelled is None:
-        labelled = _has_labels(lines)
+        rows = [line.split() for line in lines]
+        labelled = all(
+            len(row) > 1 and is_label(row[-1])
+            for row in rows
+            if row and row[0] != DOCUMENT
+        )
     sentences = list(_sentences(path, lines, labelled))
     if not sentences:
         raise InputError(f"{path}: expected at least one sentence, got none")
     return _without_language(sentences)
-
-
-def _has_labels(lines):
-    rows = [line.split() for line in lines]
-    return all(
-        len(row) > 1 and is_label(row[-1])
-        for row in rows
-        if row and row[0] != DOCUMENT
-    )
 
 
 def _sentences(path, lines, labelled):

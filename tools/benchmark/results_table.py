@@ -429,11 +429,13 @@ def table(plans, output) -> str:
             continue
         peers = _records(output, f"{plan.task}-*.peer.json")
         baseline = ours[0]["baseline"]
+        scores = [[run["score"] for run in runs] for runs in (ours, peers)]
+        equal = f"{welch(*scores):.2f}" if min(map(len, scores)) > 1 else ""
         lines.append(
             f"| {plan.task} | {ours[0]['rows']:,}, {ours[0]['dev_rows']:,} | "
             f"{ours[0]['metric']} | "
             f"{'' if baseline is None else f'{baseline:.3f}'} | "
-            f"{_spread(ours)} | {_spread(peers)} | {_equal(ours, peers)} | "
+            f"{_spread(ours)} | {_spread(peers)} | {equal} | "
             f"{len(ours)}, {len(peers)} | {_cpu(ours)}, {_cpu(peers)} |"
         )
     return "\n".join(lines) + "\n"
@@ -452,12 +454,6 @@ def _spread(runs):
     if len(scores) < 2:
         return "".join(f"{score:.3f}" for score in scores)
     return f"{np.mean(scores):.3f} ± {np.std(scores, ddof=1):.3f}"
-
-
-def _equal(ours, peers):
-    """Empty where either side has one seed only."""
-    scores = [[run["score"] for run in runs] for runs in (ours, peers)]
-    return f"{welch(*scores):.2f}" if min(map(len, scores)) > 1 else ""
 
 
 def welch(ours, theirs) -> float:

@@ -70,7 +70,8 @@ def clean(paragraphs, seen, dropped):
         "OpenStax" in text for text in paragraphs
     )
     for text in paragraphs:
-        heading = is_heading(text)
+        short = len(text.split()) < 12
+        heading = short and not SENTENCE_END.search(text)
         if heading:
             listing = bool(LISTS.search(text.lower()))
         reason = "preface" if preface else reason_to_drop(text, heading)
@@ -84,10 +85,6 @@ def clean(paragraphs, seen, dropped):
             dropped[reason, "paragraphs"] += 1
             dropped[reason, "characters"] += len(text)
     return kept
-
-
-def is_heading(text):
-    return len(text.split()) < 12 and not SENTENCE_END.search(text)
 
 
 def reason_to_drop(text, heading):
