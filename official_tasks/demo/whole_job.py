@@ -16,9 +16,8 @@ from bert_keras.data.corpus import corpus_hash
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import choose_dtype
-from official_tasks import progress
+from official_tasks import page, progress
 from official_tasks.demo.stages import STAGES, Demo, Settings
-from official_tasks.report import page
 
 # What fits some six minutes on two CPU cores with bfloat16 instructions and
 # eight on two with AVX2 alone.

@@ -15,7 +15,8 @@ from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.weights import copy_weights
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import choose_dtype, make_strategy
-from official_tasks import progress
+from official_tasks import page, progress
+from official_tasks.engine import task_report
 from official_tasks.engine.batches import (
     row_lengths,
     training_batches,
@@ -30,7 +31,6 @@ from official_tasks.engine.models import (
     weights_of,
 )
 from official_tasks.engine.training import train, training_state
-from official_tasks.report import page, task_report
 
 RESULTS = "results.json"
 ADAPTERS = "lora.safetensors"

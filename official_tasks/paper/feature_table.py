@@ -18,10 +18,8 @@ from absl import flags
 
 from bert_keras.errors import InputError
 from bert_keras.files import make_folder, write_json
-from official_tasks import progress, script
+from official_tasks import page, progress, script
 from official_tasks.paper.results import COLOURS, draw_points
-from official_tasks.report import page
-from official_tasks.report.page import save
 from official_tasks.tasks import registry
 from official_tasks.tasks.recipes import RECIPES
 from official_tasks.tasks.tagging import NerTask
@@ -111,7 +109,7 @@ def draw(table, title, path):
     draw_points(axes, names, values, spread, COLOURS[0])
     axes.set_xlabel("F1 of entities on dev, percent")
     axes.set_title(title, loc="left")
-    save(figure, path, dpi=150)
+    page.save(figure, path, dpi=150)
 
 
 def main(values):

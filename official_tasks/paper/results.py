@@ -3,9 +3,8 @@
 import numpy as np
 
 from bert_keras import files
-from official_tasks import progress
+from official_tasks import page, progress
 from official_tasks.paper.tables import claimed_sign
-from official_tasks.report import page
 
 LEVEL = 0.05  # probability under which a difference counts
 AGREES = "agrees"

@@ -3,13 +3,13 @@
 from bert_keras.errors import require_tensorflow
 from bert_keras.files import write_json
 from bert_keras.run_folder import RunFolder
+from official_tasks import page
 from official_tasks.pretraining.settings import (
     phases,
     prepare,
     split,
     tokens_until,
 )
-from official_tasks.report import page
 
 SHOWN = 4  # held-out texts whose guesses are shown
 # Figure -> what its tile says.

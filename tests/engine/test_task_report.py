@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 
-from official_tasks.report import page as drawing
-from official_tasks.report import task_report
+from official_tasks import page as drawing
+from official_tasks.engine import task_report
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 

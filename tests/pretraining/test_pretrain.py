@@ -15,7 +15,7 @@ from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 
 from bert_keras import InputError, files
 from bert_keras.training import checkpoint
-from official_tasks import pretrain
+from official_tasks import page, pretrain
 from official_tasks.engine import training
 from official_tasks.pretraining import run_doctor, runner
 from official_tasks.pretraining.settings import (
@@ -24,7 +24,6 @@ from official_tasks.pretraining.settings import (
     phases,
     tokens_until,
 )
-from official_tasks.report import page
 
 
 def test_the_defaults_are_the_papers():

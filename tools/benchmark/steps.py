@@ -30,8 +30,7 @@ from contenders.turns import kind, machine
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, write_json
-from official_tasks import progress, script
-from official_tasks.report.page import save
+from official_tasks import page, progress, script
 
 
 def define_flags():
@@ -294,7 +293,7 @@ def draw(results, path):
         axis.tick_params(labelsize=8)
     axes[-1, 0].set_xlabel("examples a second (median; least and most)")
     figure.set_layout_engine("tight")
-    save(figure, path, dpi=120)
+    page.save(figure, path, dpi=120)
     return left
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from absl import flags
 
 from bert_keras import files
-from official_tasks import script
+from official_tasks import page, script
 from official_tasks.pretraining.settings import Settings, phases, tokens_until
-from official_tasks.report import page
 
 LINES = {
     "val_mlm_accuracy": "masked pieces",

@@ -22,7 +22,7 @@ ROWS = (
     ("bert_keras/text", "bert_keras/modeling"),
     ("bert_keras/data", "bert_keras/training", "bert_keras/interop"),
     ("bert_keras/serving",),
-    ("official_tasks/report", "official_tasks/tasks"),
+    ("official_tasks/tasks",),
     ("official_tasks/engine", "official_tasks/pretraining"),
     ("official_tasks/paper", "official_tasks/demo"),
     ("official_tasks", "tools"),

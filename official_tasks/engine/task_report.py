@@ -1,14 +1,6 @@
 """The report of a fine-tuning run."""
 
-from official_tasks.report.page import (
-    charts,
-    confusion_chart,
-    line_chart,
-    page,
-    section,
-    table,
-    tiles,
-)
+from official_tasks import page
 
 MISTAKES = 20
 TEXT_SHOWN = 400  # characters of a text
@@ -34,17 +26,17 @@ def render(name, metric, results, mistakes, settings) -> str:
     )
     rows = [(name, str(value)) for name, value in sorted(settings.items())]
     sections = [
-        tiles(_figures(metric, results)),
+        page.tiles(_figures(metric, results)),
         results["notes"]
-        and section("Worth a look", "", table(zip(results["notes"]))),
+        and page.section("Worth a look", "", page.table(zip(results["notes"]))),
         _curves(metric, results["curve"]),
         _classes(results.get("classes")),
         _confusion(results),
         _mistakes(mistakes),
-        section("Settings", "", table(rows, numbers=(1,))),
+        page.section("Settings", "", page.table(rows, numbers=(1,))),
     ]
     heading = f"Fine-tuning: {name}"
-    return page(f"bert_keras: {name}", heading, counts, sections)
+    return page.page(f"bert_keras: {name}", heading, counts, sections)
 
 
 def _figures(metric, results):
@@ -71,11 +63,11 @@ def _curves(metric, curve):
         ],
     }
     drawn = [
-        line_chart(title, "step", {label: (steps, y)})
+        page.line_chart(title, "step", {label: (steps, y)})
         for (title, label), y in values.items()
         if None not in y
     ]
-    return charts("After each epoch.", drawn)
+    return page.charts("After each epoch.", drawn)
 
 
 def _classes(classes):
@@ -95,10 +87,10 @@ def _classes(classes):
         for label, figures in classes.items()
     ]
     numbers = range(1, len(columns) + 1)
-    return section(
+    return page.section(
         "Classes",
         "On dev; support is the number of examples.",
-        table(rows, ("class", *columns), numbers),
+        page.table(rows, ("class", *columns), numbers),
     )
 
 
@@ -106,11 +98,11 @@ def _confusion(results):
     labels = list(results.get("classes", ()))
     if "confusion" not in results or not 0 < len(labels) <= MOST_DRAWN:
         return ""
-    return section(
+    return page.section(
         "Confusion",
         "Rows are the truth, columns the predictions; darker is a larger "
         "share of the row.",
-        confusion_chart(labels, results["confusion"]),
+        page.confusion_chart(labels, results["confusion"]),
     )
 
 
@@ -118,10 +110,12 @@ def _mistakes(mistakes):
     if not mistakes:
         return ""
     shown = mistakes[:MISTAKES]
-    return section(
+    return page.section(
         "Most confidently wrong",
         f"{len(shown)} of {len(mistakes):,} on dev.",
-        table([map(_clipped, row.values()) for row in shown], list(shown[0])),
+        page.table(
+            [map(_clipped, row.values()) for row in shown], list(shown[0])
+        ),
     )
 
 

@@ -1,1 +1,0 @@
-"""Pages about runs: figures, charts, examples."""
