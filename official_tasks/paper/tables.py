@@ -143,6 +143,10 @@ def _of(scale, small, paper):
     return small if scale == "small" else paper
 
 
+def _at_small(scale, deviation):
+    return (deviation,) if scale == "small" else ()
+
+
 def small_task(name, task, metric, rows, epochs, column=None, **more):
     tuning = {
         "epochs": epochs,
@@ -267,35 +271,26 @@ def swag(scale) -> Table:
 
 def pretraining_tasks(scale) -> Table:
     columns = ("MNLI", "QNLI", "MRPC", "SST-2", "SQuAD")
-
-    def figures(*values):
-        return dict(zip(columns, values, strict=True))
-
+    rows = {  # variant -> its run, the paper's figures
+        "BERT": ("mlm+nsp", 84.4, 88.4, 86.7, 92.7, 88.5),
+        "no NSP": ("mlm", 83.9, 84.9, 86.5, 92.6, 87.9),
+        "LTR, no NSP": ("left_to_right", 82.1, 84.3, 77.5, 92.1, 77.8),
+        "LTR + BiLSTM": ("left_to_right", 82.1, 84.1, 75.7, 91.6, 84.9),
+    }
+    variants = {
+        name: Variant(
+            run,
+            bilstm="BiLSTM" in name,
+            figures=dict(zip(columns, figures, strict=True)),
+        )
+        for name, (run, *figures) in rows.items()
+    }
+    variants["LTR and RTL"] = Variant("left_to_right", second="right_to_left")
+    runs = ("mlm+nsp", "mlm", "left_to_right", "right_to_left")
     return Table(
         "Pre-training tasks (table 5)",
-        {
-            "mlm+nsp": {"objectives": "mlm+nsp"},
-            "mlm": {"objectives": "mlm"},
-            "left_to_right": {"objectives": "left_to_right"},
-            "right_to_left": {"objectives": "right_to_left"},
-        },
-        {
-            "BERT": Variant(
-                "mlm+nsp", figures=figures(84.4, 88.4, 86.7, 92.7, 88.5)
-            ),
-            "no NSP": Variant(
-                "mlm", figures=figures(83.9, 84.9, 86.5, 92.6, 87.9)
-            ),
-            "LTR, no NSP": Variant(
-                "left_to_right", figures=figures(82.1, 84.3, 77.5, 92.1, 77.8)
-            ),
-            "LTR + BiLSTM": Variant(
-                "left_to_right",
-                bilstm=True,
-                figures=figures(82.1, 84.1, 75.7, 91.6, 84.9),
-            ),
-            "LTR and RTL": Variant("left_to_right", second="right_to_left"),
-        },
+        {run: {"objectives": run} for run in runs},
+        variants,
         _of(
             scale,
             [ENTITIES, SPANS, SENTIMENT, SIMILARITY],
@@ -313,13 +308,10 @@ def pretraining_tasks(scale) -> Table:
             "it holds them for weaker than one deep bidirectional model.",
             "A left-to-right model classifies from its last token, as [CLS] "
             "sees nothing; the paper does not say what it did.",
-            *_of(
+            *_at_small(
                 scale,
-                (
-                    "Questions are read with the one sentence that holds "
-                    "their answer, in training and in scoring.",
-                ),
-                (),
+                "Questions are read with the one sentence that holds "
+                "their answer, in training and in scoring.",
             ),
         ),
     )
@@ -360,16 +352,10 @@ def model_size(scale) -> Table:
         _of(scale, [ENTITIES, SENTIMENT, SIMILARITY], [MNLI, MRPC, SST_2]),
         list(zip(names[1:], names, strict=False)),
         held_out="mlm_perplexity",
-        deviations=_of(
+        deviations=_at_small(
             scale,
-            (
-                "A third of the paper's layers and about a sixth of its width: "
-                + "; ".join(
-                    "{}x{}x{}".format(*numbers) for numbers in small.values()
-                )
-                + ".",
-            ),
-            (),
+            "A third of the paper's layers and about a sixth of its width: "
+            f"{'; '.join('{}x{}x{}'.format(*n) for n in small.values())}.",
         ),
     )
 
@@ -410,10 +396,8 @@ def masking_mix(scale) -> Table:
         variants,
         [other, entities],
         comparisons,
-        deviations=_of(
-            scale,
-            ("Sentiment, SST-2, stands where the paper has MNLI.",),
-            (),
+        deviations=_at_small(
+            scale, "Sentiment, SST-2, stands where the paper has MNLI."
         ),
     )
 
@@ -475,10 +459,8 @@ def feature_based(scale) -> Table:
         deviations=(
             "Fine-tuning sees one sentence at a time; the paper's saw as much "
             "of the document as fits (--option=conll2003.context=document).",
-            *_of(
-                scale,
-                ("With four layers the last four are all: two sums alike.",),
-                (),
+            *_at_small(
+                scale, "With four layers the last four are all: two sums alike."
             ),
         ),
     )

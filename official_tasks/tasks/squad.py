@@ -467,15 +467,12 @@ def question_rows(questions, preprocess, stride: int):
     contexts = list(dict.fromkeys(question.context for question in questions))
     numbers = {context: number for number, context in enumerate(contexts)}
     number_of = [numbers[question.context] for question in questions]
+    parts = [
+        tokenizer.tokenize_with_offsets(tf.constant(contexts[chunk]))
+        for chunk in chunks(len(contexts))
+    ]
     ids, begins, ends = (
-        tf.concat(list(column), axis=0)
-        for column in zip(
-            *(
-                tokenizer.tokenize_with_offsets(tf.constant(contexts[chunk]))
-                for chunk in chunks(len(contexts))
-            ),
-            strict=True,
-        )
+        tf.concat(list(column), axis=0) for column in zip(*parts, strict=True)
     )
     lead = tf.concat(
         [
@@ -488,29 +485,22 @@ def question_rows(questions, preprocess, stride: int):
     rows = windowed_rows(
         preprocess, tf.gather(ids, number_of), stride, lead[:, :most]
     )
-    splits = begins.row_splits.numpy()[1:-1]
-    pairs = list(
-        zip(
-            np.split(begins.values.numpy(), splits),
-            np.split(ends.values.numpy(), splits),
-            strict=True,
-        )
-    )
+    pairs = list(zip(_by_row(begins), _by_row(ends), strict=True))
     offsets = [pairs[number] for number in number_of]
-    counts = np.split(
-        rows.counts.values.numpy(), rows.counts.row_splits.numpy()[1:-1]
-    )
+    columns = (rows.text, rows.start, rows.before)
+    lists = [column.numpy().tolist() for column in columns]
     windows = []
     for example, start, before, own in zip(
-        rows.text.numpy().tolist(),
-        rows.start.numpy().tolist(),
-        rows.before.numpy().tolist(),
-        counts,
-        strict=True,
+        *lists, _by_row(rows.counts), strict=True
     ):
         begin, end = (x[start : start + own.size] for x in offsets[example])
         windows.append(Window(example, start, before, begin, end, own))
     return windows, rows.inputs, offsets
+
+
+def _by_row(ragged):
+    """A ragged `(R, None)` as R arrays."""
+    return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
 
 
 def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
