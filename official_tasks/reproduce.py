@@ -203,17 +203,6 @@ def options_of(words) -> dict:
     return options
 
 
-def _print_plan(values, table, inputs, pretraining, tuning):
-    from official_tasks.paper import table_cost
-
-    rate = values.flops or _rate(values.scale, inputs, pretraining, values.jobs)
-    plan = table_cost.jobs(
-        table, values.scale, inputs, rate, values.output, pretraining, tuning
-    )
-    for line in table_cost.lines(plan, table, values.seeds, rate):
-        console.print(line, soft_wrap=True)
-
-
 def _rate(scale, inputs, pretraining, jobs):
     """Operations a second: measured here, or of an A100 in published runs."""
     if scale == "paper":
@@ -232,6 +221,7 @@ def _rate(scale, inputs, pretraining, jobs):
 
 def main(values):
     from bert_keras.training.strategy import choose_dtype
+    from official_tasks.paper import table_cost
     from official_tasks.paper.table_runs import Inputs
 
     table = table_of(values.table, values.scale, values.tasks)
@@ -250,19 +240,17 @@ def main(values):
     pretraining = dict(tuning or {})
     if values.steps is not None:
         pretraining["steps"] = values.steps
-    if values.dry_run:
-        _print_plan(values, table, inputs, pretraining, tuning)
+    scale, output, seeds = values.scale, values.output, values.seeds
+    if not values.dry_run:
+        more = pretraining, tuning, values.jobs
+        run(table, scale, output, inputs, seeds, *more)
         return
-    run(
-        table,
-        values.scale,
-        values.output,
-        inputs,
-        values.seeds,
-        pretraining,
-        tuning,
-        values.jobs,
+    rate = values.flops or _rate(scale, inputs, pretraining, values.jobs)
+    plan = table_cost.jobs(
+        table, scale, inputs, rate, output, pretraining, tuning
     )
+    for line in table_cost.lines(plan, table, seeds, rate):
+        console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

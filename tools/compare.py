@@ -48,7 +48,13 @@ def read_records(path):
         for number, line in enumerate(file, 1):
             try:
                 record = files.parse_json(line)
-                is_record = _is_record(record)
+                inputs = record["inputs"].values()
+                is_record = (
+                    inputs
+                    and all(isinstance(value, str | list) for value in inputs)
+                    and record["answer"].keys()
+                    and isinstance(record.get("signature", ""), str)
+                )
             except (ValueError, LookupError, TypeError, AttributeError):
                 is_record = False
             if not is_record:
@@ -61,17 +67,6 @@ def read_records(path):
     if not records:
         raise InputError(f"{path} holds no requests. Give one with some.")
     return records
-
-
-def _is_record(record):
-    """Whether its inputs are texts or lists, and it has an answer."""
-    inputs = record["inputs"].values()
-    return bool(
-        inputs
-        and all(isinstance(value, str | list) for value in inputs)
-        and record["answer"].keys()
-        and isinstance(record.get("signature", ""), str)
-    )
 
 
 def compare(records, served, worst=5):

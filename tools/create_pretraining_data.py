@@ -116,8 +116,18 @@ def main(values):
         "sentences": values.sentences,
         "records": values.records,
     }
-    create = _with_beam if values.beam is not None else _here
-    manifests = create(values, settings)
+    if values.beam is None:
+        manifests = _here(values, settings)
+    else:
+        from bert_keras.data.beam import create_pretraining_data_with_beam
+
+        manifests = create_pretraining_data_with_beam(
+            values.input,
+            layout=values.layout,
+            text_field=values.text_field,
+            beam_flags=shlex.split(values.beam),
+            **settings,
+        )
     for name, manifest in manifests.items():
         words = [
             f"{manifest[what]:,} {what}"
@@ -141,18 +151,6 @@ def _here(values, settings):
             held_out=held_out,
             **settings,
         )
-
-
-def _with_beam(values, settings):
-    from bert_keras.data.beam import create_pretraining_data_with_beam
-
-    return create_pretraining_data_with_beam(
-        values.input,
-        layout=values.layout,
-        text_field=values.text_field,
-        beam_flags=shlex.split(values.beam),
-        **settings,
-    )
 
 
 if __name__ == "__main__":

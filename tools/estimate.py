@@ -54,7 +54,15 @@ def define_flags():
     flags.DEFINE_float(
         "padding", 0.0, "With --packed: share of places it saves, of padding."
     )
-    _define_machine_flags()
+    flags.DEFINE_string("device", "a100", f"One of {', '.join(cost.DEVICES)}.")
+    flags.DEFINE_integer("devices", 1, "How many.", 1)
+    flags.DEFINE_float("flops", None, "Peak of a device, over --device.")
+    flags.DEFINE_float("memory_gb", None, "Of a device, over --device.")
+    flags.DEFINE_float("utilisation", cost.UTILISATION, "Share of the peak.")
+    flags.DEFINE_multi_float(
+        "sequences_per_second", None, "Of a device; given again for phase 2."
+    )
+    flags.DEFINE_float("price", None, "Of a device hour.")
     flags.DEFINE_float("corpus_gb", None, "Text, in 1e9 bytes.")
     flags.DEFINE_float("bytes_per_token", cost.BYTES_PER_TOKEN, "Of the text.")
     flags.DEFINE_integer("data_cores", 1, "That make tokens of the text.", 1)
@@ -118,18 +126,6 @@ def _limit_flags():
         "phase_2_max_predictions",
         "phase_2_batch_size",
     )
-
-
-def _define_machine_flags():
-    flags.DEFINE_string("device", "a100", f"One of {', '.join(cost.DEVICES)}.")
-    flags.DEFINE_integer("devices", 1, "How many.", 1)
-    flags.DEFINE_float("flops", None, "Peak of a device, over --device.")
-    flags.DEFINE_float("memory_gb", None, "Of a device, over --device.")
-    flags.DEFINE_float("utilisation", cost.UTILISATION, "Share of the peak.")
-    flags.DEFINE_multi_float(
-        "sequences_per_second", None, "Of a device; given again for phase 2."
-    )
-    flags.DEFINE_float("price", None, "Of a device hour.")
 
 
 def main(values):

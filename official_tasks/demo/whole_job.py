@@ -74,7 +74,14 @@ def run(output, corpus, seed, settings) -> dict:
     with RunFolder(output, {**decided, "dtype": dtype}) as folder:
         demo = Demo(folder, corpus, seed, settings, dtype)
         draws = page.can_draw("report.html")
-        _check_corpus(demo)
+        figures = folder.done("Corpus")
+        if figures and (
+            corpus_hash(demo.documents()) != figures["corpus_hash"]
+        ):
+            raise InputError(
+                f"{folder.path} was begun with another corpus: {corpus} "
+                "changed since. Name another --output for the current one."
+            )
         results: dict[str, Any] = {}
         for number, (name, stage) in enumerate(STAGES.items(), 1):
             text = " ".join(stage.__doc__.split())
@@ -102,19 +109,6 @@ def run(output, corpus, seed, settings) -> dict:
             ):
                 file.write(render(figures))
         return figures
-
-
-def _check_corpus(demo):
-    """Refuses to resume with another corpus than the finished stages had."""
-    figures = demo.folder.done("Corpus")
-    if figures is None:
-        return
-    if corpus_hash(demo.documents()) != figures["corpus_hash"]:
-        raise InputError(
-            f"{demo.folder.path} was begun with another corpus: "
-            f"{demo.corpus} changed since. Name another --output for the "
-            "current one."
-        )
 
 
 def _report(demo, results):
