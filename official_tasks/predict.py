@@ -33,13 +33,7 @@ from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import progress, script
-from official_tasks.engine.prediction import (
-    Answers,
-    asked,
-    kind_of,
-    lists_of,
-    read_inputs,
-)
+from official_tasks.engine import prediction
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import dialect
@@ -78,7 +72,7 @@ def define_flags():
     )
     script.applies_only(
         "to a table, and --input has lines",
-        lambda v: kind_of(v.input, v.format) != "lines",
+        lambda v: prediction.kind_of(v.input, v.format) != "lines",
         "columns",
     )
     flags.mark_flag_as_required("model")
@@ -107,16 +101,18 @@ def _ask(values):
 
     progress.console.stderr = True
     served = load_saved_model(values.model)
-    name, entry, columns = asked(served, values.signature, values.columns)
+    name, entry, columns = prediction.asked(
+        served, values.signature, values.columns
+    )
     if values.overwrite and os.path.isfile(values.output):
         os.remove(values.output)
-    answers = Answers(values.output, served, name)
+    answers = prediction.Answers(values.output, served, name)
     before = answers.done
-    rows = read_inputs(
+    rows = prediction.read_inputs(
         values.input,
         values.format,
         columns,
-        lists_of(entry),
+        prediction.lists_of(entry),
         dialect(values.separator, values.encoding),
     )
     try:

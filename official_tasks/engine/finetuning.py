@@ -16,21 +16,8 @@ from bert_keras.modeling.weights import copy_weights
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import page, progress
-from official_tasks.engine import task_report
-from official_tasks.engine.batches import (
-    row_lengths,
-    training_batches,
-    training_steps,
-)
+from official_tasks.engine import batches, models, task_report, training
 from official_tasks.engine.hyperparameters import Hyperparameters, balanced
-from official_tasks.engine.models import (
-    Predictor,
-    checked_files,
-    load_model,
-    preset_of,
-    weights_of,
-)
-from official_tasks.engine.training import train, training_state
 
 RESULTS = "results.json"
 ADAPTERS = "lora.safetensors"
@@ -134,10 +121,10 @@ def run(
         path
         for source in (init, hyperparameters.teacher)
         if source is not None
-        for path in weights_of(source)
+        for path in models.weights_of(source)
     ]
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        hashes = checked_files([*task.data_files(), *weights], folder)
+        hashes = models.checked_files([*task.data_files(), *weights], folder)
         results = folder.done("finetune")
         if results is None:
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
@@ -175,7 +162,7 @@ class _Run:
         self.hyperparameters = hyperparameters
         keras.utils.set_random_seed(seed)
         self.preprocess = bert_keras.BertPreprocessor.from_preset(
-            preset_of(init),
+            models.preset_of(init),
             sequence_length=arguments["sequence_length"],
             pad_to_longest=True,
         )
@@ -193,8 +180,8 @@ class _Run:
             self.encoded["train"] = train._replace(
                 targets=self.scale.standardised(train.targets)
             )
-        self.rows = len(row_lengths(self.encoded["train"].inputs))
-        self.steps, self.steps_per_epoch = training_steps(
+        self.rows = len(batches.row_lengths(self.encoded["train"].inputs))
+        self.steps, self.steps_per_epoch = batches.training_steps(
             self.rows, arguments["epochs"], arguments["batch_size"]
         )
         if hyperparameters.class_weights:
@@ -208,7 +195,7 @@ class _Run:
                 self.examples["train"],
                 self.encoded["train"],
             )
-        self.predictor = Predictor(
+        self.predictor = models.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
 
@@ -222,7 +209,7 @@ class _Run:
             loss = distillation.distillation_loss(
                 self.task, chosen.temperature, chosen.teacher_weight
             )
-        model = load_model(
+        model = models.load_model(
             self.task,
             self.init,
             self.arguments["dtype"],
@@ -231,7 +218,7 @@ class _Run:
         )
         chosen.adapt(model)
         if self.scale and not from_scratch:
-            stored = open_checkpoint(preset_of(self.init)).head_arguments
+            stored = open_checkpoint(models.preset_of(self.init)).head_arguments
             if stored.get("problem") == "regression":
                 # Its head was saved in the units of its data.
                 self.scale.take_out_of(model.classifier)
@@ -250,11 +237,11 @@ class _Run:
         notes = notes_on_rows(self.task, self.encoded["train"], self.preprocess)
         for note in notes:
             progress.console.print(f"note: {note}")
-        curve = train(
+        curve = training.train(
             self.folder,
             self.model,
             self._batches,
-            training_state(self.folder, self.strategy, SAVE_EVERY),
+            training.training_state(self.folder, self.strategy, SAVE_EVERY),
             steps=self.steps,
             steps_per_epoch=self.steps_per_epoch,
             validation=self._evaluate,
@@ -294,7 +281,7 @@ class _Run:
     def _batches(self, step):
         length = self.arguments["sequence_length"]
         return self.strategy.batches(
-            training_batches(
+            batches.training_batches(
                 self.encoded["train"],
                 self.arguments["batch_size"],
                 self.seed,
@@ -424,7 +411,7 @@ class Scale(NamedTuple):
 
 def check_encoded(task, split, encoded):
     """Returns rows that can be learned from; refuses those that cannot."""
-    if not len(row_lengths(encoded.inputs)):
+    if not len(batches.row_lengths(encoded.inputs)):
         raise InputError(f"The {split} split of {task.name} has no examples.")
     if encoded.targets is None:
         raise InputError(

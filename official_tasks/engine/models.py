@@ -12,12 +12,7 @@ import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
 from bert_keras.interop.presets import belonging_to, open_checkpoint
-from bert_keras.modeling.weights import (
-    copy_weights,
-    in_use,
-    mark_untrained,
-    untrained_weights,
-)
+from bert_keras.modeling import weights
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
 
@@ -47,7 +42,7 @@ def load_model(
     checkpoint = belonging_to(kind, checkpoint)
     if checkpoint.head == kind:
         _take_head(model, checkpoint, dtype)
-    new = in_use(model, untrained_weights(model))
+    new = weights.in_use(model, weights.untrained_weights(model))
     if new:
         progress.console.print(
             f"note: new, and random before training: {', '.join(new)}",
@@ -119,8 +114,8 @@ def _take_head(model, checkpoint, dtype):
         stored = type(model).from_preset(
             checkpoint, dtype=dtype, **model.arguments()
         )
-    copy_weights(stored, model)
-    mark_untrained(model, untrained_weights(stored))
+    weights.copy_weights(stored, model)
+    weights.mark_untrained(model, weights.untrained_weights(stored))
 
 
 class Predictor:

@@ -7,12 +7,7 @@ import tensorflow as tf
 
 from bert_keras.data.tf_data import python_call
 from bert_keras.errors import InputError
-from bert_keras.training.loop import (
-    NotFiniteError,
-    StopWhenNotFinite,
-    any_worker,
-    fit,
-)
+from bert_keras.training import loop
 from bert_keras.training.state import TrainingState
 from official_tasks import progress
 
@@ -34,7 +29,7 @@ def training_state(folder, strategy, every, **options):
         every=every,
         check=folder.check,
         writes=strategy.is_chief,
-        any_worker=any_worker(strategy),
+        any_worker=loop.any_worker(strategy),
         **options,
     )
 
@@ -78,11 +73,11 @@ def train(
     """
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)
-        callbacks = [meter, StopWhenNotFinite(), *callbacks]
+        callbacks = [meter, loop.StopWhenNotFinite(), *callbacks]
         if state.writes:
             callbacks.append(Board(folder.file("logs"), meter, guesses))
         try:
-            return fit(
+            return loop.fit(
                 model,
                 batches,
                 steps,
@@ -94,7 +89,7 @@ def train(
                 bounds=bounds,
                 ended=ended,
             )
-        except NotFiniteError as error:
+        except loop.NotFiniteError as error:
             raise InputError(str(error)) from error
 
 

@@ -22,7 +22,7 @@ from test_devices import finish, start, tf_configs
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from bert_keras.training.state import TrainingState
-from official_tasks.engine import finetuning, training
+from official_tasks.engine import batches, finetuning, training
 from official_tasks.engine.models import ensemble_outputs, load_model
 from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.custom import CustomTask
@@ -125,14 +125,14 @@ def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
 def test_from_scratch_takes_no_weight_and_rows_may_have_one_length(
     place, task, whole, tmp_path, monkeypatch
 ):
-    shapes, plain = [], finetuning.training_batches
+    shapes, plain = [], batches.training_batches
 
     def watched(*arguments, **named):
-        batches = plain(*arguments, **named)
-        shapes.extend(x["token_ids"].shape for x, *_ in batches.take(3))
-        return batches
+        made = plain(*arguments, **named)
+        shapes.extend(x["token_ids"].shape for x, *_ in made.take(3))
+        return made
 
-    monkeypatch.setattr(finetuning, "training_batches", watched)
+    monkeypatch.setattr(batches, "training_batches", watched)
     results = finetuning.run(
         task,
         place / "init",
@@ -210,7 +210,7 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, halves)
-from official_tasks.engine import finetuning, training
+from official_tasks.engine import batches, finetuning, training
 from official_tasks.tasks.custom import CustomTask
 
 for name in ("off", "mirrored"):
