@@ -39,12 +39,7 @@ def define_flags():
 
 
 def evaluate(
-    task,
-    models=(),
-    predictions=None,
-    split="dev",
-    output=None,
-    overwrite=False,
+    task, models=(), predictions=None, split="dev", output=None, overwrite=False
 ):
     """The task's scores of an ensemble of models, or of a prediction file.
 

@@ -168,12 +168,7 @@ def main(values):
 
     task, settings = task_from_flags(values)
     grid.run(
-        task,
-        values.init,
-        values.output,
-        settings=settings,
-        **plan,
-        **arguments,
+        task, values.init, values.output, settings=settings, **plan, **arguments
     )
 
 

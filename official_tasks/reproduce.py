@@ -141,14 +141,7 @@ def check_used(table, inputs, steps=None):
 
 
 def run(
-    table,
-    scale,
-    output,
-    inputs,
-    seeds=3,
-    pretraining=None,
-    tuning=None,
-    jobs=1,
+    table, scale, output, inputs, seeds=3, pretraining=None, tuning=None, jobs=1
 ) -> dict:
     """Runs a table, or resumes it.
 

@@ -22,14 +22,7 @@ def training_steps(count, epochs, batch_size) -> tuple[int, int]:
 
 
 def training_batches(
-    encoded,
-    batch_size,
-    seed,
-    steps,
-    first_step=0,
-    *,
-    pad_id=0,
-    length=None,
+    encoded, batch_size, seed, steps, first_step=0, *, pad_id=0, length=None
 ):
     """The batches of the steps from `first_step` to `steps`.
 

@@ -131,8 +131,7 @@ class Predictor:
         self.per_token = per_token
         self.pad_id = pad_id
         self._call = tf.function(
-            lambda inputs: model(inputs, training=False),
-            reduce_retracing=True,
+            lambda inputs: model(inputs, training=False), reduce_retracing=True
         )
 
     def __call__(self, encoded, batch_size=PREDICTION_BATCH):

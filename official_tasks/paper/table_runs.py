@@ -115,10 +115,7 @@ class Work(NamedTuple):
     def pretrain(self, data, run, seed):
         """Figures of a pre-training run on held-out documents."""
         figures = runner.run(
-            data,
-            self.run_folder(run, seed),
-            **self.settings_of(run),
-            seed=seed,
+            data, self.run_folder(run, seed), **self.settings_of(run), seed=seed
         )
         return finetuning.scalars(figures)
 

@@ -282,10 +282,7 @@ class OneDirection:
         )
 
     def metrics(self):
-        return [
-            PieceAccuracy("lm_accuracy"),
-            Perplexity("lm_perplexity"),
-        ]
+        return [PieceAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def element(self, x, y, w):
         """The batch as it was before it was masked, and its neighbours."""

@@ -210,10 +210,7 @@ class Run:
             single.save_preset(path, self.source.preprocessor())
         with self.folder.output("results.json") as path:
             write_json(results, path)
-        page.write_report(
-            self.folder,
-            lambda: render(results, self.settings),
-        )
+        page.write_report(self.folder, lambda: render(results, self.settings))
 
 
 # The run's report.

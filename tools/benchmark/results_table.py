@@ -227,9 +227,7 @@ def run_peer(plan, seed, rate, data, init, output, python) -> dict:
     """The same rows, weights and hyper-parameters in transformers."""
     task = planned_task(plan, data)
     preprocess = bert_keras.BertPreprocessor.from_preset(
-        init,
-        sequence_length=task.defaults.sequence_length,
-        pad_to_longest=True,
+        init, sequence_length=task.defaults.sequence_length, pad_to_longest=True
     )
     folder = Path(output) / f"{plan.task}-{seed}-peer"
     folder.mkdir(parents=True, exist_ok=True)

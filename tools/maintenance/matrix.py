@@ -40,9 +40,7 @@ def define_flags():
     )
     flags.mark_flag_as_required("output")
     script.require(
-        " or ".join(RESOLUTIONS),
-        lambda name: name in RESOLUTIONS,
-        "versions",
+        " or ".join(RESOLUTIONS), lambda name: name in RESOLUTIONS, "versions"
     )
 
 

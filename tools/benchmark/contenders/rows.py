@@ -193,12 +193,7 @@ ROWS = {
     "packed_paragraphs": {
         "title": "pre-training, paragraphs at 512, small, bfloat16",
         "contenders": packed(
-            "small",
-            8,
-            512,
-            HALF,
-            "paragraphs",
-            ("keras_hub", "model_garden"),
+            "small", 8, 512, HALF, "paragraphs", ("keras_hub", "model_garden")
         ),
         "goal": 2.5,
     },
