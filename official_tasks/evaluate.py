@@ -44,12 +44,9 @@ def evaluate(
     """The task's scores of an ensemble of models, or of a prediction file.
 
     Args:
-        task: a `Task`.
-        models: model or run folders; the outputs of several are averaged.
+        task, models, split: of `predict_split`.
         predictions: path of a file in the task's official form.
-        output: folder for results.json and the official files; None writes
-            nothing.
-        overwrite: whether to replace files that are there.
+        output, overwrite: of `new_files`; None writes nothing.
     """
     from official_tasks.engine.leaderboard import new_files
     from official_tasks.engine.models import predict_split

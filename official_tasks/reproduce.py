@@ -113,13 +113,7 @@ def table_of(name, scale, tasks=None):
 
 
 def check_used(table, inputs, steps=None):
-    """Refuses what was given and would change nothing in the table.
-
-    Args:
-        table: `Table`.
-        inputs: `Inputs`.
-        steps: of pre-training, or None.
-    """
+    """Refuses `Inputs` and steps that would change nothing in the table."""
     flags_of_data = ("corpus", "vocabulary", "data", "pretrained")
     given = [name for name in flags_of_data if getattr(inputs, name)]
     if inputs.data and given[0] != "data":
@@ -143,19 +137,9 @@ def check_used(table, inputs, steps=None):
 def run(
     table, scale, output, inputs, seeds=3, pretraining=None, tuning=None, jobs=1
 ) -> dict:
-    """Runs a table, or resumes it.
+    """Runs a table, or resumes it; returns what `results.gathered` does.
 
-    Args:
-        table: `Table`, see `table_of`.
-        scale: of `SCALES`.
-        output: folder of the table.
-        inputs: `Inputs`.
-        seeds: how many.
-        pretraining, tuning: settings over those of the scale and the tasks.
-        jobs: how many runs at once.
-
-    Returns:
-        The results; see `results.gathered`.
+    The arguments are those of `Work` and `Run`; `output` is the table's folder.
     """
     from official_tasks.paper.results import write
     from official_tasks.paper.table_runs import Run, Work

@@ -320,10 +320,7 @@ def proof_stage(demo, results):
 def _ask(served, texts, seed) -> dict:
     """The export's labels of typed sentences and guesses of masked words.
 
-    Args:
-        served: folder of the SavedModel.
-        texts: held-out sentences; words of some are masked.
-        seed: of which.
+    Some of the held-out `texts` are masked, by the seed.
 
     Returns:
         dict of "answers", each with "text", "label" and "probability", and

@@ -63,11 +63,7 @@ PRETRAINING_FIGURES = (
 def run(output, corpus, seed, settings) -> dict:
     """Runs every stage in the folder `output`; returns the report.
 
-    Args:
-        output: run folder; finished stages of an earlier run are skipped.
-        corpus: source for `read_documents`.
-        seed: of everything random.
-        settings: `Settings`.
+    Finished stages of an earlier run are skipped.
     """
     dtype = choose_dtype()
     decided = {"corpus": corpus, "seed": seed, **settings._asdict()}

@@ -23,10 +23,7 @@ ZIP = "glue.zip"
 def predict_task(task, models, output, split="test", overwrite=False):
     """Writes the task's official files of a split to the folder `output`.
 
-    Args:
-        task: a `Task`.
-        models: model or run folders; the outputs of several are averaged.
-        overwrite: whether to replace files that are there.
+    Arguments as of `predict_split` and `new_files`.
     """
     if split not in SPLITS:
         raise InputError(

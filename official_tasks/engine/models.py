@@ -165,13 +165,10 @@ class Predictor:
 
 
 def predict_split(task, models, split):
-    """The examples of a split, and what models predict for them.
+    """`(examples, predictions)` of a split, these as `Task.decode` gives them.
 
     Args:
         models: model or run folders; the outputs of several are averaged.
-
-    Returns:
-        `(examples, predictions)`, these as the task's `decode` gives them.
     """
     # Such as labels, which a test file alone does not have.
     first = open_checkpoint(preset_of(models[0]))

@@ -24,15 +24,11 @@ class Job(NamedTuple):
 def jobs(
     table, scale, inputs, rate, output, pretraining=None, tuning=None
 ) -> list[Job]:
-    """What a seed of a table takes, in order.
+    """What a seed of a table takes, in order; arguments as of `Work`.
 
     Args:
-        table: `Table`.
-        scale: of `SCALES`.
-        inputs: `Inputs`.
         rate: operations a second that all devices together sustain.
         output: folder of the table.
-        pretraining, tuning: settings over those of the scale and the tasks.
     """
     base = {**SCALES[scale], **(pretraining or {})}
     size = inputs.vocabulary_size if scale == "small" else VOCABULARY_SIZE

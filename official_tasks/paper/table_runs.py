@@ -83,9 +83,7 @@ class Work(NamedTuple):
 
     Attributes:
         path: folder of the table.
-        table: `Table`.
         scale: of `SCALES`.
-        inputs: `Inputs`.
         pretraining, tuning: settings over those of the scale and the tasks.
     """
 
@@ -278,14 +276,9 @@ class Run:
 
 
 def make_data(inputs, path) -> dict:
-    """Builds token stores, and the vocabulary where none is given.
+    """Builds token stores in the folder `path`; returns the tokens of each.
 
-    Args:
-        inputs: `Inputs` with a corpus.
-        path: folder to build in.
-
-    Returns:
-        Tokens of each store.
+    The vocabulary is learned where the inputs name none.
     """
     vocabulary = inputs.vocabulary
     if not vocabulary:

@@ -78,16 +78,9 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 def pretrain(
     data, folder, settings, execution, strategy, first_files, callbacks=()
 ):
-    """Trains from the start, or resumes; returns the results.
+    """Trains in an open `RunFolder`, or resumes; returns the results.
 
-    Args:
-        data: folder of pre-training data.
-        folder: an open `RunFolder`.
-        settings: `Settings`.
-        execution: `Execution`.
-        strategy: of `make_strategy`.
-        first_files: of `checked_files`; kept once nothing is refused.
-        callbacks: Keras callbacks.
+    `first_files`, of `checked_files`, are kept once nothing is refused.
     """
     import keras
 

@@ -164,11 +164,8 @@ def measure_row(row, inputs, turns, limit=None):
     """A row's figures: its tool's, or those of its contenders in turns.
 
     Args:
-        row: of `rows.ROWS`.
-        inputs: `inputs.Inputs`.
         turns: of each contender, at most.
-        limit: seconds that a contender may take to be prepared, and for a
-            step. Peers that take longer are left out.
+        limit: as of `measure`.
 
     Raises:
         LeftOutError: this package itself took longer, or the row is of
