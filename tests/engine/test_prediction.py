@@ -13,6 +13,7 @@ from run_script import run_script
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
 from official_tasks import predict
+from official_tasks.engine import prediction
 from official_tasks.engine.prediction import Answers, read_inputs
 from official_tasks.tasks.table import dialect
 from tools.compare import compare, read_records
@@ -229,9 +230,9 @@ def test_the_script_answers_and_its_output_can_be_compared(
     served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0
     with pytest.raises(InputError, match="answers classify, tokenize"):
-        predict.asked(served, "tag", None)
+        prediction.asked(served, "tag", None)
     with pytest.raises(InputError, match="names 2"):
-        predict.asked(served, None, ["a", "b"])
+        prediction.asked(served, None, ["a", "b"])
     with pytest.raises(InputError, match="--output is missing: give a folder"):
         predict.main(types.SimpleNamespace(task="rte", output="-"))
 
