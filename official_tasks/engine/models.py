@@ -58,14 +58,14 @@ def load_trained(task, preset, dtype="float32"):
         InputError: the model is of another kind, has other labels, or reads
             other layers.
     """
-    from bert_keras.modeling.weights import in_encoder, published_weights
-
     checkpoint, encoder = _open(preset, dtype)
     model = task.build(encoder)
     kind = type(model).__name__
     checkpoint = belonging_to(kind, checkpoint)
     # One that adds no weights to the encoder needs no training.
-    has_head = not all(map(in_encoder, published_weights(model)))
+    has_head = not all(
+        map(weights.in_encoder, weights.published_weights(model))
+    )
     if checkpoint.head != kind and has_head:
         raise InputError(
             f"The model {checkpoint.source} is a {checkpoint.head}; the task "
