@@ -12,16 +12,16 @@ tensorflow). A fresh process loads it and must agree with the model to 1e-5
 lacks them, are refused unless --allow_untrained is given.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it; with --dev=FILE
-(CSV, TSV or JSONL) the size, the time and the answers before and after are
-measured on its rows and printed:
+(CSV, TSV, JSONL, Parquet, ...) the size, the time and the answers before and
+after are measured on its rows and printed:
 
     python tools/export.py --model=runs/reviews/model --output=runs/small \\
         --dtype=bfloat16 --dev=dev.csv --label=stars
 
 --format=litert or onnx writes the model on token ids through Keras's own
-export instead, with the vocabulary and the tokenizer's settings next to it,
-and compares it in its own runtime (pip install 'bert_keras[litert]' or
-'bert_keras[onnx]').
+export instead, in float32 or, by the format's own tool, --dtype=int8, with the
+vocabulary and the tokenizer's settings next to it, and compares it in its own
+runtime (pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
 
 Takes about half a minute for a small model, more for BERT base.
 """
@@ -118,7 +118,7 @@ def define_flags():
         "with --format=saved_model: the others write the model on ids alone",
         lambda v: v.format == "saved_model",
         *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
-        *("ids_signature", "portable", "dtype", "dev", "label", "columns"),
+        *("ids_signature", "portable", "dev", "label", "columns"),
         *("license", "verify"),
     )
     script.applies_only(
@@ -378,9 +378,11 @@ def convert(models, preprocess, values):
         values.output,
         values.format,
         values.allow_untrained,
+        values.dtype,
     )
+    unit = " standard deviations" if values.dtype == "int8" else ""
     progress.console.print(
-        f"{values.output} differs from the model by {difference:.2g}"
+        f"{values.output} differs from the model by {difference:.2g}{unit}"
     )
 
 

@@ -12,14 +12,22 @@ asks for one answer. /health and /metrics (Prometheus) are for machines.
 Requests that wait are answered together; too many are answered 429, too large
 ones 413. Only the hosts of --allowed_hosts are served: by default what the
 server listens on; with --host=0.0.0.0 this machine's name and every address.
-For trying a model and for small loads; TensorFlow Serving takes the same
-folder and the same requests. Starts in about 5 seconds; Ctrl-C ends it.
+--workers=4 starts as many processes, each with its model and its share of the
+cores; one that ends is replaced. For trying a model and for small loads;
+TensorFlow Serving takes the same folder and the same requests. Starts in about
+5 seconds; Ctrl-C ends it.
 Needs: pip install 'bert_keras[serve]'.
 """
 
 import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
 import re
+import signal
 import socket
+import sys
+import threading
 
 from absl import flags
 
@@ -39,6 +47,7 @@ def define_flags():
     flags.DEFINE_float(
         "slow_client", 10.0, "Seconds for headers, and again for a body."
     )
+    flags.DEFINE_integer("workers", 1, "Processes that answer.", 1)
     flags.DEFINE_list(
         "allowed_hosts",
         None,
@@ -59,6 +68,41 @@ def define_flags():
 
 def main(values):
     from bert_keras.errors import InputError
+
+    settings = {
+        name: getattr(values, name)
+        for name in ("model", "name", "host", "port", "max_text", "max_tokens")
+        + ("max_waiting", "slow_client", "allowed_hosts")
+    }
+    family = socket.AF_INET6 if ":" in values.host else socket.AF_INET
+    with socket.socket(family) as listening:
+        # Bound now; connections are accepted from when a model is loaded.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((values.host, values.port))
+        except OSError as error:
+            raise InputError(
+                f"--host={values.host} --port={values.port} cannot be "
+                f"listened on: {error.strerror}. Choose another."
+            ) from None
+        if values.workers == 1:
+            answer(listening, settings)
+        else:
+            supervise(listening, settings, values.workers)
+
+
+def answer(listening, settings, number=0, ready=None):
+    """Answers what comes on a bound socket, until the process is to end.
+
+    Args:
+        settings: flags by name.
+        number: of this process, where there are several.
+        ready: event that is set once the model is loaded. The process that
+            started this one holds it, and ends this one when it ends.
+    """
+    from bert_keras.errors import InputError
+
+    script.import_tensorflow()
     from bert_keras.serving.load import load_saved_model
 
     try:
@@ -74,28 +118,91 @@ def main(values):
         raise InputError(
             f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
         ) from None
-    served = load_saved_model(values.model)
+    host, slow_client = settings["host"], settings["slow_client"]
     app = create_app(
-        served,
-        values.name,
-        Limits.of_text(values.max_text, tokens=values.max_tokens),
-        values.max_waiting,
-        values.slow_client,
-        values.allowed_hosts or hosts_of(values.host),
+        load_saved_model(settings["model"]),
+        settings["name"],
+        Limits.of_text(settings["max_text"], tokens=settings["max_tokens"]),
+        settings["max_waiting"],
+        slow_client,
+        settings["allowed_hosts"] or hosts_of(host),
+        number,
     )
-    config = server_config(app, values.host, values.port, values.slow_client)
-    family = socket.AF_INET6 if ":" in values.host else socket.AF_INET
-    address = values.host, values.port
+    config = server_config(app, host, settings["port"], slow_client)
+    server = uvicorn.Server(config)
+    if ready is not None:
+        ready.set()
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
+
+
+def _end_with_parent():
+    parent = multiprocessing.parent_process().sentinel
+    multiprocessing.connection.wait([parent])
+    os._exit(1)
+
+
+def supervise(listening, settings, count):
+    """Keeps so many processes that answer; one that ends is replaced.
+
+    Raises:
+        InputError: one ended before it could answer.
+    """
+    from bert_keras.errors import InputError
+    from official_tasks import progress
+
+    cores = os.cpu_count() or 1
+    if count > cores:
+        progress.console.print(
+            f"note: --workers={count} on {cores} cores: each holds the model, "
+            "and more than the cores answer no faster"
+        )
+    # TensorFlow would start a thread a core in each of them.
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(max(1, cores // count)))
+    context = multiprocessing.get_context("spawn")
+    workers = {}
+
+    def start(number):
+        ready = context.Event()
+        process = context.Process(
+            target=answer, args=(listening, settings, number, ready)
+        )
+        process.start()
+        workers[number] = process, ready
+
+    # Ends as Ctrl-C does, so that the others end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        listening = socket.create_server(address, family=family)
-    except OSError as error:
-        raise InputError(
-            f"--host={values.host} --port={values.port} cannot be listened "
-            f"on: {error.strerror}. Choose another."
-        ) from None
-    with listening, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+        for number in range(count):
+            start(number)
+        while True:
+            ends = [process.sentinel for process, _ in workers.values()]
+            multiprocessing.connection.wait(ends)
+            for number, (process, ready) in list(workers.items()):
+                if process.is_alive():
+                    continue
+                code = process.exitcode
+                if not ready.is_set():
+                    raise InputError(
+                        f"Worker {number} ended with code {code} before it "
+                        "could answer. --workers=1 shows its reason."
+                    )
+                progress.console.print(
+                    f"worker {number}, process {process.pid}, ended with code "
+                    f"{code}; another takes its place"
+                )
+                start(number)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for process, _ in workers.values():
+            process.terminate()
+        for process, _ in workers.values():
+            process.join(10)
+            process.kill()
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    # Only the processes that answer need it.
+    script.start(main, define_flags, tensorflow=False)

@@ -28,9 +28,14 @@ def narrowed(model, dtype):
         raise InputError(
             f"dtype is {dtype!r}. Expected one of {', '.join(TOLERANCES)}."
         )
+    if is_quantized(model):
+        raise InputError(
+            "The model's weights are int8 already, and what was rounded off is "
+            "gone. Give the model that they were made from."
+        )
     if dtype == "int8":
         return _with_int8_weights(model.with_dtype("float32"))
-    is_there = model.dtype_policy.name == dtype and not _is_quantized(model)
+    is_there = model.dtype_policy.name == dtype
     return model if is_there else model.with_dtype(dtype)
 
 
@@ -55,5 +60,6 @@ def _quantizable(model):
             yield layer
 
 
-def _is_quantized(model):
+def is_quantized(model) -> bool:
+    """Whether a layer of the model has int8 weights, or fewer bits."""
     return any(layer.quantization_mode for layer in model._flatten_layers())

@@ -11,6 +11,7 @@ import hashlib
 import importlib.resources
 import ipaddress
 import json
+import os
 import re
 import reprlib
 import socket
@@ -25,6 +26,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Info,
     generate_latest,
 )
 from starlette.applications import Starlette
@@ -73,6 +75,7 @@ def create_app(
     max_waiting=256,
     slow_client=10.0,
     allowed_hosts=LOOPBACK,
+    worker=0,
 ):
     """The ASGI application.
 
@@ -84,9 +87,10 @@ def create_app(
         slow_client: seconds in which a client sends its body; else 408.
         allowed_hosts: names and addresses that a request may ask for in its
             `Host`, without ports; "*" is any; see also `hosts_of`.
+        worker: the number of this process, of several, for the metrics.
     """
     service = _Service(
-        served, name, limits or Limits(), max_waiting, slow_client
+        served, name, limits or Limits(), max_waiting, slow_client, worker
     )
     return Starlette(
         routes=[
@@ -157,7 +161,7 @@ def _is_address(host):
 
 
 class _Service:
-    def __init__(self, served, name, limits, max_waiting, slow_client):
+    def __init__(self, served, name, limits, max_waiting, slow_client, worker):
         self.served, self.name, self.limits = served, name, limits
         self.slow_client = slow_client
         self.batcher = Batcher(served, max_waiting=max_waiting, limits=limits)
@@ -181,6 +185,10 @@ class _Service:
             "bert_rows_waiting", "Rows that wait.", registry=self.registry
         )
         waiting.set_function(lambda: self.batcher.waiting)
+        process = Info(
+            "bert_worker", "Whose figures these are.", registry=self.registry
+        )
+        process.info({"worker": str(worker), "process": str(os.getpid())})
 
     async def page(self, request):
         policy = {"Content-Security-Policy": self.policy}

@@ -10,7 +10,9 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving import portable_formats
+from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
+from bert_keras.serving.quantize import narrowed
 
 
 def needs(format):
@@ -44,6 +46,24 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
     settings = files.read_json(folder / portable_formats.SETTINGS)
     assert settings["ids"]["mask"] == 4
     assert settings["labels"] == list(getattr(model, "labels", None) or [])
+
+
+@pytest.mark.parametrize("format", NEEDS)
+def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
+    needs(format)
+    model = spread(BertEncoder(2000, 2, 2, 16, 32, 32))
+    sizes = []
+    for dtype in ("float32", "int8"):
+        folder = tmp_path / dtype
+        difference = export_on_ids(
+            model, preprocessor(), folder, format, dtype=dtype
+        )
+        sizes.append((folder / portable_formats.MODEL[format]).stat().st_size)
+        settings = files.read_json(folder / portable_formats.SETTINGS)
+        assert settings["dtype"] == dtype
+        assert len(list(folder.iterdir())) == 3
+    assert 1e-3 < difference < portable_formats.INT8_TOLERANCE
+    assert sizes[1] < 0.8 * sizes[0]
 
 
 @pytest.mark.parametrize("apart", [0, 1])
@@ -102,6 +122,18 @@ def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):
         export_on_ids(model, preprocessor(), tmp_path / "out", "torch")
     with pytest.raises(InputError, match="is there"):
         export_on_ids(model, preprocessor(), tmp_path, "onnx")
+    with pytest.raises(InputError, match="format onnx has float32 and int8"):
+        export_on_ids(
+            model, preprocessor(), tmp_path / "out", "onnx", dtype="bfloat16"
+        )
+    small = narrowed(model, "int8")
+    for export in (
+        lambda: export_on_ids(small, preprocessor(), tmp_path / "out", "onnx"),
+        lambda: export_saved_model(small, preprocessor(), tmp_path / "out"),
+    ):
+        with pytest.raises(InputError, match="weights are int8 already"):
+            export()
+    assert not (tmp_path / "out").exists()
     monkeypatch.setitem(portable_formats.NEEDS, "onnx", ["no_such_package"])
     with pytest.raises(InputError, match=r"bert_keras\[onnx\]"):
         export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")

@@ -10,14 +10,17 @@ import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import threading
 import time
 import types
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from run_script import ROOT, run_script
 
 from bert_keras.serving.batching import Batcher, GoneError, OverloadedError
 from bert_keras.serving.rest import Limits, RequestError
@@ -627,3 +630,84 @@ def test_the_page_marks_entities_and_answers_where_they_stand(page):
     assert f"{marked}<mark>Bern<sub>LOC</sub></mark>." in page["tag"]
     assert before + attic.format("7.25") + " in Bern." in page["answer"]
     assert "no answer: -1.50" in page["answer"]
+
+
+def worker_of(port):
+    """The number and the process that the metrics name, or None."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        found = call(types.SimpleNamespace(port=port), "GET", "/metrics")[1]
+        pattern = r'bert_worker_info{process="(\d+)",worker="(\d)"}'
+        ((process, number),) = re.findall(pattern, found)
+        return number, int(process)
+    return None
+
+
+def is_alive(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
+    return state.split()[0] != "Z"
+
+
+def until(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it does not come true")
+
+
+def test_a_worker_that_ends_is_replaced_and_all_end_together(classifier_export):
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    from tools.benchmark.load_test import server as served
+
+    workers = {}
+
+    def see():
+        workers.update(filter(None, [worker_of(port)]))
+        return workers.keys() == {"0", "1"}
+
+    with served(classifier_export, "--workers=2") as (port, parent):
+        until(see)
+        first = dict(workers)
+        assert parent.pid not in first.values()
+        os.kill(first["1"], signal.SIGKILL)
+        until(lambda: see() and workers["1"] != first["1"])
+        assert workers["0"] == first["0"]
+    assert not any(map(is_alive, workers.values()))
+
+
+def test_workers_that_cannot_answer_are_not_started_again(tmp_path):
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    words = f"--model={tmp_path}", "--port=0", "--workers=2"
+    done = run_script("tools/serve.py", *words, folder=ROOT)
+    assert done.returncode == 2
+    assert "before it could answer. --workers=1 shows" in done.stderr
+    done = run_script("tools/serve.py", *words[:2], folder=ROOT)
+    assert done.returncode == 2 and str(tmp_path) in done.stderr
+
+
+def test_more_workers_than_cores_are_noted(monkeypatch, capsys):
+    import tools.serve as serve
+
+    class Context:
+        Event = threading.Event
+
+        class Process:
+            sentinel, exitcode, pid = 0, 3, 7
+
+            def __init__(self, target, args):
+                args[-1].set()
+
+            def start(self):
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    monkeypatch.setattr(serve.multiprocessing, "get_context", lambda _: Context)
+    for count in (2, 3):
+        serve.supervise(None, {}, count)
+        printed = capsys.readouterr().out
+        assert ("--workers=3 on 2 cores" in printed) == (count == 3)
