@@ -407,7 +407,7 @@ WITHOUT_EFFECT = [
     (DATA, "--norecords", "--seed=1"),
     (DATA, "--beam=", "--workers=77"),
     (EXPORT, "--format=onnx", "--pair"),
-    (EXPORT, "--format=litert", "--dtype=int8"),
+    (EXPORT, "--format=litert --dtype=int8", "--dev=d.csv"),
     (EXPORT, "--format=onnx", "--noverify"),
     (EXPORT, "", "--dev=d.csv"),
     (EXPORT, "--dtype=int8", "--label=stars"),
