@@ -120,6 +120,10 @@ class TaskModel(Portable, keras.Model):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        # On JAX, Keras's `predict` comes here and not by way of `__call__`.
+        return super().call(self._complete(inputs), training, mask)
+
     def _complete(self, inputs):
         """The inputs by name, with None for each optional one left out."""
         if not isinstance(inputs, dict):
@@ -624,13 +628,20 @@ class BertEmbedder(TaskModel):
         return super()._run(loop, x, *args, **kwargs)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._folded(super().__call__, inputs, *args, **kwargs)
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        return self._folded(super().call, inputs, training, mask)
+
+    def _folded(self, ask, inputs, *args, **kwargs):
+        """What `ask` gives for inputs of two axes, for three as well."""
         inputs = self._complete(inputs)
         if len(inputs["token_ids"].shape) == 2:
-            return super().__call__(inputs, *args, **kwargs)
+            return ask(inputs, *args, **kwargs)
         examples, texts, length = ops.shape(inputs["token_ids"])  # (B, K, T)
         rows = {
             name: x if x is None else ops.reshape(x, (-1, length))  # (B K, T)
             for name, x in inputs.items()
         }
-        vectors = super().__call__(rows, *args, **kwargs)  # (B K, D)
+        vectors = ask(rows, *args, **kwargs)  # (B K, D)
         return ops.reshape(vectors, (examples, texts, -1))  # (B, K, D)

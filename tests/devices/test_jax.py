@@ -26,6 +26,7 @@ import bert_keras
 from model_samples import numpy_weights, pretraining_batch, random_encoder
 from numpy_bert import encode
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_models import BertEmbedder
 
 x, y, w = pretraining_batch()
 encoder = random_encoder(attention="left_to_right")
@@ -37,6 +38,9 @@ ours = encoder(inputs)
 np.testing.assert_allclose(
     ours["pooled_output"], second["pooled_output"], atol=1e-5
 )
+embedder, ids = BertEmbedder(encoder), x["token_ids"]
+vectors = embedder.predict({"token_ids": np.stack([ids, ids], 1)}, verbose=0)
+np.testing.assert_allclose(vectors[:, 1], embedder(ids), atol=1e-5)
 for name in bert_keras.__all__:
     if name.startswith("Bert") and "Preprocessor" not in name:
         getattr(bert_keras, name)
