@@ -244,18 +244,11 @@ class RetrievalTask(OwnData):
         ]
 
     def _write_pairs(self, pairs, predictions, folder):
-        rows = [
-            [*pair.texts[:2], "" if pair.label is None else f"{pair.label:g}"]
-            for pair in pairs
-        ]
-        _write(
-            folder,
-            ["text", "text_pair", "label", "predicted"],
-            (
-                [*row, f"{value:.6g}"]
-                for row, value in zip(rows, predictions, strict=True)
-            ),
+        rows = (
+            [*p.texts[:2], "" if p.label is None else p.label, f"{value:.6g}"]
+            for p, value in zip(pairs, predictions, strict=True)
         )
+        _write(folder, ["text", "text_pair", "label", "predicted"], rows)
 
 
 class EmbeddingTask(RetrievalTask):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from served_samples import encoder, preprocessor, spread, task_models
 
-from bert_keras.modeling.task_models import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.ids import INPUTS, OURS, ids
 from bert_keras.serving.load import as_tensor
@@ -72,6 +72,16 @@ def called(model, inputs):
     outputs = model(inputs)
     outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
     return {name: np.array(value) for name, value in outputs.items()}
+
+
+def test_an_embedder_gives_its_vectors_of_ids():
+    model = spread(BertEmbedder(encoder(), "max"))
+    signature = ids(model, Rows(preprocessor()), "transformers")
+    request = requested_ids(signature, preprocessor(), TEXTS)
+    found = signature.function(*map(as_tensor, request.values()))
+    arrays = map(np.array, request.values())
+    expected = model(dict(zip(OURS, arrays, strict=True)))
+    np.testing.assert_allclose(found["embedding"], expected, atol=1e-5)
 
 
 def test_several_labels_are_logits_under_the_originals_names():

@@ -148,7 +148,7 @@ def test_a_query_ranks_the_passages_of_its_own_rows(tmp_path):
     assert scores["recall_at_2"] == 0.5
     assert task.mistakes(pairs, predictions)[0]["text"] == "r"
     task.write(pairs, predictions, tmp_path)
-    assert read_csv(tmp_path / "predictions.csv")[1]["label"] == "3"
+    assert read_csv(tmp_path / "predictions.csv")[1]["label"] == "3.0"
 
 
 def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
