@@ -26,7 +26,7 @@ from official_tasks.tasks.table import read_rows
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
-CHUNK = 1024  # queries whose similarities are in memory at once
+COSINES = 2**24  # that are in memory at once: 64 MB, and twice for their order
 
 
 class Pair(NamedTuple):
@@ -377,11 +377,16 @@ class EmbeddingTask(RetrievalTask):
         if not isinstance(examples[0], Query):
             return np.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         queries, passages = np.split(vectors, [len(examples)])
-        depth = max([100, *(self.cutoffs or [])])
-        parts = [
-            Found.best(queries[first : first + CHUNK] @ passages.T, depth)
-            for first in range(0, len(queries), CHUNK)
-        ]
+        number = {text: i for i, text in enumerate(examples[0].passages)}
+        depth, parts = max([100, *(self.cutoffs or [])]), []
+        step = max(1, COSINES // len(passages))
+        for first in range(0, len(queries), step):
+            cosines = queries[first : first + step] @ passages.T
+            for row, query in zip(cosines, examples[first:], strict=False):
+                itself = number.get(query.text)
+                if itself is not None and itself not in query.relevant:
+                    row[itself] = -1.0  # a text is not searched to find itself
+            parts.append(Found.best(cosines, depth))
         return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
     def score(self, examples, predictions):

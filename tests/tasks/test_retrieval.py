@@ -8,6 +8,7 @@ import pytest
 from task_samples import write_csv
 
 from bert_keras import InputError
+from official_tasks.tasks import retrieval
 from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
 
 PAIRS = [("is it", "it is"), ("was it", "it was"), ("is it", "yes it is")]
@@ -58,6 +59,17 @@ def test_the_texts_of_dev_search_all_its_partners(tmp_path):
     assert len(rows) == 3 * 4
     assert (rows[0]["rank"], rows[0]["passage"]) == ("1", "it is")
     assert float(rows[0]["cosine"]) == pytest.approx(1.0)
+
+
+def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "COSINES", 4)  # a query at a time
+    rows = [("a b", "a c"), ("a c", "c d"), ("e", "e")]
+    task = EmbeddingTask(dev=write(tmp_path / "t.csv", rows))
+    queries = task.read("dev")
+    found = vectors(task, queries)
+    assert queries[0].passages == ["a c", "c d", "e"]
+    # "a c" is a passage too; "e" is its own partner.
+    assert found.order[:, 0].tolist() == [0, 1, 2]
 
 
 def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
