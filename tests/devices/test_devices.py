@@ -150,6 +150,7 @@ def train_on_jax(devices, *cases):
         devices,
         cases,
         KERAS_BACKEND="jax",
+        JAX_DISABLE_MOST_OPTIMIZATIONS="1",  # compiling is most of the time
         XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}",
     )
 

@@ -28,7 +28,8 @@ from bert_keras.training.strategy import make_strategy
 
 ROWS, STEPS = 8, 20
 OPTIMIZERS = {"adamw": adamw, "lamb": lamb}
-SIZE = {**SMALL, "hidden_dim": 16, "dropout": 0.0, "attention_dropout": 0.0}
+SIZE = {**SMALL, "num_layers": 1, "hidden_dim": 16}
+SIZE |= {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def global_batches():
