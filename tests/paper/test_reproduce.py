@@ -11,6 +11,7 @@ import pytest
 from toy_pretraining import PIECES, SMALLEST, WORDS, reviews, write_data
 
 from bert_keras import InputError
+from bert_keras.files import read_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import reproduce
 from official_tasks.engine import grid, processes
@@ -74,6 +75,12 @@ def test_a_table_is_run_and_resumed_and_nothing_is_trained_twice(
     assert kept == json.loads(json.dumps(results))
     assert (output / "table.txt").exists()
     assert (output / "table.svg").exists()
+    trained = output / "pretrain" / "left_to_right" / "seed-0"
+    figures = read_json(trained / "results.json")
+    assert {"lm_accuracy", "lm_perplexity"} <= set(figures)
+    assert figures["lm_unigram_baseline"] < 0.5 and figures["guesses"]
+    config = read_json(trained / "model" / "config.json")
+    assert config["encoder"]["attention"] == "left_to_right"
 
     def refuse(*_, **__):
         raise AssertionError("trained again")

@@ -109,16 +109,6 @@ def test_masked_pieces_alone_leave_next_sentence_as_it_began(data, tmp_path):
     assert (table[0] != table[1]).any()
 
 
-def test_a_direction_is_trained_and_kept(data, tmp_path):
-    settings = {**SMALLEST, "steps": 2, "phase_2_steps": 0, "evaluations": 1}
-    results = runner.run(data, tmp_path, objectives="left_to_right", **settings)
-    assert {"lm_accuracy", "lm_perplexity"} <= set(results)
-    assert results["lm_unigram_baseline"] < 0.5
-    assert results["guesses"]
-    config = files.read_json(tmp_path / "model" / "config.json")
-    assert config["encoder"]["attention"] == "left_to_right"
-
-
 def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
     settings = {**SMALLEST, "phase_2_sequence_length": 48}
     settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 1}
