@@ -1,10 +1,12 @@
 """The latency table's sums, and one worker that is really asked."""
 
+import numpy as np
 import pytest
-from served_samples import VOCABULARY, tokenizer
+from served_samples import VOCABULARY, preprocessor, tokenizer
 
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
+from tools.benchmark import int8
 from tools.benchmark.serving import (
     natural,
     row,
@@ -74,3 +76,37 @@ def test_a_worker_answers_what_the_export_answers(classifier_export):
     assert first == pytest.approx(expected.tolist(), abs=1e-6)
     assert len(seconds) == 2
     assert 0 < seconds[0] < 60
+
+
+def test_formats_are_scored_in_order_and_timed_in_turns():
+    asked = []
+
+    def system(name):
+        def ask(texts, pairs=None):
+            asked.append(name)
+            return np.array([[len(t) > 3, len(t) <= 3] for t in texts])
+
+        return 1, ask
+
+    found = {name: system(name) for name in ("a", "b")}
+    columns = [["word" if i % 3 else "no" for i in range(70)]] * 2
+    classes = int8.answers(found["a"][1], columns)
+    assert classes.tolist() == [0 if i % 3 else 1 for i in range(70)]
+    assert asked == ["a"] * 3
+    times = int8.seconds(found, ["word"], 2)
+    assert asked[3:] == ["a", "b"] * 3 and times.keys() == {"a", "b"}
+    assert all(0 <= spent < 1 for spent in times.values())
+
+
+def test_ids_reach_a_runtime_as_long_as_the_longest_text():
+    seen = []
+
+    def run(inputs):
+        seen.append({name: value.shape for name, value in inputs.items()})
+        return np.zeros((2, 2))
+
+    ask = int8._ids(run, preprocessor())
+    assert ask(["an hour", "an"]).shape == (2, 2)
+    ask(["an hour", "an"], ["an", "an"])
+    lengths = [{shape[1] for shape in shapes.values()} for shapes in seen]
+    assert lengths == [{4}, {6}]
