@@ -44,9 +44,12 @@ def evaluate(
     """The task's scores of an ensemble of models, or of a prediction file.
 
     Args:
-        task, models, split: of `predict_split`.
-        predictions: path of a file in the task's official form.
-        output, overwrite: of `new_files`; None writes nothing.
+        models: model or run folders; the outputs of several are averaged.
+        predictions: path of a file in the task's official form, instead.
+        split: of `SPLITS`.
+        output: folder for results.json and the task's official files; None
+            writes nothing.
+        overwrite: whether to replace files that are there.
     """
     from official_tasks.engine.leaderboard import new_files
     from official_tasks.engine.models import predict_split

@@ -139,7 +139,11 @@ def run(
 ) -> dict:
     """Runs a table, or resumes it; returns what `results.gathered` does.
 
-    The arguments are those of `Work` and `Run`; `output` is the table's folder.
+    Args:
+        table, scale, inputs, pretraining, tuning: as of `Work`.
+        output: the table's folder.
+        seeds: how many.
+        jobs: how many runs at once.
     """
     from official_tasks.paper.results import write
     from official_tasks.paper.table_runs import Run, Work
@@ -219,8 +223,16 @@ def main(values):
         pretraining["steps"] = values.steps
     scale, output, seeds = values.scale, values.output, values.seeds
     if not values.dry_run:
-        more = pretraining, tuning, values.jobs
-        run(table, scale, output, inputs, seeds, *more)
+        run(
+            table,
+            scale,
+            output,
+            inputs,
+            seeds,
+            pretraining=pretraining,
+            tuning=tuning,
+            jobs=values.jobs,
+        )
         return
     rate = values.flops or _rate(scale, inputs, pretraining, values.jobs)
     plan = table_cost.jobs(

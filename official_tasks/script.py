@@ -91,11 +91,14 @@ def define_fields(usual, texts, least=None):
             flags.DEFINE_integer(name, default, text, least)
         elif kind in (float, float | None):
             flags.DEFINE_float(name, default, text)
-        else:
+        elif kind in (str, str | None):
             flags.DEFINE_string(name, default, text)
+        else:
+            raise TypeError(f"{name}: there is no flag for {kind}")
 
 
 def define_seed(text):
+    """--seed, 0 by default; `text` is what `--help` says."""
     flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)
 
 

@@ -49,7 +49,8 @@ def read_records(path):
             try:
                 record = files.parse_json(line)
                 inputs = record["inputs"].values()
-                is_record = (
+                # Inputs are texts or lists, and there is an answer.
+                is_record = bool(
                     inputs
                     and all(isinstance(value, str | list) for value in inputs)
                     and record["answer"].keys()

@@ -153,7 +153,7 @@ def check_lengths(path: str, rules: SamplingRules):
     for name, shape in row_shapes(rules).items():
         theirs, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
-        # An empty one of its kind where it is missing.
+        # The map makes an empty one where it is missing.
         count = len(getattr(feature[theirs], kind).value)
         if count != expected:
             raise InputError(

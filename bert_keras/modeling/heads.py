@@ -302,6 +302,17 @@ POOLINGS = {
 }
 
 
+def unit(vectors):
+    """The vectors (..., D) scaled to length 1; one of zeros stays so.
+
+    Keras's `normalize` has no gradient there, and overflows in float16.
+    """
+    wide = ops.cast(vectors, "float32")
+    squares = ops.sum(ops.square(wide), axis=-1, keepdims=True)
+    scaled = wide * ops.rsqrt(ops.maximum(squares, 1e-24))
+    return ops.cast(scaled, vectors.dtype)
+
+
 def check_pooling(pooling):
     if pooling not in POOLINGS:
         raise InputError(
@@ -336,8 +347,7 @@ class Pooling(keras.layers.Layer):
         if padding_mask is None:
             padding_mask = ops.ones_like(encoded["sequence_output"][..., 0])
         vectors = POOLINGS[self.pooling](encoded, padding_mask)
-        # One of zeros stays so.
-        return ops.normalize(vectors) if self.normalize else vectors
+        return unit(vectors) if self.normalize else vectors
 
     def compute_output_spec(self, encoded, padding_mask=None):
         shape = encoded["pooled_output"].shape

@@ -1,6 +1,5 @@
 """The masked-language-model rule in a graph: which tokens, and by what."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -233,11 +232,8 @@ def _selected_tokens(starts, selectable, order, number, places):
     """
     group = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
     group = tf.where(selectable, group, 0)  # group 0: never selected
-    groups = tf.shape(group)[1] + 1
-    count = functools.partial(
-        tf.math.bincount, minlength=groups, maxlength=groups, axis=-1
-    )
-    sizes = count(group)  # (B, T + 1), the members of each group
+    # (B, T + 1), the members of each group.
+    sizes = _sums(tf.ones_like(group), group)
     # The groups' random numbers, by group: each stands at its first token.
     ranked = tf.argsort(tf.where(starts, order, 2.0), axis=1, stable=True)
     in_order = tf.gather(group, ranked, axis=1, batch_dims=1)
@@ -246,12 +242,22 @@ def _selected_tokens(starts, selectable, order, number, places):
     taken = _take_in_order(sizes, number)
     # Back from the order of the draw to the tokens.
     # (B, T + 1), for each group 1 where it is taken.
-    by_group = count(
-        tf.where(exists, in_order, 0), weights=tf.cast(taken, tf.int32)
-    )
+    by_group = _sums(tf.cast(taken, tf.int32), tf.where(exists, in_order, 0))
     selected = selectable & (tf.gather(by_group, group, batch_dims=1) > 0)
     chosen = tf.cumsum(tf.cast(selected, tf.int32), axis=1)
     return selected & (chosen <= places)
+
+
+def _sums(values, groups):
+    """The sum of each group of each row, `int32 (B, T + 1)`.
+
+    Not `bincount`, whose size depends on the numbers, as XLA's may not.
+    """
+    rows, width = tf.shape(groups)[0], tf.shape(groups)[1] + 1
+    # Each row's groups in a stretch of their own, (B, T).
+    flat = groups + tf.range(rows)[:, tf.newaxis] * width
+    summed = tf.math.unsorted_segment_sum(values, flat, rows * width)
+    return tf.reshape(summed, [rows, width])
 
 
 def _take_in_order(sizes, number):

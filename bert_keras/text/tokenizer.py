@@ -6,6 +6,7 @@ know only vectors of strings, and brings strings of any shape to them.
 
 import functools
 import os
+import types
 from collections.abc import Iterable
 from typing import Any, Self, TypedDict, Unpack
 
@@ -162,7 +163,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         return self._ids[token]
 
     def call(self, strings: Any) -> tf.RaggedTensor:
-        (ids,) = _by_string(self._graphs["ids"], as_strings(strings))
+        (ids,) = _by_string(self._graphs.ids, as_strings(strings))
         return ids
 
     def tokenize_with_offsets(
@@ -186,7 +187,9 @@ class WordPieceTokenizer(keras.layers.Layer):
             raise InputError(
                 f"unit is {unit!r}; expected one of {', '.join(UNITS)}."
             )
-        return tuple(_by_string(self._graphs[unit], as_strings(strings)))
+        return tuple(
+            _by_string(getattr(self._graphs, unit), as_strings(strings))
+        )
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
         """Strings of ids: pieces of a word together, a blank between words.
@@ -244,6 +247,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
+        # All but the vocabulary are what `from_preset` takes too.
         names = ("vocabulary", *TokenizerArguments.__annotations__)
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
@@ -261,7 +265,7 @@ def _graphs_of(portable, *settings):
         settings: as `WordPiece` takes them, the vocabulary as a tuple.
 
     Returns:
-        dict: "ids", and by each of `UNITS` ids with their spans.
+        `ids`, and by the name of each of `UNITS` ids with their spans.
     """
     settings = WordPiece(*settings)
     exact = ExactText(settings)
@@ -269,15 +273,17 @@ def _graphs_of(portable, *settings):
         unit: _compiled(functools.partial(exact.spans, unit=unit))
         for unit in UNITS
     }
-    try:
-        if not portable:
+    ids = exact.ids
+    if not portable:
+        try:
             from bert_keras.text.fast import FastText
-
-            exact = FastText(exact, settings)
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow_text":
-            raise
-    return {"ids": _compiled(exact.ids), **graphs}
+        except ModuleNotFoundError as error:
+            if error.name != "tensorflow_text":
+                raise
+        else:
+            ids = FastText(exact, settings).ids
+    # No dict, which Keras would track: an export would hold all the graphs.
+    return types.SimpleNamespace(ids=_compiled(ids), **graphs)
 
 
 # Strings of any shape, for functions of vectors of them.

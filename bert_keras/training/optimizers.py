@@ -429,15 +429,11 @@ class Lamb(AdamW):
     Args:
         learning_rate: float or schedule.
         weight_decay: weight of the variable in the sum.
-        **kwargs: as of `AdamW`.
+        **kwargs: as of `AdamW`, whose bias correction is on by default.
     """
 
     def __init__(
-        self,
-        learning_rate=1e-3,
-        weight_decay=0.01,
-        name="lamb",
-        **kwargs,
+        self, learning_rate=1e-3, weight_decay=0.01, *, name="lamb", **kwargs
     ):
         super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 

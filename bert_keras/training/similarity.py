@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.heads import unit
 
 
 class _SimilarityLoss(keras.losses.Loss):
@@ -70,7 +71,7 @@ class InBatchNegatives(_SimilarityLoss):
         self.scale = scale
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = ops.normalize(y_pred)
+        vectors = unit(y_pred)
         own, before = _of_all_replicas(vectors[:, 1:])  # (G, K - 1, D)
         candidates = ops.reshape(own, (-1, ops.shape(own)[-1]))  # (G (K-1), D)
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
@@ -99,7 +100,7 @@ class CosineRegression(_SimilarityLoss):
         super().__init__(name=name, **kwargs)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = ops.normalize(y_pred)
+        vectors = unit(y_pred)
         cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return ops.square(cosines - ops.reshape(y_true, (-1,)))
 
@@ -130,7 +131,7 @@ class Triplet(_SimilarityLoss):
         self.margin = margin
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = ops.normalize(y_pred)
+        vectors = unit(y_pred)
         cosines = ops.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)  # (B, 2)
         return ops.relu(cosines[:, 1] - cosines[:, 0] + self.margin)
 

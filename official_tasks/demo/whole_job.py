@@ -64,16 +64,20 @@ def run(output, corpus, seed, settings) -> dict:
     """Runs every stage in the folder `output`; returns the report.
 
     Finished stages of an earlier run are skipped.
+
+    Args:
+        output: run folder.
+        corpus: source for `read_documents`.
+        seed: of everything random.
     """
     dtype = choose_dtype()
     decided = {"corpus": corpus, "seed": seed, **settings._asdict()}
     with RunFolder(output, {**decided, "dtype": dtype}) as folder:
         demo = Demo(folder, corpus, seed, settings, dtype)
         draws = page.can_draw("report.html")
-        figures = folder.done("Corpus")
-        if figures and (
-            corpus_hash(demo.documents()) != figures["corpus_hash"]
-        ):
+        # A run that resumes must find the corpus of its finished stages.
+        before = folder.done("Corpus")
+        if before and corpus_hash(demo.documents()) != before["corpus_hash"]:
             raise InputError(
                 f"{folder.path} was begun with another corpus: {corpus} "
                 "changed since. Name another --output for the current one."

@@ -23,7 +23,12 @@ ZIP = "glue.zip"
 def predict_task(task, models, output, split="test", overwrite=False):
     """Writes the task's official files of a split to the folder `output`.
 
-    Arguments as of `predict_split` and `new_files`.
+    Args:
+        models: model or run folders; the outputs of several are averaged.
+        overwrite: whether to replace files that are there.
+
+    Raises:
+        InputError: no such split, or other files are there.
     """
     if split not in SPLITS:
         raise InputError(

@@ -27,8 +27,7 @@ def render(name, metric, results, mistakes, settings) -> str:
     rows = [(name, str(value)) for name, value in sorted(settings.items())]
     sections = [
         page.tiles(_figures(metric, results)),
-        results["notes"]
-        and page.section("Worth a look", "", page.table(zip(results["notes"]))),
+        _notes(results["notes"]),
         _curves(metric, results["curve"]),
         _classes(results.get("classes")),
         _confusion(results),
@@ -37,6 +36,11 @@ def render(name, metric, results, mistakes, settings) -> str:
     ]
     heading = f"Fine-tuning: {name}"
     return page.page(f"bert_keras: {name}", heading, counts, sections)
+
+
+def _notes(notes):
+    rows = page.table(zip(notes))
+    return page.section("Worth a look", "", rows) if notes else ""
 
 
 def _figures(metric, results):

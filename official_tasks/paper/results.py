@@ -1,5 +1,7 @@
 """What the runs of a table say together: comparisons, text and chart."""
 
+import warnings
+
 import numpy as np
 
 from bert_keras import files
@@ -90,9 +92,12 @@ def compare(one, other, claimed=1) -> dict:
     deviation, p, verdict = None, None, UNTESTED
     if len(differences) > 1:
         deviation = float(differences.std(ddof=1))
-        p = float(mean == 0)
-        if deviation > 0:
-            p = float(stats.ttest_1samp(differences, 0).pvalue)
+        if deviation == 0:
+            p = float(mean == 0)
+        else:
+            with warnings.catch_warnings():  # of differences that are alike
+                warnings.simplefilter("ignore", RuntimeWarning)
+                p = float(stats.ttest_1samp(differences, 0).pvalue)
         verdict = HIDDEN
         if p < LEVEL:
             verdict = AGREES if mean * claimed > 0 else DISAGREES

@@ -83,7 +83,9 @@ class Work(NamedTuple):
 
     Attributes:
         path: folder of the table.
+        table: what `reproduce.table_of` returns.
         scale: of `SCALES`.
+        inputs: what the table is computed from.
         pretraining, tuning: settings over those of the scale and the tasks.
     """
 

@@ -16,7 +16,7 @@ import bert_keras
 from bert_keras import InputError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
-from official_tasks.engine import finetuning
+from official_tasks.engine import batches, finetuning
 from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.tasks.base import Encoded
@@ -194,9 +194,9 @@ class Watch(keras.callbacks.Callback):
 
 
 def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
-    given, plain = [], finetuning.training_batches
+    given, plain = [], batches.training_batches
     monkeypatch.setattr(
-        finetuning,
+        batches,
         "training_batches",
         lambda rows, *a, **k: given.append(rows) or plain(rows, *a, **k),
     )

@@ -7,7 +7,7 @@ import tiny
 
 import bert_keras
 from bert_keras.errors import InputError
-from bert_keras.modeling.heads import Pooling
+from bert_keras.modeling.heads import Pooling, unit
 from bert_keras.modeling.task_models import BertEmbedder
 
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -94,3 +94,13 @@ def test_pooling_comes_from_the_home_of_the_weights_unless_it_is_named():
     assert model.arguments() == {"pooling": "max", "normalize": True}
     with pytest.raises(InputError, match="pooling is 'best'. Expected one of"):
         BertEmbedder(encoder, "best")
+
+
+def test_a_vector_of_zeros_has_a_gradient_and_stays_so_in_float16():
+    vectors = tf.Variable([[3.0, 4.0], [0.0, 0.0]])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(unit(vectors))
+    assert np.isfinite(tape.gradient(loss, vectors)).all()
+    halves = unit(tf.constant([[3.0, 4.0], [0.0, 0.0]], tf.float16))
+    assert halves.dtype == tf.float16
+    np.testing.assert_allclose(halves, [[0.6, 0.8], [0, 0]], atol=1e-3)

@@ -428,6 +428,7 @@ def table(plans, output) -> str:
         peers = _records(output, f"{plan.task}-*.peer.json")
         baseline = ours[0]["baseline"]
         scores = [[run["score"] for run in runs] for runs in (ours, peers)]
+        # Empty where either side has one seed only.
         equal = f"{welch(*scores):.2f}" if min(map(len, scores)) > 1 else ""
         lines.append(
             f"| {plan.task} | {ours[0]['rows']:,}, {ours[0]['dev_rows']:,} | "

@@ -147,9 +147,11 @@ def ratio(row):
         best = min(row["times"], key=row["times"].get)
         return row["times"][best], best
     figures = row["contenders"]
-    ours = ("ours", "limit", "padded")  # in other ways; none of them a peer
+    not_peers = ("ours", "limit", "padded")  # ours in some way, and the limit
     peers = {
-        k: v["median"] for k, v in figures.items() if not k.startswith(ours)
+        k: v["median"]
+        for k, v in figures.items()
+        if not k.startswith(not_peers)
     }
     if "growth" in row or not peers:
         return None

@@ -55,7 +55,10 @@ def main(values):
                 turns[name].append(_timed(run))
             update(repeat + 1)
     # The least seconds by the clock and of the processor.
-    best = {name: map(min, zip(*t, strict=True)) for name, t in turns.items()}
+    best = {
+        name: tuple(map(min, zip(*seconds, strict=True)))
+        for name, seconds in turns.items()
+    }
     rows = {
         name: {
             "MB a second": round(megabytes / wall, 1),

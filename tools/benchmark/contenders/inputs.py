@@ -32,7 +32,7 @@ class Inputs:
         vocabulary: file of word pieces.
     """
 
-    folder: str
+    folder: str | os.PathLike
     environments: str | None = None
     text: str | None = None
     data: str | None = None

@@ -165,7 +165,8 @@ def measure_row(row, inputs, turns, limit=None):
 
     Args:
         turns: of each contender, at most.
-        limit: as of `measure`.
+        limit: seconds a contender may take to be prepared, and for a step;
+            peers that take longer are left out.
 
     Raises:
         LeftOutError: this package itself took longer, or the row is of

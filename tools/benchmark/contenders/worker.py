@@ -20,8 +20,6 @@ import time
 
 import numpy as np
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before anybody imports TensorFlow
-
 # Layers, width, heads.
 SIZES = {
     "tiny": (2, 128, 2),
@@ -92,6 +90,8 @@ def main(module, job, settings):
     def answer(**values):
         print(json.dumps(values), file=answers, flush=True)
 
+    # Before anybody imports TensorFlow.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     module, settings = importlib.import_module(module), json.loads(settings)
     peak = getattr(module, f"{job}_peak_megabytes", peak_megabytes)
     step, examples, *facts = getattr(module, job)(settings)
