@@ -13,7 +13,7 @@ ROOMS = {
     "modeling": set(),
     "text": set(),
     "data": {"text"},
-    "training": set(),
+    "training": {"modeling"},
     "interop": {"modeling", "text"},
     "serving": {"modeling", "text", "interop"},
 }
