@@ -134,7 +134,7 @@ def _check_end(file, source):
     file.seek(max(0, file.tell() - len(_END_OF_STREAM)))
     if file.read() != _END_OF_STREAM:
         raise InputError(
-            f"{source} is no whole Arrow file: expected the mark of a "
+            f"{source} is not a complete Arrow file: expected the mark of a "
             "stream's end, got other bytes. Write it again, or fetch it again."
         )
 
@@ -174,11 +174,16 @@ def _plain_errors(source):
         raise
     # What pyarrow and the two libraries raise is of these kinds.
     except (OSError, ValueError, RuntimeError, LookupError) as error:
-        message = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"{source} cannot be read: {message[:300]}. Write it again, or "
-            "fetch it again."
+            f"{source} cannot be read: {_first_line(error)}. Write it again, "
+            "or fetch it again."
         ) from error
+
+
+def _first_line(error):
+    """Of an error's text, which may be long, or none at all."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
 
 
 # Data sets by name.
@@ -262,9 +267,8 @@ def _tensorflow(name, split):
     except InputError:
         raise
     except ValueError as error:  # DatasetNotFoundError is one
-        message = str(error).strip().splitlines()[0][:300]
         raise InputError(
-            f"{source}: TFDS has no such data set: {message}"
+            f"{source}: TFDS has no such data set: {_first_line(error)}"
         ) from error
     return info.features, map(_decode, tfds.as_numpy(rows))
 
@@ -293,14 +297,14 @@ def _hugging_face(name, split):
     try:
         splits = _open_hugging_face(datasets, name)
     except (ValueError, RuntimeError, OSError) as error:
-        message = str(error).strip().splitlines()[0][:300]
         raise InputError(
-            f"{source} cannot be opened: {message}. Expected "
+            f"{source} cannot be opened: {_first_line(error)}. Expected "
             "hf:OWNER/NAME[/CONFIG] of huggingface.co or hf:FOLDER with data "
             "files; a data set that is a script is not read."
         ) from error
     rows = splits[_find_split(source, splits, split)]
-    return rows.features or dict(next(iter(rows), {})), rows
+    with _plain_errors(source):
+        return rows.features or dict(next(iter(rows), {})), rows
 
 
 def _open_hugging_face(datasets, name):

@@ -1,10 +1,12 @@
 """Parquet, Arrow and data sets of Hugging Face, from files written here."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from bert_keras.data import data_sets
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.data_sets import (
     COLUMNAR,
@@ -257,6 +259,37 @@ def test_a_data_set_that_is_none_is_named(hf, folder, monkeypatch):
     # `datasets` would read what the current folder has of this format.
     monkeypatch.chdir(folder)
     assert "csv is a format, not a data set" in refusal("hf:csv")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError(""), "hf:some/set cannot be read: ValueError. Write it"),
+        (OSError("line 3\nis cut"), "cannot be read: line 3. Write it again"),
+    ],
+)
+def test_the_first_row_of_a_data_set_may_be_damaged(
+    monkeypatch, error, message
+):
+    class Broken:
+        features = None
+
+        def __iter__(self):
+            raise error
+
+    library = SimpleNamespace(__version__="4.0.0")
+    monkeypatch.setattr(data_sets, "_import", lambda *_: library)
+    splits = {"train": Broken()}
+    monkeypatch.setattr(data_sets, "_open_hugging_face", lambda *_: splits)
+    with pytest.raises(InputError, match=message):
+        list(column_rows("hf:some/set", ["text"]))
+
+    def opened(*_):
+        raise ValueError("\n")
+
+    monkeypatch.setattr(data_sets, "_open_hugging_face", opened)
+    with pytest.raises(InputError, match="cannot be opened: ValueError. Exp"):
+        list(column_rows("hf:some/set", ["text"]))
 
 
 def test_no_code_of_a_data_set_is_run(hf, tmp_path, monkeypatch):
