@@ -52,7 +52,7 @@ class OwnData(FileTask):
     # A test file is read without its labels, whether it has any or not.
     to_score = ". Score a file that has labels by --dev=FILE"
     reads_tables = True
-    lists: tuple[str, ...] = ()  # columns that may hold lists, if not of CSV
+    lists: tuple[str, ...] = ()  # columns that may hold lists, outside CSV
     needs_label = True  # False where an empty cell of the label has a meaning
 
     def __init__(

@@ -72,8 +72,8 @@ def read_rows(
 
     Args:
         path: a file, or a data set's name; see `column_rows`.
-        lists: columns that may hold lists, but in CSV and TSV, which come as
-            lists of such values.
+        lists: columns whose cells may be lists, in all but CSV and TSV; they
+            come as lists of such values.
         optional: columns that may be missing; their values are None or empty
             then.
         own: of the user's own file; messages name its flags then.
