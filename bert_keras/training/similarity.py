@@ -21,6 +21,7 @@ class _SimilarityLoss(keras.losses.Loss):
     # What the texts of an example are, and how many there must be.
     texts = "two texts"
     fewest, most = 2, 2.0
+    needs_labels = False
 
     def __call__(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -33,6 +34,12 @@ class _SimilarityLoss(keras.losses.Loss):
                 "preprocess.each((firsts, seconds))."
             )
         if y_true is None:
+            if self.needs_labels:
+                raise InputError(
+                    f"{type(self).__name__} got no labels. Expected the "
+                    "cosine that each example should have: make the rows by "
+                    "preprocess.each((firsts, seconds), scores)."
+                )
             y_true = ops.zeros_like(y_pred[:, 0, 0])
         return super().__call__(y_true, y_pred, sample_weight)
 
@@ -44,15 +51,18 @@ class InBatchNegatives(_SimilarityLoss):
     The logits of row i are `scale` times the cosines of its first text with
     the second text of every row, and with the further ones, which are hard
     negatives; the right one is its own second. The batch is the global one, on
-    any number of replicas. Equals Henderson et al. 2017, section 4.4, with
-    cosines in place of products, and `MultipleNegativesRankingLoss` of
-    sentence-transformers.
+    any number of replicas. Where `y_true` numbers the texts, what is in any
+    row the partner of the same first text is no negative, such as the copies
+    of a row; that is this library's own. Without, it equals Henderson et al.
+    2017, section 4.4, with cosines in place of products, and
+    `MultipleNegativesRankingLoss` of sentence-transformers.
 
     Args:
         scale: what cosines are multiplied with, the inverse of a temperature.
 
     Call arguments:
-        y_true: not read; may be None.
+        y_true: int (B, K), the number of each text, the same for equal
+            texts, below 2**24; of another shape it is not read; may be None.
         y_pred: float (B, K, D), K 2 or more.
     """
 
@@ -77,8 +87,14 @@ class InBatchNegatives(_SimilarityLoss):
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
         # Of each row's candidates its partner is the first.
         rows = before + ops.arange(ops.shape(y_pred)[0])
+        right = rows * ops.shape(own)[1]
+        logits = self.scale * scores  # (B, G (K-1))
+        if tuple(y_true.shape[1:]) == (y_pred.shape[1],):
+            no_negative = _is_partner(y_true)
+            is_own = ops.equal(ops.arange(ops.shape(logits)[1]), right[:, None])
+            logits = ops.where(no_negative & ~is_own, -1e9, logits)
         return ops.sparse_categorical_crossentropy(
-            rows * ops.shape(own)[1], self.scale * scores, from_logits=True
+            right, logits, from_logits=True
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -95,6 +111,8 @@ class CosineRegression(_SimilarityLoss):
         y_true: float (B,) or (B, 1), what the cosine should be.
         y_pred: float (B, 2, D).
     """
+
+    needs_labels = True
 
     def __init__(self, name: str = "cosine_regression", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
@@ -137,6 +155,20 @@ class Triplet(_SimilarityLoss):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "margin": self.margin}
+
+
+def _is_partner(numbers):
+    """bool (B, G (K-1)): whether a candidate is a partner of a row's query.
+
+    Args:
+        numbers: (B, K), of texts.
+    """
+    every, _ = _of_all_replicas(numbers)  # (G, K)
+    same_query = ops.equal(numbers[:, :1], every[:, 0])  # (B, G)
+    candidates = ops.reshape(every[:, 1:], (-1,))  # (G (K-1),)
+    is_its_partner = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
+    pairs = (ops.cast(x, "float32") for x in (same_query, is_its_partner))
+    return ops.matmul(*pairs) > 0
 
 
 def _of_all_replicas(vectors):

@@ -170,6 +170,11 @@ def predict_split(task, models, split):
     Args:
         models: model or run folders; the outputs of several are averaged.
     """
+    if len(models) > 1 and not task.averages:
+        raise InputError(
+            f"Several models of --task={task.name} cannot be averaged: name "
+            "one."
+        )
     # Such as labels, which a test file alone does not have.
     first = open_checkpoint(preset_of(models[0]))
     task.take_arguments(first.head_arguments)

@@ -88,6 +88,7 @@ class Task:
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's own length.
         loss_weights: of the model's outputs, as `compile` takes them.
+        averages: whether the outputs of several models can be averaged.
         standardises: whether the model, a `BertClassifier` with one number a
             row, learns targets of mean 0 and standard deviation 1. What it
             is saved with maps them back.
@@ -102,6 +103,7 @@ class Task:
     options: dict[str, Option] = {}
     per_token = False
     loss_weights: Any = None
+    averages = True
     standardises = False
     advice: list[str] = []
     to_score = ""

@@ -132,12 +132,14 @@ def probabilities(logits) -> np.ndarray:
 
 # Rankings: passages in an order, and the gain of each that is relevant.
 
+MRR_DEPTH = 100  # passages among which the first relevant one is looked for
+
 
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
     """Recall at each k, MRR and nDCG at 10: means over the queries.
 
-    As in trec_eval gains are linear, and the reciprocal rank is that of the
-    first relevant passage, 0 where none is in the order.
+    As in trec_eval gains are linear. The reciprocal rank is that of the first
+    relevant passage, 0 where none is among the first `MRR_DEPTH`.
 
     Args:
         orders: for each query the passages, best first.
@@ -154,7 +156,7 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
                     f"recall_at_{k}": np.sum(hits < k) / len(gains)
                     for k in cutoffs
                 },
-                "mrr": 1 / (hits[0] + 1) if len(hits) else 0.0,
+                "mrr": 1 / (hits[0] + 1) if np.any(hits < MRR_DEPTH) else 0.0,
                 "ndcg_at_10": _dcg(found) / _ideal_dcg(gains),
             }
         )

@@ -207,11 +207,14 @@ class RetrievalTask(OwnData):
                 f"most {most}, the number of passages to choose from"
             )
 
-    def _score_orders(self, orders, relevant, passages):
+    def _score_rankings(self, rankings, relevant, passages):
         """Metrics of the queries for which anything is relevant.
 
+        Equal scores count against the model: what is relevant comes last.
+
         Args:
-            orders: for each query the passages, best first.
+            rankings: for each query passages, and the score of each; where
+                one is NaN, so are all metrics.
             relevant: for each query passage -> gain.
             passages: for each query, among how many it searched.
         """
@@ -220,11 +223,20 @@ class RetrievalTask(OwnData):
         kept = [i for i, gains in enumerate(relevant) if gains]
         if not kept:
             check_labelled(self, [None])
-        orders, relevant, passages = (
-            [values[i] for i in kept] for values in (orders, relevant, passages)
+        rankings, relevant, passages = (
+            [values[i] for i in kept]
+            for values in (rankings, relevant, passages)
         )
+        orders = []
+        for (numbers, scores), of in zip(rankings, relevant, strict=True):
+            gains = [of.get(number, 0.0) for number in numbers]
+            order = np.lexsort((gains, -np.asarray(scores)))
+            orders.append([numbers[i] for i in order])
+        results = metrics.retrieval_scores(orders, relevant, cutoffs)
+        if any(np.isnan(scores).any() for _, scores in rankings):
+            results = dict.fromkeys(results, np.nan)
         return {
-            **metrics.retrieval_scores(orders, relevant, cutoffs),
+            **results,
             "queries": len(kept),
             "majority_baseline": metrics.ndcg_of_chance(relevant, passages),
         }
@@ -267,6 +279,7 @@ class EmbeddingTask(RetrievalTask):
     """
 
     name = "embedding"
+    averages = False  # vectors of two models lie in two spaces
     options = {
         **RetrievalTask.options,
         "objective": Option(
@@ -335,7 +348,8 @@ class EmbeddingTask(RetrievalTask):
             gains = relevant.setdefault(pair.texts[0], {})
             gain = 1.0 if pair.label is None else pair.label
             if gain and len(pair.texts) > 1:
-                gains[number[pair.texts[1]]] = gain
+                passage = number[pair.texts[1]]
+                gains[passage] = max(gain, gains.get(passage, 0.0))
         return [Query(q, gains, passages) for q, gains in relevant.items()]
 
     def encode(self, examples, preprocess):
@@ -348,6 +362,13 @@ class EmbeddingTask(RetrievalTask):
         inputs, cut = encode_texts(preprocess, texts)  # (R K, None)
         if self.objective == "cosine":
             targets = self._targets(examples)
+        elif self.objective == "in_batch":
+            # The loss has to know which texts of a batch are the same.
+            numbers: dict[str, int] = {}
+            for text in texts:
+                numbers.setdefault(text, len(numbers))
+            targets = np.array([numbers[text] for text in texts], np.int32)
+            targets = targets.reshape(-1, count)
         else:  # which the loss does not read
             targets = np.zeros(len(examples), np.float32)
         return Encoded(
@@ -371,14 +392,14 @@ class EmbeddingTask(RetrievalTask):
         }[self.objective]()
 
     def decode(self, examples, encoded, outputs):
-        """Cosines of pairs (R,); of queries `Found`."""
+        """Cosines of pairs (R,); of queries `Ranking`."""
         lengths = np.linalg.norm(outputs, axis=-1, keepdims=True)
         vectors = outputs / np.maximum(lengths, 1e-12)
         if not isinstance(examples[0], Query):
             return np.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         queries, passages = np.split(vectors, [len(examples)])
         number = {text: i for i, text in enumerate(examples[0].passages)}
-        depth, parts = max([100, *(self.cutoffs or [])]), []
+        depth, parts = max([metrics.MRR_DEPTH, *(self.cutoffs or [])]), []
         step = max(1, COSINES // len(passages))
         for first in range(0, len(queries), step):
             cosines = queries[first : first + step] @ passages.T
@@ -386,13 +407,19 @@ class EmbeddingTask(RetrievalTask):
                 itself = number.get(query.text)
                 if itself is not None and itself not in query.relevant:
                     row[itself] = -1.0  # a text is not searched to find itself
-            parts.append(Found.best(cosines, depth))
-        return Found(*map(np.concatenate, zip(*parts, strict=True)))
+            parts.append(Ranking.best(cosines, depth))
+        return Ranking(*map(np.concatenate, zip(*parts, strict=True)))
 
     def score(self, examples, predictions):
         if isinstance(examples[0], Query):
-            return self._score_orders(
-                predictions.order.tolist(),
+            return self._score_rankings(
+                list(
+                    zip(
+                        predictions.order.tolist(),
+                        predictions.cosine,
+                        strict=True,
+                    )
+                ),
                 [query.relevant for query in examples],
                 [len(query.passages) for query in examples],
             )
@@ -450,7 +477,7 @@ class EmbeddingTask(RetrievalTask):
         _write(folder, ["text", "rank", "passage", "cosine"], rows)
 
 
-class Found(NamedTuple):
+class Ranking(NamedTuple):
     """The passages nearest to each query, best first.
 
     Attributes:
@@ -463,8 +490,9 @@ class Found(NamedTuple):
 
     @classmethod
     def best(cls, cosines, depth):
-        """Of cosines (Q, P); equal ones in the passages' order."""
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :depth]
+        """Of cosines (Q, P); NaN first, equal ones in the passages' order."""
+        known = np.where(np.isnan(cosines), np.inf, cosines)
+        order = np.argsort(-known, axis=1, kind="stable")[:, :depth]
         return cls(order, np.take_along_axis(cosines, order, axis=1))
 
 
@@ -502,6 +530,13 @@ class RankingTask(RetrievalTask):
                 else [row]
             )
         ]
+        if split == "train" and len({pair.label for pair in pairs}) == 1:
+            raise InputError(
+                f"{self.files['train']}: every training row has the score "
+                f"{pairs[0].label:g}: ranking learns from passages that are no "
+                "answers too. Add rows with the score 0, or give a column of "
+                "them by --negative=COLUMN"
+            )
         if split == "dev":
             counts = Counter(pair.texts[0] for pair in pairs)
             self._check_cutoffs(max(counts.values()))
@@ -534,15 +569,13 @@ class RankingTask(RetrievalTask):
         rows: dict[str, list[int]] = {}
         for row, pair in enumerate(examples):
             rows.setdefault(pair.texts[0], []).append(row)
-        orders = [
-            [of[i] for i in np.argsort(-predictions[of], kind="stable")]
-            for of in rows.values()
-        ]
+        rankings = [(of, predictions[of]) for of in rows.values()]
         relevant = [
             {row: examples[row].label for row in of if examples[row].label}
             for of in rows.values()
         ]
-        return self._score_orders(orders, relevant, list(map(len, orders)))
+        counts = [len(of) for of in rows.values()]
+        return self._score_rankings(rankings, relevant, counts)
 
     def mistakes(self, examples, predictions):
         return self._pair_mistakes(examples, predictions)
@@ -559,7 +592,7 @@ def _cutoffs(text):
             f"--recall_at={text}: expected whole numbers above 0 with commas "
             "between, such as 1,10"
         )
-    return tuple(sorted(map(int, numbers)))
+    return tuple(sorted({int(word) for word in numbers}))
 
 
 def _write(folder, header, rows):

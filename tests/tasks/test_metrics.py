@@ -402,6 +402,8 @@ def test_rankings_equal_scikit_learn_and_the_definitions():
     chance = metrics.ndcg_of_chance(relevant, [15] * 20)
     mean = np.mean([one["ndcg_at_10"] for one in drawn])
     assert mean == pytest.approx(chance, abs=0.02)
+    far = metrics.retrieval_scores([range(150)] * 2, [{99: 1}, {100: 1}], ())
+    assert far["mrr"] == (1 / 100 + 0) / 2
     # What is not in the order was not found.
     assert metrics.retrieval_scores([[0]], [{1: 1.0}], (1,)) == {
         "recall_at_1": 0.0,

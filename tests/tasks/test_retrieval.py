@@ -5,9 +5,11 @@ import json
 
 import numpy as np
 import pytest
+import tiny
 from task_samples import write_csv
 
 from bert_keras import InputError
+from official_tasks.engine.models import predict_split
 from official_tasks.tasks import retrieval
 from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
 
@@ -39,7 +41,8 @@ def vectors(task, examples):
 
 def test_the_texts_of_dev_search_all_its_partners(tmp_path):
     path = write(tmp_path / "dev.csv", [*PAIRS, ("no", "zzz")])
-    task = EmbeddingTask(dev=path, recall_at="1,2")
+    task = EmbeddingTask(dev=path, recall_at="2,1,1,2")
+    assert task.cutoffs == (1, 2)
     queries = task.read("dev")
     assert [q.text for q in queries] == ["is it", "was it", "no"]
     passages = ["it is", "it was", "yes it is", "zzz"]
@@ -180,6 +183,50 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
     assert len(query.passages) == 2
 
 
+def test_equal_scores_count_against_the_model(tmp_path):
+    header = ("text", "text_pair", "no")
+    rows = [(f"q{i}", f"a{i}", f"b{i}") for i in range(3)]
+    path = write(tmp_path / "t.csv", rows, header)
+    task = RankingTask(dev=path, negative="no")
+    pairs = task.read("dev")
+    scores = task.score(pairs, np.full(6, 0.5))
+    assert (scores["mrr"], scores["recall_at_1"]) == (0.5, 0.0)
+    scores = task.score(pairs, np.array([0.9, 0.1, 0.9, 0.1, np.nan, 0.1]))
+    assert np.isnan([scores["mrr"], scores["ndcg_at_10"]]).all()
+    assert scores["majority_baseline"] > 0.5
+    task = EmbeddingTask(dev=path, negative="no")
+    queries = task.read("dev")
+    outputs = np.ones((9, 4), "float32")
+    scores = task.score(queries, task.decode(queries, None, outputs))
+    assert scores["mrr"] == pytest.approx(1 / 6)
+    outputs[-1] = np.nan  # of a passage that no query would find
+    scores = task.score(queries, task.decode(queries, None, outputs))
+    assert np.isnan(scores["ndcg_at_10"]) and np.isnan(scores["recall_at_1"])
+
+
+def test_texts_have_numbers_for_the_loss(tmp_path):
+    path = write(tmp_path / "t.csv", PAIRS)
+    task = EmbeddingTask(train=path, dev=path)
+    encoded = task.encode(task.read("train"), tiny.preprocessor())
+    assert encoded.targets.tolist() == [[0, 1], [2, 3], [0, 4]]
+
+
+def test_the_greatest_gain_of_a_repeated_pair_counts(tmp_path):
+    rows = [("a", "b", 1), ("a", "b", 3), ("a", "b", 2)]
+    path = write(tmp_path / "t.csv", rows, ("text", "text_pair", "label"))
+    task = EmbeddingTask(
+        dev=path, label="label", max_score=3.0, objective="in_batch"
+    )
+    assert task.read("dev")[0].relevant == {0: 3.0}
+
+
+def test_several_embedders_are_not_averaged(tmp_path):
+    task = EmbeddingTask(dev=write(tmp_path / "t.csv", PAIRS))
+    message = "Several models of --task=embedding cannot be averaged: name one."
+    with pytest.raises(InputError, match=message):
+        predict_split(task, ["a", "b"], "dev")
+
+
 @pytest.mark.parametrize(
     ("cls", "options", "message"),
     [
@@ -199,17 +246,18 @@ def test_a_negative_is_a_row_of_its_own_to_rank(tmp_path):
         ),
         (EmbeddingTask, {"label": "score"}, "line 3: .* from 0 to 1 .*got '2'"),
         (RankingTask, {}, "--task=ranking: expected --label=COLUMN"),
+        (RankingTask, {"label": "one"}, "every training row has the score 1: "),
         (RankingTask, {"label": "word"}, "line 2: expected a score .* 'high'"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(
     tmp_path, cls, options, message
 ):
-    header = ("text", "text_pair", "score", "word")
+    header = ("text", "text_pair", "score", "word", "one")
     rows = [
-        ("a", "b", "1", "high"),
-        ("c", "d", "2", "low"),
-        ("e", "f", "0", ""),
+        ("a", "b", "1", "high", "1"),
+        ("c", "d", "2", "low", "1"),
+        ("e", "f", "0", "", "1"),
     ]
     path = write(tmp_path / "t.csv", rows, header)
     with pytest.raises(InputError, match=message):

@@ -40,12 +40,42 @@ def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
     )
 
 
+@pytest.mark.parametrize("texts", [2, 3])
+def test_a_partner_of_the_same_text_is_no_negative(texts):
+    # Rows 0 and 1 share a query, 0 and 2 a partner, 3 repeats 0; the
+    # negatives of 4 are partners of others.
+    numbers = np.array([[0, 1, 9], [0, 2, 8], [3, 1, 2], [0, 1, 9], [4, 5, 1]])
+    numbers, x = numbers[:, :texts], vectors(texts)
+    expected = []
+    for row, (query, *_) in enumerate(numbers):
+        partners = {own for other, own, *_ in numbers if other == query}
+        logits = [
+            7.0 * cosine(x[row, 0], x[i, k])
+            for k in range(1, texts)
+            for i in range(len(x))
+            if (i, k) == (row, 1) or numbers[i, k] not in partners
+        ]
+        right = 7.0 * cosine(x[row, 0], x[row, 1])
+        expected.append(np.log(np.exp(logits).sum()) - right)
+    loss = InBatchNegatives(7.0)
+    assert float(loss(numbers, x)) == pytest.approx(np.mean(expected), 1e-5)
+    assert float(loss(None, x)) > np.mean(expected) + 0.1
+    # Numbers that are all different, or labels of another shape, say nothing.
+    for labels in (np.arange(5 * texts).reshape(5, texts), np.zeros((5, 1))):
+        assert float(loss(labels, x)) == pytest.approx(float(loss(None, x)))
+
+
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])
 def test_the_cosine_is_to_be_the_score(shape):
     x, y = vectors(2), RANDOM.uniform(size=5)
     apart = [cosine(*pair) - score for pair, score in zip(x, y, strict=True)]
     found = float(CosineRegression()(y.reshape(shape), x))
     assert found == pytest.approx(np.mean(np.square(apart)), 1e-5)
+
+
+def test_scores_are_needed_where_they_are_learned():
+    with pytest.raises(InputError, match="no labels.*seconds.*, scores"):
+        CosineRegression()(None, vectors(2))
 
 
 def test_the_positive_is_to_be_nearer_than_the_negative():
