@@ -51,6 +51,8 @@ FORBIDDEN = {
     "WholeFileReaderV2",
     "WriteFile",
 }
+# Number of axes of an input -> how the card calls them.
+AXES = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}
 
 
 def export_saved_model(
@@ -156,13 +158,19 @@ def export_saved_model(
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
         write_license(stated, partial)
-        _save(partial, served, functions)
+        module = tf.Module()
+        module.weights = [w.value for model in served for w in model.weights]
+        default = {"serving_default": next(iter(functions.values()))}
+        tf.saved_model.save(module, partial, default | functions)
         card = {
             **_card(signatures, functions, options),
             **_needs(audit(partial, portable)),
             "fingerprint": fingerprint,
             "sequence_length": rows.sequence_length,
-            "sha256": _hashes(partial),
+            "sha256": {
+                name: files.sha256(os.path.join(partial, name))
+                for name in _names(partial)
+            },
         }
         files.write_json(card, os.path.join(partial, CARD))
         if verify:
@@ -176,16 +184,6 @@ def _license(models):
     return next(filter(None, stated), License())
 
 
-def _save(folder, models, functions):
-    """Writes the SavedModel; the first function is its default."""
-    module = tf.Module()
-    module.weights = [w.value for model in models for w in model.weights]
-    default = next(iter(functions.values()))
-    tf.saved_model.save(
-        module, folder, {"serving_default": default, **functions}
-    )
-
-
 def _check_answers(folder, answered, tolerance):
     difference = verification.difference(folder, answered)
     if not difference <= tolerance:
@@ -194,29 +192,6 @@ def _check_answers(folder, answered, tolerance):
             f"more than {tolerance}; nothing was written. Export it with "
             "verify=False to look into it."
         )
-
-
-def operations(folder):
-    """Operation -> how often it stands in the SavedModel's graphs."""
-    proto = saved_model_pb2.SavedModel()
-    with open(os.path.join(folder, "saved_model.pb"), "rb") as file:
-        proto.ParseFromString(file.read())
-    counts = collections.Counter()
-    for meta_graph in proto.meta_graphs:
-        graph = meta_graph.graph_def
-        counts.update(node.op for node in graph.node)
-        for function in graph.library.function:
-            counts.update(node.op for node in function.node_def)
-    return dict(counts)
-
-
-def outside_core(counts):
-    """Of these, the operations that TensorFlow alone does not have."""
-    return {
-        name: count
-        for name, count in sorted(counts.items())
-        if not hasattr(tf.raw_ops, name)
-    }
 
 
 def audit(folder, portable):
@@ -229,8 +204,20 @@ def audit(folder, portable):
         InputError: it runs Python or touches files when called, or is
             `portable` and needs more than TensorFlow's core.
     """
-    counts = operations(folder)
-    foreign = outside_core(counts)
+    proto = saved_model_pb2.SavedModel()
+    with open(os.path.join(folder, "saved_model.pb"), "rb") as file:
+        proto.ParseFromString(file.read())
+    counts = collections.Counter()
+    for meta_graph in proto.meta_graphs:
+        graph = meta_graph.graph_def
+        counts.update(node.op for node in graph.node)
+        for function in graph.library.function:
+            counts.update(node.op for node in function.node_def)
+    foreign = {
+        name: count
+        for name, count in sorted(counts.items())
+        if not hasattr(tf.raw_ops, name)
+    }
     harmful = sorted(FORBIDDEN & counts.keys())
     if harmful:
         raise InputError(
@@ -253,7 +240,11 @@ def _card(signatures, functions, options):
         request = {key: [row] for key, row in signature.inputs.items()}
         answer = functions[name](*map(tf.constant, request.values()))
         entries[name] = {
-            "inputs": {s.name: _kind(s) for s in signature.specs()},
+            # Read by `load.py` and `rest.py`.
+            "inputs": {
+                spec.name: f"{spec.dtype.name} {AXES[spec.shape.rank]}"
+                for spec in signature.specs()
+            },
             "input_order": list(signature.inputs),
             "outputs": signature.outputs,
             "padded": list(signature.padded),
@@ -288,12 +279,6 @@ def _needs(foreign):
     }
 
 
-def _kind(spec):
-    """An input's dtype and axes, as `load.py` and `rest.py` read them."""
-    axes = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}[spec.shape.rank]
-    return f"{spec.dtype.name} {axes}"
-
-
 def _to_json(tensor):
     """A tensor as the card shows it: decoded; at most eight of an axis."""
     values = tensor.numpy()
@@ -308,13 +293,6 @@ def _to_json(tensor):
 def _names(folder):
     """The files of the folder, by their paths in it."""
     return sorted(os.path.relpath(path, folder) for path in files.walk(folder))
-
-
-def _hashes(folder):
-    return {
-        name: files.sha256(os.path.join(folder, name))
-        for name in _names(folder)
-    }
 
 
 def fingerprint_of(models, preprocessor, options):
@@ -361,19 +339,14 @@ def already_there(folder, fingerprint):
         current, hashes = card["fingerprint"], dict(card["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         current, hashes = None, {}
-    if current == fingerprint:
-        return _is_whole(folder, hashes)
-    if files.is_folder(folder) and not files.list_folder(folder):
-        return False
-    what = "another export" if current else "something else"
-    raise InputError(
-        f"{folder} is there and holds {what}. Name a new folder, or remove "
-        "that one."
-    )
-
-
-def _is_whole(folder, hashes):
-    """Whether every file has its hash; refuses to replace what has others."""
+    if current != fingerprint:
+        if files.is_folder(folder) and not files.list_folder(folder):
+            return False
+        what = "another export" if current else "something else"
+        raise InputError(
+            f"{folder} is there and holds {what}. Name a new folder, or remove "
+            "that one."
+        )
     there = set(_names(folder))
     if all(
         name in there and files.sha256(os.path.join(folder, name)) == digest

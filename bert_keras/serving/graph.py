@@ -55,7 +55,14 @@ class Signature:
 
     def specs(self):
         """What the function takes: strings or integers, rows of any length."""
-        return [_spec(name, row) for name, row in self.inputs.items()]
+        specs = []
+        for name, row in self.inputs.items():
+            axes = [None]
+            while isinstance(row, list):  # an axis for each list within a list
+                axes, row = [*axes, None], row[0]
+            dtype = tf.string if isinstance(row, str) else tf.int32
+            specs.append(tf.TensorSpec(axes, dtype, name))
+        return specs
 
     def traced(self):
         """The function as a graph that a SavedModel can hold."""
@@ -71,16 +78,6 @@ class Signature:
             return tf.function(answer, autograph=False).get_concrete_function(
                 *self.specs()
             )
-
-
-def _spec(name, row):
-    """The tensor that a batch of rows like the example is."""
-    axes, inner = [None], row
-    # An axis for each list within a list.
-    while isinstance(inner, list):
-        axes, inner = [*axes, None], inner[0]
-    dtype = tf.string if isinstance(inner, str) else tf.int32
-    return tf.TensorSpec(axes, dtype, name)
 
 
 def _with_a_row(tensor):
@@ -163,10 +160,6 @@ class Rows:
         (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])  # (W, width)
         return cut.mean(values)
 
-    def byte_offsets(self, text):
-        """Ids of strings (B,), and the bytes where each begins and ends."""
-        return self.tokenizer.tokenize_with_offsets(text, unit="bytes")
-
     def pieces(self, token_ids):
         """Ids of any shape as the vocabulary's strings."""
         return tf.gather(self._pieces, token_ids)
@@ -181,56 +174,3 @@ class Rows:
             "end": end.to_tensor(-1),
             "count": tf.cast(ids.row_lengths(), tf.int32),
         }
-
-
-def cut_out(text, first, after, is_real):
-    """Slices of strings by their bytes, in time and memory linear in the text.
-
-    A string operation on every slice would copy the whole text for each.
-
-    Args:
-        text: strings (B,).
-        first: int32 (B, N), the byte where a slice begins.
-        after: int32 (B, N), the byte after it.
-        is_real: bool (B, N); where it is false there is no slice.
-
-    Returns:
-        the slices, strings (B, N); their first character and the one after
-        their last, int32 (B, N); "" and -1 where there is no slice.
-    """
-    first, after = (tf.where(is_real, x, 0) for x in (first, after))
-    # Of the text only as much as the slices reach into.
-    reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
-    head = tf.strings.substr(text, tf.zeros_like(reach), reach)
-    bytes_of = tf.strings.bytes_split(head)  # (B, None)
-    # (B, 1): where each text begins among the bytes of all.
-    origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
-    slices = _join_bytes(bytes_of.values, origin + first, origin + after)
-    # The characters that begin before each byte of all heads, and at the end.
-    begins = tf.cast(_begins_character(bytes_of.values), tf.int32)
-    before = tf.concat([[0], tf.cumsum(begins)], axis=0)
-    start, end = (
-        tf.gather(before, origin + x) - tf.gather(before, origin)  # (B, N)
-        for x in (first, after)
-    )
-    return slices, tf.where(is_real, start, -1), tf.where(is_real, end, -1)
-
-
-def _join_bytes(values, first, after):
-    """Strings of one byte joined from each `first` to its `after`."""
-    # (B * N, None): the bytes of each slice.
-    places = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
-    slices = tf.strings.unsorted_segment_join(
-        tf.gather(values, places.values),
-        places.value_rowids(),
-        places.nrows(),
-    )
-    return tf.reshape(slices, tf.shape(first))  # (B * N,) to (B, N)
-
-
-def _begins_character(values):
-    """Whether a character of UTF-8 begins with each string of one byte."""
-    # (bytes, 1) to (bytes,)
-    codes = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1])
-    # 10xxxxxx continues the character before.
-    return tf.bitwise.bitwise_and(codes, tf.constant(0xC0, tf.uint8)) != 0x80

@@ -229,14 +229,10 @@ def _to_python(outputs, padded):
     for key in padded:
         rows = zip(values[key], values["count"], strict=True)
         values[key] = [row[:count].tolist() for row, count in rows]
-    return {
-        key: value.tolist() if _is_text(value) else value
-        for key, value in values.items()
-    }
-
-
-def _is_text(value):
-    return isinstance(value, np.ndarray) and value.dtype == object
+    for key, value in values.items():
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            values[key] = value.tolist()
+    return values
 
 
 def _decode(array):

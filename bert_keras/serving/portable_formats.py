@@ -17,7 +17,7 @@ from bert_keras.interop.text_settings import check_fits, write_pieces
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import in_use, untrained_weights
-from bert_keras.serving.ids import OURS
+from bert_keras.serving.pieces import OURS
 from bert_keras.serving.quantize import TOLERANCES, is_quantized, narrowed
 from bert_keras.serving.signatures import refuse_untrained
 

@@ -16,12 +16,10 @@ from bert_keras.modeling.task_models import (
     BertTagger,
 )
 from bert_keras.modeling.weights import in_use, untrained_weights
-from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.classification import choose, classify, rank
 from bert_keras.serving.embedding import embed
-from bert_keras.serving.ids import ids
-from bert_keras.serving.masked import fill_mask, next_sentence, tokenize
-from bert_keras.serving.tags import tag
+from bert_keras.serving.pieces import fill_mask, ids, next_sentence, tokenize
+from bert_keras.serving.spans import MOST_ANSWERS, answer, tag
 
 NOT_A_MODEL = (
     "A {} cannot be exported. Expected a BertEncoder or one of the task "

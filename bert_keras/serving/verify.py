@@ -18,6 +18,7 @@ from bert_keras.errors import InputError
 from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, read_card
+from bert_keras.serving.pieces import OURS
 from bert_keras.serving.quantize import narrowed
 from bert_keras.serving.signatures import all_signatures
 
@@ -65,11 +66,8 @@ def greatest_difference(folder, models, preprocessor):
 def answer_here(signatures, functions, preprocessor, options):
     """List of (signature, request, answer), answered in this process.
 
-    Args:
-        signatures: name -> `Signature`.
-        functions: name -> what is saved of it.
-        preprocessor: of the models.
-        options: of the export, settled.
+    `functions` has by name what is saved of the `signatures`; the `options`
+    of the export are settled.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
     # Of windows, some rows' worth of text is enough.
@@ -83,25 +81,19 @@ def answer_here(signatures, functions, preprocessor, options):
             chosen = few if in_windows or name == "answer" else texts
             request = requested(signature.inputs, chosen)
         answer = functions[name](*map(as_tensor, request.values()))
-        answered.append((signature, request, _arrays(answer)))
+        for output, tensor in answer.items():
+            array = tensor.numpy()  # strings as bytes
+            answer[output] = (
+                array.astype("S") if array.dtype == object else array
+            )
+        answered.append((signature, request, answer))
     return answered
 
 
-def _arrays(tensors):
-    """Tensors as NumPy arrays; strings as bytes."""
-    arrays = {name: value.numpy() for name, value in tensors.items()}
-    return {
-        name: array.astype("S") if array.dtype == object else array
-        for name, array in arrays.items()
-    }
-
-
 def requested(examples, texts):
-    """The texts as a request: turned by one for each further input.
+    """The texts, bytes, as a request: turned by one for each further input.
 
-    Args:
-        examples: input name -> an example for one row.
-        texts: list of bytes.
+    `examples` is a dict of input name -> an example for one row.
     """
     request = {}
     for shift, (name, row) in enumerate(examples.items()):
@@ -116,8 +108,7 @@ def requested(examples, texts):
 def requested_ids(signature, preprocessor, texts):
     """The texts as a request of ids: input name -> rows, filled up with 0."""
     packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
-    ours = ("token_ids", "padding_mask", "segment_ids")
-    columns = [packed[name].numpy().tolist() for name in ours]
+    columns = [packed[name].numpy().tolist() for name in OURS]
     if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
         columns = [[[row, rows[0]] for row in rows] for rows in columns]
     return dict(zip(signature.inputs, columns, strict=True))

@@ -371,7 +371,7 @@ def _ask(served, texts, seed) -> dict:
 def _packaged_answer(texts) -> dict:
     """What `fill_mask` answers from the model that the package brings."""
     from bert_keras.serving.graph import Rows
-    from bert_keras.serving.masked import fill_mask
+    from bert_keras.serving.pieces import fill_mask
 
     rows = Rows(bert_keras.BertPreprocessor.from_preset(PACKAGED))
     model = bert_keras.BertPretrainer.from_preset(PACKAGED)

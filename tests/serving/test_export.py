@@ -29,12 +29,12 @@ from bert_keras.modeling.task_models import (
     BertSpanPredictor,
 )
 from bert_keras.serving import export, verify
-from bert_keras.serving.answers import MOST_ANSWERS, answer
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.serving.signatures import unlearnt
+from bert_keras.serving.spans import MOST_ANSWERS, answer
 from bert_keras.serving.verify import greatest_difference
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]

@@ -9,8 +9,8 @@ from served_samples import encoder, preprocessor, spread, task_models
 
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.ids import INPUTS, OURS, ids
 from bert_keras.serving.load import as_tensor
+from bert_keras.serving.pieces import INPUTS, OURS, ids
 from bert_keras.serving.verify import HARD_TEXTS, requested_ids
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]

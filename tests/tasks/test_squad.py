@@ -127,8 +127,8 @@ def test_rows_are_the_question_and_windows_of_the_context(tmp_path):
 
 def test_answers_equal_those_of_the_exported_signature():
     from bert_keras import BertEncoder, BertSpanPredictor
-    from bert_keras.serving.answers import answer
     from bert_keras.serving.graph import Rows
+    from bert_keras.serving.spans import answer
     from official_tasks.engine.models import Predictor
 
     encoder = BertEncoder(

@@ -1,0 +1,394 @@
+"""`answer` and `tag`: slices of a text of any length, an answer or entities."""
+
+import tensorflow as tf
+
+from bert_keras.serving.graph import TRUNCATED, Signature
+from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
+from bert_keras.text.windows import best_context, in_chunks, windows
+
+# `answer`: the slice of a context that answers a question.
+
+# Of the original's run_squad.py: tokens of a question, tokens of an answer,
+# and from one window of the context to the next.
+QUESTION_LENGTH = 64
+ANSWER_LENGTH = 30
+STRIDE = 128
+MOST_ANSWERS = 3 * ANSWER_LENGTH  # the spans of the shortest row
+NOWHERE = -1e30
+
+
+def answer(model, rows, top_k=5):
+    """The `top_k` best answers, cut from the context.
+
+    The context is read in windows that overlap by all but 128 tokens. A span
+    of at most 30 tokens counts in the window where its first token has most
+    context around it. Scores are start logit plus end logit, as the
+    original's; every span is compared, not only those of the best 20 starts
+    and ends.
+
+    Args:
+        model: a `BertSpanPredictor` in float32.
+        rows: `Rows` of its preprocessor.
+        top_k: how many answers.
+    """
+
+    def function(question, context):
+        most = min(QUESTION_LENGTH, (rows.sequence_length - 3) // 2)
+        question_ids = rows.tokenizer(question)[:, :most]
+        ids, begins, ends = rows.tokenizer.tokenize_with_offsets(
+            context, unit="bytes"
+        )
+        room = rows.sequence_length - 3 - question_ids.row_lengths()
+        cut = windows(ids, room, tf.minimum(room, STRIDE))
+        scores, first, last, null = _spans(
+            model, rows, question_ids, cut, top_k
+        )
+        best, place = tf.math.top_k(_by_text(cut, scores, NOWHERE), top_k)
+        first, last = (
+            tf.gather(_by_text(cut, x, 0), place, batch_dims=1)  # (B, top_k)
+            for x in (first, last)
+        )
+        is_real = best > NOWHERE / 2
+        slices, start, end = cut_out(
+            context, _at(begins, first), _at(ends, last), is_real
+        )
+        return {
+            "answer": slices,
+            "start": start,
+            "end": end,
+            "score": tf.where(is_real, best, -1.0),
+            "count": tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1),
+            "null_score": tf.math.unsorted_segment_min(
+                null, cut.text, cut.num_texts
+            ),
+        }
+
+    of_answer = {
+        "answer": f"string (B, {top_k}): cut from the context, best first",
+        "start": f"int32 (B, {top_k}): its first character, -1 padded",
+        "end": f"int32 (B, {top_k}): one after its last, -1 padded",
+        "score": f"float32 (B, {top_k}): start logit plus end logit",
+    }
+    outputs = {
+        **of_answer,
+        "count": "int32 (B,): how many answers there are",
+        "null_score": "float32 (B,): of no answer, comparable with `score`",
+    }
+    inputs = {
+        "question": "Where was it found?",
+        "context": "It was lost for years, then found in an attic in Bern.",
+    }
+    return Signature("answer", inputs, function, outputs, tuple(of_answer))
+
+
+def _spans(model, rows, question_ids, cut, top_k):
+    """The best spans of each window, and its null score.
+
+    Returns:
+        `scores` float32 (W, top_k), `first` and `last` int32 (W, top_k),
+        places among the text's tokens, `null` float32 (W,).
+    """
+    may_start = best_context(cut)  # ragged bool (W, None)
+
+    def of_windows(begin, end):
+        questions = tf.gather(question_ids, cut.text[begin:end])
+        ids = cut.ids[begin:end]
+        inputs = rows.pack(questions, ids)
+        logits = model(inputs, training=False)  # start and end, (n, T) each
+        before = tf.cast(questions.row_lengths(), tf.int32) + 2
+        length = tf.shape(inputs["token_ids"])[1]
+        is_start = _shift(may_start[begin:end], before, length)
+        is_end = _shift(tf.ones_like(ids, tf.bool), before, length)
+        scores, first, last = _best_spans(
+            tf.where(is_start, logits["start"], NOWHERE),
+            tf.where(is_end, logits["end"], NOWHERE),
+            top_k,
+        )
+        # Places in the row to places in the text.
+        moved = tf.cast(cut.start[begin:end], tf.int32) - before
+        return [
+            scores,
+            first + moved[:, tf.newaxis],
+            last + moved[:, tf.newaxis],
+            logits["start"][:, 0] + logits["end"][:, 0],  # of [CLS]
+        ]
+
+    of_span = tf.TensorSpec([None, top_k], tf.int32)
+    scores = tf.TensorSpec([None, top_k], tf.float32)
+    null = tf.TensorSpec([None], tf.float32)
+    return in_chunks(
+        of_windows, cut.ids.nrows(), [scores, of_span, of_span, null]
+    )
+
+
+def _shift(values, before, length):
+    """Ragged bool (n, None) in rows (n, `length`), each after `before`."""
+    lead = tf.ragged.range(before)
+    lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
+    rows = tf.concat([lead, values], axis=1).to_tensor(False)
+    return tf.pad(rows, [[0, 0], [0, length - tf.shape(rows)[1]]])
+
+
+def _best_spans(start, end, top_k):
+    """Scores, first and last tokens of the best spans: (n, top_k) each."""
+    beyond = tf.pad(
+        end, [[0, 0], [0, ANSWER_LENGTH - 1]], constant_values=NOWHERE
+    )
+    ends = tf.signal.frame(beyond, ANSWER_LENGTH, 1)  # (n, T, lengths)
+    sums = start[:, :, tf.newaxis] + ends
+    # (n, T, lengths) to (n, T * lengths)
+    flat = tf.reshape(sums, [tf.shape(sums)[0], tf.size(sums[0])])
+    scores, place = tf.math.top_k(flat, top_k)
+    first = place // ANSWER_LENGTH
+    return scores, first, first + place % ANSWER_LENGTH
+
+
+def _by_text(cut, values, missing):
+    """Values (W, top_k) of the windows in a row a text, (B, N)."""
+    ragged = tf.RaggedTensor.from_value_rowids(
+        values, cut.text, nrows=cut.num_texts, validate=False
+    )  # (B, windows of each, top_k)
+    return ragged.merge_dims(1, 2).to_tensor(missing)
+
+
+def _at(offsets, places):
+    """Ragged offsets (B, None) at places (B, top_k); 0 where there is none."""
+    flat = places + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
+    padded = tf.concat([offsets.values, [0]], axis=0)
+    return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
+
+
+# `tag`: the entities of a text, by whole words.
+
+
+def tag(model, rows, long_text="truncate"):
+    """Entities, from the label of each word's first piece.
+
+    Labels are `O`, `B-TYPE`, `I-TYPE`, also `E-`, `L-`, `S-` and `U-`, or
+    bare types. An entity goes on over words of one type until a label that
+    begins another, or the word after one that ends it. Its score is the mean
+    probability of its words' labels.
+
+    Args:
+        model: a `BertTagger` in float32.
+        rows: `Rows` of its preprocessor.
+        long_text: "truncate", or "windows": windows that overlap by half;
+            each token counts where it has most context around it.
+    """
+    types, type_of, begins, ends = _scheme(model.labels)
+    is_inner = tf.constant(
+        [piece.startswith("##") for piece in rows.tokenizer.vocabulary]
+    )
+    truncates = long_text == "truncate"
+
+    def function(text):
+        ids, first, after = rows.tokenizer.tokenize_with_offsets(
+            text, unit="bytes"
+        )
+        room = rows.sequence_length - 2
+        truncated = {"truncated": rows.are_cut(ids)} if truncates else {}
+        if truncates:
+            ids, first, after = ids[:, :room], first[:, :room], after[:, :room]
+        probabilities = _probabilities(model, rows, ids, room)
+        words = _words(ids, first, after, probabilities, is_inner)
+        entities = _entities(words, type_of, begins, ends)
+        return _outputs(text, entities, types) | truncated
+
+    of_entity = {
+        "text": "string (B, N): the entities, cut from the text",
+        "type": f"string (B, N): one of {types}",
+        "start": "int32 (B, N): the first character, -1 padded",
+        "end": "int32 (B, N): one after the last, -1 padded",
+        "score": "float32 (B, N): mean probability of the words' labels",
+    }
+    outputs = of_entity | {"count": "int32 (B,): how many entities a text has"}
+    return Signature(
+        "tag",
+        {"text": "Ada Lovelace was born in London."},
+        function,
+        outputs | TRUNCATED if truncates else outputs,
+        padded=tuple(of_entity),
+        labels=tuple(types),
+    )
+
+
+def _scheme(labels):
+    """The types, and of each label its type (-1: none), begins, ends."""
+    split = [split_label(label) for label in labels]
+    types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
+    type_of = [
+        -1 if prefix == OUTSIDE else types.index(kind) for prefix, kind in split
+    ]
+    return (
+        types,
+        tf.constant(type_of),
+        tf.constant([prefix in BEGIN for prefix, _ in split]),
+        tf.constant([prefix in END for prefix, _ in split]),
+    )
+
+
+def _probabilities(model, rows, ids, room):
+    """Of every label, for each token of ragged ids: float32 (tokens, C)."""
+    cut = windows(ids, room, max(room // 2, 1))
+    width = len(model.labels)
+
+    def of_windows(begin, end):
+        inputs = rows.pack(cut.ids[begin:end])
+        logits = model(inputs, training=False)[:, 1:]  # without [CLS]
+        length = cut.ids[begin:end].row_lengths()
+        is_token = tf.sequence_mask(length, tf.shape(logits)[1])
+        return [tf.nn.softmax(tf.boolean_mask(logits, is_token))]
+
+    spec = tf.TensorSpec([None, width], tf.float32)
+    (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])
+    is_best = best_context(cut).values  # one window of each token
+    places = tf.boolean_mask(cut.places.values, is_best)
+    return tf.scatter_nd(
+        places[:, tf.newaxis],
+        tf.boolean_mask(values, is_best),
+        [tf.size(ids.values, tf.int64), width],
+    )
+
+
+def _words(ids, first, after, probabilities, is_inner):
+    """Text, offsets, label and score of each word: a dict of (words,)."""
+    text = ids.value_rowids()
+    is_first = ~tf.gather(is_inner, ids.values)
+    # A text may begin within a word's pieces only by a strange vocabulary.
+    is_first |= _changes(text)
+    words, _ = _merge(text, first.values, after.values, is_first)
+    of_first = tf.boolean_mask(probabilities, is_first)
+    return words | {
+        "label": tf.argmax(of_first, axis=-1, output_type=tf.int32),
+        "score": tf.reduce_max(of_first, axis=-1),
+    }
+
+
+def _entities(words, type_of, begins, ends):
+    """Text, offsets, type and score of each entity: a dict of (entities,)."""
+    kind = tf.gather(type_of, words["label"])
+    follows_end = tf.concat(
+        [[False], tf.gather(ends, words["label"])[:-1]], axis=0
+    )[: tf.size(kind)]
+    is_first = (
+        _changes(words["text"])
+        | _changes(kind)
+        | tf.gather(begins, words["label"])
+        | follows_end
+    )
+    entities, mean = _merge(
+        words["text"], words["first"], words["after"], is_first
+    )
+    entities["type"] = tf.boolean_mask(kind, is_first)
+    entities["score"] = mean(words["score"])
+    is_entity = entities["type"] >= 0
+    return {k: tf.boolean_mask(v, is_entity) for k, v in entities.items()}
+
+
+def _changes(values):
+    """Where a value differs from the one before; the first does."""
+    return tf.concat(
+        [tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0
+    )
+
+
+def _merge(text, first, after, is_first):
+    """Spans that follow each other as one, from each where `is_first`.
+
+    Returns:
+        dict of the merged spans' text, first and after; and a function that
+        gives the mean of the spans' values in each.
+    """
+    group = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+    count = tf.reduce_sum(tf.cast(is_first, tf.int32))
+    merged = {
+        "text": tf.boolean_mask(text, is_first),
+        "first": tf.boolean_mask(first, is_first),
+        "after": tf.math.unsorted_segment_max(after, group, count),
+    }
+    return merged, lambda values: tf.math.unsorted_segment_mean(
+        values, group, count
+    )
+
+
+def _outputs(text, entities, types):
+    """The signature's outputs: one row a text."""
+
+    def by_text(values):  # (entities,) to ragged (B, None)
+        return tf.RaggedTensor.from_value_rowids(
+            values, entities["text"], nrows=tf.size(text, tf.int64)
+        )
+
+    names = by_text(tf.gather([*types, ""], entities["type"]))
+    count = tf.cast(names.row_lengths(), tf.int32)
+    names = names.to_tensor("")  # (B, N)
+    first, after, score = (
+        by_text(entities[key]).to_tensor(-1)
+        for key in ("first", "after", "score")
+    )
+    is_real = tf.sequence_mask(count, tf.shape(names)[1])
+    slices, start, end = cut_out(text, first, after, is_real)
+    return {
+        "text": slices,
+        "type": names,
+        "start": start,
+        "end": end,
+        "score": score,
+        "count": count,
+    }
+
+
+# What both cut from their texts.
+
+
+def cut_out(text, first, after, is_real):
+    """Slices of strings by their bytes, in time and memory linear in the text.
+
+    A string operation on every slice would copy the whole text for each.
+
+    Args:
+        text: strings (B,).
+        first: int32 (B, N), the byte where a slice begins.
+        after: int32 (B, N), the byte after it.
+        is_real: bool (B, N); where it is false there is no slice.
+
+    Returns:
+        the slices, strings (B, N); their first character and the one after
+        their last, int32 (B, N); "" and -1 where there is no slice.
+    """
+    first, after = (tf.where(is_real, x, 0) for x in (first, after))
+    # Of the text only as much as the slices reach into.
+    reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
+    head = tf.strings.substr(text, tf.zeros_like(reach), reach)
+    bytes_of = tf.strings.bytes_split(head)  # (B, None)
+    # (B, 1): where each text begins among the bytes of all.
+    origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
+    slices = _join_bytes(bytes_of.values, origin + first, origin + after)
+    # The characters that begin before each byte of all heads, and at the end.
+    begins = tf.cast(_begins_character(bytes_of.values), tf.int32)
+    before = tf.concat([[0], tf.cumsum(begins)], axis=0)
+    start, end = (
+        tf.gather(before, origin + x) - tf.gather(before, origin)  # (B, N)
+        for x in (first, after)
+    )
+    return slices, tf.where(is_real, start, -1), tf.where(is_real, end, -1)
+
+
+def _join_bytes(values, first, after):
+    """Strings of one byte joined from each `first` to its `after`."""
+    # (B * N, None): the bytes of each slice.
+    places = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
+    slices = tf.strings.unsorted_segment_join(
+        tf.gather(values, places.values),
+        places.value_rowids(),
+        places.nrows(),
+    )
+    return tf.reshape(slices, tf.shape(first))  # (B * N,) to (B, N)
+
+
+def _begins_character(values):
+    """Whether a character of UTF-8 begins with each string of one byte."""
+    # (bytes, 1) to (bytes,)
+    codes = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1])
+    # 10xxxxxx continues the character before.
+    return tf.bitwise.bitwise_and(codes, tf.constant(0xC0, tf.uint8)) != 0x80
