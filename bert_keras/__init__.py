@@ -38,8 +38,8 @@ _HOME = {
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
     "enable_lora": "modeling.weights",
-    "save_lora": "interop.adapters",
-    "load_lora": "interop.adapters",
+    "save_lora": "interop.native",
+    "load_lora": "interop.native",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
     "CosineRegression": "training.similarity",
@@ -54,9 +54,9 @@ _HOME = {
 
 if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     from bert_keras.errors import InputError as InputError
-    from bert_keras.interop.adapters import load_lora as load_lora
-    from bert_keras.interop.adapters import save_lora as save_lora
     from bert_keras.interop.downloads import presets as presets
+    from bert_keras.interop.native import load_lora as load_lora
+    from bert_keras.interop.native import save_lora as save_lora
     from bert_keras.interop.publishing import push_to_hub as push_to_hub
     from bert_keras.modeling.encoder import BertEncoder as BertEncoder
     from bert_keras.modeling.pretrainer import (

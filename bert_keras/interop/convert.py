@@ -22,8 +22,8 @@ from bert_keras.interop.presets import listed, open_checkpoint
 from bert_keras.interop.sentence_transformers import (
     save_sentence_transformers,
 )
+from bert_keras.interop.tensor_files import pickles_in, unpickle_folder
 from bert_keras.interop.tensors import COMPUTES, SAME_HEAD
-from bert_keras.interop.torch_pickle import pickles_in, unpickle_folder
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
 from bert_keras.modeling.task_models import (

@@ -15,16 +15,8 @@ import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.google import DAMAGED, METHODS
-from bert_keras.interop.huggingface import (
-    INNER,
-    KERAS,
-    SAFETENSORS,
-    has_weights,
-    places,
-)
+from bert_keras.interop import google, huggingface, tensor_files
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.torch_pickle import is_pickle
 
 logger = logging.getLogger(__name__)
 
@@ -269,12 +261,12 @@ def _hashes(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 # Others can swell without bound while they are read.
-                if member.compress_type in METHODS:
+                if member.compress_type in google.METHODS:
                     with archive.open(member) as file:
                         digest = hashlib.file_digest(file, "sha256")
                     name = member.filename.rpartition("/")[2]
                     found[name] = digest.hexdigest()
-    except DAMAGED as error:
+    except google.DAMAGED as error:
         raise WeightsError(
             path,
             f"the zip is damaged ({error})",
@@ -294,18 +286,17 @@ def _download(name, path):
             open(partial, "wb") as target,
         ):
             shutil.copyfileobj(source, target, 1024 * 1024)
-            _check_length(source.headers, target.tell())
+            expected, found = (
+                source.headers.get("Content-Length"),
+                target.tell(),
+            )
+            if expected is not None and int(expected) != found:
+                raise OSError(f"{found} bytes came instead of {expected}")
     except (urllib.error.URLError, OSError) as error:
         raise InputError(
             f"{url} cannot be fetched ({error}). Fetch it by hand and give "
             "its path."
         ) from None
-
-
-def _check_length(headers, found):
-    expected = headers.get("Content-Length")
-    if expected is not None and int(expected) != found:
-        raise OSError(f"{found} bytes came instead of {expected}")
 
 
 # Folders on the Hugging Face Hub, through `huggingface_hub`.
@@ -326,7 +317,7 @@ MODEL = (
 )
 WANTED = (
     *MODEL,
-    *(f"{INNER}/{name}" for name in MODEL),
+    *(f"{huggingface.INNER}/{name}" for name in MODEL),
     "modules.json",
     "*_Pooling/config.json",
     "README.md",  # states the licence
@@ -360,26 +351,27 @@ def fetch_from_hub(name, revision=None):
         allow_patterns=list(WANTED),
     )
     commit = os.path.basename(folder)  # the cache calls the folder by it
-    if not _has_weights(folder, SAFETENSORS):
+    if not _has_weights(folder, huggingface.SAFETENSORS):
         _asked(
             hub.snapshot_download,
             name,
             revision=commit,
             allow_patterns=[
-                os.path.join(place, KERAS) for place in places(folder)
+                os.path.join(place, huggingface.KERAS)
+                for place in huggingface.places(folder)
             ],
         )
     if not _has_weights(folder):
-        _refuse_pickle(
-            name,
-            _asked(hub.list_repo_files, name, revision=commit),
-        )
+        listed = _asked(hub.list_repo_files, name, revision=commit)
+        _refuse_pickle(name, listed)
     return folder, f"{PREFIX}{name}@{commit}"
 
 
 def _has_weights(folder, *kinds):
-    inside = (os.path.join(folder, place) for place in places(folder))
-    return any(has_weights(place, *kinds) for place in inside)
+    inside = (
+        os.path.join(folder, place) for place in huggingface.places(folder)
+    )
+    return any(huggingface.has_weights(place, *kinds) for place in inside)
 
 
 def huggingface_hub(purpose):
@@ -429,7 +421,11 @@ def _asked(function, name, **arguments):
 
 def _refuse_pickle(name, listed):
     """Names the way out where the Hub has nothing but a pickle."""
-    pickles = [file for file in listed if is_pickle(os.path.basename(file))]
+    pickles = [
+        file
+        for file in listed
+        if tensor_files.is_pickle(os.path.basename(file))
+    ]
     if pickles:
         raise InputError(
             f"{name} has its weights as a pickle alone ({pickles[0]}), which "

@@ -6,37 +6,21 @@ import io
 import math
 import os
 import re
+import shutil
 import tempfile
 import zipfile
 import zlib
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop import tensors
-from bert_keras.interop.native import check_replaceable
+from bert_keras.interop import tensors, text_settings
+from bert_keras.interop.native import new_folder
 from bert_keras.interop.tensor_bundle import (
     read_tf_checkpoint,
     write_tf_checkpoint,
 )
 from bert_keras.interop.tensor_files import read_json
-from bert_keras.interop.tensors import (
-    DENSE,
-    NORM,
-    Checkpoint,
-    WeightsError,
-    check_computable,
-    expanded,
-    mapped,
-    renamed,
-    settings_of_start,
-)
-from bert_keras.interop.text_settings import (
-    check_fits,
-    read_settings,
-    settings_of,
-    text_reader,
-    write_pieces,
-)
+from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
 
 CONFIG, VOCABULARY, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
@@ -80,9 +64,8 @@ NAMES = {
         "bert/embeddings/token_type_embeddings"
     ),
     "mlm/bias": "cls/predictions/output_bias",
-    **expanded(_DENSE, DENSE),
-    **expanded(_NORM, NORM),
-    **expanded(_OUTPUTS, DENSE, ("_weights", "_bias")),
+    **tensors.expanded(_DENSE, _NORM),
+    **tensors.expanded(_OUTPUTS, theirs=("_weights", "_bias")),
 }
 TURNED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
@@ -99,21 +82,21 @@ def open_google(prefix, source=None):
         source: what the user named, for messages and for its case.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
-    tensors, skipped = renamed(read_tf_checkpoint(prefix), NAMES, source)
+    found, skipped = tensors.renamed(read_tf_checkpoint(prefix), NAMES, source)
     for name in TURNED:
-        if name in tensors:
-            tensors[name] = tensors[name].transposed()
+        if name in found:
+            found[name] = found[name].transposed()
     path = os.path.join(folder, CONFIG)
-    head, arguments = _head(tensors, path)
-    return Checkpoint(
+    head, arguments = _head(found, path)
+    return tensors.Checkpoint(
         source=source,
         format="google",
         encoder=read_config(path),
         head=head,
         head_arguments=arguments,
-        tensors=tensors,
+        tensors=found,
         skipped=skipped,
-        read_text=text_reader(
+        read_text=text_settings.text_reader(
             os.path.join(folder, VOCABULARY),
             lambda: _read_text(path, source),
         ),
@@ -128,18 +111,15 @@ def read_config(path):
     the tanh form of GELU, whatever the file calls `gelu`.
     """
     config = read_json(path)
-    activation = config.text("hidden_act", "gelu")
-    if activation != "gelu":
-        config.refuse("hidden_act", "gelu", activation)
-    if config.integer("embedding_size", config.integer("hidden_size")) != (
-        config.integer("hidden_size")
-    ):
+    config.choice("hidden_act", ["gelu"], "gelu")
+    hidden = config.integer("hidden_size")
+    if config.integer("embedding_size", hidden) != hidden:
         config.refuse("embedding_size", "that of hidden_size", "another")
     return {
         "vocabulary_size": config.integer("vocab_size"),
         "num_layers": config.integer("num_hidden_layers", maximum=1000),
         "num_heads": config.integer("num_attention_heads"),
-        "hidden_dim": config.integer("hidden_size"),
+        "hidden_dim": hidden,
         "intermediate_dim": config.integer("intermediate_size"),
         "max_sequence_length": config.integer("max_position_embeddings", 512),
         "num_segments": config.integer("type_vocab_size", 2),
@@ -152,7 +132,7 @@ def read_config(path):
 
 def _read_text(path, source):
     """What this package states in the settings, or the case by the name."""
-    text = read_settings(read_json(path))
+    text = text_settings.read_settings(read_json(path))
     return {**text, "cases": text["cases"] or name_cases(source)}
 
 
@@ -163,70 +143,59 @@ def name_cases(source):
     return {f"the name {name}": match[1] == "un"} if match else {}
 
 
-def _head(tensors, path):
-    """The class that the weights beyond the encoder belong to."""
-    if "classifier/bias" in tensors:
-        count = tensors["classifier/bias"].shape[0]
-        return "BertClassifier", _classes(read_json(path), count)
-    if "span/bias" in tensors:
+def _head(found, path):
+    """The class that the weights beyond the encoder belong to, and its labels
+    and problem: the original's files have none, this package adds them."""
+    if "classifier/bias" in found:
+        count, config = found["classifier/bias"].shape[0], read_json(path)
+        labels = config.texts("labels", [f"LABEL_{i}" for i in range(count)])
+        if len(labels) != count:
+            config.refuse("labels", f"{count} names", f"{len(labels)}")
+        problem = config.text(
+            "problem", "regression" if count == 1 else "single"
+        )
+        return "BertClassifier", {"labels": labels, "problem": problem}
+    if "span/bias" in found:
         return "BertSpanPredictor", {}
-    if "mlm/bias" in tensors or "nsp/bias" in tensors:
+    if "mlm/bias" in found or "nsp/bias" in found:
         return "BertPretrainer", {}
     return "BertEncoder", {}
-
-
-def _classes(config, count):
-    """Labels and problem: the original has none, this package adds them."""
-    labels = [f"LABEL_{index}" for index in range(count)]
-    if "labels" in config:
-        labels = config.texts("labels")
-    if len(labels) != count:
-        config.refuse("labels", f"{count} names", f"{len(labels)}")
-    default = "regression" if count == 1 else "single"
-    return {"labels": labels, "problem": config.text("problem", default)}
 
 
 # Writing.
 
 
 def save_google(folder, model, preprocessor=None, without=()):
-    """Writes the folder as the original's code reads it.
-
-    Args and Returns: as `save_native`.
-    """
-    check_computable(model, "google", "the original")
+    """Writes the folder; arguments and result are as of `save_native`."""
+    tensors.check_computable(model, "google", "the original")
     weights = {
         name: weight
         for name, weight in published_weights(model).items()
         if name not in without
     }
-    unknown = [name for name in weights if not mapped(name, NAMES)]
+    unknown = [name for name in weights if not tensors.mapped(name, NAMES)]
     if unknown:
         raise InputError(
             f"The original has no place for {unknown[0]} of a "
             f"{type(model).__name__}. Save it in another format."
         )
-    if preprocessor is not None:
-        check_fits(model, preprocessor)
-    check_replaceable(folder, WRITTEN)
-    with files.written_beside(folder) as partial:
-        os.mkdir(partial)
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
         config = _config(model)
         if preprocessor is not None:
-            config |= settings_of(preprocessor)
-            write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
+            config |= text_settings.settings_of(preprocessor)
+            path = os.path.join(partial, VOCABULARY)
+            text_settings.write_pieces(preprocessor, path)
         files.write_json(config, os.path.join(partial, CONFIG))
-        write_tf_checkpoint(
-            os.path.join(partial, PREFIX),
-            {mapped(n, NAMES): _reader(n, w) for n, w in weights.items()},
-        )
+        numbers = {
+            tensors.mapped(name, NAMES): (
+                (lambda weight=weight: weight.numpy().T)
+                if name in TURNED
+                else weight.numpy
+            )
+            for name, weight in weights.items()
+        }
+        write_tf_checkpoint(os.path.join(partial, PREFIX), numbers)
     return list(without)
-
-
-def _reader(name, weight):
-    if name in TURNED:
-        return lambda: weight.numpy().T
-    return weight.numpy
 
 
 def _config(model):
@@ -238,7 +207,7 @@ def _config(model):
         "hidden_act": "gelu",
         "hidden_dropout_prob": encoder.dropout,
         "hidden_size": encoder.hidden_dim,
-        **settings_of_start(model),
+        **tensors.settings_of_start(model),
         "intermediate_size": encoder.intermediate_dim,
         "max_position_embeddings": encoder.max_sequence_length,
         "num_attention_heads": encoder.num_heads,
@@ -381,5 +350,4 @@ def _unpack(archive, member, folder, name):
         open(os.path.join(folder, name), "wb") as target,
     ):
         # zipfile gives what the list of members says, and no byte more.
-        while piece := source.read(PIECE):
-            target.write(piece)
+        shutil.copyfileobj(source, target, PIECE)

@@ -1,6 +1,6 @@
 """Hugging Face folders, read and written: config.json and the weights.
 
-Their tokenizer files are in `huggingface_tokenizer.py`.
+Their tokenizer files are in `text_settings.py`.
 """
 
 import dataclasses
@@ -13,37 +13,16 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.huggingface_tokenizer import (
-    WRITTEN_TEXT,
-    text_reader,
-    write_tokenizer,
-)
-from bert_keras.interop.native import check_replaceable
-from bert_keras.interop.tensor_files import (
-    read_h5,
-    read_json,
-    read_safetensors,
-    write_safetensors,
-)
-from bert_keras.interop.tensors import (
-    DENSE,
-    NORM,
-    Checkpoint,
-    WeightsError,
-    check_computable,
-    expanded,
-    mapped,
-    renamed,
-    settings_of_start,
-)
-from bert_keras.interop.text_settings import check_fits
-from bert_keras.interop.torch_pickle import pickles_in
+from bert_keras.interop import tensor_files, tensors, text_settings
+from bert_keras.interop.native import new_folder
+from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import POOLER, published_weights
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SAFETENSORS = (WEIGHTS, INDEX)
+WRITTEN = (CONFIG, WEIGHTS, *text_settings.WRITTEN_TEXT)
 KERAS = "tf_model.h5"
 INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
 
@@ -127,8 +106,7 @@ def names(head):
     """The table of names for the weights of our class of this name."""
     return {
         **_TABLES,
-        **expanded(_DENSE | _HEADS.get(head, {}), DENSE, _ENDS),
-        **expanded(_NORM, NORM, _ENDS),
+        **tensors.expanded(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
     }
 
 
@@ -141,7 +119,7 @@ def open_huggingface(folder):
     `architectures` in its settings says whose head it holds; the folders of
     2019 lack that, and their tensors say it.
     """
-    config = read_json(os.path.join(folder, CONFIG))
+    config = tensor_files.read_json(os.path.join(folder, CONFIG))
     _check_model(config)
     weights = _read_weights(folder)
     stated = _stated_head(config)
@@ -160,12 +138,12 @@ def _checkpoint(folder, config, weights, head):
     """The folder as that of our class of this name."""
     encoder = _read_encoder(config)
     arguments = _read_arguments(config, head)
-    tensors, modern_name, is_turned = weights
-    found, skipped = renamed(tensors, names(head), folder, modern_name)
+    stored, modern_name, is_turned = weights
+    found, skipped = tensors.renamed(stored, names(head), folder, modern_name)
     for name, tensor in found.items():
         if is_turned and name.endswith("/kernel"):
             found[name] = tensor.transposed()
-    return Checkpoint(
+    return tensors.Checkpoint(
         source=str(folder),
         format="huggingface",
         encoder=encoder,
@@ -173,7 +151,9 @@ def _checkpoint(folder, config, weights, head):
         head_arguments=arguments,
         tensors=found,
         skipped=skipped,
-        read_text=text_reader(folder, config, encoder["max_sequence_length"]),
+        read_text=text_settings.huggingface_text(
+            folder, config, encoder["max_sequence_length"]
+        ),
         initializer_range=config.handed_on("initializer_range"),
     )
 
@@ -216,9 +196,7 @@ def _read_encoder(config):
     epsilon = config.raw("layer_norm_eps", 1e-12)
     if type(epsilon) is not float or not 0 < epsilon < 1:
         config.refuse("layer_norm_eps", "a number above 0, below 1", epsilon)
-    activation = config.text("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
-        config.refuse("hidden_act", " or ".join(ACTIVATIONS), activation)
+    activation = config.choice("hidden_act", ACTIVATIONS, "gelu")
     directed = config.boolean("is_decoder", False)
     return {
         "vocabulary_size": config.integer("vocab_size", 30522),
@@ -255,8 +233,8 @@ def _possible_heads(config, weights):
     Three classes of transformers call their head `classifier`: its outputs,
     the pooler and the settings distinguish most of them.
     """
-    tensors, modern_name, _ = weights
-    by_name = {modern_name(name): tensor for name, tensor in tensors.items()}
+    stored, modern_name, _ = weights
+    by_name = {modern_name(name): tensor for name, tensor in stored.items()}
     layers = {name.split(".")[0] for name in by_name if name}
     heads = ["BertPretrainer"] if "cls" in layers else []
     heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
@@ -283,7 +261,12 @@ def _read_arguments(config, head):
     if head in LABELLED:
         arguments["labels"] = _read_labels(config)
     if head == "BertClassifier":
-        arguments["problem"] = _read_problem(config, arguments["labels"])
+        # Unnamed, transformers takes one output for regression.
+        one = len(arguments["labels"]) == 1
+        arguments["problem"] = "regression" if one else "single"
+        if "problem_type" in config:
+            problem = config.choice("problem_type", PROBLEMS)
+            arguments["problem"] = PROBLEMS[problem]
         if arguments == {"labels": ["LABEL_0"], "problem": "regression"}:
             arguments["labels"] = None  # the name for want of one
     if head in WITH_DROPOUT and "classifier_dropout" in config:
@@ -304,17 +287,6 @@ def _read_labels(config):
     return labels
 
 
-def _read_problem(config, labels):
-    # Unnamed, transformers takes one output for regression.
-    default = "regression" if len(labels) == 1 else "single"
-    if "problem_type" not in config:
-        return default
-    problem = config.text("problem_type")
-    if problem not in PROBLEMS:
-        config.refuse("problem_type", " or ".join(PROBLEMS), problem)
-    return PROBLEMS[problem]
-
-
 def has_weights(folder, files=(*SAFETENSORS, KERAS)):
     """Whether the folder has one of the files; a pickle does not count."""
     return any(os.path.exists(os.path.join(folder, name)) for name in files)
@@ -330,13 +302,13 @@ def _read_weights(folder):
     kernels are (outputs, inputs)."""
     path = os.path.join(folder, KERAS)
     if os.path.exists(path) and not has_weights(folder, SAFETENSORS):
-        return read_h5(path), _modern_name_in_h5, False
+        return tensor_files.read_h5(path), _modern_name_in_h5, False
     path = os.path.join(folder, WEIGHTS)
     if os.path.exists(path):
-        return read_safetensors(path), _modern_name, True
+        return tensor_files.read_safetensors(path), _modern_name, True
     if os.path.exists(os.path.join(folder, INDEX)):
         return _read_shards(folder), _modern_name, True
-    pickles = pickles_in(folder)
+    pickles = tensor_files.pickles_in(folder)
     if pickles:
         raise WeightsError(
             pickles[0],
@@ -357,17 +329,18 @@ def _read_weights(folder):
 
 def _read_shards(folder):
     """Every tensor of the index, from the file in this folder it names."""
-    index = read_json(os.path.join(folder, INDEX))
-    tensors, read = {}, {}
+    index = tensor_files.read_json(os.path.join(folder, INDEX))
+    found, read = {}, {}
     for name, file in index.object("weight_map").values.items():
         if not files.is_plain_name(file):
             index.refuse(name, "a file in this folder", file)
         if file not in read:
-            read[file] = read_safetensors(os.path.join(folder, file))
+            path = os.path.join(folder, file)
+            read[file] = tensor_files.read_safetensors(path)
         if name not in read[file]:
             index.refuse(name, f"a tensor in {file}", "none")
-        tensors[name] = read[file][name]
-    return tensors
+        found[name] = read[file][name]
+    return found
 
 
 def _modern_name(name):
@@ -404,54 +377,34 @@ def _modern_name_in_h5(path):
 
 
 def save_huggingface(folder, model, preprocessor=None, without=()):
-    """Writes the folder to a temporary name, then renames it.
+    """Writes the folder; arguments and result are as of `save_native`.
 
-    Args and returns: as of `write_huggingface`.
+    The class that is named follows from the weights that are not left out.
+    Where it has no pooler, that is left out too.
     """
-    check_replaceable(folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT))
-    with files.written_beside(folder) as partial:
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
         return write_huggingface(partial, model, preprocessor, without)
 
 
 def write_huggingface(folder, model, preprocessor=None, without=()):
-    """Makes the folder and writes its files.
-
-    Args:
-        folder: a new one.
-        model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`; no tokenizer is written without.
-        without: library names of weights to leave out, such as those that
-            were never trained; the class that is named follows from them.
-
-    Returns:
-        names of the weights that were left out: `without`, and the pooler
-        where that class has none.
-    """
+    """Writes the files of `save_huggingface` to a folder that is there."""
     every = published_weights(model)
     head = type(model).__name__
     kind = _architecture(head, set(every) - set(without))
     without = [*without, *(POOLER if kind in WITHOUT_POOLER else ())]
     weights = {k: v for k, v in every.items() if k not in without}
     prefix = "" if kind == "BertModel" else "bert."
-    tensors = _named_tensors(weights, names(head), prefix)
-    if preprocessor is not None:
-        check_fits(model, preprocessor)
+    numbers = _named_numbers(weights, names(head), prefix)
     config = _config(model, kind, preprocessor)
-    os.mkdir(folder)
     files.write_json(config, os.path.join(folder, CONFIG))
-    write_safetensors(os.path.join(folder, WEIGHTS), tensors)
+    tensor_files.write_safetensors(os.path.join(folder, WEIGHTS), numbers)
     if preprocessor is not None:
-        write_tokenizer(folder, preprocessor)
+        text_settings.write_huggingface_tokenizer(folder, preprocessor)
     return sorted(set(without))
 
 
 def _architecture(head, weights):
-    """The class of transformers that holds exactly these weights.
-
-    Args:
-        head: the name of our model class.
-        weights: the library's names.
-    """
+    """The class of transformers that holds exactly these weights of ours."""
     if head == "BertPretrainer":
         masked, following = "mlm/bias" in weights, "nsp/bias" in weights
         return {
@@ -466,11 +419,11 @@ def _architecture(head, weights):
     return "BertModel"  # the weights of the head are then refused
 
 
-def _named_tensors(weights, table, prefix):
+def _named_numbers(weights, table, prefix):
     """Dict of their name -> (shape, function that returns the numbers)."""
     found = {}
     for name, weight in weights.items():
-        theirs = mapped(name, table)
+        theirs = tensors.mapped(name, table)
         if theirs is None:
             raise InputError(
                 f"transformers has no place for {name}. Save the model in "
@@ -494,7 +447,7 @@ def _config(model, kind, preprocessor):
     encoder = getattr(model, "encoder", model)
     directed = encoder.attention == "left_to_right"
     if not directed:
-        check_computable(model, "huggingface", "transformers")
+        tensors.check_computable(model, "huggingface", "transformers")
     named = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     config = {
         "architectures": [kind],
@@ -511,7 +464,7 @@ def _config(model, kind, preprocessor):
         "hidden_act": named[encoder.activation],
         "layer_norm_eps": encoder.norm_epsilon,
         "is_decoder": directed,
-        **settings_of_start(model),
+        **tensors.settings_of_start(model),
         "position_embedding_type": "absolute",
         "torch_dtype": "float32",
     }

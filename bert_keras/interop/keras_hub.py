@@ -8,26 +8,9 @@ import re
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.native import check_replaceable
-from bert_keras.interop.tensor_files import Fields, read_h5, read_json, write_h5
-from bert_keras.interop.tensors import (
-    DENSE,
-    KERAS_HUB_HEAD,
-    NORM,
-    Checkpoint,
-    WeightsError,
-    check_computable,
-    expanded,
-    joined,
-    mapped,
-    parted,
-    renamed,
-)
-from bert_keras.interop.text_settings import (
-    check_fits,
-    text_reader,
-    write_pieces,
-)
+from bert_keras.interop import tensor_files, tensors, text_settings
+from bert_keras.interop.native import new_folder
+from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import published_weights
 
@@ -91,19 +74,21 @@ BACKBONE_NAMES = {
         "layers/position_embedding/vars/0"
     ),
     "encoder/embeddings/segment/embeddings": "layers/embedding/vars/0",
-    **expanded(_ENCODER, DENSE, _ENDS),
-    **expanded(_ENCODER_NORM, NORM, _ENDS),
+    **tensors.expanded(_ENCODER, _ENCODER_NORM, _ENDS),
 }
 # The second file, of a task: by our model class.
 _MLM = "layers/masked_lm_head"
-_MLM_DENSE = {"mlm/dense": f"{_MLM}/_intermediate_dense"}
-_MLM_NORM = {"mlm/norm": f"{_MLM}/_intermediate_layer_norm"}
 TASK_NAMES = {
-    "BertClassifier": expanded({"classifier": "layers/dense"}, DENSE, _ENDS),
+    "BertClassifier": tensors.expanded(
+        {"classifier": "layers/dense"}, theirs=_ENDS
+    ),
     "BertPretrainer": {
         "mlm/bias": f"{_MLM}/vars/0",
-        **expanded(_MLM_DENSE, DENSE, _ENDS),
-        **expanded(_MLM_NORM, NORM, _ENDS),
+        **tensors.expanded(
+            {"mlm/dense": f"{_MLM}/_intermediate_dense"},
+            {"mlm/norm": f"{_MLM}/_intermediate_layer_norm"},
+            _ENDS,
+        ),
     },
 }
 
@@ -116,29 +101,28 @@ def open_keras_hub(folder):
     files.check_inside(os.path.join(folder, ASSETS), folder)
     encoder = _read_encoder(folder)
     head, arguments, embedding = _read_task(folder)
-    tensors, skipped = _read(folder, WEIGHTS, BACKBONE_NAMES)
+    tables = {WEIGHTS: BACKBONE_NAMES}
     if os.path.exists(os.path.join(folder, TASK_WEIGHTS)):
-        of_task, left = _read(folder, TASK_WEIGHTS, TASK_NAMES.get(head, {}))
-        tensors, skipped = tensors | of_task, skipped + left
-    return Checkpoint(
+        tables[TASK_WEIGHTS] = TASK_NAMES.get(head, {})
+    found, skipped = {}, []
+    for file, table in tables.items():
+        stored = tensor_files.read_h5(os.path.join(folder, file))
+        some, others = tensors.renamed(stored, table, folder, _plain_path)
+        found, skipped = found | some, skipped + others
+    return tensors.Checkpoint(
         source=str(folder),
         format="keras_hub",
         encoder=encoder,
         head=head,
         head_arguments=arguments,
-        tensors={name: joined(name, t) for name, t in tensors.items()},
+        tensors={name: tensors.joined(name, t) for name, t in found.items()},
         skipped=skipped,
-        read_text=text_reader(
+        read_text=text_settings.text_reader(
             os.path.join(folder, ASSETS, VOCABULARY),
             lambda: _read_text(folder),
         ),
         embedding=embedding,
     )
-
-
-def _read(folder, file, table):
-    path = os.path.join(folder, file)
-    return renamed(read_h5(path), table, folder, _plain_path)
 
 
 def _plain_path(path):
@@ -156,7 +140,7 @@ def _plain_path(path):
 def _read_encoder(folder):
     """The arguments of `BertEncoder` of the folder's backbone."""
     config = _config_of(
-        read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
+        tensor_files.read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
     )
     most = {"num_layers": 1000}
     sizes = {
@@ -194,22 +178,21 @@ def _read_task(folder):
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):
         return "BertEncoder", {}, None
-    file = read_json(path)
+    file = tensor_files.read_json(path)
     config = _config_of(file, TASKS)
     head = TASKS[file.text("class_name")]
     if head == "BertPretrainer":
-        return head, dict(KERAS_HUB_HEAD), None
+        return head, dict(tensors.KERAS_HUB_HEAD), None
     if head == "BertEncoder":
-        pooling = config.text("pooling_mode", "mean")
-        if pooling not in POOLINGS:
-            config.refuse("pooling_mode", " or ".join(POOLINGS), pooling)
+        pooling = config.choice("pooling_mode", POOLINGS, "mean")
         normalize = config.boolean("normalize", True)
         return head, {}, {"pooling": pooling, "normalize": normalize}
     activation = config.raw("activation", "linear")
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)
     count = config.integer("num_classes", maximum=2**20)
-    metadata = _read_optional(folder, METADATA)
+    path = os.path.join(folder, METADATA)
+    metadata = tensor_files.read_json(path, optional=True)
     labels = metadata.texts("labels", [f"LABEL_{i}" for i in range(count)])
     if len(labels) != count:
         metadata.refuse("labels", f"{count} names", f"{len(labels)}")
@@ -222,19 +205,17 @@ def _read_task(folder):
     return head, arguments, None
 
 
-def _read_optional(folder, file):
-    path = os.path.join(folder, file)
-    return read_json(path) if os.path.exists(path) else Fields({}, path)
-
-
 def _read_text(folder):
     """The arguments of `TextSide` next to the pieces."""
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):
         return {}
-    config = _config_of(read_json(path), ["BertTokenizer"])
-    metadata = _read_optional(folder, METADATA)
-    rows = _read_optional(folder, PREPROCESSOR).object("config", {})
+    config = _config_of(tensor_files.read_json(path), ["BertTokenizer"])
+    metadata, preprocessor = (
+        tensor_files.read_json(os.path.join(folder, file), optional=True)
+        for file in (METADATA, PREPROCESSOR)
+    )
+    rows = preprocessor.object("config", {})
     return {
         "tokenizer": {
             "strip_accents": config.boolean("strip_accents", False),
@@ -254,42 +235,31 @@ def _read_text(folder):
 
 
 def save_keras_hub(folder, model, preprocessor=None, without=()):
-    """Writes the folder as keras-hub reads it.
+    """Writes the folder; arguments and result are as of `save_native`.
 
-    Args:
-        folder: where to.
-        model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`; no tokenizer is written without.
-        without: names of weights that were never trained. keras-hub reads no
-            folder that lacks some: the pooler is written as it is, a head is
-            refused.
-
-    Returns:
-        names of the weights that keras-hub has no place for: it has no
-        next-sentence head.
+    keras-hub reads no folder that lacks weights: of those that are to be left
+    out the pooler is written as it is, a head is refused. It has no place for
+    a next-sentence head, which is left out.
     """
     encoder = getattr(model, "encoder", model)
-    check_computable(model, "keras_hub", "keras-hub")
+    tensors.check_computable(model, "keras_hub", "keras-hub")
     weights = published_weights(model)
     table = BACKBONE_NAMES | TASK_NAMES.get(type(model).__name__, {})
-    left_out = [name for name in weights if not mapped(name, table)]
+    left_out = [name for name in weights if not tensors.mapped(name, table)]
     _check_complete(model, left_out, without)
-    if preprocessor is not None:
-        check_fits(model, preprocessor)
-    check_replaceable(folder, WRITTEN)
     parts = {WEIGHTS: {}, TASK_WEIGHTS: {}}
     for name, weight in weights.items():
         if name not in left_out:
             file = WEIGHTS if name.startswith("encoder/") else TASK_WEIGHTS
             # Keras gives the first layer of a class no number.
-            path = mapped(name, table).replace("_encoder_0/", "_encoder/")
-            shape = parted(name, weight.shape, encoder.num_heads)
+            path = tensors.mapped(name, table)
+            path = path.replace("_encoder_0/", "_encoder/")
+            shape = tensors.parted(name, weight.shape, encoder.num_heads)
             parts[file][path] = shape, weight.numpy
-    with files.written_beside(folder) as partial:
-        os.mkdir(partial)
-        for file, tensors in parts.items():
-            if tensors:
-                write_h5(os.path.join(partial, file), tensors)
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
+        for file, numbers in parts.items():
+            if numbers:
+                tensor_files.write_h5(os.path.join(partial, file), numbers)
         _write_settings(partial, model, preprocessor)
     return left_out
 
@@ -328,7 +298,8 @@ def _write_settings(folder, model, preprocessor):
             else _preprocessor("text_classifier", preprocessor)
         )
         os.makedirs(os.path.join(folder, ASSETS))
-        write_pieces(preprocessor, os.path.join(folder, ASSETS, VOCABULARY))
+        path = os.path.join(folder, ASSETS, VOCABULARY)
+        text_settings.write_pieces(preprocessor, path)
     values[METADATA] = metadata
     for file, value in values.items():
         files.write_json(value, os.path.join(folder, file))

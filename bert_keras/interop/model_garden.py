@@ -8,27 +8,8 @@ import os
 import re
 
 from bert_keras import files
-from bert_keras.interop.google import (
-    CONFIG,
-    VOCABULARY,
-    name_cases,
-    read_config,
-)
-from bert_keras.interop.tensor_bundle import (
-    read_index,
-    read_scalar,
-    read_tf_checkpoint,
-    variable_names,
-)
-from bert_keras.interop.tensors import (
-    DENSE,
-    NORM,
-    Checkpoint,
-    WeightsError,
-    expanded,
-    joined,
-    renamed,
-)
+from bert_keras.interop import google, tensor_bundle, tensors
+from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. A checkpoint has
@@ -62,8 +43,7 @@ NAMES = {
     "encoder/embeddings/position/embeddings": "position_embedding/embeddings",
     "encoder/embeddings/segment/embeddings": "type_embeddings/embeddings",
     "mlm/bias": "cls/predictions/output_bias/bias",
-    **expanded(_DENSE, DENSE),
-    **expanded(_NORM, NORM),
+    **tensors.expanded(_DENSE, _NORM),
 }
 PARTS = {
     "_attention_layer/_query_dense": "self_attention/query",
@@ -97,32 +77,32 @@ def open_model_garden(prefix, source, pieces=None):
         pieces: path of the vocabulary, if it is not next to it.
     """
     folder = os.path.dirname(prefix)
-    found = read_tf_checkpoint(prefix)
-    plain = plain_names(list(found), variable_names(prefix))
-    tensors, skipped = renamed(found, NAMES, source, plain.get)
-    if "encoder/embeddings/token/embeddings" not in tensors:
+    stored = tensor_bundle.read_tf_checkpoint(prefix)
+    plain = plain_names(list(stored), tensor_bundle.variable_names(prefix))
+    found, skipped = tensors.renamed(stored, NAMES, source, plain.get)
+    if "encoder/embeddings/token/embeddings" not in found:
         raise WeightsError(
             source,
             "these are not the variables of a BERT encoder",
             "A model that this package exported is loaded with "
             "bert_keras.load_saved_model",
         )
-    config = os.path.join(folder, CONFIG)
+    config = os.path.join(folder, google.CONFIG)
     if os.path.exists(config):
-        encoder = read_config(config)
+        encoder = google.read_config(config)
     else:
-        encoder = _encoder(tensors, source)
-    return Checkpoint(
+        encoder = _encoder(found, source)
+    return tensors.Checkpoint(
         source=str(source),
         format="model_garden",
         encoder=encoder,
-        head="BertPretrainer" if "mlm/bias" in tensors else "BertEncoder",
+        head="BertPretrainer" if "mlm/bias" in found else "BertEncoder",
         head_arguments={},
-        tensors={name: joined(name, t) for name, t in tensors.items()},
+        tensors={name: tensors.joined(name, t) for name, t in found.items()},
         skipped=skipped,
         read_text=text_reader(
-            pieces or os.path.join(folder, VOCABULARY),
-            lambda: {"cases": name_cases(source) | _stated_case(prefix)},
+            pieces or os.path.join(folder, google.VOCABULARY),
+            lambda: {"cases": google.name_cases(source) | _stated_case(prefix)},
         ),
     )
 
@@ -133,14 +113,14 @@ def open_saved_model(folder):
     for inner in (assets, os.path.join(folder, "variables")):
         files.check_inside(inner, folder)
     found = sorted(os.listdir(assets)) if os.path.isdir(assets) else []
-    name = found[0] if len(found) == 1 else VOCABULARY
+    name = found[0] if len(found) == 1 else google.VOCABULARY
     prefix = os.path.join(folder, "variables", "variables")
     return open_model_garden(prefix, folder, os.path.join(assets, name))
 
 
-def _encoder(tensors, source):
+def _encoder(found, source):
     """The sizes, from the shapes; each head has its own axis here."""
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:
         vocabulary, hidden = shapes["encoder/embeddings/token/embeddings"]
@@ -169,10 +149,11 @@ def _encoder(tensors, source):
 
 
 def _stated_case(prefix):
-    entry = read_index(prefix).get(LOWER_CASE)
+    entry = tensor_bundle.read_index(prefix).get(LOWER_CASE)
     if entry is None:
         return {}
-    return {f"{entry.file}, do_lower_case": bool(read_scalar(entry))}
+    lowercase = any(tensor_bundle.read_bytes(entry))
+    return {f"{entry.file}, do_lower_case": lowercase}
 
 
 # Both kinds of names to one form.
@@ -185,7 +166,10 @@ def plain_names(keys, variable_names):
         keys: of the checkpoint.
         variable_names: dict of key -> the variable's own name.
     """
-    layers = 1 + max(map(_layer_number, keys), default=-1)
+    pattern = re.compile(r"layer_with_weights-(\d+)/_attention_layer/")
+    numbered = filter(None, map(pattern.search, keys))
+    # The layers of the transformer come after four others.
+    layers = 1 + max((int(match[1]) - 4 for match in numbered), default=-1)
     trained = any(key.startswith("next_sentence..pooler") for key in keys)
     found = {}
     for key in keys:
@@ -196,12 +180,6 @@ def plain_names(keys, variable_names):
             continue
         found[key] = name
     return found
-
-
-def _layer_number(key):
-    """The transformer layer of a key, from 0; -1 where it is none."""
-    match = re.search(r"layer_with_weights-(\d+)/_attention_layer/", key)
-    return int(match[1]) - 4 if match else -1
 
 
 def _from_key(key, layers):

@@ -1,37 +1,27 @@
-"""The native folder, read and written: config.json, model.safetensors and
-vocab.txt.
+"""The native files, read and written: the folder of a model, and LoRA's.
 
-No class is ever looked up by the name in it: the name only says whose head
-the weights belong to.
+The folder has config.json, model.safetensors and vocab.txt. No class is ever
+looked up by the name in it: it only says whose head the weights belong to.
 """
 
+import contextlib
+import json
+import math
 import os
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.tensor_files import (
-    read_json,
-    read_safetensors,
-    write_safetensors,
-)
-from bert_keras.interop.tensors import (
-    LICENSE,
-    Checkpoint,
-    License,
-    WeightsError,
-    license_of,
-    settings_of_start,
-    write_license,
-)
-from bert_keras.interop.text_settings import (
-    check_fits,
-    read_settings,
-    settings_of,
-    text_reader,
-    write_pieces,
-)
+from bert_keras.interop import tensor_files, tensors, text_settings
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling import weights
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import published_weights, untrained_weights
+from bert_keras.modeling.weights import in_encoder, published_weights
+
+if TYPE_CHECKING:  # what `presets.py` imports at the top needs no Keras
+    import keras
 
 FORMAT = "bert_keras"
 FORMAT_VERSION = 1
@@ -51,7 +41,7 @@ CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
 
 def open_native(folder):
     """The `Checkpoint` of a folder that `save_native` wrote."""
-    config = read_json(os.path.join(folder, CONFIG))
+    config = tensor_files.read_json(os.path.join(folder, CONFIG))
     version = config.integer("format_version")
     if version > FORMAT_VERSION:
         raise WeightsError(
@@ -61,16 +51,17 @@ def open_native(folder):
             expected=f"format_version up to {FORMAT_VERSION}",
             found=f"{version}",
         )
-    return Checkpoint(
+    return tensors.Checkpoint(
         source=str(folder),
         format=FORMAT,
         encoder=_encoder(config.object("encoder")),
         head=config.text("class"),
         head_arguments=_arguments(config.object("arguments", {})),
-        tensors=read_safetensors(os.path.join(folder, WEIGHTS)),
+        tensors=tensor_files.read_safetensors(os.path.join(folder, WEIGHTS)),
         skipped=[],
-        read_text=text_reader(
-            os.path.join(folder, VOCABULARY), lambda: read_settings(config)
+        read_text=text_settings.text_reader(
+            os.path.join(folder, VOCABULARY),
+            lambda: text_settings.read_settings(config),
         ),
         embedding=config.object("embedding", {}).values or None,
         origin=config.text("source") if "source" in config else None,
@@ -83,8 +74,8 @@ def open_native(folder):
 def _license(folder, config):
     if "license" not in config:
         return None
-    stated = license_of(folder)
-    return License(config.text("license"), stated and stated.text)
+    stated = tensors.license_of(folder)
+    return tensors.License(config.text("license"), stated and stated.text)
 
 
 def _encoder(settings):
@@ -106,23 +97,21 @@ def _encoder(settings):
 
 def _arguments(settings):
     """The head's arguments; those of the library's own heads are checked."""
-    if "labels" in settings:
-        settings.texts("labels")
-    if "problem" in settings:
-        settings.text("problem")
-    if "dropout" in settings:
-        settings.share("dropout")
-    if settings.raw("mlm_activation") is not None:
-        settings.text("mlm_activation")
-    if settings.raw("mlm_norm_epsilon") is not None:
-        settings.share("mlm_norm_epsilon")
+    checks = {
+        "labels": settings.texts,
+        "problem": settings.text,
+        "dropout": settings.share,
+        "mlm_activation": settings.text,
+        "mlm_norm_epsilon": settings.share,
+        "may_be_none": settings.boolean,
+        "pair": settings.boolean,
+        "pooling": settings.text,
+        "normalize": settings.boolean,
+    }
+    for name in filter(settings.__contains__, checks):
+        checks[name](name)
     if "bilstm_dim" in settings:
         settings.integer("bilstm_dim", maximum=2**20)
-    if "pooling" in settings:
-        settings.text("pooling")
-    for name in ("may_be_none", "pair", "normalize"):
-        if name in settings:
-            settings.boolean(name)
     if "name" in settings.values:
         settings.refuse("name", "no name, which is the caller's", "one")
     return _unpacked(settings.values)
@@ -150,36 +139,47 @@ def save_native(folder, model, preprocessor=None, without=(), kind="F32"):
     Returns:
         the names of the weights that were left out.
     """
-    if preprocessor is not None:
-        check_fits(model, preprocessor)
-    check_replaceable(folder, (CONFIG, WEIGHTS, VOCABULARY, LICENSE))
-    with files.written_beside(folder) as partial:
-        os.mkdir(partial)
-        files.write_json(
-            _config(model, preprocessor), os.path.join(partial, CONFIG)
-        )
-        tensors = {
+    written = (CONFIG, WEIGHTS, VOCABULARY, tensors.LICENSE)
+    with new_folder(folder, written, model, preprocessor) as partial:
+        config = _config(model, preprocessor)
+        files.write_json(config, os.path.join(partial, CONFIG))
+        numbers = {
             name: (tuple(weight.shape), weight.numpy)
             for name, weight in sorted(published_weights(model).items())
             if name not in without
         }
-        write_safetensors(os.path.join(partial, WEIGHTS), tensors, kind)
+        path = os.path.join(partial, WEIGHTS)
+        tensor_files.write_safetensors(path, numbers, kind)
         if preprocessor is not None:
-            write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
-        write_license(getattr(model, "encoder", model).license, partial)
+            path = os.path.join(partial, VOCABULARY)
+            text_settings.write_pieces(preprocessor, path)
+        license = getattr(model, "encoder", model).license
+        tensors.write_license(license, partial)
     return list(without)
 
 
-def check_replaceable(folder, names):
-    """Refuses a folder that holds anything but what is written again."""
-    if not files.is_folder(folder):
-        return
-    others = sorted(set(files.list_folder(folder)) - set(names))
+@contextlib.contextmanager
+def new_folder(folder, names, model, preprocessor):
+    """An empty folder of a temporary name, which in the end becomes `folder`.
+
+    Args:
+        folder: where to; may hold what is written again, and nothing else.
+        names: of the files that are written.
+        model: the model.
+        preprocessor: its `BertPreprocessor`, or None.
+    """
+    if preprocessor is not None:
+        text_settings.check_fits(model, preprocessor)
+    there = files.list_folder(folder) if files.is_folder(folder) else ()
+    others = sorted(set(there) - set(names))
     if others:
         raise InputError(
             f"The folder {folder} holds other files ({', '.join(others[:5])})"
             ", which saving would remove. Name a new folder."
         )
+    with files.written_beside(folder) as partial:
+        os.mkdir(partial)
+        yield partial
 
 
 def _config(model, preprocessor):
@@ -197,12 +197,206 @@ def _config(model, preprocessor):
         config["source"] = encoder.origin
     if encoder.license is not None and encoder.license.name:
         config["license"] = encoder.license.name
-    config |= settings_of_start(model)
-    untrained = untrained_weights(model)
+    config |= tensors.settings_of_start(model)
+    untrained = weights.untrained_weights(model)
     if untrained:
         config["untrained"] = untrained
     if hasattr(model, "sentence_embedding"):
         config["embedding"] = dict(model.sentence_embedding)
     if preprocessor is not None:
-        config |= settings_of(preprocessor)
+        config |= text_settings.settings_of(preprocessor)
     return config
+
+
+# What LoRA fine-tuning trains, in a file of its own: A and B of each adapted
+# kernel under the names of `published_weights`, the head, and as text whose
+# they are.
+
+KEY = "bert_keras_lora"  # of the metadata
+OTHERS = "Load it into a model like the one that was saved"
+
+
+def save_lora(model: "keras.Model", path: files.PathLike) -> None:
+    """Writes what trains in a model with LoRA: its matrices and the head.
+
+    Some hundred kB, apart from the encoder, whose weights it lacks:
+    `load_lora` puts it on the same ones again.
+
+    Args:
+        model: a task model or encoder after `enable_lora`.
+        path: file to write, such as "reviews.safetensors"; replaced where it
+            is there.
+
+    Raises:
+        InputError: the model has no LoRA.
+    """
+    layers = weights.lora_layers(model)
+    if not layers:
+        raise InputError(
+            "The model has no LoRA to save. Call enable_lora(model, rank) "
+            "before training, or save all weights by save_preset."
+        )
+    about = {
+        "class": type(model).__name__,
+        "labels": getattr(model, "labels", None),
+        "encoder": _numbers_of(model),
+        "alpha": {_name(model, layer): layer.lora_alpha for layer in layers},
+    }
+    by_name = {_name(model, weight): weight for weight in model.weights}
+    numbers = {
+        name: (tuple(by_name[name].shape), by_name[name].numpy)
+        for name in weights.in_use(model, by_name)
+        if by_name[name].trainable or not in_encoder(name)
+    }
+    with files.written_beside(path) as partial:
+        tensor_files.write_safetensors(
+            partial, numbers, metadata={KEY: json.dumps(about)}
+        )
+
+
+def load_lora(
+    model: "keras.Model", path: files.PathLike, merge: bool = False
+) -> None:
+    """Puts what `save_lora` wrote onto a model with the same encoder.
+
+    A model without LoRA gets it, of the file's rank, and is frozen as
+    `enable_lora` does; call it before `compile`.
+
+    Args:
+        model: as saved, with the weights that training began with, such as
+            `BertClassifier.from_preset(preset, labels=labels)`.
+        path: the file.
+        merge: adds A B to the kernels instead; the model stays without LoRA
+            and as fast as before.
+
+    Raises:
+        InputError: a file that is none of `save_lora`, or of another class,
+            other labels, an encoder of another size or form, or another
+            rank than the model has; or the file lacks a weight that is random
+            in the model.
+    """
+    found = tensor_files.read_safetensors(path)
+    alpha = _read_alpha(model, path)
+    bases = published_weights(model)
+    layers = {
+        _name(model, layer): layer
+        for layer in model._flatten_layers()
+        if hasattr(layer, "enable_lora")
+    }
+    expected = {  # shapes
+        name: tuple(weight.shape)
+        for name, weight in bases.items()
+        if name in found or not in_encoder(name)
+    }
+    adapted, ranks = {}, {}
+    for name in alpha:
+        kind = "kernel" if f"{name}/kernel" in bases else "embeddings"
+        adapted[name] = f"{name}/{kind}"
+        is_there = name in layers and adapted[name] in bases
+        inputs, outputs = bases[adapted[name]].shape if is_there else (0, 0)
+        down, up = (f"{name}/lora_{kind}_{side}" for side in "ab")
+        shape = [*found[down].shape] if down in found else []
+        ranks[name] = shape[1] if len(shape) == 2 else 0
+        expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
+    _check_shapes(path, found, expected)
+    random = weights.in_use(model, weights.untrained_weights(model))
+    random = [n for n in random if in_encoder(n) and n not in found]
+    if random:
+        raise WeightsError(
+            path,
+            f"the file lacks {', '.join(random)}, random in this model",
+            OTHERS,
+        )
+    present = {
+        _name(model, layer): layer.lora_rank
+        for layer in weights.lora_layers(model)
+    }
+    if present and (merge or present != ranks):
+        raise WeightsError(
+            path,
+            f"the file has LoRA {_format_ranks(ranks)}, and the model has it "
+            f"already, {_format_ranks(present)}",
+            "Load it into a model without LoRA, which takes the file's",
+        )
+    numbers = {name: tensor.numbers() for name, tensor in found.items()}
+    for name, base in adapted.items():
+        if not merge and not present:
+            layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
+        elif merge:
+            kind = base.rpartition("/")[2]
+            down, up = (numbers[f"{name}/lora_{kind}_{side}"] for side in "ab")
+            change = alpha[name] / ranks[name] * np.matmul(down, up)
+            numbers[base] = bases[base].numpy() + change
+        else:
+            layers[name].lora_alpha = alpha[name]
+    if not merge:
+        weights.freeze_encoder(model, found)
+    for weight in model.weights:
+        if _name(model, weight) in numbers:
+            weight.assign(numbers[_name(model, weight)])
+
+
+def _numbers_of(model):
+    """What makes the encoder's numbers mean something else."""
+    encoder = getattr(model, "encoder", model)
+    names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
+    return {name: getattr(encoder, name) for name in names}
+
+
+def _name(model, part):
+    return weights.published_name(model, part.path)
+
+
+def _format_ranks(ranks):
+    each = sorted(set(ranks.values()))
+    return f"of rank {', '.join(map(str, each))} on {len(ranks)} layers"
+
+
+def _read_alpha(model, path):
+    """Alpha by the names of the layers, of a file that is for this model."""
+    text = tensor_files.read_metadata(path).get(KEY)
+    if text is None:
+        raise WeightsError(
+            path,
+            "this is not a file of save_lora",
+            "Give one, or load an entire model by from_preset",
+        )
+    try:
+        about = tensor_files.Fields(dict(files.parse_json(text)), path)
+    except (ValueError, TypeError) as error:
+        raise WeightsError(path, f"the header is damaged ({error})") from None
+    for what, expected, value in (
+        ("class", type(model).__name__, about.text("class")),
+        ("labels", getattr(model, "labels", None), about.raw("labels")),
+        *(
+            (name, value, about.object("encoder").values.get(name))
+            for name, value in _numbers_of(model).items()
+        ),
+    ):
+        if value != expected:
+            raise WeightsError(
+                path,
+                f"the file is for a model with another {what}",
+                OTHERS,
+                expected=expected or "none",
+                found=value or "none",
+            )
+    alpha = about.object("alpha").values
+    for name, value in alpha.items():
+        if type(value) not in (int, float) or not 0 < value < math.inf:
+            about.refuse(f"alpha of {name}", "a number above 0", value)
+    return alpha
+
+
+def _check_shapes(path, found, expected):
+    for name in sorted({*found, *expected}):
+        shape = tuple(found[name].shape) if name in found else "none"
+        if shape != expected.get(name) or not all(shape):
+            raise WeightsError(
+                path,
+                "the file is for a model of another size",
+                OTHERS,
+                tensor=name,
+                expected=expected.get(name, "none"),
+                found=shape,
+            )

@@ -20,16 +20,12 @@ from bert_keras.interop.native import FORMAT, open_native
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import settle_case
+from bert_keras.modeling import weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
 from bert_keras.modeling.layers import skip_initialization, weights_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import (
-    POOLER,
-    in_use,
-    mark_untrained,
-    published_weights,
-)
+from bert_keras.modeling.weights import POOLER, published_weights
 
 logger = logging.getLogger(__name__)
 
@@ -112,15 +108,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
 
 
 def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
-    """The preprocessor that belongs to the weights of `preset`.
+    """The preprocessor of class `cls` that belongs to the weights of `preset`.
 
-    Args:
-        cls: `BertPreprocessor` or a subclass.
-        tokenizer_class: `WordPieceTokenizer`.
-        preset: a path or a name; see `open_checkpoint`.
-        revision: branch, tag or commit on the Hub.
-        arguments: dict of arguments of both classes, over what the preset
-            says.
+    `arguments` are of both classes, over what the preset says.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
     text = _text(checkpoint)
@@ -134,10 +124,7 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
 
 
 def load_tokenizer(cls, preset, revision, arguments):
-    """The tokenizer of class `cls` that belongs to the weights of `preset`.
-
-    Args: as of `load_preprocessor`.
-    """
+    """The tokenizer of class `cls` that belongs to the weights of `preset`."""
     checkpoint = open_checkpoint(preset, revision)
     return _tokenizer(cls, checkpoint, _text(checkpoint), dict(arguments))
 
@@ -332,10 +319,11 @@ def _head(cls, checkpoint, given):
     if order == sorted(order):
         return checkpoint.tensors, arguments, None
     reordered = {
-        name: tensor.reordered(order) if name in LABELLED else tensor
+        name: tensor.changed(tensor.shape, lambda x: x[..., order])
         for name, tensor in checkpoint.tensors.items()
+        if name in LABELLED
     }
-    return reordered, arguments, None
+    return checkpoint.tensors | reordered, arguments, None
 
 
 def _check_arguments(cls, checkpoint, arguments):
@@ -450,19 +438,19 @@ def listed(names):
 
 def _assign(model, checkpoint, found):
     """Sets every weight, one tensor in memory at a time."""
-    weights = published_weights(model)
+    places = published_weights(model)
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
-        if name in weights and name in found:
-            _check_shape(found[name], weights[name].shape)
-            _set(weights[name], found[name])
+        if name in places and name in found:
+            _check_shape(found[name], places[name].shape)
+            _set(places[name], found[name])
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)
-    report.initialised = sorted(set(weights) - set(report.loaded))
+    report.initialised = sorted(set(places) - set(report.loaded))
     for name in report.initialised:
         if name.startswith("encoder/") and name.endswith("/kernel"):
-            weight = weights[name]
+            weight = places[name]
             weight.assign(weights_initializer()(weight.shape))
     return report
 
@@ -500,7 +488,7 @@ def _check_complete(model, checkpoint, report):
     name = type(model).__name__
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
-    missing = in_use(model, report.initialised)
+    missing = weights.in_use(model, report.initialised)
     for head in PARTIAL.get(name, ()):
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
@@ -516,8 +504,8 @@ def _warn_of_untrained(model, checkpoint, report, why):
         *report.initialised,
         *report.loaded,
     }
-    mark_untrained(model, sorted(drawn))
-    new = in_use(model, sorted(drawn))
+    weights.mark_untrained(model, sorted(drawn))
+    new = weights.in_use(model, sorted(drawn))
     if not new:
         return
     why = f" ({why})" if why else ""

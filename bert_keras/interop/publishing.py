@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.interop.downloads import (
-    PREFIX,
-    hub_errors,
-    hub_name,
-    huggingface_hub,
-)
+from bert_keras.interop import downloads
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
 from bert_keras.interop.sentence_transformers import (
     save_sentence_transformers,
 )
 from bert_keras.interop.tensors import write_license
-from bert_keras.modeling.weights import (
-    in_use,
-    published_weights,
-    untrained_weights,
-)
+from bert_keras.modeling import weights
 
 if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
@@ -82,11 +73,11 @@ def push_to_hub(
             has no place for one, or the Hub refuses.
     """
     name = _checked_name(name)
-    api = huggingface_hub("Publishing a model").HfApi()
+    api = downloads.huggingface_hub("Publishing a model").HfApi()
     with tempfile.TemporaryDirectory() as place:
         folder = os.path.join(place, "model")
         write_published(folder, model, preprocessor, name, format, card)
-        with hub_errors(
+        with downloads.hub_errors(
             lambda reason: (
                 f"{name} cannot be published on the Hugging Face Hub "
                 f"({reason}). Log in with `hf auth login`, or set HF_TOKEN to "
@@ -130,12 +121,14 @@ def _never_trained(model):
     A pre-trainer that learned one of its two tasks is published without the
     other's head, and an encoder without a pooler.
     """
-    random = untrained_weights(model)
+    random = weights.untrained_weights(model)
     kind, optional = type(model).__name__, ()
     pools = kind != "BertEmbedder" or model.pools
     if kind in ("BertPretrainer", "BertEncoder") or not pools:
         optional = ("mlm/", "nsp/", "encoder/pooler/")
-    needed = [n for n in in_use(model, random) if not n.startswith(optional)]
+    needed = [
+        n for n in weights.in_use(model, random) if not n.startswith(optional)
+    ]
     if needed:
         raise InputError(
             f"{', '.join(needed)} of {kind} were never trained. Fine-tune the "
@@ -143,12 +136,12 @@ def _never_trained(model):
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
     # Their biases too, which count as untrained nowhere: all are 0.
-    names = published_weights(model)
+    names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 
 
 def _checked_name(name):
-    found = hub_name(str(name))
+    found = downloads.hub_name(str(name))
     if found is None:
         raise InputError(f"{name} is no name on the Hub. Expected org/name.")
     return found
@@ -196,7 +189,7 @@ def model_card(
             f"are under {own}, which goes along with them. Leave it out."
         )
     license = license or own
-    library = huggingface_hub("A model card")
+    library = downloads.huggingface_hub("A model card")
     task, auto_class = TASKS[kind]
     results = [
         library.EvalResult(
@@ -252,8 +245,8 @@ def _loading(model, name):
 ```python
 import bert_keras
 
-preprocess = bert_keras.BertPreprocessor.from_preset("{PREFIX}{name}")
-model = bert_keras.{kind}.from_preset("{PREFIX}{name}")
+preprocess = bert_keras.BertPreprocessor.from_preset("{downloads.PREFIX}{name}")
+model = bert_keras.{kind}.from_preset("{downloads.PREFIX}{name}")
 {asked}```"""
 
 

@@ -7,12 +7,11 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.huggingface import (
     CONFIG,
-    WEIGHTS,
-    WRITTEN_TEXT,
+    WRITTEN,
     open_huggingface,
     write_huggingface,
 )
-from bert_keras.interop.native import check_replaceable
+from bert_keras.interop.native import new_folder
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import check_fits
@@ -150,10 +149,8 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
         "do_lower_case": False,  # the tokenizer itself does
     }
     inner = [place for place in places.values() if place]
-    check_replaceable(
-        folder, (CONFIG, WEIGHTS, *WRITTEN_TEXT, MODULES, SETTINGS, *inner)
-    )
-    with files.written_beside(folder) as partial:
+    written = (*WRITTEN, MODULES, SETTINGS, *inner)
+    with new_folder(folder, written, model, preprocessor) as partial:
         left_out = write_huggingface(partial, model, preprocessor, without)
         for place in inner:
             os.mkdir(os.path.join(partial, place))

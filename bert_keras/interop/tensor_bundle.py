@@ -1,4 +1,7 @@
-"""TensorFlow checkpoints: index, tensors and a writer, checked in Python."""
+"""TensorFlow checkpoints: index, tensors and a writer, checked in Python.
+
+A `prefix` is the path of a checkpoint without `.index`.
+"""
 
 import dataclasses
 import math
@@ -39,11 +42,7 @@ class Entry:
 
 
 def read_index(prefix):
-    """Returns dict of variable name -> `Entry`.
-
-    Args:
-        prefix: path of the checkpoint without `.index`.
-    """
+    """Returns dict of variable name -> `Entry`."""
     path = f"{prefix}.index"
     try:
         data = files.read_bytes(path, MAX_INDEX, os.path.dirname(path))
@@ -172,20 +171,11 @@ def _size(file, sizes):
     return sizes[file]
 
 
-def read_text(entry):
-    """The bytes of a scalar string entry: length, checksum, bytes."""
+def read_bytes(entry):
+    """The bytes of an entry, such as the one of a boolean."""
     with files.open_file(entry.file) as file:
         file.seek(entry.offset)
-        data = file.read(entry.size)
-    length, at = _varint(data, 0)
-    return data[at + 4 : at + 4 + length]
-
-
-def read_scalar(entry):
-    """The number of a scalar entry of integers or booleans."""
-    with files.open_file(entry.file) as file:
-        file.seek(entry.offset)
-        return int.from_bytes(file.read(entry.size), "little", signed=True)
+        return file.read(entry.size)
 
 
 # Variables of a TensorFlow checkpoint as tensors, and a writer of them.
@@ -196,27 +186,19 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf_checkpoint(prefix):
-    """Returns dict of variable name -> `Tensor`, of those that hold floats.
-
-    Args:
-        prefix: path of the checkpoint without `.index`.
-    """
+    """Returns dict of variable name -> `Tensor`, of those that hold floats."""
     entries = read_index(prefix)
-    reader = _reader(prefix)
-    return {
-        name: _tensor(prefix, reader, name, entry)
-        for name, entry in entries.items()
-        if entry.dtype in FLOATS
-    }
-
-
-def _reader(prefix):
     import tensorflow as tf
 
     try:
-        return tf.train.load_checkpoint(prefix)
+        reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError) as error:
         raise _damaged(f"{prefix}.index", None, error) from None
+    return {
+        name: _tensor(reader, name, entry)
+        for name, entry in entries.items()
+        if entry.dtype in FLOATS
+    }
 
 
 def _damaged(file, name, error):
@@ -226,7 +208,7 @@ def _damaged(file, name, error):
     )
 
 
-def _tensor(prefix, reader, name, entry):
+def _tensor(reader, name, entry):
     def read():
         import tensorflow as tf
 
@@ -252,14 +234,14 @@ def variable_names(prefix):
     entries = read_index(prefix)
     if OBJECT_GRAPH not in entries:
         return {}
+    entry = entries[OBJECT_GRAPH]
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-            read_text(entries[OBJECT_GRAPH])
-        )
+        data = read_bytes(entry)  # a scalar text: length, checksum, bytes
+        length, at = _varint(data, 0)
+        graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:
-        raise _damaged(
-            entries[OBJECT_GRAPH].file, OBJECT_GRAPH, error
-        ) from None
+        raise _damaged(entry.file, OBJECT_GRAPH, error) from None
     return {
         attribute.checkpoint_key: attribute.full_name
         for node in graph.nodes
@@ -297,9 +279,7 @@ def find_prefix(folder):
 def write_tf_checkpoint(prefix, tensors):
     """Writes exactly these variables, without an object graph.
 
-    Args:
-        prefix: path of the checkpoint without `.index`.
-        tensors: dict of variable name -> function that returns the numbers.
+    `tensors` is a dict of variable name -> function that returns the numbers.
     """
     import tensorflow as tf
 

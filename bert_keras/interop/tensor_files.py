@@ -1,4 +1,4 @@
-"""Files of strangers, checked before use: JSON, safetensors, HDF5.
+"""Files of strangers, checked before use: JSON, safetensors, HDF5, pickles.
 
 TensorFlow's checkpoints are in `tensor_bundle.py`.
 """
@@ -6,7 +6,10 @@ TensorFlow's checkpoints are in `tensor_bundle.py`.
 import json
 import math
 import os
+import shutil
 import struct
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -14,18 +17,21 @@ import safetensors
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.tensors import FETCH, Tensor, WeightsError
+from bert_keras.interop.tensors import FETCH, FILES, Tensor, WeightsError
 
 # JSON from strangers: bounded in size and depth, each field checked.
 
 
-def read_json(path, kind=dict):
+def read_json(path, kind=dict, optional=False):
     """The JSON object in the file, as `Fields`; a list with `kind=list`.
 
     Args:
         path: the file, no link out of its folder.
         kind: dict or list.
+        optional: whether a file that is not there counts as an empty object.
     """
+    if optional and not os.path.exists(path):
+        return Fields({}, path)
     try:
         text = files.read_bytes(path, files.MOST_JSON, os.path.dirname(path))
     except OSError as error:
@@ -86,6 +92,13 @@ class Fields:
 
     def text(self, name, default=None):
         return self._typed(name, default, str, "a text")
+
+    def choice(self, name, choices, default=None):
+        """One of the texts that are known."""
+        value = self.text(name, default)
+        if value not in choices:
+            self.refuse(name, " or ".join(choices), value)
+        return value
 
     def boolean(self, name, default=None):
         return self._typed(name, default, bool, "true or false")
@@ -279,7 +292,7 @@ def read_h5(path):
         files.check_file(path, inside=os.path.dirname(path))
         with h5py.File(path, "r") as file:
             if file.userblock_size:
-                raise _refusal(path, None, "something stands before the data")
+                raise WeightsError(path, "something stands before the data")
             found = {}
             _walk(path, file, "", found, [0])
             return found
@@ -287,13 +300,9 @@ def read_h5(path):
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise _refusal(
-            path, None, f"this is not HDF5, or it is damaged ({reason})"
+        raise WeightsError(
+            path, f"this is not HDF5, or it is damaged ({reason})"
         ) from None
-
-
-def _refusal(path, name, problem, way_out=FETCH):
-    return WeightsError(path, problem, way_out, tensor=name)
 
 
 def _walk(path, group, prefix, found, seen):
@@ -303,14 +312,16 @@ def _walk(path, group, prefix, found, seen):
         name = f"{prefix}{key}"
         seen[0] += 1
         if seen[0] > MOST_NODES or name.count("/") > DEEPEST:
-            raise _refusal(path, shortened(name), "the groups do not end")
+            raise WeightsError(
+                path, "the groups do not end", tensor=shortened(name)
+            )
         link = group.get(key, getlink=True)
         if not isinstance(link, h5py.HardLink):
-            raise _refusal(
+            raise WeightsError(
                 path,
-                shortened(name),
                 "it is a link that can lead out of the file",
                 "Copy what it leads to into the file",
+                tensor=shortened(name),
             )
         node = group[key]
         if isinstance(node, h5py.Group):
@@ -321,24 +332,20 @@ def _walk(path, group, prefix, found, seen):
 
 def _tensor(path, name, dataset):
     shape, dtype = dataset.shape, dataset.dtype
-    count = math.prod(shape)
-    problem = None
+    size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
+    problem, way_out = None, "Store the numbers in the file as they are"
     if dataset.external or dataset.is_virtual:
         problem = "its numbers stand in another file"
     elif dataset.chunks or dataset.compression:
         problem = "its numbers are compressed or in pieces"
-    offset = dataset.id.get_offset()
-    if problem:
-        way_out = "Store the numbers in the file as they are"
-        raise _refusal(path, shortened(name), problem, way_out)
-    if offset is None or (
-        offset + count * dtype.itemsize > os.path.getsize(path)
-        or dataset.id.get_storage_size() != count * dtype.itemsize
+    elif (
+        offset is None
+        or offset + size > os.path.getsize(path)
+        or dataset.id.get_storage_size() != size
     ):
-        raise _refusal(
-            path, shortened(name), f"its shape {shape} exceeds the file"
-        )
-
+        problem, way_out = f"its shape {shape} exceeds the file", FETCH
+    if problem:
+        raise WeightsError(path, problem, way_out, tensor=shortened(name))
     return stored_tensor(path, name, dtype, shape, offset)
 
 
@@ -356,3 +363,101 @@ def write_h5(path, tensors):
         for name, (shape, read) in tensors.items():
             numbers = np.asarray(read(), "float32").reshape(shape)
             file.create_dataset(name, data=numbers)
+
+
+# pytorch_model*.bin to safetensors, in a process of its own. A pickle can run
+# any code when it is read. PyTorch's restricted loader lets tensors through and
+# nothing else; whatever still goes wrong ends with the child process.
+
+PREFIX, END = "pytorch_model", ".bin"
+# Settings, vocabularies, the licence: of the folder and of the modules in it.
+COPIED = (".json", ".txt", ".md")
+
+
+def is_pickle(name):
+    """Whether a file of this name is PyTorch's weights, or a shard of them."""
+    return name.startswith(PREFIX) and name.endswith(END)
+
+
+def pickles_in(folder):
+    """Paths of the pickles in a folder, whole or in shards, in order."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [
+        os.path.join(folder, name) for name in sorted(filter(is_pickle, names))
+    ]
+
+
+def unpickle_folder(folder, target, inner=""):
+    """Writes `target`: the folder with safetensors in the pickle's place.
+
+    Needs PyTorch, in the child process only.
+
+    Args:
+        folder: with the pickle, or its shards, in it or in `inner`.
+        target: where to.
+        inner: the folder's module that has the weights, if it has modules.
+    """
+    files.check_inside(os.path.join(folder, inner), folder)
+    pickles = pickles_in(os.path.join(folder, inner))
+    if not pickles:
+        raise InputError(f"{folder} holds no {PREFIX}{END}.")
+    for path in pickles:
+        files.check_file(path, inside=os.path.dirname(path))
+    _copy_small(folder, target)
+    for name in os.listdir(folder):
+        if os.path.isdir(os.path.join(folder, name)):
+            files.check_inside(os.path.join(folder, name), folder)
+            _copy_small(os.path.join(folder, name), os.path.join(target, name))
+    _run_child(pickles, os.path.join(target, inner, "model.safetensors"))
+
+
+def _copy_small(folder, target):
+    os.makedirs(target, exist_ok=True)
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        is_copied = name.endswith(COPIED) or name in FILES
+        if (
+            is_copied
+            and os.path.isfile(path)
+            and files.check_file(path, inside=folder) <= files.MOST_JSON
+        ):
+            shutil.copyfile(path, os.path.join(target, name))
+
+
+def _run_child(pickles, target):
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, target, *pickles],
+        capture_output=True,
+        text=True,
+    )
+    if "No module named 'torch'" in done.stderr:
+        raise InputError(
+            f"Reading {pickles[0]} needs PyTorch, which is not installed: "
+            "pip install torch."
+        )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it ended"]
+        raise WeightsError(
+            pickles[0],
+            f"the restricted loader refuses it ({lines[-1][:300]})",
+            "Take a folder with safetensors",
+        )
+
+
+def main(target, *pickles):
+    """In the child: load with the restricted loader, write safetensors."""
+    import torch
+
+    tensors = {}
+    for path in pickles:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        for name, value in state.items():
+            if value.is_floating_point():
+                array = value.to(torch.float32).contiguous().numpy()
+                tensors[name] = array.shape, lambda array=array: array
+    # One at a time, where the library holds the bytes of all once more.
+    write_safetensors(target, tensors)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

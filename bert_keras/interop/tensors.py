@@ -146,29 +146,19 @@ class Tensor:
             )
         return array
 
-    def transposed(self):
-        return dataclasses.replace(
-            self,
-            shape=self.shape[::-1],
-            read=lambda: np.ascontiguousarray(self.read().T),
-            rows=None,
-            check=None,
-        )
-
-    def reordered(self, order):
-        """The same numbers, the last axis in another order."""
-        return dataclasses.replace(
-            self, read=lambda: self.read()[..., order], rows=None, check=None
-        )
-
-    def reshaped(self, shape):
-        """The same numbers in another shape of as many elements."""
+    def changed(self, shape, change):
+        """Of this shape, the numbers that `change` makes of all of these."""
         return dataclasses.replace(
             self,
             shape=tuple(shape),
-            read=lambda: self.read().reshape(shape),
+            read=lambda: change(self.read()),
             rows=None,
             check=None,
+        )
+
+    def transposed(self):
+        return self.changed(
+            self.shape[::-1], lambda x: np.ascontiguousarray(x.T)
         )
 
 
@@ -231,12 +221,9 @@ COMPUTES = {
 
 
 def check_computable(model, format, whose):
-    """Refuses settings under which the other code computes otherwise.
+    """Refuses settings under which the other code, `whose`, computes otherwise.
 
-    Args:
-        model: `BertEncoder` or a task model.
-        format: a key of `COMPUTES`.
-        whose: name of the other implementation.
+    `format` is a key of `COMPUTES`.
     """
     encoder = getattr(model, "encoder", model)
     if encoder.attention != "bidirectional":
@@ -275,20 +262,22 @@ def settings_of_start(model):
 # a table, {} stands for the number of the layer. A table is written for whole
 # layers: `dense` gives kernel and bias, `norm` gamma and beta.
 
-DENSE = ("kernel", "bias")
-NORM = ("gamma", "beta")
 
-
-def expanded(table, ours, theirs=None):
-    """Each entry with both endings: `expanded(table, DENSE)`.
+def expanded(dense, norm=None, theirs=None):
+    """A table of weights from two of layers, with both endings of each.
 
     Args:
-        table: dict of the library's prefix -> the other format's prefix.
-        ours: the library's endings.
-        theirs: the other format's, in the same order; ours where None.
+        dense: dict of the library's prefix -> the other format's prefix, of
+            dense layers.
+        norm: likewise, of layer normalisations.
+        theirs: the other format's two endings; the library's where None.
     """
     return {
         f"{left}/{mine}": f"{right}{yours}"
+        for table, ours in (
+            (dense, ("kernel", "bias")),
+            (norm or {}, ("gamma", "beta")),
+        )
         for left, right in table.items()
         for mine, yours in zip(
             ours, theirs or [f"/{end}" for end in ours], strict=True
@@ -308,11 +297,6 @@ def mapped(name, table):
     return None
 
 
-def turned(table):
-    """The same table from the other format to the library."""
-    return {theirs: ours for ours, theirs in table.items()}
-
-
 # A file's tensors under the library's names.
 
 
@@ -325,7 +309,7 @@ def renamed(tensors, table, source, theirs=lambda name: name):
         source: the folder, for messages.
         theirs: the format's name for a name in the file; None skips it.
     """
-    table = turned(table)
+    table = {theirs: ours for ours, theirs in table.items()}
     found, skipped = {}, []
     for name, tensor in tensors.items():
         plain = theirs(name)
@@ -348,68 +332,47 @@ def renamed(tensors, table, source, theirs=lambda name: name):
 # names to these; a kernel is (inputs, outputs). Shapes follow from the settings
 # alone, so that a file is checked before anything is allocated.
 
-WORDS = "encoder/embeddings/token/embeddings"
-POSITIONS = "encoder/embeddings/position/embeddings"
-SEGMENTS = "encoder/embeddings/segment/embeddings"
 # The layer of each class that is nothing but one projection, and how many
 # numbers it puts out for how many labels.
 HEADS = {
-    "BertClassifier": "classifier",
-    "BertTagger": "tagger",
-    "BertSpanPredictor": "span",
-    "BertChooser": "chooser",
-}
-OUTPUTS = {
-    "BertClassifier": len,
-    "BertTagger": len,
-    "BertSpanPredictor": lambda labels: 2,
-    "BertChooser": lambda labels: 1,
+    "BertClassifier": ("classifier", len),
+    "BertTagger": ("tagger", len),
+    "BertSpanPredictor": ("span", lambda labels: 2),
+    "BertChooser": ("chooser", lambda labels: 1),
 }
 
 
 def encoder_shapes(encoder):
-    """Dict of name -> shape of every weight of the encoder.
-
-    Args:
-        encoder: dict of the sizes that `BertEncoder` takes.
-    """
-    hidden = encoder["hidden_dim"]
-    shapes = {
-        WORDS: (encoder["vocabulary_size"], hidden),
-        POSITIONS: (encoder["max_sequence_length"], hidden),
-        SEGMENTS: (encoder["num_segments"], hidden),
-        **_norm("encoder/embeddings/norm", hidden),
+    """Dict of name -> shape of every weight of an encoder of these sizes."""
+    hidden, wide = encoder["hidden_dim"], encoder["intermediate_dim"]
+    tables = {
+        "token": encoder["vocabulary_size"],
+        "position": encoder["max_sequence_length"],
+        "segment": encoder["num_segments"],
     }
+    shapes = {
+        f"encoder/embeddings/{name}/embeddings": (rows, hidden)
+        for name, rows in tables.items()
+    }
+    shapes |= _norm("encoder/embeddings/norm", hidden)
     for index in range(encoder["num_layers"]):
-        prefix = f"encoder/layer_{index}"
-        shapes |= _layer(prefix, hidden, encoder["intermediate_dim"])
+        layer = f"encoder/layer_{index}"
+        for part in ("query", "key", "value", "output"):
+            shapes |= _dense(f"{layer}/attention/{part}", hidden, hidden)
+        shapes |= _norm(f"{layer}/attention_norm", hidden)
+        shapes |= _dense(f"{layer}/intermediate", hidden, wide)
+        shapes |= _dense(f"{layer}/output", wide, hidden)
+        shapes |= _norm(f"{layer}/output_norm", hidden)
     return shapes | _dense("encoder/pooler", hidden, hidden)
 
 
-def _layer(prefix, hidden, intermediate):
-    shapes = {}
-    for part in ("query", "key", "value", "output"):
-        shapes |= _dense(f"{prefix}/attention/{part}", hidden, hidden)
-    return {
-        **shapes,
-        **_norm(f"{prefix}/attention_norm", hidden),
-        **_dense(f"{prefix}/intermediate", hidden, intermediate),
-        **_dense(f"{prefix}/output", intermediate, hidden),
-        **_norm(f"{prefix}/output_norm", hidden),
-    }
-
-
 def head_shapes(head, arguments, encoder):
-    """Dict of name -> shape of the head's weights, by model class.
+    """Dict of name -> shape of the weights of a model class's head.
 
-    Args:
-        head: the name of a model class; one that is not ours has no entry.
-        arguments: what its constructor takes beyond the encoder.
-        encoder: dict of the sizes that `BertEncoder` takes.
+    A class that is not ours has none. `arguments` is what the constructor
+    takes beyond the encoder, whose sizes are `encoder`.
     """
     hidden = encoder["hidden_dim"]
-    units = arguments.get("bilstm_dim")
-    lstm = _bilstm(hidden, units) if units else {}
     if head in ("BertPretrainer", "BertCausalModel"):
         return {
             **_dense("mlm/dense", hidden, hidden),
@@ -417,21 +380,19 @@ def head_shapes(head, arguments, encoder):
             "mlm/bias": (encoder["vocabulary_size"],),
             **_dense("nsp", hidden, 2),
         }
-    if head in OUTPUTS:
-        outputs = OUTPUTS[head](arguments.get("labels") or "1")
-        inputs = 2 * units if units else hidden
-        return _dense(HEADS[head], inputs, outputs) | lstm
-    return {}
-
-
-def _bilstm(hidden, units):
-    """Four gates side by side, for each direction."""
-    shapes = {}
+    if head not in HEADS:
+        return {}
+    layer, count = HEADS[head]
+    outputs = count(arguments.get("labels") or "1")
+    units = arguments.get("bilstm_dim")
+    if not units:
+        return _dense(layer, hidden, outputs)
+    shapes = _dense(layer, 2 * units, outputs)
     for direction in ("forward", "backward"):
-        prefix = f"bilstm/both/{direction}_lstm/lstm_cell"
-        shapes[f"{prefix}/kernel"] = (hidden, 4 * units)
-        shapes[f"{prefix}/recurrent_kernel"] = (units, 4 * units)
-        shapes[f"{prefix}/bias"] = (4 * units,)
+        # Four gates side by side.
+        cell = f"bilstm/both/{direction}_lstm/lstm_cell"
+        shapes |= _dense(cell, hidden, 4 * units)
+        shapes[f"{cell}/recurrent_kernel"] = (units, 4 * units)
     return shapes
 
 
@@ -449,23 +410,15 @@ _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 
 
 def joined(name, tensor):
-    """The tensor as the library has it: the heads side by side.
-
-    Args:
-        name: the library's name of the weight.
-        tensor: a `Tensor`, of any weight.
-    """
-    match = _PATTERN.search(name)
-    shape = tensor.shape
-    if not match:
+    """The `Tensor` as the library has it: the heads side by side."""
+    match, shape = _PATTERN.search(name), tensor.shape
+    if not match or len(shape) != {"bias": 2, "kernel": 3}[match[2]]:
         return tensor
-    if match[2] == "bias" and len(shape) == 2:  # (N, H)
-        return tensor.reshaped((shape[0] * shape[1],))
-    if match[2] == "kernel" and len(shape) == 3:
-        if match[1] == "output":  # (N, H, D)
-            return tensor.reshaped((shape[0] * shape[1], shape[2]))
-        return tensor.reshaped((shape[0], shape[1] * shape[2]))  # (D, N, H)
-    return tensor
+    if match[1] == "output" or match[2] == "bias":  # (N, H, D) or (N, H)
+        shape = (shape[0] * shape[1], *shape[2:])
+    else:  # (D, N, H)
+        shape = (shape[0], shape[1] * shape[2])
+    return tensor.changed(shape, lambda x: x.reshape(shape))
 
 
 def parted(name, shape, heads):

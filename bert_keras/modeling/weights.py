@@ -246,11 +246,8 @@ def adaptation(model):
 
 
 def adapt(model, frozen=(), lora=()):
-    """Freezes what was frozen, and adds LoRA where it was.
-
-    Args:
-        frozen: paths of layers and of single weights.
-        lora: dict of a layer's path -> rank, alpha.
+    """Freezes what was frozen, by the paths of layers and of single weights,
+    and adds LoRA where it was, by a dict of a layer's path -> rank, alpha.
     """
     layers = list(model._flatten_layers())
     for layer in layers:

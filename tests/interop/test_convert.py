@@ -14,7 +14,7 @@ from test_sentence_transformers import sentence_folder
 
 from bert_keras import BertPreprocessor, WordPieceTokenizer
 from bert_keras.errors import InputError
-from bert_keras.interop import torch_pickle
+from bert_keras.interop import tensor_files
 from bert_keras.interop.convert import (
     CLASSES,
     WRITERS,
@@ -26,8 +26,8 @@ from bert_keras.interop.convert import (
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.tensor_files import unpickle_folder
 from bert_keras.interop.tensors import License
-from bert_keras.interop.torch_pickle import unpickle_folder
 from bert_keras.modeling.weights import published_weights
 from tools import convert_checkpoint
 
@@ -271,7 +271,7 @@ def test_shards_modules_and_the_licence_come_along(
         assert [os.path.basename(path) for path in pickles] == shards
         shutil.copyfile(weights, target)
 
-    monkeypatch.setattr(torch_pickle, "_run_child", run_child)
+    monkeypatch.setattr(tensor_files, "_run_child", run_child)
     plain = without_pickle(folder, tmp_path / "plain")
     assert convert(plain, tmp_path / "out").difference == 0
     found = open_checkpoint(tmp_path / "out")
