@@ -114,6 +114,14 @@ def settle_options(models, options):
                 for cls, families in FAMILIES.items()
                 if _takes(cls, name, families)
             ]
+            if BertClassifier.__name__ in known and any(
+                families_of(model) is RANKING for model in models
+            ):
+                raise InputError(
+                    f"{name} is not for a BertClassifier with problem="
+                    "'ranking', which answers `rank`: it reads pairs, and "
+                    "cuts them. Leave it out."
+                )
             raise InputError(
                 f"{name} is for a {' or '.join(known)}, and none is exported. "
                 "Leave it out."
