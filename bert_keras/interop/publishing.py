@@ -11,6 +11,7 @@ from bert_keras.interop import downloads
 from bert_keras.interop.huggingface import save_huggingface
 from bert_keras.interop.native import save_native
 from bert_keras.interop.sentence_transformers import (
+    POOLINGS,
     save_sentence_transformers,
 )
 from bert_keras.interop.tensors import write_license
@@ -106,13 +107,19 @@ def write_published(
     if card is None:
         card = model_card(model, name, format=format)
     write = WRITERS[format]
-    if (format, type(model).__name__) == ("huggingface", "BertEmbedder"):
+    if format == "huggingface" and _pools_as_theirs(model):
         write = save_sentence_transformers  # the same, and how it pools
     write(folder, model, preprocessor, without)
     write_license(getattr(model, "encoder", model).license, folder)
     path = os.path.join(folder, "README.md")
     with open(path, "w", encoding="utf-8") as file:
         file.write(card)
+
+
+def _pools_as_theirs(model):
+    """Whether it is an embedder whose pooling sentence-transformers has."""
+    is_embedder = type(model).__name__ == "BertEmbedder"
+    return is_embedder and model.pooling in POOLINGS.values()
 
 
 def _never_trained(model):
@@ -227,7 +234,7 @@ def model_card(
         parts += [f"## {title}", text]
     if format == "huggingface":
         parts.append(_transformers(auto_class, name))
-    if (format, kind) == ("huggingface", "BertEmbedder"):
+    if format == "huggingface" and _pools_as_theirs(model):
         parts.append(
             "With sentence-transformers, which pools too: "
             f'`SentenceTransformer("{name}")`.'

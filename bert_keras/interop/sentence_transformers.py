@@ -118,7 +118,7 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
 
     Raises:
         InputError: another model, no preprocessor or that of another model,
-            a pooling that sentence-transformers has not.
+            a pooling that sentence-transformers does not have.
     """
     check_fits(model, preprocessor)
     how = getattr(model, "sentence_embedding", None)

@@ -25,8 +25,9 @@ from bert_keras.interop.publishing import (
     write_published,
 )
 from bert_keras.interop.tensors import License
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import BertClassifier
+from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 
@@ -224,6 +225,21 @@ def test_how_an_embedder_pools_is_published(tmp_path):
     assert again.arguments() == {"pooling": "max", "normalize": True}
     card = (tmp_path / "o" / "README.md").read_text()
     assert 'SentenceTransformer("org/toy")' in card
+
+
+def test_an_embedder_that_sentence_transformers_cannot_pool_is_published(
+    tmp_path,
+):
+    model = BertEmbedder(tiny.encoder(), pooling="pooled")
+    for weight in model.weights:
+        weight.assign(np.random.default_rng(1).normal(0.5, 0.3, weight.shape))
+    write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
+    again = load_model(BertEncoder, tmp_path / "o")
+    np.testing.assert_array_equal(
+        again.pooler.kernel, model.encoder.pooler.kernel
+    )
+    card = (tmp_path / "o" / "README.md").read_text()
+    assert "SentenceTransformer" not in card
 
 
 def load_mlm_alone(pretrainer, folder):
