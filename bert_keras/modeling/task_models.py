@@ -563,8 +563,8 @@ class BertEmbedder(TaskModel):
         encoder: a `BertEncoder`.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls", the vector of [CLS]; "pooled", the output of the pooler;
-            None: as the home of the weights says, else the mean.
-        normalize: makes each vector's length 1; None: as the home of the
+            None: as the folder of the weights says, else the mean.
+        normalize: makes each vector's length 1; None: as the folder of the
             weights says, else true.
 
     Call arguments:

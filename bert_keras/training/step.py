@@ -49,8 +49,8 @@ def check_cut(model):
     if compares_rows(model):
         raise InputError(
             "The loss compares every row of a batch with every other one, "
-            "which micro-batches would part. Take accumulate=1 "
-            "(--accumulation=1), and a smaller batch if the memory is short."
+            "which micro-batches would part. Take accumulate=1, and a "
+            "smaller batch if the memory is short."
         )
 
 

@@ -106,6 +106,14 @@ def run(
             "lora_rank and freeze_layers keep trained weights as they are, and "
             "from_scratch has none. Leave out one or the other."
         )
+    accumulation = hyperparameters.accumulation
+    if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
+        raise InputError(
+            f"--accumulation={accumulation}: the loss of --task={task.name} "
+            "compares every row of a batch with every other one, which "
+            "micro-batches would part. Leave it out, and take a smaller "
+            "--batch_size if the memory is short."
+        )
     strategy = make_strategy(distribution, tpu)
     arguments = {
         "init": str(init),

@@ -53,6 +53,7 @@ class OwnData(FileTask):
     to_score = ". Score a file that has labels by --dev=FILE"
     reads_tables = True
     lists: tuple[str, ...] = ()  # columns that may hold lists, outside CSV
+    lacks = "have no label"  # of rows with an empty cell, in messages
     needs_label = True  # False where an empty cell of the label has a meaning
 
     def __init__(
@@ -125,7 +126,7 @@ class OwnData(FileTask):
     def read_placed(self, split) -> list[tuple]:
         """((file, line), example) of each row of the split's files."""
         placed: list = []
-        unlabelled = []
+        unlabelled, empty = [], set()
         required, labels = self.columns_of()
         labels = labels if split != "test" else []
         columns = [*required, *labels]
@@ -140,15 +141,16 @@ class OwnData(FileTask):
             ):
                 place = (str(path), line)
                 cells = dict(zip(columns, values, strict=True))
-                if self.needs_label and any(
-                    self.is_missing(cells[name]) for name in labels
-                ):
+                missing = {n for n in labels if self.is_missing(cells[n])}
+                if self.needs_label and missing:
                     unlabelled.append(place)
+                    empty |= missing
                     continue
                 example = self.example_of(place, len(placed), cells)
                 placed.append((place, example))
         if unlabelled:
-            self._drop_or_refuse(unlabelled, ", ".join(labels))
+            names = [name for name in labels if name in empty]
+            self._drop_or_refuse(unlabelled, ", ".join(names))
         if not placed:
             files = self.files.get(split, split)
             raise InputError(f"{files}: expected at least one row, got none")
@@ -156,7 +158,7 @@ class OwnData(FileTask):
 
     def _drop_or_refuse(self, places, column):
         message = (
-            f"{format_lines(places)}: {len(places)} rows have no label in "
+            f"{format_lines(places)}: {len(places)} rows {self.lacks} in "
             f"column {column!r}"
         )
         if not self.drop_unlabelled:

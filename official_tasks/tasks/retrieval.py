@@ -69,7 +69,9 @@ class RetrievalTask(OwnData):
         **TABLE_OPTIONS,
         "text": Option("text", "Column of the text."),
         "text_pair": Option("text_pair", "Column of the text's partner."),
-        "label": Option(None, "Column of the score; else all are partners."),
+        "label": Option(
+            None, "Column of the score. Without it, every pair is a partner."
+        ),
         "max_score": Option(1.0, "Score of the best partners; the least is 0."),
         "negative": Option(None, "Column of a text that is no partner."),
         "queries": Option(None, "File of id and text; --text then has ids."),
@@ -82,6 +84,7 @@ class RetrievalTask(OwnData):
         ),
         **DROP_UNLABELLED,
     }
+    lacks = "are empty"
     metric = "ndcg_at_10"
     defaults = Defaults(64, 3.0, 2e-5, 128)
 
@@ -120,6 +123,11 @@ class RetrievalTask(OwnData):
             path and self._read_texts(path, id) for path in (queries, passages)
         )
         self._check()
+        if self.drop_unlabelled and not self.columns_of()[1]:
+            raise InputError(
+                "--drop_unlabelled only applies with --label, --negative or "
+                "--passages: these rows have no cell that may be empty"
+            )
         if "train" in self.files:  # before there is a run folder
             self.read("train"), self.read("dev")
 
@@ -142,7 +150,10 @@ class RetrievalTask(OwnData):
         return texts
 
     def data_files(self):
-        return [*super().data_files(), *map(Path, self.tables)]
+        from bert_keras.data.data_sets import is_data_set
+
+        paths = [Path(p) for p in self.tables if not is_data_set(p)]
+        return [*super().data_files(), *paths]
 
     def columns_of(self):
         label = [self.label_column] if self.label_column else []
@@ -331,11 +342,25 @@ class EmbeddingTask(RetrievalTask):
         if self.objective == "cosine":
             return pairs
         if split == "train":
-            return [pair for pair in pairs if pair.label != 0]
+            return self._partners(pairs)
         queries = self._queries(pairs)
         if split == "dev":
             self._check_cutoffs(len(queries[0].passages))
         return queries
+
+    def _partners(self, pairs):
+        """The pairs without those whose score is 0."""
+        kept = [pair for pair in pairs if pair.label != 0]
+        dropped = f"{self.files['train']}: {len(pairs) - len(kept)} rows "
+        dropped += f"have the score 0 in column {self.label_column!r}"
+        if not kept:
+            raise InputError(
+                f"{dropped} and none has more: there are no partners to learn "
+                "from. Add rows, or leave --objective out to learn the scores"
+            )
+        if len(kept) < len(pairs):
+            self.advice.append(f"{dropped} and are left out: no partners")
+        return kept
 
     def _queries(self, pairs):
         """The queries of the rows, each once, over the same passages."""

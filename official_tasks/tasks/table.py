@@ -9,6 +9,7 @@ import contextlib
 import csv
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -302,7 +303,7 @@ def cells(place, column, values):
 
 
 def cell(place, column, value):
-    """A value as text; null is empty, and what has parts is refused."""
+    """A value as text; null and NaN are empty, what has parts is refused."""
     if value is None:
         return ""
     if isinstance(value, dict | list):
@@ -320,5 +321,7 @@ def cell(place, column, value):
             ) from None
     if isinstance(value, str):
         return encodable(value)
+    if isinstance(value, float) and math.isnan(value):
+        return ""  # as pandas writes what is missing of a column of numbers
     is_json = isinstance(value, bool | int | float)
     return json.dumps(value) if is_json else str(value)  # such as a date

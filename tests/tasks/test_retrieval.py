@@ -9,6 +9,7 @@ import tiny
 from task_samples import write_csv
 
 from bert_keras import InputError
+from official_tasks.engine import finetuning
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks import retrieval
 from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
@@ -218,6 +219,50 @@ def test_the_greatest_gain_of_a_repeated_pair_counts(tmp_path):
         dev=path, label="label", max_score=3.0, objective="in_batch"
     )
     assert task.read("dev")[0].relevant == {0: 3.0}
+
+
+def test_rows_without_a_partner_are_counted_and_not_learned(tmp_path):
+    header = ("text", "text_pair", "score")
+    rows = [("a", "b", 1), ("c", "d", 0), ("e", "f", 0)]
+    options = {"label": "score", "objective": "in_batch"}
+    path = write(tmp_path / "t.csv", rows, header)
+    task = EmbeddingTask(train=path, dev=path, **options)
+    note = "t.csv: 2 rows have the score 0 in column 'score' and are left out"
+    assert any(note in line for line in task.advice)
+    path = write(tmp_path / "t.csv", rows[1:], header)
+    with pytest.raises(InputError, match="t.csv: 2 rows .* no partners to le"):
+        EmbeddingTask(train=path, dev=path, **options)
+
+
+def test_an_empty_cell_is_named_by_its_column(tmp_path):
+    header = ("text", "text_pair", "no")
+    path = write(tmp_path / "t.csv", [("a", "b", "c"), ("d", "e", "")], header)
+    message = "line 3: 1 rows are empty in column 'no': fill .*by --drop_unlab"
+    with pytest.raises(InputError, match=message):
+        RankingTask(train=path, dev=path, negative="no")
+    task = RankingTask(
+        train=path, dev=path, negative="no", drop_unlabelled=True
+    )
+    assert len(task.read("train")) == 2
+    with pytest.raises(InputError, match="--drop_unlabelled only applies with"):
+        EmbeddingTask(train=path, dev=path, drop_unlabelled=True)
+
+
+def test_passages_of_a_data_set_are_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        EmbeddingTask, "_read_texts", lambda *_: {"p": "passage"}
+    )
+    path = write(tmp_path / "t.csv", [("a", "p")])
+    task = EmbeddingTask(dev=path, passages="hf:some/corpus")
+    assert [str(file) for file in task.data_files()] == [path]
+
+
+def test_micro_batches_are_refused_before_the_run(tmp_path):
+    path = write(tmp_path / "t.csv", PAIRS)
+    task = EmbeddingTask(train=path, dev=path)
+    with pytest.raises(InputError, match="--accumulation=2: the loss of --ta"):
+        finetuning.run(task, "no weights", tmp_path / "run", accumulation=2)
+    assert not (tmp_path / "run").exists()
 
 
 def test_several_embedders_are_not_averaged(tmp_path):

@@ -96,6 +96,7 @@ def test_cells_of_parquet_are_text_or_lists_of_it(tmp_path):
         "bytes": [b"Gr\xc3\xbcn", b"b", b"\xff"],
         "n": [1, 2, 3],
         "share": [0.5, None, 1.0],
+        "grade": [2.0, float("nan"), None],
         "sure": [True, False, None],
         "day": [datetime.date(2026, 11, 23)] * 3,
         "price": [decimal.Decimal("1.50")] * 3,
@@ -108,6 +109,7 @@ def test_cells_of_parquet_are_text_or_lists_of_it(tmp_path):
         ["", "2", "", "false", "2026-11-23", "1.50"],
         ["c", "3", "1.0", "", "2026-11-23", "1.50"],
     ]
+    assert rows(path, ["grade"]) == [["2.0"], [""], [""]]
     tagged = [row for _, (row,) in read_rows(path, ["tags"], lists=["tags"])]
     assert tagged == [["a", "b"], [], ""]
     found = read_rows(path, ["bytes"])
