@@ -74,7 +74,8 @@ def main(values):
     progress.console.print(
         f"{values.output}: {done.task} of {values.source} ({done.format}), "
         f"max abs difference {done.difference:.1e}"
-        f"{done.remark and ', ' + done.remark}"
+        f"{done.remark and ', ' + done.remark}",
+        soft_wrap=True,
     )
 
 

@@ -47,7 +47,7 @@ TYPED = (
     "Parse a date string in the format used by the calendar.",
 )
 SENTENCES = 12  # shown in the report
-PACKAGED = "bert_keras_mini_en"  # what a longer run guesses, shown beside
+PACKAGED = "bert_keras_mini_en"  # its guesses are shown too
 WORD = re.compile(r"(?<!\S)[a-z]{2,}(?![\w-])")
 
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on

@@ -50,7 +50,7 @@ QUICK = FULL._replace(
 
 GUESSES = page.Html(
     "Held-out sentences; in bold the true word, then the model's five best "
-    "guesses, from the SavedModel's <code>fill_mask</code>; beside them those "
+    "guesses, from the SavedModel's <code>fill_mask</code>; next to them those "
     "of <code>bert_keras_mini_en</code>, which comes with the package and was "
     "trained for hours, on books."
 )
