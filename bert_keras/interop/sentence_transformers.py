@@ -108,7 +108,7 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
 
     Args:
         folder: where to.
-        model: a `BertEmbedder`, or an encoder whose weights' home says how it
+        model: a `BertEmbedder`, or an encoder whose weights' folder says how it
             pools.
         preprocessor: its `BertPreprocessor`; the folder cannot be without.
         without: as of `save_huggingface`.
@@ -123,11 +123,11 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
     check_fits(model, preprocessor)
     how = getattr(model, "sentence_embedding", None)
     if how is None or how["pooling"] not in POOLINGS.values():
-        found = f"pooling {how['pooling']!r}" if how else "none"
+        pooling = f"pooling {how['pooling']!r}" if how else "none"
         raise InputError(
             f"The {type(model).__name__} cannot be written for "
             "sentence-transformers. Expected a BertEmbedder with pooling "
-            f"{' or '.join(POOLINGS.values())}, got {found}."
+            f"{' or '.join(POOLINGS.values())}, got {pooling}."
         )
     kinds = KINDS if how["normalize"] else KINDS[:2]
     places = {k: f"{i}_{k}" if i else "" for i, k in enumerate(kinds)}

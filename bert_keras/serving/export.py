@@ -93,7 +93,7 @@ def export_saved_model(
         top_k: how many pieces `fill_mask` gives for a mask, and how many
             answers `answer` gives; None: 5.
         pooling: what `embed` gives for a text: "mean" or "max" over its
-            tokens, "cls" or "pooled"; None: what the weights' home says,
+            tokens, "cls" or "pooled"; None: what the weights' folder says,
             else the mean.
         normalize: makes the vectors of `embed` of length 1; None: what the
             weights' home says, else not.
@@ -179,7 +179,7 @@ def export_saved_model(
 
 
 def _license(models):
-    """The `License` of the first model whose weights' home states one."""
+    """The `License` of the first model whose weights' folder states one."""
     stated = (getattr(model, "encoder", model).license for model in models)
     return next(filter(None, stated), License())
 

@@ -94,7 +94,7 @@ def families_of(model):
 
 
 def settle_options(models, options):
-    """The options, with what the models' homes say where nothing was asked.
+    """The options, with what the models' folders say where nothing was asked.
 
     Raises:
         InputError: an option was asked for that none of the models can meet.

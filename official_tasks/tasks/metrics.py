@@ -148,8 +148,8 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
     """
     rows = []
     for order, gains in zip(orders, relevant, strict=True):
-        found = np.array([gains.get(passage, 0.0) for passage in order])
-        hits = np.flatnonzero(found)
+        ranked = np.array([gains.get(passage, 0.0) for passage in order])
+        hits = np.flatnonzero(ranked)
         rows.append(
             {
                 **{
@@ -157,7 +157,7 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
                     for k in cutoffs
                 },
                 "mrr": 1 / (hits[0] + 1) if np.any(hits < MRR_DEPTH) else 0.0,
-                "ndcg_at_10": _dcg(found) / _ideal_dcg(gains),
+                "ndcg_at_10": _dcg(ranked) / _ideal_dcg(gains),
             }
         )
     return {name: float(np.mean([r[name] for r in rows])) for name in rows[0]}

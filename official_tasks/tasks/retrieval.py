@@ -358,8 +358,9 @@ class EmbeddingTask(RetrievalTask):
                 f"{dropped} and none has more: there are no partners to learn "
                 "from. Add rows, or leave --objective out to learn the scores"
             )
-        if len(kept) < len(pairs):
-            self.advice.append(f"{dropped} and are left out: no partners")
+        note = f"{dropped} and are left out: no partners"
+        if len(kept) < len(pairs) and note not in self.advice:
+            self.advice.append(note)
         return kept
 
     def _queries(self, pairs):
@@ -438,13 +439,7 @@ class EmbeddingTask(RetrievalTask):
     def score(self, examples, predictions):
         if isinstance(examples[0], Query):
             return self._score_rankings(
-                list(
-                    zip(
-                        predictions.order.tolist(),
-                        predictions.cosine,
-                        strict=True,
-                    )
-                ),
+                list(zip(*predictions, strict=True)),
                 [query.relevant for query in examples],
                 [len(query.passages) for query in examples],
             )
