@@ -96,7 +96,7 @@ def export_saved_model(
             tokens, "cls" or "pooled"; None: what the weights' folder says,
             else the mean.
         normalize: makes the vectors of `embed` of length 1; None: what the
-            weights' home says, else not.
+            weights' folder says, else not.
         features: `embed` also gives a vector a token: "embeddings",
             "second_to_last", "last", "sum_last_four", "concat_last_four" or
             "sum_all".
