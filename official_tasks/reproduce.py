@@ -92,7 +92,7 @@ def table_of(name, scale, tasks=None):
     """The `Table` of a name, with some of its tasks only.
 
     Raises:
-        InputError: the table is not of this scale, or has not the tasks.
+        InputError: the table is not of this scale, or lacks a task.
     """
     if scale != "paper" and name in PAPER_ONLY:
         raise InputError(

@@ -46,7 +46,7 @@ class TokenStore:
 
     Raises:
         InputError: no store there, an unfinished one, or one whose files
-            have not the sizes that its manifest states.
+            differ in size from what its manifest states.
     """
 
     def __init__(self, folder: str):

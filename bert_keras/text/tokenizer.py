@@ -202,7 +202,7 @@ class WordPieceTokenizer(keras.layers.Layer):
             Strings `(...)`.
 
         Raises:
-            InputError: eagerly, for an id that the vocabulary has not; in a
+            InputError: eagerly, for an id beyond the vocabulary; in a
                 graph, TensorFlow's `InvalidArgumentError`.
         """
         if isinstance(token_ids, tf.RaggedTensor):

@@ -49,7 +49,7 @@ class Extractor:
         batch_size: rows that go through the encoder at once.
 
     Raises:
-        InputError: the encoder has not all layers, an unknown `per`.
+        InputError: the encoder lacks a layer, an unknown `per`.
     """
 
     def __init__(

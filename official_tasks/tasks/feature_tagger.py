@@ -91,7 +91,7 @@ class FeatureTagger(TaskModel):
         float32 (B, T, C), logits.
 
     Raises:
-        InputError: labels missing or repeated, a layer the encoder has not.
+        InputError: labels missing or repeated, a layer the encoder lacks.
     """
 
     pools = False

@@ -25,7 +25,7 @@ class Recipe(NamedTuple):
         """The hidden states that are read, of an encoder of so many layers.
 
         Raises:
-            InputError: it has not all of them.
+            InputError: it lacks one of them.
         """
         if self.layers == ALL:
             return list(range(1, num_layers + 1))

@@ -506,7 +506,7 @@ def _by_row(ragged):
 def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
     """First and last token of the answer in each row, and their weights.
 
-    `[CLS]`, place 0, where the window has not all of the answer; of weight 0
+    `[CLS]`, place 0, where the window lacks a part of the answer; of weight 0
     where the answer's place in the context is unknown.
     """
     spans = list(map(_token_span, questions, offsets))
