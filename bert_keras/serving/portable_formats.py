@@ -18,7 +18,7 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import in_use, untrained_weights
 from bert_keras.serving.pieces import OURS
-from bert_keras.serving.quantize import TOLERANCES, is_quantized, narrowed
+from bert_keras.serving.quantize import TOLERANCES, narrowed
 from bert_keras.serving.signatures import refuse_untrained
 
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
@@ -73,11 +73,6 @@ def export_on_ids(
         raise InputError(
             f"dtype is {dtype!r}. The format {format} has "
             f"{' and '.join(DTYPES)}."
-        )
-    if is_quantized(model):
-        raise InputError(
-            "The model's weights are int8 already. Give the model that they "
-            "were made from."
         )
     if os.path.lexists(folder) or files.exists(folder):
         raise InputError(f"{folder} is there. Name a new folder.")

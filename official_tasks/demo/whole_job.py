@@ -52,7 +52,7 @@ GUESSES = page.Html(
     "Held-out sentences; in bold the true word, then the model's five best "
     "guesses, from the SavedModel's <code>fill_mask</code>; next to them those "
     "of <code>bert_keras_mini_en</code>, which comes with the package and was "
-    "trained for hours, on books."
+    "pre-trained on books."
 )
 PRETRAINING_FIGURES = (
     *("mlm_accuracy", "mlm_unigram_baseline"),
@@ -69,6 +69,7 @@ def run(output, corpus, seed, settings) -> dict:
         output: run folder.
         corpus: source for `read_documents`.
         seed: of everything random.
+        settings: `Settings`.
     """
     dtype = choose_dtype()
     decided = {"corpus": corpus, "seed": seed, **settings._asdict()}

@@ -132,7 +132,7 @@ def memory_bytes(model, length, predictions, batch, half=True):
 def record_bytes(length, predictions):
     """Disk of one example as a record: ids of two bytes, two flags of one,
     seven bytes a prediction, names and frame."""
-    return 4 * length + 7 * predictions + 163
+    return 4 * length + 7 * predictions + 203
 
 
 def run_bytes(parameters):

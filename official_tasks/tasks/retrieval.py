@@ -493,6 +493,8 @@ class EmbeddingTask(RetrievalTask):
             for place, (number, cosine) in enumerate(
                 zip(order[:WRITTEN], cosines, strict=False)
             )
+            # Last, where it is at all: see `decode`.
+            if number in query.relevant or query.passages[number] != query.text
         )
         _write(folder, ["text", "rank", "passage", "cosine"], rows)
 

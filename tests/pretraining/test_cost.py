@@ -150,6 +150,7 @@ def test_a_record_takes_the_bytes_that_are_written():
     for name in ("padding_mask", "segment_ids", "next_sentence_labels"):
         rows[name] = rows[name] % 2
     rows["mask_positions"] %= 128
+    rows["mask_weights"] = np.ones((4, 20), np.float32)
     size = np.mean([len(record) + 16 for record in serialize(rows)])
     assert cost.record_bytes(128, 20) == pytest.approx(size, rel=0.02)
 
@@ -197,7 +198,8 @@ def test_money_epochs_and_data_follow_from_the_rates(script):
     assert lines[4] == "Money: 1.67 at 3 for a device hour"
     assert lines[5].startswith("Disk of the run: 4.4 GB")
     assert lines[6] == "Corpus: 1,000,000 tokens, seen 12.8 times"
-    assert lines[7].startswith("  disk: 2.5 MB sampled on the fly, or 6.52 MB")
+    # 8,000 examples of 125 tokens and 855 bytes.
+    assert lines[7].startswith("  disk: 2.5 MB sampled on the fly, or 6.84 MB")
     assert lines[8] == "  made in 5 seconds"
 
 

@@ -74,6 +74,13 @@ def test_a_text_does_not_find_itself(tmp_path, monkeypatch):
     assert queries[0].passages == ["a c", "c d", "e"]
     # "a c" is a passage too; "e" is its own partner.
     assert found.order[:, 0].tolist() == [0, 1, 2]
+    task.write(queries, found, tmp_path)
+    written = [
+        (r["text"], r["passage"])
+        for r in read_csv(tmp_path / "predictions.csv")
+    ]
+    assert ("a c", "a c") not in written and ("e", "e") in written
+    assert len(written) == 3 * 3 - 1
 
 
 def test_ids_stand_for_texts_of_other_files_as_in_beir(tmp_path):
