@@ -114,12 +114,14 @@ def test_the_table_shows_the_runs_that_are_done(tmp_path):
         write(f"{seed}.ours", **ours, rows=2490, score=score)
     write("0.peer", score=0.65)
     text = results_table.table([plan(), plan()._replace(task="b")], tmp_path)
-    line = "| toy | 2,490, 277 | accuracy | 0.500 | 0.650 ± 0.071 | 0.650 |"
+    line = "| toy | 2,490, 277 | accuracy | 0.500 |  | 0.650 ± 0.071 | 0.650 |"
     assert text.splitlines()[2] == line + "  | 2, 1 | 3.2, 3.2 |"
     assert len(text.splitlines()) == 3
     write("1.peer", score=0.9)
+    write("0.words", score=0.8)
     text = results_table.table([plan()], tmp_path)
     assert "| 0.775 ± 0.177 | 0.49 | 2, 2 |" in text
+    assert "| 0.500 | 0.800 | 0.650" in text
 
 
 def test_p_is_welchs_also_where_all_seeds_agree():

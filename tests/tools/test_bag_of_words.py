@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from run_script import ROOT
 
@@ -47,6 +48,26 @@ def test_of_a_pair_it_sees_what_both_share():
     assert found["accuracy"] == 1.0
 
 
-def test_numbers_are_refused():
+def test_a_pairs_number_is_the_cosine_of_its_words():
+    rows = [
+        Example("ash birch", "birch ash", 5.0),
+        Example("ash birch", "ash pine", 2.0),
+        Example("ash birch", "elm fir", 0.0),
+    ]
+    toy = task(rows, rows, labels=None)
+    toy.score = lambda rows, outputs: {"found": outputs}
+    found = bag_of_words.score(toy)["found"]
+    assert found.shape == (3, 1) and found[2] == 0
+    # By hand: of 6 texts 5 have "ash", 4 "birch", 3 "ash birch" and 1
+    # "birch ash"; a weight is 1 + log(7 / (1 + texts)).
+    ash, birch, straight, back = 1 + np.log(7 / np.array([6, 5, 4, 2]))
+    lengths = [np.sqrt(ash**2 + birch**2 + x**2) for x in (straight, back)]
+    by_hand = (ash**2 + birch**2) / np.prod(lengths)
+    assert found[0, 0] == pytest.approx(by_hand)
+    assert 0 < found[1, 0] < found[0, 0]
+
+
+def test_a_number_for_one_text_is_refused():
     with pytest.raises(InputError, match="Name a task of classes"):
-        bag_of_words.score(task([], [], labels=None))
+        rows = [Example("ash", None, 1.0)]
+        bag_of_words.score(task(rows, rows, labels=None))

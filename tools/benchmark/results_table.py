@@ -6,8 +6,9 @@
 
 In: a folder with glue/, squad/, multiple_choice/, wnut17/ and wikiann_en/ in
 it; weights to start from. Out, in --output: a folder and a JSON file a run, and
-table.md: each task's score, the best constant guess and, with --peer_python (an
-interpreter that has torch, transformers and accelerate), the score of
+table.md: each task's score, the best constant guess, with --words that of a bag
+of words (scikit-learn) on the same rows and, with --peer_python (an interpreter
+that has torch, transformers and accelerate), the score of
 tools/benchmark/peer_trainer.py on the same batches, weights and
 hyper-parameters. Where both sides have several seeds, a column gives the
 probability that equal means lie so far apart, by Welch's t-test; of 20 tasks
@@ -42,6 +43,7 @@ from official_tasks.tasks.multiple_choice import ChoiceTask
 from official_tasks.tasks.registry import find_task
 from official_tasks.tasks.squad import SquadTask
 from official_tasks.tasks.tagging import NerTask
+from official_tasks.tasks.text_task import TextTask
 
 PEER = Path(__file__).resolve().parent / "peer_trainer.py"
 IGNORED = -100  # label that the peer's loss leaves out
@@ -99,7 +101,7 @@ PLANS = (
     Plan("wnut17", "wnut17"),
     Plan("mrpc", "glue/MRPC", quick_rows=1000),
     Plan("comve", "multiple_choice/comve", rows=3000, quick_rows=800),
-    Plan("squad1", "squad", SQUAD_1, "title", quick_rows=800, seeds=1),
+    Plan("squad1", "squad", SQUAD_1, "title", 4000, quick_rows=800, seeds=1),
     Plan("squad2", "squad", SQUAD_2, "title", quick_rows=800, seeds=1),
     Plan("qnli", "glue/QNLI", {"train": "dev.tsv"}, "text", quick_rows=1000),
     Plan("rte", "glue/RTE", quick_rows=1000),
@@ -121,8 +123,13 @@ def define_flags():
     flags.DEFINE_string("peer_python", None, "Interpreter with torch.")
     names = ", ".join(plan.task for plan in PLANS)
     flags.DEFINE_list("tasks", None, f"A part of {names}.")
-    flags.DEFINE_integer("seeds", None, "Runs of each task, at most.", 1)
+    flags.DEFINE_integer(
+        "seeds", None, "Runs of each task; else one or three.", 1
+    )
     flags.DEFINE_float("learning_rate", 1e-4, "Of all; suits a small model.")
+    flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
+    flags.DEFINE_enum("dtype", "float32", script.AUTO_DTYPES, script.DTYPE_HELP)
+    flags.DEFINE_bool("words", False, "Also a bag of words, as a baseline.")
     flags.DEFINE_bool("quick", False, "At most 2,000 training rows a task.")
     flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.mark_flags_as_required(["data", "init", "output"])
@@ -163,10 +170,20 @@ def chosen(tasks) -> tuple:
 def runs(plans, values):
     """What `kept` takes for each run: the first seed of all tasks first."""
     place = (values.learning_rate, values.data, values.init, values.output)
-    most = values.seeds or max(plan.seeds for plan in plans)
-    pairs = [(s, p) for s in range(most) for p in plans if s < p.seeds]
+    seeds = {plan.task: values.seeds or plan.seeds for plan in plans}
+    numerics = {"from_scratch": values.from_scratch, "dtype": values.dtype}
+    pairs = [
+        (seed, plan)
+        for seed in range(max(seeds.values()))
+        for plan in plans
+        if seed < seeds[plan.task]
+    ]
     for seed, plan in pairs:
-        jobs = {"ours": functools.partial(run_ours, plan, seed, *place)}
+        jobs = {
+            "ours": functools.partial(run_ours, plan, seed, *place, **numerics)
+        }
+        if values.words and seed == 0 and has_words(plan):
+            jobs["words"] = functools.partial(run_words, plan, values.data)
         if values.peer_python:
             jobs["peer"] = functools.partial(
                 run_peer, plan, seed, *place, values.peer_python
@@ -174,6 +191,7 @@ def runs(plans, values):
         for who, job in jobs.items():
             name = f"{plan.task}-{seed}.{who}.json"
             decided = [*plan, values.learning_rate, values.init]
+            decided += numerics.values()
             alone = functools.partial(
                 processes.in_a_process, job, quiet=values.jobs > 1
             )
@@ -198,7 +216,7 @@ def kept(path, decided, job):
         files.write_json(record, partial)
 
 
-def run_ours(plan, seed, rate, data, init, output) -> dict:
+def run_ours(plan, seed, rate, data, init, output, **arguments) -> dict:
     """One run of this package: its scores, minutes and rows."""
     from official_tasks.engine import finetuning
 
@@ -211,6 +229,7 @@ def run_ours(plan, seed, rate, data, init, output) -> dict:
         learning_rate=rate,
         seed=seed,
         settings={"plan": list(plan)},
+        **arguments,
     )
     return {
         "metric": task.metric,
@@ -221,6 +240,22 @@ def run_ours(plan, seed, rate, data, init, output) -> dict:
         "scores": finetuning.scalars(results),
         "cpu_minutes": (_cpu_seconds(resource.RUSAGE_SELF) - began) / 60,
     }
+
+
+def has_words(plan) -> bool:
+    """Whether the task is one of texts or pairs, of one label each."""
+    return issubclass(find_task(plan.task)[0], TextTask)
+
+
+def run_words(plan, data) -> dict:
+    """The same rows as words without order."""
+    from tools.benchmark import bag_of_words
+
+    task = planned_task(plan, data)
+    began = _cpu_seconds(resource.RUSAGE_SELF)
+    scores = bag_of_words.score(task)
+    spent = _cpu_seconds(resource.RUSAGE_SELF) - began
+    return {"score": scores[task.metric], "cpu_minutes": spent / 60}
 
 
 def run_peer(plan, seed, rate, data, init, output, python) -> dict:
@@ -416,10 +451,10 @@ def peer_outputs(path, encoded, per_token):
 def table(plans, output) -> str:
     """The runs that are done, a line a task, as Markdown."""
     lines = [
-        "| task | rows: train, dev | metric | constant guess | score | "
-        "transformers | p that the means are equal | seeds | "
+        "| task | rows: train, dev | metric | constant guess | bag of words | "
+        "score | transformers | p that the means are equal | seeds | "
         "CPU minutes a run: ours, theirs |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for plan in plans:
         ours = _records(output, f"{plan.task}-*.ours.json")
@@ -434,6 +469,7 @@ def table(plans, output) -> str:
             f"| {plan.task} | {ours[0]['rows']:,}, {ours[0]['dev_rows']:,} | "
             f"{ours[0]['metric']} | "
             f"{'' if baseline is None else f'{baseline:.3f}'} | "
+            f"{_spread(_records(output, f'{plan.task}-*.words.json'))} | "
             f"{_spread(ours)} | {_spread(peers)} | {equal} | "
             f"{len(ours)}, {len(peers)} | {_cpu(ours)}, {_cpu(peers)} |"
         )
