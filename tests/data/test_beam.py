@@ -1,9 +1,10 @@
-"""The build as Apache Beam pipelines, on Beam's own runner of one machine."""
+"""The build as Apache Beam pipelines, on Beam's own runner and on Dask."""
 
+import collections
 import json
 import os
 import pickle
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 from data_samples import (
@@ -27,6 +28,11 @@ from bert_keras.text.vocabulary import write_vocabulary
 RULES = SamplingRules(16, 3)
 # Without the place of Prism, a program of Beam's, it would download that.
 DIRECT = ["--runner=DirectRunner", "--prism_location=none"]
+# By default a worker of Dask is given 128 items at once: all of them, here.
+DASK = [
+    "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
+    "--dask_partition_size=1",
+]
 SETTINGS = {"seed": 5, "copies": 2, "held_out_share": 0.3}
 
 
@@ -98,8 +104,8 @@ def stop_at(limit, made, monkeypatch):
 
 def create(text, tokenizer, folder, **settings):
     return create_pretraining_data_with_beam(
-        text, tokenizer, str(folder), RULES, beam_flags=DIRECT,
-        **{**SETTINGS, **settings},
+        text, tokenizer, str(folder), RULES,
+        **{"beam_flags": DIRECT, **SETTINGS, **settings},
     )  # fmt: skip
 
 
@@ -109,6 +115,35 @@ def test_a_build_by_beam_has_the_bytes_of_a_local_one(
     folder, manifests = local
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)
+
+
+@pytest.mark.long
+def test_two_workers_of_dask_write_the_bytes_of_a_local_build(
+    local, text, tokenizer, tmp_path
+):
+    reason = "needs pip install 'bert_keras[dask]'"
+    pytest.importorskip("apache_beam", reason=reason)
+    dask = pytest.importorskip("distributed", reason=reason)
+    folder, manifests = local
+    with dask.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        client = dask.Client(cluster)
+        client.run(in_small_parts, pytest.MonkeyPatch())
+        flags = [*DASK, f"--dask_client_address={cluster.scheduler_address}"]
+        with dask.get_task_stream(client) as stream:
+            made = create(text, tokenizer, tmp_path / "beam", beam_flags=flags)
+        with suppress(ValueError):  # until there is none: Beam leaves its own
+            while True:
+                dask.default_client().close()
+    assert made == manifests
+    assert contents(tmp_path / "beam") == contents(folder)
+    # Each file and each shard was a task of its own, for whoever was free.
+    tasks = collections.Counter(task["worker"] for task in stream.data)
+    shards = sum(len(manifest["shards"]) for manifest in made.values())
+    assert tasks.total() >= len(os.listdir(text)) + shards
+    assert len(tasks) == 2
+    assert min(tasks.values()) > tasks.total() / 5
 
 
 def test_a_build_by_beam_resumes_with_what_is_missing(
