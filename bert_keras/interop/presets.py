@@ -8,7 +8,6 @@ import dataclasses
 import glob
 import inspect
 import logging
-import math
 import os
 import warnings
 import zipfile
@@ -23,7 +22,11 @@ from bert_keras.interop.text_settings import settle_case
 from bert_keras.modeling import weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
-from bert_keras.modeling.layers import skip_initialization, weights_initializer
+from bert_keras.modeling.layers import (
+    skip_initialization,
+    weights_initializer,
+    without_copy,
+)
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import POOLER, published_weights
 
@@ -46,8 +49,6 @@ LABELLED = (
     "tagger/kernel",
     "tagger/bias",
 )
-# Numbers that are assigned at once: 4 MB.
-SLICE = 1024 * 1024
 SHOWN = 8  # names of weights that a report lists
 
 
@@ -443,7 +444,7 @@ def _assign(model, checkpoint, found):
     for name, tensor in checkpoint.tensors.items():
         if name in places and name in found:
             _check_shape(found[name], places[name].shape)
-            _set(places[name], found[name])
+            places[name].assign(without_copy(found[name].numbers()))
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)
@@ -453,34 +454,6 @@ def _assign(model, checkpoint, found):
             weight = places[name]
             weight.assign(weights_initializer()(weight.shape))
     return report
-
-
-def _set(weight, tensor):
-    """Gives the weight its numbers, a few rows at a time where that is safe.
-
-    TensorFlow keeps the memory that a table of words takes on its way, twice;
-    in slices the way is short.
-    """
-    step = max(1, SLICE // math.prod(tensor.shape[1:]))
-    # Not on JAX, not where a strategy keeps several copies of a variable.
-    plain = type(getattr(weight, "value", None)).__name__ == "ResourceVariable"
-    if tensor.rows is None or not plain or tensor.shape[0] <= step:
-        weight.assign(tensor.numbers())
-        return
-    import tensorflow as tf
-
-    for first in range(0, tensor.shape[0], step):
-        last = min(first + step, tensor.shape[0])
-        numbers = tensor.numbers(first, last)
-        # Not `weight.value[first:last]`, which holds on to the variable's
-        # buffer and so has TensorFlow copy it.
-        tf.raw_ops.ResourceStridedSliceAssign(
-            ref=weight.value.handle,
-            begin=[first],
-            end=[last],
-            strides=[1],
-            value=numbers.astype(weight.dtype, copy=False),
-        )
 
 
 def _check_complete(model, checkpoint, report):

@@ -153,23 +153,25 @@ def stored_tensor(path, name, dtype, shape, offset):
     width = math.prod(shape[1:])
 
     def rows(first, last):
-        count = (last - first) * width
-        start = offset + first * width * dtype.itemsize
-        array = np.fromfile(path, dtype, count, offset=start)
-        if array.size != count:
+        array = np.empty((last - first, *shape[1:]), dtype)
+        with open(path, "rb") as file:
+            file.seek(offset + first * width * dtype.itemsize)
+            count = file.readinto(array.reshape(-1).view("uint8"))
+        if count != array.nbytes:
             raise WeightsError(
                 path,
                 "the file was cut while it was read",
                 tensor=name,
-                expected=f"{count} numbers",
-                found=f"{array.size}",
+                expected=f"{array.nbytes} bytes",
+                found=f"{count}",
             )
-        return array.reshape((last - first, *shape[1:]))
+        return array
 
     def whole():
         return rows(0, shape[0]) if shape else rows(0, 1).reshape(())
 
-    return Tensor(path, name, shape, whole, rows if shape else None)
+    by_rows = shape and all(shape)  # neither one number nor none
+    return Tensor(path, name, shape, whole, rows if by_rows else None)
 
 
 # Safetensors files. The `safetensors` package checks the header: gaps,

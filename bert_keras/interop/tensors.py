@@ -8,6 +8,7 @@ shapes that follow from the settings.
 """
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
+from bert_keras.modeling.weights import paged_zeros
 
 # The licence of weights: what their folder says of it, and its text.
 
@@ -73,6 +75,7 @@ def _read(folder, name):
 
 LONGEST = 400  # characters of each part of a message
 FETCH = "Fetch the file again"
+SLICE = 256 * 1024  # numbers that are read at once: 1 MB
 
 
 class WeightsError(InputError):
@@ -112,10 +115,11 @@ class WeightsError(InputError):
 class Tensor:
     """One tensor of a file, not yet read.
 
-    `shape` is the library's shape; `read()` returns the numbers in it, and
-    `rows(first, last)`, where the format allows it, some rows of them.
-    `check()`, if there is one, comes before `rows` and before the model is
-    built: it reads all and raises where a checksum does not hold.
+    `shape` is the library's shape. `read()` returns the numbers as they are in
+    the file, and `rows(first, last)`, where the format allows it, some rows of
+    them; `turned` says that the library's rows are their columns. `check()`, if
+    there is one, comes before `rows` and before the model is built: it reads
+    all and raises where a checksum does not hold.
     """
 
     file: str
@@ -124,13 +128,33 @@ class Tensor:
     read: Callable[[], np.ndarray]
     rows: Callable[[int, int], np.ndarray] | None = None
     check: Callable[[], None] | None = None
+    turned: bool = False
 
-    def numbers(self, first=None, last=None):
-        """The numbers, or some rows; NaN and infinity are refused.
+    def numbers(self):
+        """The numbers, as float32 at least; NaN and infinity are refused.
 
-        They come as float32 at least.
+        Where they come by rows, in memory that TensorFlow's variables can take.
         """
-        array = self.read() if first is None else self.rows(first, last)
+        if self.rows is None:
+            array = self._checked(self.read())
+            return array.T if self.turned else array
+        stored = self.shape[::-1] if self.turned else self.shape
+        step = max(1, SLICE // math.prod(stored[1:]))
+        array = None
+        for first in range(0, stored[0], step):
+            last = min(first + step, stored[0])
+            part = self._checked(self.rows(first, last))
+            if array is None:
+                array = paged_zeros(self.shape, part.dtype)
+            if not self.turned:
+                array[first:last] = part
+                continue
+            for at in range(0, len(part), 16):  # as the caches like it
+                some = part[at : at + 16]
+                array[:, first + at : first + at + len(some)] = some.T
+        return array
+
+    def _checked(self, array):
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
         # min and max pass a NaN on and allocate nothing.
@@ -151,14 +175,15 @@ class Tensor:
         return dataclasses.replace(
             self,
             shape=tuple(shape),
-            read=lambda: change(self.read()),
+            read=lambda: change(self.numbers()),
             rows=None,
             check=None,
+            turned=False,
         )
 
     def transposed(self):
-        return self.changed(
-            self.shape[::-1], lambda x: np.ascontiguousarray(x.T)
+        return dataclasses.replace(
+            self, shape=self.shape[::-1], turned=not self.turned
         )
 
 

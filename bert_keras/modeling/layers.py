@@ -12,7 +12,7 @@ from keras import ops
 from keras.src.utils.module_utils import tensorflow
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.weights import KeepsLora
+from bert_keras.modeling.weights import KeepsLora, paged_zeros
 
 # Initial weights, and how to leave them out before loading.
 
@@ -22,8 +22,31 @@ _SKIP = contextvars.ContextVar("skip_initialization", default=False)
 def weights_initializer():
     """The original's: normal, deviation 0.02, truncated at two deviations."""
     if _SKIP.get():
-        return keras.initializers.Zeros()
+        return Unwritten()
     return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class Unwritten(keras.initializers.Zeros):
+    """Zeros that, on TensorFlow, take no memory before they are replaced."""
+
+    def __call__(self, shape, dtype=None):
+        if keras.backend.backend() != "tensorflow" or dtype != "float32":
+            return super().__call__(shape, dtype)
+        return without_copy(paged_zeros(shape))
+
+
+def without_copy(numbers):
+    """NumPy's float32 numbers as TensorFlow's tensor in the same memory.
+
+    Keras would have TensorFlow copy them twice. TensorFlow writes to no memory
+    that is not its own: a variable gets some at its first update. Other
+    numbers, and those of other backends, are returned as they are.
+    """
+    fits = numbers.dtype == "float32" and numbers.flags.carray
+    if keras.backend.backend() != "tensorflow" or not fits:
+        return numbers
+    return tensorflow.experimental.dlpack.from_dlpack(numbers.__dlpack__())
 
 
 @contextlib.contextmanager

@@ -21,7 +21,9 @@ from bert_keras.modeling.layers import (
     dropout,
     gelu_exact,
     gelu_tanh,
+    without_copy,
 )
+from bert_keras.modeling.weights import paged_zeros
 
 RANDOM = np.random.default_rng(7)
 VECTORS = RANDOM.normal(size=(2, 5, 8)).astype("float32")
@@ -222,3 +224,30 @@ def test_the_attention_bias_says_who_sees_whom():
     assert visible(
         "left_to_right", padding_mask=padding, example_ids=examples
     ) == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+
+
+def test_a_variable_takes_memory_and_writes_to_none_but_its_own():
+    numbers = paged_zeros((2, 3))
+    variable = keras.Variable(np.ones((2, 3), "float32"))
+    variable.assign(without_copy(numbers))
+    numbers[0] = 5.0
+    assert variable.numpy().tolist() == [[5.0] * 3, [0.0] * 3]  # not copied
+    variable.assign_add(np.ones((2, 3), "float32"))
+    assert variable.numpy().tolist() == [[6.0] * 3, [1.0] * 3]
+    assert numbers.tolist() == [[5.0] * 3, [0.0] * 3]
+    del numbers
+    assert variable.numpy().tolist() == [[6.0] * 3, [1.0] * 3]
+
+
+@pytest.mark.parametrize("kind", ["float64", "int32", ">f4", "odd", "columns"])
+def test_numbers_of_any_kind_and_place_are_assigned(kind):
+    numbers = np.arange(6.0, dtype="float32").reshape(2, 3)
+    if kind == "odd":  # no multiple of 64 bytes
+        memory = bytearray(65 + numbers.nbytes)
+        at = np.frombuffer(memory, "float32", 6, offset=4).reshape(2, 3)
+        at[:] = numbers
+    else:
+        at = numbers.T.copy().T if kind == "columns" else numbers.astype(kind)
+    variable = keras.Variable(np.ones((2, 3), "float32"))
+    variable.assign(without_copy(at))
+    assert np.array_equal(variable.numpy(), numbers)
