@@ -48,14 +48,16 @@ text/test_tokenizer_tools text/test_vocabulary text/test_wordpiece
 tools/test_arrows tools/test_doctor tools/test_quick_part
 training/test_checkpoint training/test_files training/test_similarity
 """.split()
-# What takes longest begins first, so that no worker ends long after the other.
+# What takes longest begins first, and the files of FAST come last, so that no
+# worker ends long after the other.
 LONGEST = """
 devices/test_devices serving/test_export tools/test_scripts tools/test_benchmark
 tools/test_demo engine/test_finetuning serving/test_every_way docs/test_notebook
 frozen/test_frozen devices/test_jax pretraining/test_model
-pretraining/test_pretrain paper/test_reproduce engine/test_hyperparameters
-serving/test_load_test modeling/test_registration tools/test_packaging
-engine/test_family_runs serving/test_server
+pretraining/test_pretrain modeling/test_task_models paper/test_reproduce
+engine/test_hyperparameters serving/test_load_test modeling/test_pretrainer
+modeling/test_registration tools/test_packaging engine/test_family_runs
+serving/test_server
 """.split()
 
 
@@ -95,12 +97,29 @@ def pytest_collection_modifyitems(config, items):
             config.stash[LONG].add(proof_of(item.nodeid))
         elif _name(item.path) in FAST:
             item.add_marker("fast")
-    place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(_name(item.path), len(place)))
+    place = dict.fromkeys(FAST, len(LONGEST) + 1)
+    place |= {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(_name(item.path), len(LONGEST)))
 
 
 def pytest_collection_finish():
-    """What is imported by now stays: Python need not look through it again."""
+    _set_aside()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        _set_aside()
+    return result
+
+
+def _set_aside():
+    """What is there by now mostly stays: imports, models, traced graphs.
+
+    Python then need not look through it at each collection, which took up to
+    two seconds late in the suite; Keras collects often.
+    """
     gc.collect()
     gc.freeze()
 

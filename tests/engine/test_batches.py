@@ -135,7 +135,10 @@ def test_batches_of_like_length_are_learned_from_in_micro_batches():
         labels = tf.ones_like(encoded().inputs["token_ids"])
         data = training_batches(encoded(labels), 4, seed=1, steps=2)
         encoder = random_encoder(
-            max_sequence_length=32, dropout=0.0, attention_dropout=0.0
+            num_layers=1,
+            max_sequence_length=32,
+            dropout=0.0,
+            attention_dropout=0.0,
         )
         model = fill(BertTagger(encoder, labels=["a", "b"], dropout=0.0))
         model.compile(
