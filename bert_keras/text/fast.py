@@ -30,7 +30,7 @@ class FastText:
     """Ids of strings: of plain ones fast, of the others by the exact path.
 
     Args:
-        exact: the `ExactText` with the same settings.
+        exact: function that returns the `ExactText` with the same settings.
         settings: a `WordPiece`.
     """
 
@@ -46,6 +46,17 @@ class FastText:
 
     def ids(self, strings):
         """Flat ids and row splits of strings `(B,)`."""
+        *ids, certain, _ = self.plain_ids(strings)
+        return _unless_all(
+            certain, lambda: self.with_exact(strings, *ids, certain), *ids
+        )
+
+    def plain_ids(self, strings):
+        """Flat ids and row splits of the plain ones among strings `(B,)`.
+
+        Then which rows these are, `bool (B,)`, and whether all are; the ids of
+        other rows mean nothing.
+        """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
@@ -59,12 +70,7 @@ class FastText:
         ids = tokenizer.tokenize(rows)
         # (B,)
         certain = plain & ~self._in_doubt(rows, ids)
-        return _unless_all(
-            certain,
-            lambda: self._with_exact(strings, ids, certain),
-            ids.values,
-            ids.row_splits,
-        )
+        return [ids.values, ids.row_splits, certain, tf.reduce_all(certain)]
 
     def is_plain(self, strings):
         """Which of the strings are plain, `bool (B,)`."""
@@ -106,11 +112,14 @@ class FastText:
         )
         return in_doubt
 
-    def _with_exact(self, strings, ids, certain):
+    def with_exact(self, strings, values, row_splits, certain):
         """The ids with those of the rows that are not certain in place."""
+        ids = tf.RaggedTensor.from_row_splits(
+            values, row_splits, validate=False
+        )
         rare = tf.boolean_mask(strings, ~certain)
         exact = tf.RaggedTensor.from_row_splits(
-            *self._exact.ids(rare), validate=False
+            *self._exact().ids(rare), validate=False
         )
         # Where each row stands: among the fast ones, or behind them all.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1

@@ -88,10 +88,14 @@ class WordPieceTokenizer(keras.layers.Layer):
                 f"max_word_length is {max_word_length}; expected 1 character "
                 "or more."
             )
-        self.vocabulary = (
+        pieces = (
             read_vocabulary(vocabulary)
             if isinstance(vocabulary, str | os.PathLike)
             else check_vocabulary(vocabulary)
+        )
+        # Keras would walk through a list or dict of its own, and track it.
+        self._pieces = types.SimpleNamespace(
+            in_order=pieces, ids={piece: i for i, piece in enumerate(pieces)}
         )
         self.lowercase = lowercase
         self.strip_accents = (
@@ -100,13 +104,12 @@ class WordPieceTokenizer(keras.layers.Layer):
         self.max_word_length = max_word_length
         self.keep_special_tokens = keep_special_tokens
         self.portable = portable
-        self._ids = {token: i for i, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-            self._ids[token] for token in SPECIAL_TOKENS
+            self._pieces.ids[token] for token in SPECIAL_TOKENS
         )
         self._graphs = _graphs_of(
             portable,
-            tuple(self.vocabulary),
+            tuple(pieces),
             lowercase,
             self.strip_accents,
             max_word_length,
@@ -137,6 +140,11 @@ class WordPieceTokenizer(keras.layers.Layer):
         return cls(**{**config, "vocabulary": list(config["vocabulary"])})
 
     @property
+    def vocabulary(self) -> list[str]:
+        """The pieces in the order of their ids."""
+        return self._pieces.in_order
+
+    @property
     def vocabulary_size(self) -> int:
         return len(self.vocabulary)
 
@@ -155,12 +163,12 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     def token_to_id(self, token: str) -> int:
         """The id of this piece."""
-        if token not in self._ids:
+        if token not in self._pieces.ids:
             raise InputError(
                 f"The vocabulary has no piece {token!r}; it has "
                 f"{self.vocabulary_size} others. Tokenize text to get pieces."
             )
-        return self._ids[token]
+        return self._pieces.ids[token]
 
     def call(self, strings: Any) -> tf.RaggedTensor:
         (ids,) = _by_string(self._graphs.ids, as_strings(strings))
@@ -257,9 +265,10 @@ class WordPieceTokenizer(keras.layers.Layer):
 # its export, or of the two models that are compared.
 @functools.lru_cache(maxsize=2)
 def _graphs_of(portable, *settings):
-    """The functions of all tokenizers that are alike: to trace one takes 1 s.
+    """The functions of all tokenizers that are alike: to trace one takes time.
 
     Apart from the layer, so that an export holds only those that it uses.
+    Tables of the exact path are made when one that takes it is traced.
 
     Args:
         settings: as `WordPiece` takes them, the vocabulary as a tuple.
@@ -268,12 +277,12 @@ def _graphs_of(portable, *settings):
         `ids`, and by the name of each of `UNITS` ids with their spans.
     """
     settings = WordPiece(*settings)
-    exact = ExactText(settings)
+    exact = functools.cache(lambda: ExactText(settings))
     graphs = {
-        unit: _compiled(functools.partial(exact.spans, unit=unit))
+        unit: _compiled(lambda strings, unit=unit: exact().spans(strings, unit))
         for unit in UNITS
     }
-    ids = exact.ids
+    ids = _compiled(lambda strings: exact().ids(strings))
     if not portable:
         try:
             from bert_keras.text.fast import FastText
@@ -281,9 +290,30 @@ def _graphs_of(portable, *settings):
             if error.name != "tensorflow_text":
                 raise
         else:
-            ids = FastText(exact, settings).ids
+            ids = _in_two_steps(FastText(exact, settings))
     # No dict, which Keras would track: an export would hold all the graphs.
-    return types.SimpleNamespace(ids=_compiled(ids), **graphs)
+    return types.SimpleNamespace(ids=ids, **graphs)
+
+
+def _in_two_steps(text):
+    """The function of strings `(B,)` of a `FastText`; one graph in a graph.
+
+    Eagerly, plain rows come first: where all are plain, which is usual, the
+    exact path is not traced, which takes longer than all else.
+    """
+    entire, plain = _compiled(text.ids), _compiled(text.plain_ids)
+    values = tf.TensorSpec([None], tf.int32)
+    row_splits = tf.TensorSpec([None], tf.int64)
+    certain = tf.TensorSpec([None], tf.bool)
+    others = _compiled(text.with_exact, values, row_splits, certain)
+
+    def ids(strings):
+        if not tf.executing_eagerly():
+            return entire(strings)
+        *found, certain, all_certain = plain(strings)
+        return found if all_certain else others(strings, *found, certain)
+
+    return ids
 
 
 # Strings of any shape, for functions of vectors of them.
@@ -371,21 +401,22 @@ def _by_string(function, strings):
     ]
 
 
-def _compiled(function):
+def _compiled(function, *more):
     """The function of strings `(B,)` as a graph that all callers share.
 
-    It stays on the CPU, where strings are, also where there is a GPU.
+    It stays on the CPU, where strings are, also where there is a GPU. `more`
+    are the specs of further arguments.
     """
 
-    def on_cpu(strings):
+    def on_cpu(*arguments):
         with tf.device("/CPU:0"):
-            return function(strings)
+            return function(*arguments)
 
     # TensorFlow knows a partial by its identity, not by its code, so tracing
     # it for several tokenizers does not count as retracing one.
     return tf.function(
         functools.partial(on_cpu),
-        input_signature=[tf.TensorSpec([None], tf.string)],
+        input_signature=[tf.TensorSpec([None], tf.string), *more],
         autograph=False,
     )
 

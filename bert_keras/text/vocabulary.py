@@ -145,10 +145,16 @@ def _is_text(token):
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
+# Of printable ASCII, as nearly all pieces are.
+_USUAL = re.compile(f"[!-~]{{1,{LONGEST_PIECE}}}")
+
+
 def _fault(token):
     """What a piece should be that this one is not, or None."""
     if not isinstance(token, str):
         return "of text"
+    if _USUAL.fullmatch(token):
+        return None
     if utf8_length(token) > LONGEST_PIECE:
         return f"of at most {LONGEST_PIECE} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):

@@ -70,6 +70,10 @@ def test_one_segment_alone_is_cut_on_request():
     ]
     rows = lists(packer(7, truncate=1)((A, B)))
     assert rows["token_ids"][0] == [2, 10, 11, 12, 3, 20, 3]
+    in_graph = tf.function(packer(7, truncate=1), autograph=False)
+    assert lists(in_graph((A, B))) == rows
+    wide = packer(7, truncate=1)((tf.cast(A, "int64"), tf.cast(B, "int64")))
+    assert wide["token_ids"].dtype == "int64" and lists(wide) == rows
 
 
 def test_rows_are_as_long_as_asked_or_as_the_longest():

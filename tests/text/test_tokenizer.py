@@ -13,6 +13,7 @@ import tensorflow as tf
 from strange_strings import strange_strings
 
 from bert_keras.errors import InputError
+from bert_keras.text.exact import ExactText
 from bert_keras.text.fast import LONGEST_CHARACTER, plain_codes
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.unicode_tables import results_of
@@ -138,6 +139,25 @@ def test_strings_of_any_shape_give_the_same_ids():
     ragged = tf.ragged.constant([["an"], [], ["hour", "hours"]])
     assert TOKENIZER(ragged).to_list() == [[[5]], [], [[6], [6, 7]]]
     assert TOKENIZER(tf.constant([], tf.string)).to_list() == []
+
+
+def test_plain_text_does_not_wait_for_the_exact_path(monkeypatch):
+    made = []
+
+    def counted(settings):
+        made.append(settings)
+        return ExactText(settings)
+
+    monkeypatch.setattr("bert_keras.text.tokenizer.ExactText", counted)
+    tokenizer = WordPieceTokenizer(SMALL, max_word_length=77)  # as no other
+    plain, other = ["an hour", "", "hours!"], "\u0430n an \x07hour\ufffd"
+    ids = tokenizer(plain).to_list()
+    assert not made
+    assert tokenizer([other, *plain]).to_list()[1:] == ids
+    assert len(made) == 1
+    reference = WordPiece(SMALL, max_word_length=77)
+    assert ids == list(map(reference.ids, plain))
+    assert tokenizer(other).numpy().tolist() == reference.ids(other)
 
 
 def test_eager_function_and_dataset_give_the_same_ids():
