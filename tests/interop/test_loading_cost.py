@@ -78,6 +78,6 @@ def test_base_loads_in_less_than_making_it_and_1_1_times_the_file(
     # Half of what random numbers for the same model cost, in processor time
     # outside the kernel: the kernel's is that of handing out pages, which on
     # some virtual machines takes thrice as long as all else, and whose number
-    # the line below bounds. docs/weights.md has the seconds on the clock.
+    # the line below bounds. docs/speed.md has the seconds.
     assert loading < 0.8 * making
     assert grown < 1.1 * size

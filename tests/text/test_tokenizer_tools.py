@@ -65,3 +65,5 @@ def test_the_benchmark_counts_other_ids_and_prints_a_row_for_each(
     for name, row in report["tokenizers"].items():
         assert row["MB a second"] >= 0 and f"  {name}  " in printed
     assert len(report["seconds for one word of a megabyte"]) == 2
+    for name, spent in report["milliseconds for one line"].items():
+        assert spent > 0 and f"  {name}: {spent} CPU ms" in printed

@@ -211,7 +211,8 @@ def _contenders(figures):
     ours = our_median(figures)
     limit = figures.get("limit", {"median": None})["median"]
     yield (
-        f"  {'':<24}{'ms an example':>14}{'least':>9}{'most':>9}{'by ours':>9}"
+        f"  {'':<24}{'ms an example':>14}{'least':>9}{'most':>9}"
+        f"{'CPU ms':>9}{'by ours':>9}"
         f"{'of the limit':>14}{'peak MB':>9}"
     )
     order = sorted(figures, key=lambda name: figures[name]["median"])
@@ -221,6 +222,7 @@ def _contenders(figures):
         yield (
             f"  {name:<24}{1000 * figure['median']:>14.1f}"
             f"{1000 * figure['least']:>9.1f}{1000 * figure['most']:>9.1f}"
+            f"{1000 * figure['processor']:>9.1f}"
             f"{figure['median'] / ours:>9.2f}{of_limit:>14}"
             f"{figure['peak_megabytes']:>9}"
         )

@@ -10,8 +10,9 @@ the processor's time (which other work on the machine disturbs less); the best
 turn of each counts. Before that, the ids are compared: lines
 on which the exact tokenizers, ours and that of the `tokenizers` package, do
 not agree are left out; those of which the inexact one makes other ids stay.
-Both are counted. Last, what one word of a megabyte takes. Needs the
-`tokenizers` package. Takes a minute.
+Both are counted. Last, what one word of a megabyte takes, and one line at a
+time: ours by itself, in a graph as a SavedModel has it, and with its rows
+packed. Needs the `tokenizers` package. Takes a minute.
 """
 
 import functools
@@ -74,6 +75,9 @@ def main(values):
         "cores": _cores(),
         "tokenizers": rows,
         "seconds for one word of a megabyte": _long_word_seconds(makers),
+        "milliseconds for one line": _one_line(
+            values.vocabulary, kept, values.repeats
+        ),
     }
     for line in _table(report):
         progress.console.print(line)
@@ -94,6 +98,41 @@ def _long_word_seconds(makers):
     return seconds
 
 
+def _one_line(path, lines, repeats):
+    """Name -> milliseconds, of the processor, for a line; the best turn."""
+    import tensorflow as tf
+    import tokenizers
+
+    import bert_keras
+
+    peer = tokenizers.BertWordPieceTokenizer(path)
+    ours = bert_keras.WordPieceTokenizer(path, max_word_length=100)
+    preprocess = bert_keras.BertPreprocessor(ours)
+    spec = [tf.TensorSpec([None], tf.string)]
+    asks = {
+        PEER: lambda line: peer.encode(line).ids,
+        OURS[0]: lambda line: ours([line]),
+        f"{OURS[0]}, in a graph": tf.function(ours, spec),
+        "BertPreprocessor": lambda line: preprocess([line]),
+        "BertPreprocessor, in a graph": tf.function(preprocess, spec),
+    }
+    lines = lines[:200]
+    found = {name: [] for name in asks}
+    for _ in range(repeats + 1):
+        for name, ask in asks.items():
+            # A graph has the line as a tensor, as a server does.
+            texts = [tf.constant([x]) if "graph" in name else x for x in lines]
+            began = time.process_time()
+            for text in texts:
+                ask(text)
+            found[name].append(1000 * (time.process_time() - began))
+    # The first turn traces.
+    return {
+        name: round(min(spent[1:]) / len(lines), 3)
+        for name, spent in found.items()
+    }
+
+
 def _table(report):
     rows = report["tokenizers"]
     slowest = rows[PEER]["MB a second of processor time"]
@@ -110,6 +149,8 @@ def _table(report):
     )
     for name, seconds in report["seconds for one word of a megabyte"].items():
         yield f"  {name}: {seconds} CPU s for one word of a megabyte"
+    for name, spent in report["milliseconds for one line"].items():
+        yield f"  {name}: {spent} CPU ms for one line"
 
 
 def _first(lines, size):

@@ -52,6 +52,8 @@ class Inputs:
             filled["vocabulary"] = self.needed("vocabulary", "vocabulary")
         if "base" in settings:
             filled["base"] = self.base()
+        if "mini" in settings:
+            filled |= self.mini()
         return {**settings, **filled}
 
     def lengths(self, settings):
@@ -88,6 +90,25 @@ class Inputs:
         path = os.path.join(self.folder, "base-huggingface")
         convert(own, path, "huggingface", accept_difference=True)
         return path
+
+    @functools.cache  # noqa: B019
+    def mini(self):
+        """The packaged model's name, and folders of the same encoder."""
+        from bert_keras.interop.huggingface import save_huggingface
+
+        name = "bert_keras_mini_en"
+        folders = {
+            form: os.path.join(self.folder, f"{name}-{form}")
+            for form in ("huggingface", "served")
+        }
+        # Its form of GELU is not the peers', and costs about the same.
+        encoder = bert_keras.BertEncoder.from_preset(
+            name, activation="gelu_exact"
+        )
+        preprocess = bert_keras.BertPreprocessor.from_preset(name)
+        save_huggingface(folders["huggingface"], encoder, preprocess)
+        bert_keras.export_saved_model(encoder, preprocess, folders["served"])
+        return {"mini": name, **folders}
 
     @functools.cache  # noqa: B019
     def contexts(self, count=320):

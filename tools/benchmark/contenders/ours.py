@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import numpy as np
-from worker import SIZES, VOCABULARY, dense_rows, peak_megabytes
+from worker import SIZES, TEXT, VOCABULARY, dense_rows, peak_megabytes
 
 
 def step(settings):
@@ -137,6 +137,31 @@ def load(settings):
         encoder({"token_ids": tf.constant([[1, 2]])})
 
     return run, 1, {"megabytes_before": round(before)}
+
+
+def first(settings):
+    """The vectors of one text, by what was not imported before."""
+
+    def run():
+        import bert_keras
+
+        name = settings["mini"]
+        preprocess = bert_keras.BertPreprocessor.from_preset(name)
+        encoder = bert_keras.BertEncoder.from_preset(name)
+        encoder.predict(preprocess([TEXT]), verbose=0)
+
+    return run, 1
+
+
+def first_served(settings):
+    """The same by a SavedModel."""
+
+    def run():
+        import bert_keras
+
+        bert_keras.load_saved_model(settings["served"]).embed([TEXT])
+
+    return run, 1
 
 
 def classify(settings):

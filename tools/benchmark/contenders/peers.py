@@ -12,6 +12,7 @@ import sys
 import numpy as np
 from worker import (
     SIZES,
+    TEXT,
     VOCABULARY,
     dense_rows,
     peak_megabytes,
@@ -88,6 +89,23 @@ def keras_hub_load(settings):
         backbone(dict(zip(names, values, strict=True)))
 
     return run, 1, {"megabytes_before": round(before)}
+
+
+def keras_hub_first(settings):
+    """A backbone's vectors of one text, by what was not imported before."""
+
+    def run():
+        os.environ["KERAS_BACKEND"] = "tensorflow"
+        from keras_hub import models
+
+        folder = settings["huggingface"]
+        preprocess = models.BertTextClassifierPreprocessor.from_preset(
+            folder, sequence_length=128
+        )
+        backbone = models.BertBackbone.from_preset(folder)
+        backbone.predict(preprocess([TEXT]), verbose=0)
+
+    return run, 1
 
 
 def model_garden_step(settings):
@@ -268,6 +286,22 @@ def transformers_load(settings):
             model(torch.tensor([[1, 2]]))
 
     return run, 1, {"megabytes_before": round(before)}
+
+
+def transformers_first(settings):
+    """A model's vectors of one text, by what was not imported before."""
+
+    def run():
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        folder = settings["huggingface"]
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModel.from_pretrained(folder)
+        with torch.no_grad():
+            model(**tokenizer([TEXT], return_tensors="pt"))
+
+    return run, 1
 
 
 def onnxruntime_classify(settings):

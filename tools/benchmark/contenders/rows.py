@@ -127,6 +127,20 @@ def loading():
     return contenders
 
 
+def first_answer():
+    """A cold process: imports, the packaged model's weights, one text."""
+    settings = {"mini": True, "warm": 0}
+    contenders = {
+        "ours": Contender("ours", "ours", "first", settings),
+        "ours, a SavedModel": Contender(
+            "ours", "ours", "first_served", settings
+        ),
+    }
+    for peer in ("keras_hub", "transformers"):
+        contenders[peer] = Contender(peer, "peers", f"{peer}_first", settings)
+    return contenders
+
+
 def text_flags(inputs):
     return {
         "vocabulary": inputs.needed("vocabulary", "vocabulary"),
@@ -218,6 +232,12 @@ ROWS = {
     "loading": {
         "title": "loading base",
         "contenders": loading(),
+        "goal": None,
+        "turns": 1,
+    },
+    "first": {
+        "title": "first answer of a cold process",
+        "contenders": first_answer(),
         "goal": None,
         "turns": 1,
     },

@@ -61,7 +61,7 @@ class Worker:
         self._name, self._limit = f"{job} of {module}.py", limit
         self.facts = self._answer()
         self.examples = self.facts.pop("examples")
-        self.seconds, self.peak = [], 0.0
+        self.seconds, self.processor, self.peak = [], [], 0.0
 
     def ask(self, *arguments):
         """One step: dict of "seconds", "processor" (seconds) and "result"."""
@@ -69,6 +69,7 @@ class Worker:
         self._process.stdin.flush()
         answer = self._answer()
         self.seconds.append(answer["seconds"])
+        self.processor.append(answer["processor"])
         self.peak = answer["peak"]
         return answer
 
@@ -77,6 +78,7 @@ class Worker:
             "median": statistics.median(self.seconds) / self.examples,
             "least": min(self.seconds) / self.examples,
             "most": max(self.seconds) / self.examples,
+            "processor": statistics.median(self.processor) / self.examples,
             "examples": self.examples,
             "peak_megabytes": round(self.peak),
             **self.facts,
@@ -131,7 +133,8 @@ def measure(workers, turns, report=lambda done: None, limit=None):
 
     Returns:
         two dicts. name -> dict of "median", "least", "most" (seconds an
-        example), "examples" of a step, "peak_megabytes" of the process,
+        example), "processor" (the median of all its threads' seconds),
+        "examples" of a step, "peak_megabytes" of the process,
         "versions", and what else the job reports; and name -> why it was left
         out.
     """

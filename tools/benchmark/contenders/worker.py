@@ -29,6 +29,7 @@ SIZES = {
     "large": (24, 1024, 16),
 }
 VOCABULARY = 30_522
+TEXT = "An hour well spent."
 
 
 def pretraining_batch(settings):
