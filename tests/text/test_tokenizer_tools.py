@@ -2,6 +2,7 @@
 
 import json
 import types
+import unicodedata
 
 import pytest
 import tokenizer_proof
@@ -12,6 +13,10 @@ from tools.benchmark import tokenizer
 
 PIECES = [*SPECIAL_TOKENS, *"abehlnopru.", "##able", "un", "##b", "hear"]
 TEXTS = ["An hour. Ça\nun b…".encode()]
+needs_unicode_14 = pytest.mark.skipif(
+    unicodedata.unidata_version != "14.0.0",
+    reason="the proof needs the Unicode 14.0 of Python 3.11",
+)
 
 
 @pytest.fixture
@@ -29,12 +34,14 @@ def first_parts(vocabulary):
         yield tally.differing, tally.compared, total
 
 
+@needs_unicode_14
 def test_the_proof_compares_everything_and_finds_nothing(vocabulary):
     for differing, compared, total in first_parts(vocabulary):
         assert differing == 0
         assert compared == total
 
 
+@needs_unicode_14
 def test_the_proof_finds_a_reference_that_is_broken(vocabulary, monkeypatch):
     monkeypatch.setattr(WordPiece, "words", lambda self, text: ["un"])
     assert all(differing for differing, *_ in first_parts(vocabulary))
