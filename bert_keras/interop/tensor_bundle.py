@@ -219,8 +219,8 @@ def _tensor(reader, name, entry):
 
     if entry.size < LARGE or entry.dtype != FLOAT32:
         return Tensor(entry.file, name, entry.shape, read)
-    # TensorFlow reads it whole, once, for the checksum; it keeps the memory,
-    # which the model takes next. The rows come from the file itself.
+    # TensorFlow reads it whole, once, for the checksum. The rows come from the
+    # file itself, into memory that the variable takes.
     float32 = np.dtype("<f4")
     stored = stored_tensor(entry.file, name, float32, entry.shape, entry.offset)
     return dataclasses.replace(stored, check=lambda: read() is None)

@@ -163,14 +163,14 @@ def stored_tensor(path, name, dtype, shape, offset):
                 "the file was cut while it was read",
                 tensor=name,
                 expected=f"{array.nbytes} bytes",
-                found=f"{count}",
+                found=f"{count} bytes",
             )
         return array
 
     def whole():
         return rows(0, shape[0]) if shape else rows(0, 1).reshape(())
 
-    by_rows = shape and all(shape)  # neither one number nor none
+    by_rows = shape and all(shape)  # a scalar and an empty tensor have no rows
     return Tensor(path, name, shape, whole, rows if by_rows else None)
 
 

@@ -149,7 +149,7 @@ class Tensor:
             if not self.turned:
                 array[first:last] = part
                 continue
-            for at in range(0, len(part), 16):  # as the caches like it
+            for at in range(0, len(part), 16):  # 64 bytes: a line of the cache
                 some = part[at : at + 16]
                 array[:, first + at : first + at + len(some)] = some.T
         return array

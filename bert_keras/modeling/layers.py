@@ -39,9 +39,12 @@ class Unwritten(keras.initializers.Zeros):
 def without_copy(numbers):
     """NumPy's float32 numbers as TensorFlow's tensor in the same memory.
 
-    Keras would have TensorFlow copy them twice. TensorFlow writes to no memory
-    that is not its own: a variable gets some at its first update. Other
-    numbers, and those of other backends, are returned as they are.
+    Keras would have TensorFlow copy them twice. Do not write to `numbers`
+    afterwards, nor hand in memory that a file or a caller may change: the
+    variable that takes the tensor would change with it. TensorFlow itself
+    writes to no memory that is not its own; a variable gets some at its first
+    update. Other numbers, and those of other backends, are returned as they
+    are.
     """
     fits = numbers.dtype == "float32" and numbers.flags.carray
     if keras.backend.backend() != "tensorflow" or not fits:

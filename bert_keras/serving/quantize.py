@@ -5,6 +5,7 @@ What they gain and cost on real rows is measured by `tools/export.py --dev`.
 
 import contextlib
 import gc
+import threading
 
 import keras
 
@@ -53,17 +54,23 @@ def _with_int8_weights(model):
     return model
 
 
+_COLLECTING = threading.Lock()
+
+
 @contextlib.contextmanager
 def _one_collection():
-    """Garbage is collected at the end, not for each matrix as Keras does it:
-    that takes a tenth of a second and more, and BERT-base has 74 of them."""
-    collect = gc.collect
-    gc.collect = lambda *_: 0
-    try:
-        yield
-    finally:
-        gc.collect = collect
-        gc.collect()
+    """Collects garbage once, at the end; Keras does it for each matrix.
+
+    A collection takes a tenth of a second and more, and BERT-base has 74
+    matrices. Until then `gc.collect` does nothing, in every thread.
+    """
+    with _COLLECTING:
+        collect, gc.collect = gc.collect, lambda generation=2: 0
+        try:
+            yield
+        finally:
+            gc.collect = collect
+    gc.collect()
 
 
 def _quantizable(model):

@@ -141,7 +141,10 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @property
     def vocabulary(self) -> list[str]:
-        """The pieces in the order of their ids."""
+        """The pieces in the order of their ids, not to be changed.
+
+        `get_vocabulary()` returns a list of its own.
+        """
         return self._pieces.in_order
 
     @property
@@ -258,6 +261,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         # All but the vocabulary are what `from_preset` takes too.
         names = ("vocabulary", *TokenizerArguments.__annotations__)
         own = {name: getattr(self, name) for name in names}
+        own["vocabulary"] = list(self.vocabulary)
         return {**super().get_config(), **own}
 
 

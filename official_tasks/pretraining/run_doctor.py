@@ -8,6 +8,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.sizes import SIZES
+from official_tasks.pretraining.settings import Settings, phases
 
 REFERENCES = os.path.join(os.path.dirname(__file__), "reference_curves.json")
 # Share of the reference's accuracy under which something is wrong. Corpora of
@@ -100,7 +101,17 @@ def _compare_curve(settings, last):
     references = files.read_json(REFERENCES)
     same = [one for one in references if one["size"] == size]
     if same:
-        return [_compare(reference, last) for reference in same]
+        length = _length_at(last["step"], settings)
+        # Where a curve has several lengths, its points say which.
+        curves = {
+            one["name"]: [
+                p for p in one["curve"] if length == p.get("length", length)
+            ]
+            for one in same
+        }
+        return [_compare(n, c, last) for n, c in curves.items() if c] or [
+            f"The reference curve of this size has no rows of {length} pieces."
+        ]
     known = sorted({tuple(reference["size"]) for reference in references})
     known = ", ".join(f"{layers} x {width}" for layers, width in known)
     return [
@@ -110,16 +121,26 @@ def _compare_curve(settings, last):
     ]
 
 
-def _compare(reference, last):
-    tokens = [line["tokens"] for line in reference["curve"]]
+def _length_at(step, settings):
+    """Pieces a row at this step."""
+    given = {k: v for k, v in settings.items() if k in Settings._fields}
+    return next(
+        phase.sequence_length
+        for phase in phases(Settings(**given))
+        if step <= phase.last
+    )
+
+
+def _compare(name, curve, last):
+    tokens = [line["tokens"] for line in curve]
     expected = np.interp(
         np.log(last["tokens"]),
         np.log(tokens),
-        [line["val_mlm_accuracy"] for line in reference["curve"]],
+        [line["val_mlm_accuracy"] for line in curve],
     )
     accuracy = last["val_mlm_accuracy"]
     line = (
-        f"Masked pieces: {accuracy:.1%}, where {reference['name']} has "
+        f"Masked pieces: {accuracy:.1%}, where {name} has "
         f"{expected:.1%} at as many tokens"
     )
     if last["tokens"] > 1.5 * tokens[-1]:
@@ -129,8 +150,8 @@ def _compare(reference, last):
     return (
         f"{line}: too low. Look at the learning rate (1e-3 suits models of a "
         "few million parameters, 1e-4 the paper's), at the warm-up, which "
-        "must end early in the run, and at the vocabulary (tools/doctor.py "
-        "--vocabulary)."
+        "must end early in the run, at the vocabulary (tools/doctor.py "
+        "--vocabulary), and whether shorter rows come first."
     )
 
 

@@ -79,7 +79,9 @@ def test_a_run_in_a_bucket_that_was_killed_resumes(served):
     flags = ["--data=gs://bucket/data", "--output=gs://bucket/run"]
     saved = "run/state/step-00000003/manifest.json"
     process = start(*TRAIN, *flags)
+    limit = time.monotonic() + 300
     while process.poll() is None and saved not in bucket.objects:
+        assert time.monotonic() < limit
         time.sleep(0.05)
     process.kill()
     printed, _ = process.communicate()

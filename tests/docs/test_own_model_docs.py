@@ -1,5 +1,6 @@
 """The commands and the Python of docs/own_model.md run, at toy size."""
 
+import contextlib
 import json
 import re
 
@@ -11,6 +12,7 @@ from toy_pretraining import documents
 
 PAGE = "docs/own_model.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 # By the end of a script's name, what is appended so that it takes seconds.
 SMALLER = {
     "clean_corpus.py": "",
@@ -22,8 +24,7 @@ SMALLER = {
     "--evaluation_steps=2 --dtype=float32",
     "pack_preset.py": "--output=packed --batches=2",
     "draw_curve.py": "--output=curve.svg",
-    "bag_of_words.py": "",
-    "finetune": "--epochs=1 --batch_size=8 --sequence_length=16",
+    "results_table.py": "--tasks=cola --seeds=1",
 }
 SMALL_MODEL = ["--num_layers=1", "--hidden_dim=8", "--num_heads=1"]
 
@@ -43,8 +44,11 @@ def done(tmp_path_factory):
     """The folder after all commands, and what they printed."""
     folder, printed = tmp_path_factory.mktemp("own_model"), []
     write_corpus(folder / "corpus")
-    write_glue(folder / "glue")
+    write_glue(folder / "DATA" / "glue")
     for command in commands(PAGE):
+        if "--init=runs/mini_tiled" in command:
+            with contextlib.chdir(folder):
+                exec(PYTHON[1], {})
         script = script_of(command)
         (name,) = [n for n in SMALLER if str(script[-1]).endswith(n)]
         words = [*script, *command[len(script) :], *SMALLER[name].split()]
@@ -72,23 +76,25 @@ def test_the_authors_that_are_held_out_are_not_trained_on(done):
 
 
 @pytest.mark.long
-def test_the_second_run_goes_on_from_the_first_and_is_packed(done):
+def test_each_run_goes_on_from_the_one_before_and_the_last_is_packed(done):
     folder, printed = done
-    results = json.loads((folder / "runs/mini/results.json").read_text())
-    first = json.loads((folder / "runs/mini_short/results.json").read_text())
-    assert results["parameters"] == first["parameters"]
-    assert results["before"] is not None
+    first, *later = (
+        json.loads((folder / f"runs/{name}/results.json").read_text())
+        for name in ("mini_short", "mini", "mini_long", "mini_512")
+    )
+    for results in later:
+        assert results["parameters"] == first["parameters"]
+        assert results["before"] is not None
     packed = json.loads((folder / "packed/config.json").read_text())
     assert packed["encoder"]["num_layers"] == 1
     rows = [text for name, text in printed if name == "draw_curve.py"][0]
     assert [row.split("|")[1].strip() for row in rows.splitlines()] == [
-        *("16", "24") * 2
+        *("16", "24") * 4
     ]
     assert (folder / "curve.svg").read_text().startswith("<svg")
 
 
 def test_the_python_of_the_page_runs():
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     names = {}
-    exec(code, names)
+    exec(PYTHON[0], names)
     assert names["vectors"].shape == (1, 128, 256)

@@ -75,7 +75,7 @@ def test_base_loads_in_less_than_making_it_and_1_1_times_the_file(
         check=True,
     )
     loading, grown, making = map(float, done.stdout.split())
-    # Half of what random numbers for the same model cost, in processor time
+    # Less than what random numbers for the same model cost, in processor time
     # outside the kernel: the kernel's is that of handing out pages, which on
     # some virtual machines takes thrice as long as all else, and whose number
     # the line below bounds. docs/speed.md has the seconds.

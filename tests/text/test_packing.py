@@ -20,6 +20,15 @@ def lists(rows):
     return {name: values.numpy().tolist() for name, values in rows.items()}
 
 
+def test_it_is_traced_once_and_follows_its_settings():
+    pack = packer(6)
+    pack(A), pack(B), pack(tf.ragged.constant([[7]]))
+    (graph,) = pack._graphs.by_key.values()
+    assert graph.experimental_get_tracing_count() == 1
+    pack.pad_to_longest = True
+    assert pack(tf.ragged.constant([[7]]))["token_ids"].shape == (1, 3)
+
+
 def test_one_segment_is_framed_and_padded():
     assert lists(packer(6)(A)) == {
         "token_ids": [[2, 10, 11, 12, 3, 0], [2, 13, 3, 0, 0, 0]],

@@ -5,10 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from glue_samples import write_glue
 from run_script import ROOT
 
 from bert_keras.errors import InputError
+from official_tasks.tasks import glue
 from official_tasks.tasks.base import Example
+from official_tasks.tasks.registry import find_task
 from official_tasks.tasks.text_task import score_classes
 
 sys.path.insert(0, str(ROOT / "tools" / "benchmark"))
@@ -65,6 +68,16 @@ def test_a_pairs_number_is_the_cosine_of_its_words():
     by_hand = (ash**2 + birch**2) / np.prod(lengths)
     assert found[0, 0] == pytest.approx(by_hand)
     assert 0 < found[1, 0] < found[0, 0]
+
+
+@pytest.mark.parametrize("name", ["cola", "mrpc", "stsb"])
+def test_the_official_files_are_scored(tmp_path, name):
+    folder = next(row.folder for row in glue.ROWS if row.name == name)
+    cls, fixed = find_task(name)
+    place = write_glue(tmp_path / "glue") / folder
+    official = cls(**fixed, data_dir=str(place))
+    score = bag_of_words.score(official)[official.metric]
+    assert -1 <= score <= 1 and np.isfinite(score)
 
 
 def test_a_number_for_one_text_is_refused():

@@ -18,7 +18,6 @@ from absl import flags
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks import registry
-from official_tasks.tasks.base import Example
 
 
 def define_flags():
@@ -31,15 +30,15 @@ def score(task) -> dict:
     """The metrics on dev of a bag of words that read train.
 
     Args:
-        task: a `Task` whose examples are `Example`s with an index as label,
-            or pairs with a number as label.
+        task: a `Task` whose examples have "text", "text_pair" and "label":
+            an index, or of pairs a number.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
     train, dev = task.read("train"), task.read("dev")  # then it has its labels
     of_numbers = task.labels is None
-    if not isinstance(train[0], Example) or (
+    if not hasattr(train[0], "text_pair") or (
         of_numbers and train[0].text_pair is None
     ):
         raise InputError(

@@ -124,7 +124,7 @@ def define_flags():
     names = ", ".join(plan.task for plan in PLANS)
     flags.DEFINE_list("tasks", None, f"A part of {names}.")
     flags.DEFINE_integer(
-        "seeds", None, "Runs of each task; else one or three.", 1
+        "seeds", None, "Runs of each task; by default three, one if long.", 1
     )
     flags.DEFINE_float("learning_rate", 1e-4, "Of all; suits a small model.")
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
@@ -133,6 +133,12 @@ def define_flags():
     flags.DEFINE_bool("quick", False, "At most 2,000 training rows a task.")
     flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
     flags.mark_flags_as_required(["data", "init", "output"])
+    script.applies_only(
+        "without --peer_python, which has neither",
+        lambda values: not values.peer_python,
+        "from_scratch",
+        "dtype",
+    )
 
 
 def main(values):
@@ -190,8 +196,10 @@ def runs(plans, values):
             )
         for who, job in jobs.items():
             name = f"{plan.task}-{seed}.{who}.json"
-            decided = [*plan, values.learning_rate, values.init]
-            decided += numerics.values()
+            decided = list(plan)
+            if who != "words":
+                decided += [values.learning_rate, values.init]
+                decided += numerics.values()
             alone = functools.partial(
                 processes.in_a_process, job, quiet=values.jobs > 1
             )

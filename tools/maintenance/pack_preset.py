@@ -22,9 +22,9 @@ from bert_keras.interop.downloads import MANIFEST
 from official_tasks import script
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
-# Length -> rows a batch and predictions a row, as the model was trained.
+# Length -> rows a batch of 1,024 tokens, and predictions a row.
 LENGTHS = {128: (8, 20), 512: (2, 77)}
-# Pieces a row where the user does not say: what the model has learned best.
+# Pieces a row where the user does not say: longer ones cost more.
 USUAL_LENGTH = 128
 
 
@@ -45,6 +45,9 @@ def pack(model_folder, folder):
 
     checkpoint = open_checkpoint(model_folder)
     model = model_class(checkpoint).from_preset(checkpoint)
+    # The preset is where its weights come from, its LICENSE what they have.
+    encoder = getattr(model, "encoder", model)
+    encoder.origin = encoder.license = None
     length = BertPreprocessor.from_preset(checkpoint).sequence_length
     text = BertPreprocessor.from_preset(
         checkpoint, sequence_length=min(length, USUAL_LENGTH)
