@@ -44,9 +44,14 @@ def without_copy(numbers):
     variable that takes the tensor would change with it. TensorFlow itself
     writes to no memory that is not its own; a variable gets some at its first
     update. Other numbers, and those of other backends, are returned as they
-    are.
+    are; so are those that do not begin at a multiple of 64 bytes, which
+    TensorFlow takes and then computes with as if they did: a crash.
     """
-    fits = numbers.dtype == "float32" and numbers.flags.carray
+    fits = (
+        numbers.dtype == "float32"
+        and numbers.flags.carray
+        and numbers.ctypes.data % 64 == 0
+    )
     if keras.backend.backend() != "tensorflow" or not fits:
         return numbers
     return tensorflow.experimental.dlpack.from_dlpack(numbers.__dlpack__())

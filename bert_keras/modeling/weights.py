@@ -60,8 +60,8 @@ def copy_weights(source, target):
 def paged_zeros(shape, dtype="float32"):
     """Zeros in pages of memory that hold nothing else.
 
-    The system hands a page out when it is first written to. TensorFlow copies
-    an array that does not begin at a multiple of 64 bytes; this one does.
+    The system hands a page out when it is first written to. They begin at a
+    multiple of 64 bytes, as TensorFlow's own memory does.
     `np.zeros` asks for huge pages, for which the system moves other memory.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
