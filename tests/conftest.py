@@ -116,10 +116,10 @@ def pytest_runtest_teardown(item, nextitem):
 
 def _set_aside():
     """What is there by now mostly stays: imports, models, traced graphs.
-    Cycles that die later are never freed.
 
     Python then need not look through it at each collection, which took up to
-    two seconds late in the suite; Keras collects often.
+    two seconds late in the suite; Keras collects often. Cycles among it that
+    die later are never freed.
     """
     gc.collect()
     gc.freeze()

@@ -177,7 +177,6 @@ class Tensor:
             shape=tuple(shape),
             read=lambda: change(self.numbers()),
             rows=None,
-            check=None,
             turned=False,
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.sizes import SIZES
-from official_tasks.pretraining.settings import Settings, phases
+from official_tasks.pretraining.settings import length_at, recorded
 
 REFERENCES = os.path.join(os.path.dirname(__file__), "reference_curves.json")
 # Share of the reference's accuracy under which something is wrong. Corpora of
@@ -101,7 +101,7 @@ def _compare_curve(settings, last):
     references = files.read_json(REFERENCES)
     same = [one for one in references if one["size"] == size]
     if same:
-        length = _length_at(last["step"], settings)
+        length = length_at(last["step"], recorded(settings))
         # Where a curve has several lengths, its points say which.
         curves = {
             one["name"]: [
@@ -119,16 +119,6 @@ def _compare_curve(settings, last):
         f"are some of {known}. To judge data and settings, run one of these "
         "sizes first."
     ]
-
-
-def _length_at(step, settings):
-    """Pieces a row at this step."""
-    given = {k: v for k, v in settings.items() if k in Settings._fields}
-    return next(
-        phase.sequence_length
-        for phase in phases(Settings(**given))
-        if step <= phase.last
-    )
 
 
 def _compare(name, curve, last):

@@ -202,3 +202,19 @@ def tokens_until(step, settings) -> int:
         max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
         for phase in phases(settings)
     )
+
+
+def length_at(step, settings) -> int:
+    """Pieces a row at a step."""
+    return next(
+        phase.sequence_length
+        for phase in phases(settings)
+        if step <= phase.last
+    )
+
+
+def recorded(settings: dict) -> Settings:
+    """The `Settings` among those that a run's run.json has."""
+    return Settings(
+        **{k: settings[k] for k in Settings._fields if k in settings}
+    )

@@ -538,6 +538,18 @@ def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(tmp_path):
             tensor.numbers()
 
 
+def test_a_tensor_in_another_shape_keeps_its_check(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_keras.interop.tensor_bundle.LARGE", 100)
+    released(tmp_path)
+    tensors = open_checkpoint(tmp_path).tensors.values()
+    large = [tensor for tensor in tensors if tensor.check is not None]
+    assert large
+    for tensor in large:
+        turned = tensor.changed(tensor.shape[::-1], lambda x: x.T)
+        assert turned.check is tensor.check
+        assert np.array_equal(turned.numbers(), tensor.numbers().T)
+
+
 def test_the_large_table_of_a_checkpoint_is_checked_before_it_is_read(
     tmp_path, monkeypatch, no_model
 ):

@@ -17,7 +17,12 @@ from absl import flags
 
 from bert_keras import files
 from official_tasks import page, script
-from official_tasks.pretraining.settings import Settings, phases, tokens_until
+from official_tasks.pretraining.settings import (
+    length_at,
+    phases,
+    recorded,
+    tokens_until,
+)
 
 LINES = {
     "val_mlm_accuracy": "masked pieces",
@@ -41,17 +46,11 @@ def read_runs(folders):
     """
     points, bounds, before = [], [], 0
     for folder in map(Path, folders):
-        given = files.read_json(folder / "run.json")["settings"]
-        given = {k: v for k, v in given.items() if k in Settings._fields}
-        settings = Settings(**given)
+        settings = recorded(files.read_json(folder / "run.json")["settings"])
         for line in (folder / "metrics.jsonl").read_text().splitlines():
             point = json.loads(line)
             point["tokens"] += before
-            point["length"] = next(
-                phase.sequence_length
-                for phase in phases(settings)
-                if point["step"] <= phase.last
-            )
+            point["length"] = length_at(point["step"], settings)
             points.append(point)
         for phase in phases(settings):
             end = before + tokens_until(phase.last, settings)
