@@ -89,20 +89,20 @@ class _Gradients:
 def _accumulate(compute, batch, accumulate):
     """Sums over the micro-batches, in the memory of one."""
     count = step.rows(batch)
-    if compute.model.jit_compile and not isinstance(count, int):
-        raise InputError(
-            f"accumulate={accumulate} with jit_compile, which Keras turns on "
-            "by itself on a single GPU, needs batches whose number of rows is "
-            "fixed. Batch with drop_remainder=True, or compile the model with "
-            "jit_compile=False."
-        )
     # Rows of each micro-batch, at least 1; the last one may have fewer.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
+    # The same size for all where it can be known: XLA wants it so.
+    even = isinstance(count, int) and count % size == 0
+    if compute.model.jit_compile and not even:
+        raise InputError(
+            f"accumulate={accumulate} with jit_compile, which Keras turns on "
+            "by itself on a single GPU, needs batches whose number of rows is "
+            "fixed and a multiple of it. Batch with drop_remainder=True, or "
+            "compile the model with jit_compile=False."
+        )
 
     def micro_batch(i):
-        # The same size for all where it can be known: XLA wants it so.
-        even = isinstance(count, int) and count % size == 0
         length = size if even else tf.minimum(size, count - i * size)
 
         def cut(values):
