@@ -339,6 +339,7 @@ def as_strings(value):
         return tf.convert_to_tensor(value, tf.string)
     except (ValueError, TypeError):
         _refuse_others(value)
+        value = value.tolist() if isinstance(value, np.ndarray) else value
         return tf.convert_to_tensor(encodable(value), tf.string)
 
 
