@@ -343,7 +343,7 @@ def _leave_nothing(folder, names, journal):
     for name in names:
         files.remove(os.path.join(folder, name))
     with contextlib.suppress(OSError):
-        os.removedirs(folder)
+        os.rmdir(folder)
 
 
 def refuse_few(name: str, documents: int):
@@ -355,9 +355,8 @@ def refuse_few(name: str, documents: int):
             "blank lines between documents, as layout 'sentences'."
         )
     raise InputError(
-        f"The held-out share leaves {documents} documents for evaluation, "
-        "but a random next sentence needs at least two. Raise the share, set "
-        "it to 0, or give more documents."
+        f"Held out for evaluation are {documents} documents with text, but a "
+        "random next sentence needs at least two. Hold out more, or none."
     )
 
 

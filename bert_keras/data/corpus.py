@@ -142,7 +142,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
         root = source
         paths = [p for p in files.walk(source) if _is_text(p, source)]
     else:
-        root = os.path.dirname(source.partition("*")[0])
+        root = os.path.dirname(re.split("[*?[]", source)[0])
         paths = [path for path in files.find(source) if files.is_file(path)]
     if not paths:
         raise InputError(
@@ -193,26 +193,31 @@ def read_file(
     A file of one document is held in memory; of the other layouts, one
     document at a time.
     """
+    for number, paragraphs, given in _parts(path, layout, text_field):
+        if paragraphs:
+            own = name if number is None else f"{name}#{number}"
+            yield Document(own, group, paragraphs, given)
+
+
+def _parts(path: str, layout: str, text_field: str):
+    """(number, paragraphs, whether they are sentences) of each document.
+
+    The number of a document that is all of its file is None.
+    """
     if path.endswith(COLUMNAR):
         for number, text in _column_texts(path, text_field):
-            paragraphs = _paragraphs(list(map(str.strip, text.split("\n"))))
-            if paragraphs:
-                yield Document(f"{name}#{number}", group, paragraphs)
+            yield number, _paragraphs(text), False
         return
     with _opened(path) as file:
         if path.removesuffix(".gz").endswith((".jsonl", ".json")):
-            documents = _json_lines(_lines(file, path), path, text_field)
+            for number, text in _json_texts(file, path, text_field):
+                yield number, _paragraphs(text), False
         elif _layout(file, path, layout) == "sentences":
-            documents = _blank_line_between(_lines(file, path))
+            for number, block in enumerate(_blocks(_lines(file, path))):
+                yield number, block, True
         else:
-            lines = _decode(file.read(), path, 0).split("\n")
-            paragraphs = _paragraphs([line.strip() for line in lines])
-            if paragraphs:
-                yield Document(name, group, paragraphs)
-            return
-        for number, paragraphs, given in documents:
-            if paragraphs:
-                yield Document(f"{name}#{number}", group, paragraphs, given)
+            text = _decode(file.read(), path, 0)
+            yield None, _paragraphs(text), False
 
 
 @contextlib.contextmanager
@@ -280,8 +285,9 @@ def _blocks(lines) -> Iterator[list[str]]:
             yield list(block)
 
 
-def _paragraphs(lines: list[str]) -> list[str]:
+def _paragraphs(text: str) -> list[str]:
     """A line a paragraph, or a block of wrapped lines a paragraph."""
+    lines = [line.strip() for line in text.split("\n")]
     blocks = list(_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
     if wrapped:
@@ -289,53 +295,46 @@ def _paragraphs(lines: list[str]) -> list[str]:
     return [line for block in blocks for line in block]
 
 
-def _blank_line_between(lines: Iterator[str]):
-    """(number, sentences, True) of each document."""
-    for number, block in enumerate(_blocks(lines)):
-        yield number, block, True
+def _json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each JSON object."""
+    for number, line in enumerate(_lines(file, path), 1):
+        if not line:
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{where} is not JSON ({error}). Expected one object a line."
+            ) from error
+        if not isinstance(record, dict) or field not in record:
+            has = sorted(record) if isinstance(record, dict) else record
+            raise InputError(
+                f"{where}: expected an object with the text under {field!r}, "
+                f"found {str(has)[:200]}. Name the field with text_field."
+            )
+        yield number, _text(record[field], where, field)
 
 
-def _json_lines(lines: Iterator[str], path: str, text_field: str):
-    """(line, paragraphs, False) of each document."""
-    for number, line in enumerate(lines, 1):
-        if line:
-            text = _field(line, text_field, f"{path}, line {number}")
-            parts = [part.strip() for part in text.split("\n")]
-            yield number, _paragraphs(parts), False
-
-
-def _field(line: str, field: str, where: str) -> str:
-    """The text of one JSON object, as far as UTF-8 can hold it."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+def _text(value, where: str, field: str) -> str:
+    """A text as far as UTF-8 can hold it; where there is none, an empty one."""
+    if isinstance(value, bytes):
+        value = _decode(value, f"{where},", 0)
+    if not isinstance(value, str | None):
         raise InputError(
-            f"{where} is not JSON ({error}). Expected one object a line."
-        ) from error
-    text = record.get(field) if isinstance(record, dict) else None
-    if not isinstance(text, str):
-        has = sorted(record) if isinstance(record, dict) else record
-        raise InputError(
-            f"{where}: expected an object with the text under {field!r}, "
-            f"found {str(has)[:200]}. Name the field with text_field."
+            f"{where}: expected text in {field!r}, got {str(value)[:60]}. "
+            "Name the column with text_field."
         )
-    return encodable(text)
+    return encodable(value or "")
 
 
 # Documents from rows of Parquet, Arrow and data sets.
 
 
 def _column_texts(source: str, text_field: str) -> Iterator[tuple[int, str]]:
-    """(number, text) of each row; a row without a text has an empty one."""
+    """(number, text) of each row."""
     for number, (text,) in column_rows(source, [text_field]):
-        if isinstance(text, bytes):
-            text = _decode(text, f"{source}, row {number},", 0)
-        if not isinstance(text, str | None):
-            raise InputError(
-                f"{source}, row {number}: expected text in {text_field!r}, "
-                f"got {str(text)[:60]}. Name the column with text_field."
-            )
-        yield number, encodable(text or "")
+        yield number, _text(text, f"{source}, row {number}", text_field)
 
 
 # wiki40b marks titles, sections and paragraphs in the text.

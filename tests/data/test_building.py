@@ -96,6 +96,10 @@ def test_named_documents_are_held_out_and_not_trained_on(tokenizer, tmp_path):
     assert manifests["train"]["corpus_hash"] == corpus_hash(others)
     with pytest.raises(InputError, match="Give one of the two"):
         build_stores(documents, tokenizer, str(tmp_path), 0.2, held_out=kept)
+    with pytest.raises(InputError, match="evaluation are 1 documents"):
+        build_stores(
+            documents, tokenizer, str(tmp_path / "one"), held_out=kept[:1]
+        )
 
 
 def test_the_bytes_are_the_same_for_any_number_of_workers(
@@ -229,7 +233,7 @@ def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
     [
         (corpus(1), 0, "at least two documents with text; got 1"),
         ([Document("a", "", [" "])] * 5, 0, "with text; got 0"),
-        (corpus(3), 1e-9, "leaves 0 documents for evaluation"),
+        (corpus(3), 1e-9, "for evaluation are 0 documents"),
         (corpus(3), 1.0, "at least 0 and below 1; got 1.0"),
         (corpus(3), -0.1, "at least 0 and below 1; got -0.1"),
     ],
@@ -237,9 +241,12 @@ def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
 def test_too_few_documents_are_refused_until_there_are_enough(
     tokenizer, tmp_path, documents, share, named
 ):
+    (tmp_path / "theirs").mkdir()
+    folder = str(tmp_path / "theirs" / "tokens")
     with pytest.raises(InputError, match=named):
-        build_stores(documents, tokenizer, str(tmp_path), share)
-    assert build_stores(corpus(), tokenizer, str(tmp_path), 0.3)
+        build_stores(documents, tokenizer, folder, share)
+    assert os.listdir(tmp_path) == ["theirs"]
+    assert build_stores(corpus(), tokenizer, folder, 0.3)
 
 
 def test_a_journal_keeps_what_was_added(tmp_path):
