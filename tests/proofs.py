@@ -8,10 +8,10 @@ code: after a change every proof is run again.
 import hashlib
 import json
 import pathlib
-import platform
 import subprocess
 
 import pytest
+from contenders.turns import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTES = ROOT / "runs" / "proofs.jsonl"  # `runs/` is ignored by git
@@ -36,19 +36,6 @@ def state_of_the_code():
     commit, changes = git("rev-parse", "--short", "HEAD"), git("diff", "HEAD")
     mark = f"+{hashlib.sha256(changes).hexdigest()[:8]}" if changes else ""
     return commit.decode().strip() + mark
-
-
-def processor():
-    """The processor's name and the flag that decides the arithmetic."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    given = dict(line.split("\t: ", 1) for line in lines if "\t: " in line)
-    kinds = ("avx512_bf16", "avx512f", "avx2")
-    flags = given.get("flags", "").split()
-    kind = next((kind for kind in kinds if kind in flags), "")
-    return f"{given.get('model name', platform.machine())} {kind}".strip()
 
 
 def table(notes):
@@ -120,6 +107,10 @@ class Proofs:
 
     def pytest_terminal_summary(self, terminalreporter):
         write = terminalreporter.write_line
-        write(f"Proofs at {self.state or 'no commit'}, {processor()}:\n")
+        here = machine()
+        write(
+            f"Proofs at {self.state or 'no commit'}, {here['processor']} "
+            f"({here['kind']}):\n"
+        )
         for line in table(self.notes.values()):
             write(line)

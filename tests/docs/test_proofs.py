@@ -5,6 +5,7 @@ import re
 
 import proofs
 import pytest
+from contenders.turns import machine
 from run_script import ROOT
 
 PAGE = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8")
@@ -72,6 +73,8 @@ def test_what_has_passed_is_not_run_again_until_the_code_changes(
 
     code, ran, printed = run()
     assert (code, ran) == (1, 2)
+    here = machine()
+    assert f"Proofs at abc, {here['processor']} ({here['kind']}):" in printed
     assert re.search(r"^\| together \| 2 \| 1 \| 0\.0 \|$", printed, re.M)
     code, ran, printed = run()
     assert (code, ran) == (0, 3)

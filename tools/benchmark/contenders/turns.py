@@ -270,10 +270,15 @@ def kind() -> str:
 
 def machine() -> dict:
     """What decides the figures besides the package."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        models = [line for line in file if line.startswith("model name")]
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            models = [line for line in file if line.startswith("model name")]
+    except OSError:  # another system than Linux
+        models = []
     return {
-        "processor": models[0].split(":")[1].strip() if models else "",
+        "processor": (
+            models[0].split(":")[1].strip() if models else platform.machine()
+        ),
         "kind": kind(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
