@@ -136,12 +136,13 @@ def _difference(old, new):
     if old == new:
         return 0.0
     try:
-        old, new = np.asarray(old, "float64"), np.asarray(new, "float64")
-    except (ValueError, TypeError):
+        old, new = np.asarray(old), np.asarray(new)
+    except ValueError:  # rows of several lengths
         return np.inf
-    if old.shape != new.shape:
+    # "1" and "1.0" are labels that differ.
+    if old.shape != new.shape or {old.dtype.kind, new.dtype.kind} - {*"biuf"}:
         return np.inf
-    difference = np.abs(old - new).max(initial=0.0)
+    difference = np.abs(old - new.astype("float64")).max(initial=0.0)
     return np.inf if np.isnan(difference) else float(difference)
 
 

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import os
+import sys
 
 from absl import flags
 
@@ -177,9 +178,10 @@ def task_class(path):
     """The one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    name = os.path.basename(path).removesuffix(".py")
+    # Dataclasses look their module up; no name of an installed one is hidden.
+    name = f"task_in_{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     classes = [
         value

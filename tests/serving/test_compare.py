@@ -51,6 +51,17 @@ def test_shares_differences_and_worst_cases_are_found():
     assert numbers["worst"][0]["inputs"] == {"text": "a" * 35}
 
 
+def test_labels_that_look_like_numbers_are_compared_as_text():
+    served = types.SimpleNamespace(**vars(SERVED))
+    served.classify = lambda texts: {"label": ["1.0"] * len(texts)}
+    records = [
+        {"inputs": {"text": "a"}, "answer": {"label": label}}
+        for label in ("1", "1.0")
+    ]
+    found = compare(records, served)["label"]
+    assert found["equal"] == 0.5 and "greatest_difference" not in found
+
+
 def test_only_what_was_recorded_is_compared():
     found = compare([{"inputs": {"text": "a"}, "answer": {"old": 1}}], SERVED)
     assert found["old"]["equal"] == 0

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 
 import pytest
 from absl import flags
@@ -121,6 +122,17 @@ def test_a_task_of_ones_own_takes_options_by_name(tmp_path):
     }.items():
         with pytest.raises(InputError, match=message):
             task_from_flags(parse(f"--task={path}", f"--option={wrong}"))
+
+
+def test_a_task_file_may_hold_dataclasses_and_be_called_like_a_module(tmp_path):
+    row = (
+        "import dataclasses\n\n@dataclasses.dataclass\nclass Row:\n    x: int\n"
+    )
+    for name in ("reviews.py", "json.py"):
+        path = tmp_path / name
+        path.write_text(f"from __future__ import annotations\n{row}{OWN}")
+        assert task_class(str(path)).name == "mine"
+    assert sys.modules["json"] is json
 
 
 def test_a_file_with_no_task_or_with_two_is_refused(tmp_path):
