@@ -37,6 +37,7 @@ ENCODER = (
     "norm_epsilon",
 )
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+WRITTEN = (CONFIG, WEIGHTS, VOCABULARY)
 
 
 def open_native(folder):
@@ -139,8 +140,7 @@ def save_native(folder, model, preprocessor=None, without=(), kind="F32"):
     Returns:
         the names of the weights that were left out.
     """
-    written = (CONFIG, WEIGHTS, VOCABULARY, tensors.LICENSE)
-    with new_folder(folder, written, model, preprocessor) as partial:
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
         config = _config(model, preprocessor)
         files.write_json(config, os.path.join(partial, CONFIG))
         numbers = {
@@ -153,8 +153,6 @@ def save_native(folder, model, preprocessor=None, without=(), kind="F32"):
         if preprocessor is not None:
             path = os.path.join(partial, VOCABULARY)
             text_settings.write_pieces(preprocessor, path)
-        license = getattr(model, "encoder", model).license
-        tensors.write_license(license, partial)
     return list(without)
 
 
@@ -162,16 +160,18 @@ def save_native(folder, model, preprocessor=None, without=(), kind="F32"):
 def new_folder(folder, names, model, preprocessor):
     """An empty folder of a temporary name, which in the end becomes `folder`.
 
+    The licence of the weights goes into it.
+
     Args:
         folder: where to; may hold what is written again, and nothing else.
-        names: of the files that are written.
+        names: of the files that are written, but for the licence.
         model: the model.
         preprocessor: its `BertPreprocessor`, or None.
     """
     if preprocessor is not None:
         text_settings.check_fits(model, preprocessor)
     there = files.list_folder(folder) if files.is_folder(folder) else ()
-    others = sorted(set(there) - set(names))
+    others = sorted(set(there) - {*names, tensors.LICENSE})
     if others:
         raise InputError(
             f"The folder {folder} holds other files ({', '.join(others[:5])})"
@@ -180,6 +180,8 @@ def new_folder(folder, names, model, preprocessor):
     with files.written_beside(folder) as partial:
         os.mkdir(partial)
         yield partial
+        license = getattr(model, "encoder", model).license
+        tensors.write_license(license, partial)
 
 
 def _config(model, preprocessor):

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.interop import downloads
+from bert_keras.interop import downloads, native, sentence_transformers
 from bert_keras.interop.huggingface import save_huggingface
-from bert_keras.interop.native import save_native
-from bert_keras.interop.sentence_transformers import (
-    POOLINGS,
-    save_sentence_transformers,
-)
-from bert_keras.interop.tensors import write_license
+from bert_keras.interop.native import new_folder, save_native
+from bert_keras.interop.sentence_transformers import save_sentence_transformers
 from bert_keras.modeling import weights
 
 if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
 
 WRITERS = {"huggingface": save_huggingface, "bert_keras": save_native}
+CARD = "README.md"
+WRITTEN = (*native.WRITTEN, *sentence_transformers.WRITTEN, CARD)
 # What the Hub lists a model under, and how transformers calls its class.
 TASKS = {
     "BertEncoder": ("feature-extraction", "AutoModel"),
@@ -98,7 +96,7 @@ def push_to_hub(
 def write_published(
     folder, model, preprocessor, name, format="huggingface", card=None
 ):
-    """Writes to `folder`, a new one, what `push_to_hub` uploads."""
+    """Writes to `folder` what `push_to_hub` uploads."""
     if format not in WRITERS:
         raise InputError(
             f"The format is {format!r}. Expected {' or '.join(WRITERS)}."
@@ -109,17 +107,18 @@ def write_published(
     write = WRITERS[format]
     if format == "huggingface" and _pools_as_theirs(model):
         write = save_sentence_transformers  # the same, and how it pools
-    write(folder, model, preprocessor, without)
-    write_license(getattr(model, "encoder", model).license, folder)
-    path = os.path.join(folder, "README.md")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(card)
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
+        write(partial, model, preprocessor, without)
+        path = os.path.join(partial, CARD)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(card)
 
 
 def _pools_as_theirs(model):
     """Whether it is an embedder whose pooling sentence-transformers has."""
     is_embedder = type(model).__name__ == "BertEmbedder"
-    return is_embedder and model.pooling in POOLINGS.values()
+    known = sentence_transformers.POOLINGS.values()
+    return is_embedder and model.pooling in known
 
 
 def _never_trained(model):

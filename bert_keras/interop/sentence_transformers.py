@@ -5,9 +5,9 @@ import os
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.interop import huggingface
 from bert_keras.interop.huggingface import (
     CONFIG,
-    WRITTEN,
     open_huggingface,
     write_huggingface,
 )
@@ -17,7 +17,10 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import check_fits
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
-KINDS = ("Transformer", "Pooling", "Normalize")
+# Of each module the folder inside, as it is written.
+PLACES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+KINDS = tuple(PLACES)
+WRITTEN = (*huggingface.WRITTEN, MODULES, SETTINGS, *PLACES.values())
 POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -130,12 +133,11 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
             f"{' or '.join(POOLINGS.values())}, got {pooling}."
         )
     kinds = KINDS if how["normalize"] else KINDS[:2]
-    places = {k: f"{i}_{k}" if i else "" for i, k in enumerate(kinds)}
     modules = [
         {
             "idx": i,
             "name": str(i),
-            "path": places[kind],
+            "path": PLACES[kind],
             "type": f"sentence_transformers.models.{kind}",
         }
         for i, kind in enumerate(kinds)
@@ -148,16 +150,14 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
         "max_seq_length": preprocessor.sequence_length,
         "do_lower_case": False,  # the tokenizer itself does
     }
-    inner = [place for place in places.values() if place]
-    written = (*WRITTEN, MODULES, SETTINGS, *inner)
-    with new_folder(folder, written, model, preprocessor) as partial:
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
         left_out = write_huggingface(partial, model, preprocessor, without)
-        for place in inner:
-            os.mkdir(os.path.join(partial, place))
+        for kind in kinds[1:]:
+            os.mkdir(os.path.join(partial, PLACES[kind]))
         for name, value in (
             (MODULES, modules),
             (SETTINGS, settings),
-            (os.path.join(places["Pooling"], CONFIG), pooling),
+            (os.path.join(PLACES["Pooling"], CONFIG), pooling),
         ):
             files.write_json(value, os.path.join(partial, name))
     return left_out

@@ -62,10 +62,14 @@ def test_what_the_export_is_told_goes_before(home, tmp_path):
     assert not (folder / "LICENSE").exists()
 
 
-def test_a_copy_in_the_own_format_keeps_it(home, tmp_path):
-    convert(home, tmp_path / "copy")
-    assert open_checkpoint(tmp_path / "copy").license.name == "apache-2.0"
-    assert (tmp_path / "copy" / "LICENSE").read_text() == TEXT
+@pytest.mark.parametrize(
+    ("format", "name"), [("bert_keras", "apache-2.0"), ("huggingface", None)]
+)
+def test_a_copy_keeps_its_text_and_in_the_own_format_its_name(
+    home, tmp_path, format, name
+):
+    convert(home, tmp_path / "copy", format)
+    assert open_checkpoint(tmp_path / "copy").license == License(name, TEXT)
 
 
 def test_new_weights_have_none(tmp_path):

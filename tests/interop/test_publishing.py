@@ -218,6 +218,19 @@ def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path, format):
         )
 
 
+@pytest.mark.parametrize("format", ["huggingface", "bert_keras"])
+def test_what_was_written_before_is_replaced_and_nothing_else(tmp_path, format):
+    made = tmp_path / "o", tiny.model("BertEmbedder"), tiny.preprocessor()
+    made[1].encoder.license = License("mit", "All may use it.")
+    for card in ("first", "second"):
+        write_published(*made, "org/toy", format, card)
+        assert (tmp_path / "o" / "README.md").read_text() == card
+        assert (tmp_path / "o" / "LICENSE").read_text() == "All may use it."
+    (tmp_path / "o" / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="other files .thesis.tex."):
+        write_published(*made, "org/toy", format)
+
+
 def test_how_an_embedder_pools_is_published(tmp_path):
     model = tiny.model("BertEmbedder")  # the maximum
     write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
