@@ -147,7 +147,8 @@ def _head(found, path):
     """The class that the weights beyond the encoder belong to, and its labels
     and problem: the original's files have none, this package adds them."""
     if "classifier/bias" in found:
-        count, config = found["classifier/bias"].shape[0], read_json(path)
+        count = math.prod(found["classifier/bias"].shape)
+        config = read_json(path)
         labels = config.texts("labels", [f"LABEL_{i}" for i in range(count)])
         if len(labels) != count:
             config.refuse("labels", f"{count} names", f"{len(labels)}")

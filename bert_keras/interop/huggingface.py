@@ -240,7 +240,7 @@ def _possible_heads(config, weights):
     heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
     bias = by_name.get("classifier.bias")
     if bias:
-        outputs, pools = bias.shape[0], "pooler.dense.weight" in by_name
+        outputs, pools = np.prod(bias.shape), "pooler.dense.weight" in by_name
         one = len(_read_labels(config)) == 1  # as for a regression
         fits = {
             "BertClassifier": pools and (outputs > 1 or one),

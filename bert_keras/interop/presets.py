@@ -79,8 +79,9 @@ def load_model(cls, preset, *, revision=None, **arguments):
                 'for example labels=["negative", "positive"].'
             )
     if arguments.get("labels") is not None:
-        check_labels(arguments["labels"], arguments.get("problem", "single"))
-        arguments["labels"] = list(map(str, arguments["labels"]))
+        arguments["labels"] = check_labels(
+            arguments["labels"], arguments.get("problem", "single")
+        )
     checkpoint = open_checkpoint(preset, revision)
     checkpoint = belonging_to(cls.__name__, checkpoint)
     encoder_given, head_given = _split(cls, arguments)
@@ -182,11 +183,11 @@ def open_checkpoint(preset, revision=None):
         checkpoint = _open_path(folder)
         checkpoint.source = checkpoint.origin = source
         return checkpoint
-    if not is_path and preset in downloads.packaged_names():
+    if preset in downloads.packaged_names():
         checkpoint = _open_path(downloads.packaged_folder(preset))
         checkpoint.source = checkpoint.origin = preset
         return checkpoint
-    released = None if is_path else downloads.released_name(preset)
+    released = downloads.released_name(preset)
     return _open_path(
         downloads.fetch_released(released) if released else preset
     )
@@ -307,10 +308,16 @@ def _head(cls, checkpoint, given):
         why = f"the weights are of a {checkpoint.head}"
         return _encoder_only(checkpoint.tensors), given, why
     arguments = {**stored, **given}
+    if given.get("problem") == "ranking":  # whose one output has no name
+        arguments["labels"] = None
     if stored and hasattr(cls, "encoder_class"):
         _check_arguments(cls, checkpoint, arguments)
     order = _order(stored.get("labels"), arguments.get("labels"))
     differs = "labels" if order is None else None
+    one = len(stored.get("labels") or "1") == 1
+    # One score says nothing of classes.
+    if differs and one and stored.get("problem") in ("regression", "ranking"):
+        arguments["problem"] = given.get("problem", "single")
     if stored.get("bilstm_dim") != arguments.get("bilstm_dim"):
         differs = "bilstm_dim"
     if differs is not None:
@@ -349,7 +356,7 @@ def _order(stored, requested):
     None where they are others; labels that never had names take any.
     """
     stored = list(stored or ["LABEL_0"])
-    requested = list(requested or stored)
+    requested = list(requested or stored[:1])
     if stored == [f"LABEL_{index}" for index in range(len(requested))]:
         return list(range(len(requested)))
     if sorted(stored) == sorted(requested):

@@ -200,7 +200,7 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
 
 def check_labels(labels, problem="single"):
-    """Refuses labels that cannot name the classes of the problem."""
+    """The labels as a list, or None; refuses what cannot name the classes."""
     if problem not in PROBLEMS:
         raise InputError(
             f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
@@ -211,7 +211,7 @@ def check_labels(labels, problem="single"):
             "score: leave labels out."
         )
     if problem in ("regression", "ranking") and labels is None:
-        return
+        return None
     # A string is iterable too, but it names one class.
     several = isinstance(labels, Iterable) and not isinstance(labels, str)
     names = list(labels) if several else []
@@ -224,6 +224,7 @@ def check_labels(labels, problem="single"):
         raise InputError(
             f"labels names a class twice: {names}. Expected each once."
         )
+    return list(map(str, names))
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -307,14 +307,13 @@ class BertClassifier(TaskModel):
         pair: bool = False,
         name: str = "classifier_model",
     ) -> None:
-        check_labels(labels, problem)
+        self.labels = check_labels(labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
                 f"examples_per_row is {examples_per_row} and bilstm_dim is "
                 f"{bilstm_dim}: the LSTM would read from one example into "
                 "the next. Leave one of them out."
             )
-        self.labels = None if labels is None else list(labels)
         self.problem = problem
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
@@ -324,7 +323,7 @@ class BertClassifier(TaskModel):
         self.pair = pair
         self.classifier = LogitsHead(
             # Regression has one output, which needs no name.
-            1 if labels is None else len(labels),
+            len(self.labels or "1"),
             self.dropout,
             name="classifier",
             dtype=encoder.dtype_policy,
@@ -458,12 +457,14 @@ class BertTagger(TaskModel):
         bilstm_dim: int | None = None,
         name: str = "tagger_model",
     ) -> None:
-        check_labels(labels)
-        self.labels = list(labels)
+        self.labels = check_labels(labels)
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
         self.tagger = LogitsHead(
-            len(labels), self.dropout, name="tagger", dtype=encoder.dtype_policy
+            len(self.labels),
+            self.dropout,
+            name="tagger",
+            dtype=encoder.dtype_policy,
         )
         inputs = symbolic_inputs(packed=bilstm_dim is None)
         encoded = encode(encoder, inputs, bilstm_dim)

@@ -138,7 +138,8 @@ def test_a_fine_tuned_folder_gives_its_newest_checkpoint(tmp_path):
     assert named.head == "BertEncoder"
 
 
-def test_one_output_is_a_regression(tmp_path):
+@pytest.mark.parametrize("shape", [(1,), ()])
+def test_one_output_is_a_regression(tmp_path, shape):
     released(tmp_path)
     numbers = weight_names.weights(ENCODER)
     variables = {
@@ -146,8 +147,12 @@ def test_one_output_is_a_regression(tmp_path):
         for ours, theirs in weight_names.names(GOOGLE, ENCODER).items()
     }
     variables["output_weights"] = np.ones((1, 6), "float32")
-    variables["output_bias"] = np.zeros(1, "float32")
+    variables["output_bias"] = np.zeros(shape, "float32")
     write(tmp_path, variables)
+    if shape == ():
+        with pytest.raises(WeightsError, match=r"the shape \(1,\), found \(\)"):
+            load_model(CLASSES["BertClassifier"], tmp_path)
+        return
     model = load_model(CLASSES["BertClassifier"], tmp_path)
     assert (model.problem, model.classifier.units) == ("regression", 1)
 

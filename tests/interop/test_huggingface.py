@@ -133,6 +133,15 @@ def test_three_classes_call_their_head_classifier(
         assert np.array_equal(weights[f"{layer}/{end}"].numpy(), array)
 
 
+def test_a_head_without_an_axis_is_refused(tmp_path):
+    classifier_folder(tmp_path, 1, ["score"])
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["classifier.bias"] = np.array(1, "float32")
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"the shape \(1,\), found \(\)"):
+        load_model(CLASSES["BertClassifier"], tmp_path)
+
+
 def test_where_two_classes_fit_the_caller_decides(tmp_path, recwarn):
     numbers = classifier_folder(tmp_path, 2, ["a", "b"])
     for name, layer in (

@@ -123,6 +123,29 @@ def test_a_head_whose_labels_differ_is_new_but_unnamed_ones_take_any(tmp_path):
     assert "classifier/kernel" in more.load_report.initialised
 
 
+@pytest.mark.parametrize(
+    ("of", "asked", "labels", "problem"),
+    [
+        # STS-B after MNLI, a ranking model after any other.
+        ("single", {"problem": "regression", "labels": None}, None, "regr"),
+        ("single", {"problem": "ranking"}, None, "ranking"),
+        ("regression", {"labels": ["no", "yes"]}, ["no", "yes"], "single"),
+        ("ranking", {"labels": iter(["no", "yes"])}, ["no", "yes"], "single"),
+    ],
+)
+def test_one_score_and_classes_are_heads_of_their_own(
+    tmp_path, of, asked, labels, problem
+):
+    names = ["a", "b", "c"] if of == "single" else None
+    model = BertClassifier(encoder(), names, of)
+    folder = saved(tmp_path / "a", model)
+    with pytest.warns(UntrainedWarning, match="for labels=.*classifier/ker"):
+        after = BertClassifier.from_preset(folder, **asked)
+    assert after.labels == labels and after.problem.startswith(problem)
+    again = BertClassifier.from_preset(folder, problem=of)
+    assert again.labels == names and not again.load_report.initialised
+
+
 @pytest.mark.parametrize("name", ["BertClassifier", "BertTagger"])
 def test_a_head_follows_its_labels_into_another_order(tmp_path, name, recwarn):
     before = toy(name)
