@@ -18,7 +18,6 @@ import tempfile
 import time
 
 from absl import flags
-from contenders.inputs import first_documents
 from contenders.worker import peak_megabytes
 from rich.table import Table
 
@@ -55,7 +54,7 @@ def main(values):
     )
     tokenizer(["Warm."])
     before = peak_megabytes()
-    documents = first_documents(
+    documents = _first_documents(
         read_documents(values.input), values.megabytes * 1e6
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +64,15 @@ def main(values):
     _show(figures)
     if values.output:
         write_json(figures, values.output)
+
+
+def _first_documents(documents, characters):
+    """Documents until there are about so many characters."""
+    for document in documents:
+        if characters <= 0:
+            return
+        characters -= sum(map(len, document.paragraphs))
+        yield document
 
 
 def _making(documents, tokenizer, folder):

@@ -11,11 +11,10 @@ it is. Some rows need text (--input, --vocabulary), a task's
 official files (--data) or weights (--init) and say so. Out: a table on the
 terminal and as JSON, for each row the seconds an example of every contender,
 median and spread of turns that alternate, the ratio to the best peer, and the
-limit: the matrix products of the step and nothing else; for rows of growth,
-the exponent. --check=RECORDED compares the ratios with those of an earlier file
-and fails where one fell by more than --margin. Rows in bfloat16 are left out on
-a processor without it, and so are peers that take longer than --limit. Takes 1
-to 5 minutes a row.
+limit: the matrix products of the step and nothing else. --check=RECORDED
+compares the ratios with those of an earlier file and fails where one fell by
+more than --margin. Rows in bfloat16 are left out on a processor without it, and
+so are peers that take longer than --limit. Takes 1 to 5 minutes a row.
 """
 
 import importlib.util
@@ -62,16 +61,11 @@ def define_flags():
 
 
 def main(values):
-    def print_rows(what, rows):
-        if rows:
-            progress.console.print(f"{what}: {', '.join(rows)}")
-
     script.prepare_output(values)
     if values.draw:
         if not values.output:
             raise InputError("Give --output, the chart to write.")
-        left_out = draw(recorded(values.draw), values.output)
-        print_rows("not drawn", left_out)
+        draw(recorded(values.draw), values.output)
         return
     # Read before anything is measured: it may be broken.
     earlier = recorded(values.check, kind()) if values.check else None
@@ -83,7 +77,9 @@ def main(values):
     text = as_text(results)
     progress.console.print(text, markup=False, soft_wrap=True)
     if values.check:
-        print_rows("not compared", check(results, earlier, values.margin))
+        apart = check(results, earlier, values.margin)
+        if apart:
+            progress.console.print(f"not compared: {', '.join(apart)}")
 
 
 def recorded(path, kind=None):
@@ -123,7 +119,7 @@ def measured_rows(values):
         )
         for name in names:
             row = ROWS[name]
-            head = {k: row[k] for k in ("title", "goal", "growth") if k in row}
+            head = {"title": row["title"], "goal": row["goal"]}
             try:
                 measured = turns.measure_row(
                     row, inputs, values.turns, values.limit
@@ -143,9 +139,6 @@ def ratio(row):
     Returns:
         (float, peer's name), or None for a row without a peer.
     """
-    if "times" in row:
-        best = min(row["times"], key=row["times"].get)
-        return row["times"][best], best
     figures = row["contenders"]
     not_peers = ("ours", "limit", "padded")  # ours in some way, and the limit
     peers = {
@@ -153,7 +146,7 @@ def ratio(row):
         for k, v in figures.items()
         if not k.startswith(not_peers)
     }
-    if "growth" in row or not peers:
+    if not peers:
         return None
     best = min(peers, key=peers.get)
     return peers[best] / our_median(figures), best
@@ -163,47 +156,17 @@ def our_median(figures):
     return min(v["median"] for k, v in figures.items() if k.startswith("ours"))
 
 
-def exponent(row):
-    """p of the power law: seconds of a step grow as size to the power p."""
-    figures = row["contenders"]
-    sizes = np.log([float(name) for name in figures])
-    steps = [f["median"] * f["examples"] for f in figures.values()]
-    return float(np.polyfit(sizes, np.log(steps), 1)[0])
-
-
 def as_text(results) -> str:
     lines = []
     for row in results["rows"].values():
-        lines += ["", row["title"]]
-        if "times" in row:
-            lines += [
-                f"  {times:.2f} times as fast as {name}{_goal(row, name)}"
-                for name, times in row["times"].items()
-            ]
-        elif "growth" in row:
-            lines += _growth(row)
-        else:
-            lines += _contenders(row["contenders"])
+        lines += ["", row["title"], *_contenders(row["contenders"])]
         for name, reason in row.get("left_out", {}).items():
             lines.append(f"  {name} is left out: {reason}")
-        if "times" not in row and ratio(row):
+        if ratio(row):
+            goal = f" (goal {row['goal']})" if row["goal"] else ""
             times, best = ratio(row)
-            lines.append(f"  {times:.2f} times {best}{_goal(row, best)}")
+            lines.append(f"  {times:.2f} times {best}{goal}")
     return "\n".join(lines)
-
-
-def _goal(row, peer):
-    goal = row["goal"]
-    if isinstance(goal, dict):  # of each peer its own
-        goal = goal[peer.partition(",")[0]]
-    return f" (goal {goal})" if goal else ""
-
-
-def _growth(row):
-    for name, figure in row["contenders"].items():
-        seconds = figure["median"] * figure["examples"]
-        yield f"  {name:>8} {row['growth']}: {seconds:.3f} s"
-    yield f"  grows as {row['growth']} to the power {exponent(row):.2f}"
 
 
 def _contenders(figures):
@@ -254,11 +217,7 @@ def check(results, recorded, margin):
 
 
 def draw(results, path):
-    """A group of bars a row: examples a second of every contender.
-
-    Returns:
-        names of the rows that were left out: other tools' have ratios alone.
-    """
+    """A group of bars a row: examples a second of every contender."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError(
             "A chart needs matplotlib: pip install 'bert_keras[plots]'."
@@ -268,13 +227,7 @@ def draw(results, path):
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    rows = [r for r in results["rows"].values() if "contenders" in r]
-    left = [k for k, r in results["rows"].items() if "contenders" not in r]
-    if not rows:
-        raise InputError(
-            f"Nothing to draw: the rows ({', '.join(left)}) have no contenders "
-            "with seconds of their own. Give results of other rows."
-        )
+    rows = results["rows"].values()
     figure, axes = plt.subplots(
         len(rows), 1, figsize=(7, 0.9 + 1.9 * len(rows)), squeeze=False
     )
@@ -298,7 +251,6 @@ def draw(results, path):
     axes[-1, 0].set_xlabel("examples a second (median; least and most)")
     figure.set_layout_engine("tight")
     page.save(figure, path, dpi=120)
-    return left
 
 
 if __name__ == "__main__":

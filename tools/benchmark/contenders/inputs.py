@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import glob
-import json
 import os
 
 import numpy as np
@@ -47,9 +46,6 @@ class Inputs:
         if "task" in settings:
             filled["file"] = self.rows(settings["task"], settings["rows"])
             filled["init"] = self.init
-        if "text" in settings:
-            filled["text"] = self.needed("text", "input")
-            filled["vocabulary"] = self.needed("vocabulary", "vocabulary")
         if "base" in settings:
             filled["base"] = self.base()
         if "mini" in settings:
@@ -110,32 +106,6 @@ class Inputs:
         bert_keras.export_saved_model(encoder, preprocess, folders["served"])
         return {"mini": name, **folders}
 
-    @functools.cache  # noqa: B019
-    def contexts(self, count=320):
-        """File of contexts of SQuAD's dev set, one a line as JSON."""
-        data = self.needed("data", "data")
-        found = sorted(glob.glob(os.path.join(data, "squad/dev-v1.1*.json")))
-        if not found:
-            raise InputError(f"No dev-v1.1*.json in {data}/squad.")
-        with open(found[0], encoding="utf-8") as file:
-            articles = json.load(file)["data"]
-        texts = [p["context"] for a in articles for p in a["paragraphs"]]
-        path = os.path.join(self.folder, "contexts.jsonl")
-        with open(path, "w", encoding="utf-8") as file:
-            for text in texts[:: max(1, len(texts) // count)][:count]:
-                file.write(json.dumps({"context": text}) + "\n")
-        return path
-
-    @functools.cache  # noqa: B019
-    def classifier(self):
-        """Folder of a classifier on the weights, its head at random."""
-        init = self.needed("init", "init")
-        path = os.path.join(self.folder, "classifier")
-        encoder = bert_keras.BertEncoder.from_preset(init)
-        model = bert_keras.BertClassifier(encoder, labels=["no", "yes"])
-        model.save_preset(path, bert_keras.BertPreprocessor.from_preset(init))
-        return path
-
 
 def natural_lengths(source, longest, by="documents", count=400):
     """Pieces of real texts, the longer ones cut, special pieces added.
@@ -158,15 +128,6 @@ def natural_lengths(source, longest, by="documents", count=400):
         if len(lengths) > 20 * count:
             break
     return lengths[:: max(1, len(lengths) // count)][:count]
-
-
-def first_documents(documents, characters):
-    """Documents until there are about so many characters."""
-    for document in documents:
-        if characters <= 0:
-            return
-        characters -= sum(map(len, document.paragraphs))
-        yield document
 
 
 def _glue(row):

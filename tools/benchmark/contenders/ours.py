@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 
 import numpy as np
 from worker import SIZES, TEXT, VOCABULARY, dense_rows, peak_megabytes
@@ -90,35 +89,6 @@ def finetune(settings):
         model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
 
     return run, steps * settings["batch"]
-
-
-def data(settings):
-    """Pre-training data, from text to records."""
-    from inputs import first_documents
-
-    from bert_keras import WordPieceTokenizer
-    from bert_keras.data.corpus import read_documents
-    from bert_keras.data.pretraining_data import create_pretraining_data
-    from bert_keras.data.sampling import SamplingRules
-    from bert_keras.text.vocabulary import read_vocabulary
-
-    tokenizer = WordPieceTokenizer(read_vocabulary(settings["vocabulary"]))
-    size = settings["megabytes"] * 1e6
-    documents = list(first_documents(read_documents(settings["text"]), size))
-
-    def run():
-        with tempfile.TemporaryDirectory() as folder:
-            create_pretraining_data(
-                documents,
-                tokenizer=tokenizer,
-                folder=os.path.join(folder, "data"),
-                rules=SamplingRules(),
-                seed=0,
-                held_out_share=0.0,
-                workers=settings["workers"],
-            )
-
-    return run, 1
 
 
 def load(settings):

@@ -1,16 +1,11 @@
 """What is measured: each row says everything about itself.
 
-A row has "contenders" (name -> `Contender`) that take turns, or a "tool", a
-script of this folder's parent that measures by itself, with "flags" (a function
-of `inputs.Inputs`) and "times" (a function of the tool's report: name -> how
-many times as fast as that peer). "goal" is how many times as fast as the best
-peer, or of each peer its own; "growth" says of what the contenders' names are
-the sizes, where a row is about how the seconds of a step grow.
+A row has "contenders" (name -> `Contender`) that take turns; "goal" is how many
+times as fast as the best peer; "turns" is the most that it takes.
 
 Settings that depend on the machine are filled in by `inputs.Inputs.fill`.
 """
 
-import os
 from typing import NamedTuple
 
 PLAIN, HALF = "float32", "mixed_bfloat16"
@@ -96,28 +91,6 @@ def finetuning(task, batch, longest, padded_steps, steps=32):
     }
 
 
-def alone(batch, length=128, **more):
-    """This package's steps by `fit`, which starts again each turn."""
-    ours = step("small", batch, length, PLAIN, ())["ours"]
-    usual = {
-        "backend": "tensorflow",
-        "distribution": "off",
-        "jit": False,
-        "steps": 4,
-        "warm": 1,
-    }
-    return ours._replace(job="fit", settings={**ours.settings, **usual, **more})
-
-
-def replicas(number, rows=16):
-    return alone(rows // number, distribution="mirrored", cpu_devices=number)
-
-
-def data(megabytes, workers=1):
-    settings = {"text": True, "megabytes": megabytes, "workers": workers}
-    return Contender("ours", "ours", "data", {**settings, "warm": 1})
-
-
 def loading():
     """Weights of base size from a Hugging Face folder, and one short row."""
     settings = {"base": True, "warm": 0}
@@ -139,43 +112,6 @@ def first_answer():
     for peer in ("keras_hub", "transformers"):
         contenders[peer] = Contender(peer, "peers", f"{peer}_first", settings)
     return contenders
-
-
-def text_flags(inputs):
-    return {
-        "vocabulary": inputs.needed("vocabulary", "vocabulary"),
-        "input": inputs.needed("text", "input"),
-    }
-
-
-def serving_flags(inputs):
-    """One thread: waking another costs a short text more than it helps."""
-    sst2 = os.path.join(inputs.needed("data", "data"), "glue/SST-2/dev.tsv")
-    return {
-        "model": inputs.classifier(),
-        "environments": inputs.environments,
-        "threads": 1,
-        "texts": [f"{sst2}:sentence", f"{inputs.contexts()}:context"],
-    }
-
-
-def tokenizing_times(report):
-    """Against the one other tokenizer that has the original's ids."""
-    rate, rows = "MB a second of processor time", report["tokenizers"]
-    ours, theirs = (
-        rows[name][rate] for name in ("WordPieceTokenizer", "tokenizers")
-    )
-    return {"tokenizers": ours / theirs}
-
-
-def inference_times(report):
-    """By the processor's time, the last of a system's figures."""
-    times = {}
-    for case in report:
-        name = case.get("texts") or f"{case['batch']} x {case['tokens']}"
-        for peer in ("transformers", "onnxruntime"):
-            times[f"{peer}, {name}"] = case[peer][-1]
-    return times
 
 
 ROWS = {
@@ -240,55 +176,5 @@ ROWS = {
         "contenders": first_answer(),
         "goal": None,
         "turns": 1,
-    },
-    "length": {
-        "title": "4 steps against tokens a row, small, 8 rows, float32",
-        "contenders": {str(t): alone(8, t) for t in (128, 256, 384, 512)},
-        "growth": "tokens a row",
-    },
-    "batch": {
-        "title": "4 steps against rows, small, rows of 128, float32",
-        "contenders": {str(b): alone(b) for b in (8, 16, 32, 64)},
-        "growth": "rows",
-    },
-    "replicas": {
-        "title": "4 steps against replicas, small, 16 x 128 in all, float32",
-        "contenders": {str(n): replicas(n) for n in (1, 2, 4)},
-        "growth": "replicas",
-    },
-    "corpus": {
-        "title": "text to records against its size",
-        "contenders": {str(m): data(m) for m in (4, 8, 16, 32)},
-        "growth": "MB of text",
-        "turns": 3,
-    },
-    "workers": {
-        "title": "text to records against workers, 130 MB",
-        "contenders": {str(n): data(130, n) for n in (1, 2)},
-        "growth": "workers",
-        "turns": 2,
-    },
-    "tokenizing": {
-        "title": "tokenizing at equal ids",
-        "tool": "tokenizer",
-        "flags": text_flags,
-        "times": tokenizing_times,
-        "goal": 10,
-    },
-    "data": {
-        "title": "text to records, by a core",
-        "tool": "data",
-        "flags": text_flags,
-        "times": lambda report: {
-            "the original's script": report["times the original's script"]
-        },
-        "goal": 10,
-    },
-    "inference": {
-        "title": "inference from raw strings",
-        "tool": "serving",
-        "flags": serving_flags,
-        "times": inference_times,
-        "goal": {"transformers": 1.5, "onnxruntime": 1.0},
     },
 }

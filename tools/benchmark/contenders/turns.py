@@ -17,7 +17,6 @@ from bert_keras.errors import InputError
 from official_tasks import progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = os.path.dirname(HERE)
 # Peer -> what pip installs into its environment.
 REQUIREMENTS = {
     "keras_hub": ["keras-hub", "safetensors", "tensorflow", "tensorflow-text"],
@@ -164,7 +163,7 @@ def measure(workers, turns, report=lambda done: None, limit=None):
 
 
 def measure_row(row, inputs, turns, limit=None):
-    """A row's figures: its tool's, or those of its contenders in turns.
+    """The figures of a row's contenders, which take turns.
 
     Args:
         turns: of each contender, at most.
@@ -181,8 +180,6 @@ def measure_row(row, inputs, turns, limit=None):
         instructions,
     )
 
-    if "tool" in row:
-        return run_tool(row, inputs)
     dtypes = [c.settings.get("dtype") for c in row["contenders"].values()]
     if BFLOAT16 in dtypes and not INSTRUCTIONS & instructions():
         raise LeftOutError("This processor has no instructions for bfloat16.")
@@ -198,7 +195,7 @@ def measure_row(row, inputs, turns, limit=None):
     }
     with progress.bar(row["title"], turns) as update:
         figures, left_out = measure(workers, turns, update, limit)
-    if not figures or ("ours" in workers and "ours" not in figures):
+    if "ours" not in figures:
         raise LeftOutError(" ".join(left_out.values()))
     return {"contenders": figures, "left_out": left_out}
 
@@ -237,27 +234,6 @@ def _make(home, python, requirements):
             f"{done.stderr[-1000:]}\nMake it by hand with "
             f"{', '.join(requirements)}, and run this again."
         )
-
-
-def run_tool(row, inputs):
-    """Runs a row's tool: the row's "times" and the tool's "report"."""
-    path = os.path.join(TOOLS, f"{row['tool']}.py")
-    with tempfile.TemporaryDirectory() as folder:
-        output = os.path.join(folder, "report.json")
-        command = [sys.executable, path, f"--output={output}"]
-        for name, value in row["flags"](inputs).items():
-            values = value if isinstance(value, list) else [value]
-            command += [f"--{name}={x}" for x in values]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env=environment(sys.executable),
-        )
-        if done.returncode:
-            raise InputError(f"{row['tool']} failed:\n{done.stderr[-800:]}")
-        report = files.read_json(output)
-    return {"times": row["times"](report), "report": report}
 
 
 def kind() -> str:
