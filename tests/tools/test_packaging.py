@@ -113,6 +113,16 @@ def test_every_dependency_has_a_lower_and_an_upper_bound():
         assert bounded or line.startswith("bert_keras["), line
 
 
+def test_the_install_without_dependencies_names_each_of_them():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    page = (ROOT / "docs" / "tpu.md").read_text(encoding="utf-8")
+    required = config["options"]["install_requires"].split("\n")[1:]
+    others = [line for line in required if not line.startswith("tensorflow")]
+    assert len(others) == len(required) - 2
+    assert [line for line in others if f'"{line}"' not in page] == []
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
 def test_help_answers_at_once_with_a_full_command(script, tmp_path):
     started = time.monotonic()
