@@ -97,6 +97,22 @@ def define_fields(usual, texts, least=None):
             raise TypeError(f"{name}: there is no flag for {kind}")
 
 
+def define_text(text):
+    """What every tool that reads a corpus takes.
+
+    Args:
+        text: what `--help` says of --input.
+    """
+    flags.DEFINE_string("input", None, text)
+    flags.DEFINE_string(
+        "text_field",
+        "text",
+        "Where the text is in JSONL, Parquet and data sets.",
+    )
+    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
+    flags.DEFINE_bool("strip_accents", None, "Where not as --lowercase says.")
+
+
 def define_seed(text):
     """--seed, 0 by default; `text` is what `--help` says."""
     flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)

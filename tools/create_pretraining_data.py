@@ -42,22 +42,15 @@ RULES = {
 
 
 def define_flags():
-    flags.DEFINE_string("input", None, "Text to read.")
+    script.define_text("Text to read.")
     flags.DEFINE_enum(
         "layout",
         "auto",
         ("auto", "document", "sentences"),
         "What a text file holds: one document, or one sentence a line.",
     )
-    flags.DEFINE_string(
-        "text_field",
-        "text",
-        "Where the text is in JSONL, Parquet and data sets.",
-    )
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_string("output", None, "Folder to write.")
-    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
-    flags.DEFINE_bool("strip_accents", None, "Where not as --lowercase says.")
     script.define_fields(SamplingRules(), RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)

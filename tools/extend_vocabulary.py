@@ -27,16 +27,10 @@ from official_tasks import progress, script
 
 def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary to extend.")
-    flags.DEFINE_string("input", None, "Text of the domain.")
-    flags.DEFINE_string(
-        "text_field",
-        "text",
-        "Where the text is in JSONL, Parquet and data sets.",
-    )
+    script.define_text("Text of the domain.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("words", 500, "Words to add.", lower_bound=1)
-    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
     flags.mark_flags_as_required(["vocabulary", "input", "output"])
 
@@ -50,6 +44,7 @@ def main(values):
         values.words,
         values.lowercase,
         functools.partial(in_order, workers=values.workers),
+        values.strip_accents,
     )
     pieces = extension.extend_vocabulary(old, words).vocabulary
     write_vocabulary(pieces, values.output)

@@ -26,16 +26,10 @@ from official_tasks import progress, script
 
 
 def define_flags():
-    flags.DEFINE_string("input", None, "Text to learn from.")
-    flags.DEFINE_string(
-        "text_field",
-        "text",
-        "Where the text is in JSONL, Parquet and data sets.",
-    )
+    script.define_text("Text to learn from.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
-    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.", 1)
     flags.DEFINE_integer("unused", 0, "Pieces [unusedN] to keep free.", 0)
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
@@ -51,6 +45,7 @@ def main(values):
             ),
             values.size,
             lowercase=values.lowercase,
+            strip_accents=values.strip_accents,
             min_count=values.min_count,
             unused=values.unused,
             progress=update,

@@ -58,14 +58,16 @@ def extend_vocabulary(vocabulary, words, max_word_length=200):
     return Extension(extended, replaced)
 
 
-def domain_words(vocabulary, texts, number, lowercase=True, in_order=map):
+def domain_words(
+    vocabulary, texts, number, lowercase=True, in_order=map, strip_accents=None
+):
     """The words that most pieces, all in all, are spent on in some texts.
 
     Args:
         vocabulary: the pieces that the texts are cut into.
         texts: iterable of strings, read once.
         number: words to name, at most.
-        lowercase: as the tokenizer.
+        lowercase, strip_accents: as the tokenizer.
         in_order: as of `learn_vocabulary`.
 
     Returns:
@@ -74,7 +76,8 @@ def domain_words(vocabulary, texts, number, lowercase=True, in_order=map):
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     spent = collections.Counter()
-    for word, count in count_words(texts, lowercase, None, in_order).items():
+    counts = count_words(texts, lowercase, strip_accents, in_order)
+    for word, count in counts.items():
         if utf8_length(word) > LONGEST_PIECE:
             continue
         pieces = wordpiece.cover(word)
