@@ -14,7 +14,7 @@ from data_samples import (
     toy_tokenizer,
     write_texts,
 )
-from run_script import ROOT, call_script
+from script_flags import parse_flags
 
 from bert_keras.data import beam
 from bert_keras.data.beam import create_pretraining_data_with_beam
@@ -23,7 +23,7 @@ from bert_keras.data.pretraining_data import create_pretraining_data
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.vocabulary import write_vocabulary
+from tools import create_pretraining_data as script
 
 RULES = SamplingRules(16, 3)
 # Without the place of Prism, a program of Beam's, it would download that.
@@ -240,36 +240,8 @@ def test_too_few_documents_and_no_beam_are_named(
     assert os.listdir(tmp_path) == []
 
 
-def test_the_tool_runs_by_beam(text, tokenizer, tmp_path):
-    pytest.importorskip("apache_beam", reason="bert_keras[beam] is missing")
-    write_vocabulary(tokenizer.vocabulary, str(tmp_path / "vocab.txt"))
-    command = [
-        ROOT / "tools" / "create_pretraining_data.py",
-        f"--input={text}",
-        "--vocabulary=vocab.txt",
-        "--sequence_length=16",
-        "--max_predictions=3",
-    ]
-    for more in (
-        ["--output=local", "--workers=1"],
-        ["--output=beam", f"--beam={' '.join(DIRECT)}"],
-    ):
-        done = call_script(*command, *more, folder=tmp_path)
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert "train: " in done.stdout
-    assert contents(tmp_path / "beam") == contents(tmp_path / "local")
-
-
-def test_workers_are_refused_with_beam(text, tokenizer, tmp_path):
-    write_vocabulary(tokenizer.vocabulary, str(tmp_path / "vocab.txt"))
-    done = call_script(
-        ROOT / "tools" / "create_pretraining_data.py",
-        f"--input={text}",
-        "--vocabulary=vocab.txt",
-        "--output=beam",
-        "--beam=",
-        f"--workers={os.cpu_count() + 1}",
-        folder=tmp_path,
-    )
-    assert done.returncode == 2
-    assert "--workers only applies without --beam" in done.stderr
+def test_workers_are_refused_with_beam(monkeypatch):
+    words = "--input=t --vocabulary=v --output=o --beam=".split()
+    words.append(f"--workers={os.cpu_count() + 1}")
+    with pytest.raises(InputError, match="--workers only applies without --be"):
+        parse_flags(script.define_flags, words, monkeypatch)

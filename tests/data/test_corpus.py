@@ -188,12 +188,6 @@ def test_tensorflow_datasets_are_named_by_name_config_and_split(monkeypatch):
         read("tfds:")
 
 
-def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(InputError, match=r"bert_keras\[tfds\]"):
-        read("tfds:wiki40b/en")
-
-
 def test_held_out_documents_go_by_content_alone():
     documents = [Document(str(i), "", [f"text {i}"]) for i in range(4_000)]
     held = [held_out(document, 0.05) for document in documents]

@@ -98,15 +98,6 @@ def test_packed_rows_have_static_shapes_and_hardly_any_padding(sources, kind):
     assert np.mean(padding) < 0.02
 
 
-def test_the_same_examples_unpacked_are_mostly_padding(sources):
-    store = str(sources[0] / "packed" / "store")
-    batches = pretraining_dataset(store, 64, 0, rules=SamplingRules(256, 40))
-    padding = [
-        1 - x["padding_mask"].numpy().mean() for x, _, _ in batches.take(8)
-    ]
-    assert np.mean(padding) > 0.3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_may_begin_at_any_step(sources, kind):
     whole = arrays(dataset(sources, kind, 32, 5).take(24))

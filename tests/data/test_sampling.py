@@ -296,7 +296,7 @@ def test_whole_words_and_runs_follow_the_published_rules(store, ngram):
 
 
 @pytest.mark.parametrize("kind", ["store", "records"])
-@pytest.mark.parametrize("mix", [(80, 10, 10), (50, 20, 30), (100, 0, 0)])
+@pytest.mark.parametrize("mix", [(80, 10, 10), (0, 20, 80), (0, 100, 0)])
 def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind, mix):
     rules = SamplingRules(64, 9, mask_mix=mix)
     source = store.folder
@@ -319,26 +319,6 @@ def test_a_mix_of_masks_holds_in_both_kinds_of_data(store, tmp_path, kind, mix):
         most = min(1, percent / 100 + 1e-3)
         high = stats.binom.ppf(1 - CHANCE, counts.sum(), most)
         assert low <= count <= high
-
-
-def test_any_mix_of_masked_replaced_and_kept(store):
-    for mix, expected in (
-        ((100, 0, 0), {4}),
-        ((0, 0, 100), None),
-        ((0, 100, 0), set(range(1_000))),
-    ):
-        rules = SamplingRules(64, mask_mix=mix)
-        rows = sample_rows(store, rules, 500)
-        ours = mask_rows(rows, rules, store.pieces, generator(2))
-        real = ours["mask_weights"] == 1
-        values = np.take_along_axis(
-            ours["token_ids"], ours["mask_positions"], 1
-        )[real]
-        if expected is None:
-            assert (values == ours["mask_ids"][real]).all()
-        else:
-            assert set(values.tolist()) <= expected
-            assert (values == ours["mask_ids"][real]).mean() < 0.01
 
 
 def test_an_epoch_is_what_fills_sequences_and_is_drawn_again(store):
@@ -447,21 +427,6 @@ def test_single_words_are_as_likely_as_the_published_rule_makes_them():
                 used += sizes[index]
                 theirs[index] += 1
     assert stats.chi2_contingency([[*ours], [*theirs]]).pvalue > 1e-4
-
-
-def test_runs_have_lengths_as_one_over_n():
-    # One run fills the allowance: 30 single-piece words in each segment.
-    line = [0] + [1] * 30 + [0] + [1] * 30 + [0]
-    word, starts = line_rows(line, 4_000)
-    for size in (1, 2, 3):
-        count = np.full(len(word), size)
-        chosen = choose_words(word, starts, count, 3, generator(size))
-        assert (chosen.sum(1) == size).all()
-    numbers = np.cumsum(starts, 1) - 1
-    alone = [np.ptp(n[c]) == 2 for n, c in zip(numbers, chosen, strict=True)]
-    # Of 3 words: one run of 3 first (2/11), else 2 + 1 or 1 + 1 + 1 ..., of
-    # which a few lie next to each other.
-    assert 0.15 < np.mean(alone) < 0.35
 
 
 def test_where_no_word_is_short_enough_pieces_are_chosen():

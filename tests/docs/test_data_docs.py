@@ -1,12 +1,11 @@
 """Every command of docs/data.md runs, on toy text."""
 
 import json
-import re
 
 import pytest
 from damages import DAMAGES
 from data_samples import contents, corpus, toy_tokenizer
-from page_commands import commands, flags_of
+from page_commands import commands
 from run_script import ROOT, call_script
 
 from bert_keras.data.batches import check_source
@@ -71,14 +70,3 @@ def test_the_page_lists_every_damage_that_is_tested():
     for damage in DAMAGES:
         kind = damage.__doc__.rstrip(".")
         assert f"| {kind[0].lower()}{kind[1:]} |" in TEXT
-
-
-def test_the_flags_that_the_page_names_are_those_of_its_scripts():
-    known = {"prism_location", "dask_partition_size"}  # which are Beam's own
-    for script in (
-        "tools/create_pretraining_data.py",
-        "tools/benchmark/data.py",
-        "official_tasks/pretrain.py",
-    ):
-        known |= flags_of(ROOT / script)
-    assert set(re.findall(r"`--(\w+)", TEXT)) <= known

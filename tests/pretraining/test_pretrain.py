@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from remote_folder import object_store
-from run_script import ROOT
 from script_flags import parse_flags
 from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 
@@ -211,22 +210,6 @@ def parse(monkeypatch):
     return lambda *words: parse_flags(
         pretrain.define_flags, ["--data=d", "--output=o", *words], monkeypatch
     )
-
-
-def test_the_commands_of_the_documentation_have_flags_that_exist(parse):
-    text = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
-    commands = re.findall(r"python -m official_tasks.pretrain ([^;\n]*)", text)
-    assert len(commands) == 5
-    given = {
-        word.partition("=")[0].removeprefix("--").removeprefix("no")
-        for command in commands
-        for word in command.split()
-    }
-    given |= set(re.findall(r"`--(\w+)", text))
-    fields = {*Settings._fields, *Execution._fields}
-    assert given - {"data", "output", "dry_run"} <= fields
-    values = parse()
-    assert fields <= set(values)
 
 
 def test_every_setting_has_a_flag_with_its_default(parse):

@@ -82,15 +82,6 @@ def test_a_finished_stage_is_remembered_while_its_output_stands(tmp_path):
         assert run.done("corpus") is None
 
 
-def test_an_output_that_failed_leaves_nothing(tmp_path):
-    with RunFolder(tmp_path, SETTINGS) as run:
-        before = sorted(os.listdir(tmp_path))
-        with pytest.raises(OSError, match="full"), run.output("x") as path:
-            os.mkdir(path)
-            raise OSError("disk full")
-        assert sorted(os.listdir(tmp_path)) == before
-
-
 def held_by(folder, **changes):
     """Rewrites the lease in `folder` as if another held it."""
     with open(folder / ".lease", "r+", encoding="utf-8") as file:
