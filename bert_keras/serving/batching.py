@@ -15,7 +15,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.serving.load import as_tensor, parse_kind
+from bert_keras.serving.load import as_tensor, parse_kind, spec_of
 from bert_keras.serving.rest import Limits, RequestError
 
 # Without it in the card: the longest row of the published models.
@@ -199,7 +199,7 @@ class Batcher:
         each = 1 if is_text else IDS_COUNT
         slices = self._slices([each * count for count in tokens])
         if len(slices) > 1 and not is_text:
-            inputs = await asyncio.to_thread(_pad_ids, inputs)
+            inputs = await asyncio.to_thread(self._pad_ids, signature, inputs)
         left = collections.Counter(rows=rows, tokens=sum(tokens))
         self._later.update(left)
         answers = []
@@ -217,6 +217,15 @@ class Batcher:
         finally:
             self._later.subtract(left)
         return _concatenate(answers, self._padded(signature))
+
+    def _tensors(self, signature, inputs):
+        kinds = self.served.card["signatures"][signature]["inputs"]
+        return {k: as_tensor(x, spec_of(kinds[k])) for k, x in inputs.items()}
+
+    def _pad_ids(self, signature, inputs):
+        """Rows of ids, all as long as the longest."""
+        tensors = self._tensors(signature, inputs)
+        return {name: x.numpy().tolist() for name, x in tensors.items()}
 
     def _padded(self, signature):
         return self.served.card["signatures"][signature]["padded"]
@@ -326,10 +335,11 @@ class Batcher:
     def _answer_together(self, batch):
         signature = batch[0].key[0]
         inputs = {
-            name: as_tensor([x for item in batch for x in item.inputs[name]])
+            name: [x for item in batch for x in item.inputs[name]]
             for name in batch[0].inputs
         }
-        outputs = self.served.loaded.signatures[signature](**inputs)
+        tensors = self._tensors(signature, inputs)
+        outputs = self.served.loaded.signatures[signature](**tensors)
         outputs = {name: value.numpy() for name, value in outputs.items()}
         padded = self._padded(signature)
         answers, first = [], 0
@@ -364,13 +374,6 @@ def _own_rows(outputs, own, padded):
     return rows
 
 
-def _pad_ids(inputs):
-    """Rows of ids, all as long as the longest."""
-    return {
-        name: as_tensor(rows).numpy().tolist() for name, rows in inputs.items()
-    }
-
-
 def _is_text(rows):
     first = rows[0][0] if isinstance(rows[0], list) else rows[0]
     return isinstance(first, bytes)
@@ -387,6 +390,8 @@ def _concatenate(answers, padded):
             # As the signatures pad: vectors, and what no `count` cuts, by 0.
             missing = -1 if name in padded and name != "features" else 0
             width = max(value.shape[1] for value in values)
+            if name == "order":  # of passages: those that are none come last
+                missing = np.arange(width)
             values = [_widen(value, width, missing) for value in values]
         outputs[name] = np.concatenate(values)
     return outputs

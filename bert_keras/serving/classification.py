@@ -195,6 +195,7 @@ def _score_lists(score, rows, first, lists):
         first: strings (B,).
         lists: strings (B, K), filled up with "", whose logit is `NO_CHOICE`.
     """
+    lists = pad_to(lists, [None, 1])
     is_there = tf.strings.length(lists) > 0  # (B, K)
     # (N, 2); the first place where there is none, as a model takes no
     # empty batch.

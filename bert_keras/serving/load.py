@@ -153,7 +153,7 @@ def _tensors(name, entry, texts, named):
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of one length; got {lengths}.")
     return {
-        key: as_tensor(rows, entry["inputs"][key])
+        key: as_tensor(rows, spec_of(entry["inputs"][key]))
         for key, rows in columns.items()
     }
 
@@ -204,23 +204,21 @@ def _fits(value, dtype, axes):
     return isinstance(value, Integral) and 0 <= value < 1 << 31
 
 
-def as_tensor(rows, kind="string (B,)"):
-    """A list of strings, or of lists of strings or integers, as a tensor.
+def spec_of(kind):
+    """`tf.TensorSpec` of an input's kind."""
+    dtype, axes = parse_kind(kind)
+    return tf.TensorSpec([None] * axes, dtype)
 
-    Rows of unequal length are filled up with "" or 0. Lists of lists of
-    integers are three axes. No rows are of `kind`, as the card shows it.
+
+def as_tensor(rows, spec):
+    """Strings or integers, in lists at any depth, as a tensor of the spec.
+
+    Rows of unequal length are filled up with "" or 0.
     """
-    if not rows:
-        dtype, axes = parse_kind(kind)
-        return tf.zeros([0] * axes, dtype)
-    if isinstance(rows[0], str | bytes):
-        return tf.constant(rows, tf.string)
-    rows = [list(row) for row in rows]
-    if rows[0] and not isinstance(rows[0][0], str | bytes | Integral):
-        return tf.ragged.constant(rows, tf.int32, ragged_rank=2).to_tensor()
-    ragged = tf.ragged.constant(rows, ragged_rank=1)
-    dtype = tf.string if ragged.dtype == tf.string else tf.int32
-    return tf.cast(ragged, dtype).to_tensor()
+    inner = spec.shape.rank - 1
+    if not inner:
+        return tf.constant(rows, spec.dtype)
+    return tf.ragged.constant(rows, spec.dtype, inner).to_tensor()
 
 
 def _to_python(outputs, padded):

@@ -80,7 +80,8 @@ def answer_here(signatures, functions, preprocessor, options):
         else:
             chosen = few if in_windows or name == "answer" else texts
             request = requested(signature.inputs, chosen)
-        answer = functions[name](*map(as_tensor, request.values()))
+        tensors = map(as_tensor, request.values(), signature.specs())
+        answer = functions[name](*tensors)
         for output, tensor in answer.items():
             array = tensor.numpy()  # strings as bytes
             answer[output] = (

@@ -39,7 +39,8 @@ def asked(model, **options):
     options = OPTIONS | options
     for signature in signatures_of(model, Rows(preprocessor()), options):
         request = requested(signature.inputs, TEXTS)
-        answer = signature.function(*map(as_tensor, request.values()))
+        tensors = map(as_tensor, request.values(), signature.specs())
+        answer = signature.function(*tensors)
         answer = {key: plain(value) for key, value in answer.items()}
         check = CHECKS[type(model)][signature.name]
 

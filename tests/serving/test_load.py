@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.serving import load
-from bert_keras.serving.load import _tensors, as_tensor, load_saved_model
+from bert_keras.serving.load import _tensors, load_saved_model
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,8 @@ def test_loading_needs_no_model_code():
 ENTRIES = {
     "text": {"input_order": ["text"], "inputs": {"text": "string (B,)"}},
     "ids": {"input_order": ["ids"], "inputs": {"ids": "int32 (B, N)"}},
+    "lists": {"input_order": ["lists"], "inputs": {"lists": "string (B, N)"}},
+    "rows": {"input_order": ["rows"], "inputs": {"rows": "int32 (B, K, N)"}},
 }
 
 
@@ -115,8 +117,20 @@ def test_a_served_model_names_the_row_that_it_cannot_take(name, rows, message):
         _tensors("classify", ENTRIES[name], [rows], {})
 
 
-def test_lists_of_unequal_length_are_filled_up():
-    tensor = as_tensor([[[2, 5, 3], [2, 3]], [[2, 3], [2, 3]]])
-    assert tensor.numpy()[0].tolist() == [[2, 5, 3], [2, 3, 0]]
-    rows = as_tensor(list(np.array([[2, 5, 3], [2, 3, 0]])))
-    assert rows.numpy().tolist() == [[2, 5, 3], [2, 3, 0]]
+@pytest.mark.parametrize(
+    ("name", "rows", "expected"),
+    [
+        (
+            "rows",
+            [[], [[2, 5, 3], [2]]],
+            [[[0] * 3] * 2, [[2, 5, 3], [2, 0, 0]]],
+        ),
+        ("ids", list(np.array([[2, 5], [2, 3]])), [[2, 5], [2, 3]]),
+        ("lists", [[], ["a"]], [[b""], [b"a"]]),
+        ("lists", [[]], [[]]),
+    ],
+)
+def test_lists_of_unequal_length_are_filled_up(name, rows, expected):
+    tensor = _tensors("classify", ENTRIES[name], [rows], {})[name]
+    assert tensor.dtype == ("string" if name == "lists" else "int32")
+    assert tensor.numpy().tolist() == expected

@@ -192,6 +192,18 @@ def test_a_large_request_is_answered_in_pieces_in_turn_with_others():
     assert batcher.waiting == batcher._waiting_tokens == 0
 
 
+def test_the_order_of_passages_in_pieces_names_each_place_once():
+    served = Served()
+    served.card["signatures"]["rank"] = CHOOSE
+    served.loaded.signatures["rank"] = lambda prompt, choices: {
+        "order": tf.argsort(-tf.strings.length(choices), stable=True)
+    }
+    lists = [[b"", b"a"], [b"a"], [b"a"] * 3]
+    inputs = {"prompt": [b"?"] * 3, "choices": lists}
+    answer = asyncio.run(Batcher(served, max_rows=2).ask("rank", inputs))
+    assert answer["order"].tolist() == [[1, 0, 2], [0, 1, 2], [0, 1, 2]]
+
+
 def test_others_do_not_wait_for_a_large_request():
     served = Served()
     served.seconds = 0.01

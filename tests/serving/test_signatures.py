@@ -307,6 +307,9 @@ def test_a_long_list_of_choices_costs_what_it_holds():
     many = ["a"] * 100 + ["b"]
     few = ["a", "b"] + [""] * 99
     none = [""] * 101
+    no_list = function(tf.constant(["ada"]), tf.zeros([1, 0], tf.string))
+    assert no_list["probabilities"].shape == (1, 1)
+    model.seen.clear()
     found = function(tf.constant(["ada"] * 3), tf.constant([many, few, none]))
     assert found["choice"].numpy().tolist() == [100, 1, 0]
     np.testing.assert_allclose(found["probabilities"][1, 2:], 0.0)
