@@ -83,7 +83,8 @@ def column_rows(
 
 def _cells_of_file(source, columns, optional):
     _import("parquet", source)
-    read = _parquet if str(source).endswith(".parquet") else _arrow
+    is_parquet = str(source).lower().endswith(".parquet")
+    read = _parquet if is_parquet else _arrow
     with _plain_errors(source), files.open_file(source) as file:
         for batch in read(file, source, columns, optional):
             batch.validate(full=True)  # nothing points out of the file

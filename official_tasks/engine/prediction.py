@@ -12,7 +12,6 @@ import os
 import sys
 import zlib
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from official_tasks.tasks.table import (
     Dialect,
     cells,
     columnar_rows,
+    ending,
     is_columnar,
     line_or_row,
     plain_errors,
@@ -115,7 +115,7 @@ def kind_of(path, kind=None):
         return kind
     if is_columnar(path):
         return "columns"
-    suffix = Path(str(path).removesuffix(".gz")).suffix
+    suffix, _ = ending(path)
     return suffix[1:] if suffix in KINDS else "lines"
 
 
@@ -130,7 +130,7 @@ def _opened(path, kind, encoding):
         return open(sys.stdin.fileno(), closefd=False, **text)
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    opened = gzip.open if str(path).endswith(".gz") else open
+    opened = gzip.open if ending(path)[1] else open
     return opened(path, "rt", **text)
 
 

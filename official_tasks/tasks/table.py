@@ -101,7 +101,7 @@ def read_rows(
 
 def _rows_of_text(path, columns, lists, optional, own, notes):
     path = Path(path)
-    kind = Path(path.name.removesuffix(".gz")).suffix
+    kind, packed = ending(path)
     if kind not in KINDS:
         raise InputError(
             f"{path}: expected a file that ends in {', '.join(KINDS)} (or "
@@ -110,7 +110,7 @@ def _rows_of_text(path, columns, lists, optional, own, notes):
         )
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    opened = gzip.open if path.suffix == ".gz" else open
+    opened = gzip.open if packed else open
     encoding = (own or Dialect()).encoding
     with opened(path, "rt", encoding=encoding, newline="") as lines:
         yield from rows_of(
@@ -118,11 +118,17 @@ def _rows_of_text(path, columns, lists, optional, own, notes):
         )
 
 
+def ending(path) -> tuple[str, bool]:
+    """The end of a file's name but for .gz, in lower case; whether .gz follows."""
+    name = str(path).lower()
+    return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
+
+
 def is_columnar(path) -> bool:
     """Whether `path` is read by column: Parquet, Arrow or a data set."""
     from bert_keras.data.data_sets import COLUMNAR, is_data_set
 
-    return is_data_set(path) or str(path).endswith(COLUMNAR)
+    return is_data_set(path) or str(path).lower().endswith(COLUMNAR)
 
 
 def line_or_row(path) -> str:

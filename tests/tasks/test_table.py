@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from bert_keras import InputError
+from official_tasks.engine.prediction import kind_of, read_inputs
 from official_tasks.tasks.table import dialect, read_rows
 
 
@@ -37,6 +38,20 @@ def test_jsonl_and_gzip_are_read(tmp_path):
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write('{"text": "Grüße", "label": 3}\n\n')
     assert rows(path, ["text", "label"]) == [["Grüße", "3"]]
+
+
+def test_a_name_in_capitals_says_the_same(tmp_path):
+    path = tmp_path / "EXPORT.CSV.GZ"
+    path.write_bytes(gzip.compress(b"text,label\nso it is,1\n"))
+    assert rows(path, ["text"]) == [["so it is"]]
+    (asked,) = read_inputs(str(path), None, ["text"], [False])
+    assert asked == ["so it is"]
+    assert kind_of("A.PARQUET") == "columns"
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "A.PARQUET"
+    parquet.write_table(pa.table({"text": ["so it is"]}), path)
+    assert rows(path, ["text"]) == [["so it is"]]
 
 
 def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
