@@ -103,12 +103,7 @@ def run(output, corpus, seed, settings) -> dict:
         with folder.output("report.json") as path:
             files.write_json(figures, path)
         if draws:
-            with (
-                page.may_fail("report.html"),
-                folder.output("report.html") as path,
-                open(path, "w", encoding="utf-8") as file,
-            ):
-                file.write(render(figures))
+            page.write_report(folder, lambda: render(figures))
         return figures
 
 

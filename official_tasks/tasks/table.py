@@ -119,7 +119,7 @@ def _rows_of_text(path, columns, lists, optional, own, notes):
 
 
 def ending(path) -> tuple[str, bool]:
-    """The end of a file's name but for .gz, in lower case; whether .gz follows."""
+    """The end of a file's name, in lower case, and whether .gz follows."""
     name = str(path).lower()
     return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
 

@@ -246,16 +246,9 @@ def test_rows_that_nothing_compares_are_named():
 
 def values(folder, **given):
     """The flags of `steps`, as absl hands them to `main`."""
-    usual = {"draw": None, "check": None, "overwrite": False, "rows": []}
-    usual["output"] = str(folder / "o.png")
+    usual = {"check": None, "overwrite": False, "rows": []}
+    usual["output"] = str(folder / "o.json")
     return types.SimpleNamespace(**usual | given)
-
-
-def test_results_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    write_json(results(ours=1.0, a=2.0, limit=0.5), tmp_path / "r.json")
-    steps.main(values(tmp_path, draw=str(tmp_path / "r.json")))
-    assert (tmp_path / "o.png").stat().st_size > 5000
 
 
 def test_an_unknown_row_is_refused_with_those_that_there_are(tmp_path):
@@ -267,10 +260,9 @@ def test_an_unknown_row_is_refused_with_those_that_there_are(tmp_path):
 def test_broken_results_are_refused_before_measuring(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
-    for flag in ("draw", "check"):
-        given = {flag: str(path), "rows": ["none"]}
-        with pytest.raises(InputError, match="r.json holds no results"):
-            steps.main(values(tmp_path, **given))
+    given = {"check": str(path), "rows": ["none"]}
+    with pytest.raises(InputError, match="r.json holds no results"):
+        steps.main(values(tmp_path, **given))
 
 
 def test_results_are_compared_with_those_of_the_same_kind_of_processor(

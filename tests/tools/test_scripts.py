@@ -426,7 +426,6 @@ WITHOUT_EFFECT = [
     (ESTIMATE, "--measure", "--sequences_per_second=9"),
     (ESTIMATE, "--phase_2_steps=0", "--phase_2_batch_size=9"),
     (TIMES, "", "--margin=0.5"),
-    (TIMES, "--draw=r.json --output=o.svg", "--turns=2"),
     (TIMES_GPU, "--backend=jax", "--noxla"),
     (TIMES_GPU, "--backend=jax --peak=9", "--device=a100"),
     (TIMES_GPU, "--backend=jax --rows=synthetic", "--input=i.txt"),

@@ -1,29 +1,15 @@
 """Scores a bag of words on a task of one text or a pair: the first baseline.
 
-    python tools/benchmark/bag_of_words.py --task=sst2 --data_dir=glue
-
-In: the official files of a GLUE task. Out: one line with the task's metrics on
-dev. Words and pairs of words, weighted by TF-IDF, go into a logistic regression
-(scikit-learn, both with their defaults but for the pairs of words); of two
-texts each has weights of its own, and so has what both share. Where the label
-is a number, the cosine of the two texts' words stands for it. Nothing is drawn
-at random. Takes seconds on one CPU core.
+For tools/benchmark/results_table.py --words. Words and pairs of words, weighted
+by TF-IDF, go into a logistic regression (scikit-learn, both with their defaults
+but for the pairs of words); of two texts each has weights of its own, and so
+has what both share. Where the label is a number, the cosine of the two texts'
+words stands for it. Nothing is drawn at random.
 """
 
-import time
-
 import numpy as np
-from absl import flags
 
 from bert_keras.errors import InputError
-from official_tasks import script
-from official_tasks.tasks import registry
-
-
-def define_flags():
-    registry.define_task_flags()
-    flags.adopt_module_key_flags(registry)
-    flags.mark_flags_as_required(["task"])
 
 
 def score(task) -> dict:
@@ -72,20 +58,3 @@ def _vectors(words, rows):
     if len(parts) == 2:
         parts.append(parts[0].multiply(parts[1]).sqrt())
     return hstack(parts).tocsr()
-
-
-def main(values):
-    task, _ = registry.task_from_flags(values)
-    began = time.process_time()
-    scores = score(task)
-    shown = ", ".join(
-        f"{name} {value:.1%}"
-        for name, value in scores.items()
-        if isinstance(value, float)
-    )
-    seconds = time.process_time() - began
-    print(f"{task.name}: {shown} (dev, {seconds:.0f} seconds)")
-
-
-if __name__ == "__main__":
-    script.start(main, define_flags, tensorflow=False)

@@ -2,8 +2,6 @@
 
     python tools/benchmark/steps.py --rows=small,base \
         --environments=runs/peers --output=runs/benchmark.json
-    python tools/benchmark/steps.py \
-        --draw=runs/benchmark.json --output=runs/chart.png
 
 In: pip; each peer gets an environment of its own in --environments, made on
 first use (transformers brings PyTorch: gigabytes). An existing one is used as
@@ -17,10 +15,8 @@ more than --margin. Rows in bfloat16 are left out on a processor without it, and
 so are peers that take longer than --limit. Takes 1 to 5 minutes a row.
 """
 
-import importlib.util
 import tempfile
 
-import numpy as np
 from absl import flags
 from contenders import turns
 from contenders.inputs import Inputs
@@ -29,13 +25,13 @@ from contenders.turns import kind, machine
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, write_json
-from official_tasks import page, progress, script
+from official_tasks import progress, script
 
 
 def define_flags():
     flags.DEFINE_list("rows", [], "Rows to measure; all where none is named.")
     flags.DEFINE_string("environments", "runs/peers", "Where peers lie.")
-    flags.DEFINE_string("output", None, "JSON file, or chart, to write.")
+    flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("turns", 9, "Steps of each contender.", lower_bound=1)
     flags.DEFINE_float(
@@ -48,25 +44,13 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Uncased vocabulary, for text.")
     flags.DEFINE_string("data", None, "Folder of glue/ and squad/.")
     flags.DEFINE_string("init", None, "Weights that are fine-tuned.")
-    flags.DEFINE_string("draw", None, "Results to draw; measures nothing.")
     flags.DEFINE_string("check", None, "Earlier results that must hold.")
     flags.DEFINE_float("margin", 0.15, "Share by which a ratio may fall.")
     script.applies_only("with --check", lambda v: v.check, "margin")
-    script.applies_only(
-        "without --draw, which measures nothing",
-        lambda v: not v.draw,
-        *("rows", "environments", "turns", "input", "vocabulary", "data"),
-        *("init", "check", "limit"),
-    )
 
 
 def main(values):
     script.prepare_output(values)
-    if values.draw:
-        if not values.output:
-            raise InputError("Give --output, the chart to write.")
-        draw(recorded(values.draw), values.output)
-        return
     # Read before anything is measured: it may be broken.
     earlier = recorded(values.check, kind()) if values.check else None
     results = {"machine": machine(), "rows": {}}
@@ -82,7 +66,7 @@ def main(values):
             progress.console.print(f"not compared: {', '.join(apart)}")
 
 
-def recorded(path, kind=None):
+def recorded(path, kind):
     """The results in a file, or one sentence where they are none.
 
     Args:
@@ -94,10 +78,9 @@ def recorded(path, kind=None):
         results = results.get(kind, results)
         results["rows"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
-        of_kind = f" of a processor with {kind}" if kind else ""
         raise InputError(
-            f"{path} holds no results{of_kind}. Expected a file that --output "
-            "wrote."
+            f"{path} holds no results of a processor with {kind}. Expected a "
+            "file that --output wrote."
         ) from None
     return results
 
@@ -130,7 +113,7 @@ def measured_rows(values):
                 yield name, head | measured
 
 
-# The results as a table, as a chart, and next to earlier ones.
+# The results as a table, and next to earlier ones.
 
 
 def ratio(row):
@@ -214,43 +197,6 @@ def check(results, recorded, margin):
             "another file."
         )
     return apart
-
-
-def draw(results, path):
-    """A group of bars a row: examples a second of every contender."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError(
-            "A chart needs matplotlib: pip install 'bert_keras[plots]'."
-        )
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    rows = results["rows"].values()
-    figure, axes = plt.subplots(
-        len(rows), 1, figsize=(7, 0.9 + 1.9 * len(rows)), squeeze=False
-    )
-    for axis, row in zip(axes[:, 0], rows, strict=True):
-        items = sorted(
-            row["contenders"].items(), key=lambda item: -item[1]["median"]
-        )
-        names, figures = zip(*items, strict=True)
-        rates, least, most = (
-            1 / np.array([figure[key] for figure in figures])
-            for key in ("median", "most", "least")
-        )
-        colours = [
-            "#1f77b4" if name.startswith("ours") else "#bbbbbb"
-            for name in names
-        ]
-        spread = [rates - least, most - rates]
-        axis.barh(names, rates, xerr=spread, color=colours)
-        axis.set_title(row["title"], fontsize=9, loc="left")
-        axis.tick_params(labelsize=8)
-    axes[-1, 0].set_xlabel("examples a second (median; least and most)")
-    figure.set_layout_engine("tight")
-    page.save(figure, path, dpi=120)
 
 
 if __name__ == "__main__":
