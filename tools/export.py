@@ -35,6 +35,7 @@ import warnings
 import numpy as np
 from absl import flags
 
+from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
 from official_tasks import script
 
@@ -278,11 +279,7 @@ def measure(before, after, inputs, labels=None):
 
 def folder_size(folder):
     """Bytes of all files in the folder."""
-    return sum(
-        os.path.getsize(os.path.join(parent, name))
-        for parent, _, names in os.walk(folder)
-        for name in names
-    )
+    return sum(map(os.path.getsize, files.walk(folder)))
 
 
 def _ask(askers, columns, count, size):

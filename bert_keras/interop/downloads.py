@@ -17,6 +17,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import google, huggingface, tensor_files
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.modeling.sizes import SIZES
 
 logger = logging.getLogger(__name__)
 
@@ -24,15 +25,10 @@ logger = logging.getLogger(__name__)
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 MANIFEST = "manifest.json"
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
-SMALL = [
-    f"uncased_L-{layers}_H-{hidden}_A-{hidden // 64}"
-    for layers in (2, 4, 6, 8, 10, 12)
-    for hidden in (128, 256, 512, 768)
-]
 # Name -> the day in its address. The small ones came out together, with the
 # base model once more; its first release is the one that papers used.
 RELEASED = {
-    **dict.fromkeys(SMALL, "2020_02_20"),
+    **{name: "2020_02_20" for name in SIZES if name.startswith("uncased_L")},
     "uncased_L-12_H-768_A-12": "2018_10_18",
     "uncased_L-24_H-1024_A-16": "2018_10_18",
     "cased_L-12_H-768_A-12": "2018_10_18",

@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 import tiny
 from mutation import index_entry
+from test_convert import Trap
 from test_google import released
 from test_huggingface import CONFIG, folder_of, write_json
 from test_keras_hub_format import preset
@@ -36,16 +37,6 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.text.vocabulary import read_vocabulary
-
-
-class Trap:
-    """Leaves a mark when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""Every signature of toy models: fresh process, command line, predict, HTTP.
+"""Every signature of toy models: command line, predict, HTTP.
 
-The same on models that learned from real data is in `test_real_serving.py`.
+In a fresh process: `test_export.py`. Of models that learned from real data:
+`test_real_serving.py`.
 """
 
 import json
@@ -13,7 +14,6 @@ from served_samples import encoder, preprocessor, spread
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
-from bert_keras.serving.verify import answer_in_fresh_process
 from official_tasks.engine.prediction import Answers
 
 LABELS = ["bad", "fine", "good"]
@@ -53,27 +53,6 @@ def answers(served):
 def check(found, expected):
     found, expected = every_way.numbers(found), every_way.numbers(expected)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def check_fresh_process(folder, served):
-    asked = every_way.requests(served)
-    fresh = answer_in_fresh_process(folder, list(asked.items()))
-    for (name, expected), found in zip(
-        answers(served).items(), fresh, strict=True
-    ):
-        assert set(found) == set(served.card["signatures"][name]["outputs"])
-        if not served.card["signatures"][name]["padded"]:
-            check(found, expected)
-
-
-def test_a_fresh_process_answers_a_small_export(classifier_export):
-    served = load_saved_model(classifier_export)
-    check_fresh_process(classifier_export, served)
-
-
-@pytest.mark.long
-def test_a_fresh_process_answers(folder, served):
-    check_fresh_process(folder, served)
 
 
 def test_saved_model_cli_answers_a_small_export(classifier_export):

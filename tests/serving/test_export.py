@@ -188,16 +188,6 @@ def test_classify_names_the_likeliest_label(served, classifier):
     assert answer["truncated"].tolist() == [False] * 5
 
 
-def test_a_text_gets_the_same_answer_alone_and_next_to_longer_ones(served):
-    texts = ["bad", "an hour well spent " * 9]
-    together = served.classify(texts)
-    alone = served.classify(texts[:1])
-    np.testing.assert_allclose(
-        together["probabilities"][:1], alone["probabilities"], atol=1e-6
-    )
-    assert together["truncated"].tolist() == [False, True]
-
-
 def test_truncated_begins_one_token_beyond_what_fits(served):
     answer = served.classify(["bad " * 10, "bad " * 11])
     assert answer["truncated"].tolist() == [False, True]
@@ -235,19 +225,6 @@ def test_masks_beyond_the_row_are_not_answered(served):
     answer = served.fill_mask(["bad " * 9 + "[MASK] [MASK]"])
     assert answer["count"].tolist() == [1]
     assert answer["truncated"].tolist() == [True]
-
-
-def test_next_sentence_is_the_probability_that_it_follows(served, pretrainer):
-    pair = (["an hour well spent"], ["i would gladly spent another"])
-    inputs = preprocessor()(pair)
-    inputs["mask_positions"] = inputs["token_ids"][:, :1] * 0
-    logits = np.array(pretrainer(inputs)["nsp"])[0]
-    expected = 1 / (1 + np.exp(logits[1] - logits[0]))
-    for found in (
-        served.next_sentence(*pair),
-        served.next_sentence(text_pair=pair[1], text=pair[0]),
-    ):
-        np.testing.assert_allclose(found["probability"], expected, atol=1e-6)
 
 
 def test_tokenize_gives_whole_rows_without_special_tokens(served):

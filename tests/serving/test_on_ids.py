@@ -66,7 +66,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     assert sizes[1] < 0.8 * sizes[0]
 
 
-@pytest.mark.parametrize("apart", [0, 1])
+@pytest.mark.parametrize("apart", [0, 1, np.nan])
 def test_a_runtime_is_compared_at_real_tokens(apart):
     model = spread(encoder())
 
@@ -76,7 +76,8 @@ def test_a_runtime_is_compared_at_real_tokens(apart):
         found["sequence_output"][0, 0, 0] += apart
         return found
 
-    assert round(portable_formats.greatest_difference(runtime, model)) == apart
+    found = portable_formats.greatest_difference(runtime, model)
+    np.testing.assert_allclose(found, apart, atol=0.1)
 
 
 def test_a_preprocessor_of_another_model_is_refused(tmp_path):
@@ -105,15 +106,6 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="differs from the live model"):
         export_on_ids(model, preprocessor(), tmp_path / "out", "onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_no_number_is_no_agreement():
-    model = spread(encoder())
-
-    def broken(inputs):
-        return {k: np.full_like(v, np.nan) for k, v in model(inputs).items()}
-
-    assert np.isnan(portable_formats.greatest_difference(broken, model))
 
 
 def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):

@@ -1,16 +1,13 @@
-"""Every signature of models of real size, asked in every way.
+"""Every signature of models of real size.
 
 Takes some minutes: `-m long` and BERT_KERAS_DATA ask for it.
 """
-
-import json
 
 import every_way
 import numpy as np
 import pytest
 import real_models
 import request_bombs
-from run_script import run_script
 
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
@@ -59,41 +56,6 @@ def test_every_signature_answers_and_the_classifier_has_learned(served):
     tokens = served.embed(["Paul Simon lived in Berlin."])
     assert np.shape(tokens["features"][0]) == (6, 4 * 384)
     assert tokens["pieces"][0][-1] == "."
-
-
-def test_saved_model_cli_answers(served, folder):
-    """A process without tensorflow_text, and none of ours."""
-    every_way.check_cli(folder, served)
-
-
-def test_predict_answers_every_signature(served, folder, tmp_path):
-    for name, inputs in every_way.requests(served).items():
-        row = {key: rows[0] for key, rows in inputs.items()}
-        (tmp_path / "in.jsonl").write_text((json.dumps(row) + "\n") * 3)
-        done = run_script(
-            "-m",
-            "official_tasks.predict",
-            f"--model={folder}",
-            "--input=in.jsonl",
-            f"--output={name}.jsonl",
-            f"--signature={name}",
-            folder=tmp_path,
-        )
-        assert done.returncode == 0, done.stderr
-        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
-        assert len(lines) == 3
-        answer = json.loads(lines[0])["answer"]
-        assert set(answer) == set(served.card["signatures"][name]["outputs"])
-
-
-def test_the_server_answers_every_signature(served, folder):
-    with server(folder) as (port, _):
-        for name, inputs in every_way.requests(served).items():
-            outputs = every_way.answered_by_http(port, served, name, inputs)
-            live = getattr(served, name)(**inputs)
-            np.testing.assert_allclose(
-                every_way.numbers(outputs), every_way.numbers(live), atol=1e-5
-            )
 
 
 def test_request_bombs_cost_little(models, tmp_path):
