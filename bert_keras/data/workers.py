@@ -11,6 +11,8 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
 
+from bert_keras.errors import InputError
+
 # The workers, those of later calls too, are forks of one process that has
 # imported these and nothing else: it costs seconds, a fork tenths of one.
 IMPORTED = ["keras", "tensorflow_text"]
@@ -27,6 +29,9 @@ def in_order(function: Callable, items: Iterable, workers: int = 1) -> Iterator:
         items: taken as they are needed, a few ahead.
         workers: processes; 1 for none but this one. Fewer than `WORTH` items
             are not worth starting any.
+
+    Raises:
+        InputError: a process was ended from outside.
     """
     items = iter(items)
     first = list(itertools.islice(items, WORTH)) if workers > 1 else []
@@ -44,6 +49,11 @@ def in_order(function: Callable, items: Iterable, workers: int = 1) -> Iterator:
     ) as pool:
         try:
             yield from _ahead(pool, items, 2 * workers)
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise InputError(
+                "A worker process was ended from outside, as the system does "
+                "where memory is short. Take fewer workers."
+            ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

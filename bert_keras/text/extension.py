@@ -26,7 +26,7 @@ Extension.__doc__ = """A vocabulary with new pieces.
     """
 
 
-def extend_vocabulary(vocabulary, words, max_word_length=200):
+def extend_vocabulary(vocabulary, words):
     """`Extension` of a vocabulary by words, each one piece.
 
     They take the places of `[unusedN]`, in their order, and then new ids at
@@ -35,12 +35,11 @@ def extend_vocabulary(vocabulary, words, max_word_length=200):
     Args:
         vocabulary: the old pieces.
         words: new ones, normalised as the vocabulary's tokenizer does.
-        max_word_length: as of that tokenizer.
 
     Raises:
         InputError: for a word that is there already, or that is not one.
     """
-    wordpiece = WordPiece(vocabulary, False, max_word_length=max_word_length)
+    wordpiece = WordPiece(vocabulary, False)
     old_ids = {piece: i for i, piece in enumerate(vocabulary)}
     free = [i for i, old in enumerate(vocabulary) if UNUSED.fullmatch(old)]
     extended, replaced = list(vocabulary), {}

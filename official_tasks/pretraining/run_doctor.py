@@ -187,7 +187,9 @@ def _data(settings, facts):
             ". --packed puts several examples into a row and wastes less; or "
             "take shorter sequences."
         )
-    return [masks, pairs, padding]
+    # A model of one direction sees the text as it is.
+    masked = [masks] if settings["objectives"].startswith("mlm") else []
+    return [*masked, pairs, padding]
 
 
 def _speed(settings, facts, last):

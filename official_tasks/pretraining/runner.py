@@ -222,7 +222,7 @@ def render(results, settings) -> str:
         page.tiles(_figures(results)),
         _curves(results["curve"], settings),
         page.guesses_section(results["guesses"], GUESSES),
-        _data(results["data"]),
+        _data(results["data"], settings),
         page.section(
             "Settings",
             "Everything that decides the run.",
@@ -284,9 +284,8 @@ def _curves(curve, settings):
     return page.charts(text, drawn)
 
 
-def _data(facts):
+def _data(facts, settings):
     rows = [
-        ("predicted pieces per piece", f"{facts['mask_rate']:.1%}"),
         ("second sentences that are random", f"{facts['random_next']:.1%}"),
         ("padding", f"{facts['padding']:.1%}"),
         (
@@ -294,5 +293,8 @@ def _data(facts):
             f"{facts['input_tokens_per_second']:,.0f}",
         ),
     ]
+    if settings.objectives.startswith("mlm"):  # otherwise nothing is masked
+        masked = f"{facts['mask_rate']:.1%}"
+        rows.insert(0, ("predicted pieces per piece", masked))
     text = "The first batches of the run."
     return page.section("Data", text, page.table(rows, numbers=(1,)))

@@ -146,6 +146,8 @@ def test_workers_give_results_in_order_and_take_items_as_needed(monkeypatch):
     assert found == list(range(40))
     with pytest.raises(TypeError):  # what fails there fails here
         list(workers.in_order(abs, ["x"] * 9, 2))
+    with pytest.raises(InputError, match="Take fewer workers"):
+        list(workers.in_order(os._exit, range(9), 2))
 
 
 class Killed(Exception):

@@ -92,6 +92,9 @@ def test_the_report_shows_the_figures(finished):
     html = (folder / "report.html").read_text(encoding="utf-8")
     assert html.count("<svg") == 4
     assert f"{results['mlm_accuracy']:.1%}" in html
+    settings = Settings(**SMALLEST, objectives="left_to_right")
+    assert "predicted pieces" in html
+    assert "predicted pieces" not in runner.render(results, settings)
     assert not re.search(r"<(script|link|img|iframe)\b", html)
 
 
