@@ -73,17 +73,6 @@ def small_parts(monkeypatch):
     in_small_parts(monkeypatch)
 
 
-@pytest.fixture(params=["Beam", "a loop"])
-def run(request, monkeypatch):
-    """Beam itself, where it is installed; and the same tasks in a loop."""
-    if request.param == "Beam":
-        pytest.importorskip(
-            "apache_beam", reason="needs pip install 'bert_keras[beam]'"
-        )
-        return
-    monkeypatch.setattr(beam, "_runner", lambda flags: in_a_loop)
-
-
 def in_a_loop(task, items):
     task = pickle.loads(pickle.dumps(task))  # as to another machine
     for item in reversed(items):
@@ -110,8 +99,10 @@ def create(text, tokenizer, folder, **settings):
 
 
 def test_a_build_by_beam_has_the_bytes_of_a_local_one(
-    run, local, text, tokenizer, tmp_path
+    local, text, tokenizer, tmp_path
 ):
+    reason = "needs pip install 'bert_keras[beam]'"
+    pytest.importorskip("apache_beam", reason=reason)
     folder, manifests = local
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)

@@ -2,8 +2,6 @@ import ast
 import gc
 import gzip
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -151,41 +149,6 @@ def test_what_cannot_be_read_is_named(tmp_path, files, source, named):
 def test_an_unknown_layout_is_refused(tmp_path):
     with pytest.raises(InputError, match="Unknown layout 'lines'"):
         read(tmp_path, layout="lines")
-
-
-def fake_datasets(asked):
-    def load(name, split, shuffle_files):
-        asked.append((name, split, shuffle_files))
-        text = "_START_ARTICLE_\nA title\n_START_PARAGRAPH_\nOne._NEWLINE_Two."
-        return [
-            {"text": text.encode(), "title": b"t"},
-            {"text": b" ", "title": b""},
-        ]
-
-    features = {"text": None, "title": None}
-    info = SimpleNamespace(features=features, splits={"train": None})
-    return SimpleNamespace(
-        load=load,
-        as_numpy=lambda records: records,
-        builder=lambda name: SimpleNamespace(info=info),
-    )
-
-
-def test_tensorflow_datasets_are_named_by_name_config_and_split(monkeypatch):
-    asked = []
-    monkeypatch.setitem(
-        sys.modules, "tensorflow_datasets", fake_datasets(asked)
-    )
-    (found,) = read("tfds:wiki40b/de:train[:1%]")
-    assert asked == [("wiki40b/de", "train[:1%]", False)]
-    assert found.paragraphs == ["One.", "Two."]  # no title
-    assert found.group == "wiki40b/de"
-    read("tfds:wiki40b/de")
-    assert asked[-1] == ("wiki40b/de", "train", False)
-    with pytest.raises(InputError, match="no column 'body'.*'text', 'title'"):
-        read("tfds:wiki40b/de", text_field="body")
-    with pytest.raises(InputError, match="names no data set"):
-        read("tfds:")
 
 
 def test_held_out_documents_go_by_content_alone():

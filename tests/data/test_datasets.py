@@ -104,6 +104,8 @@ def test_wiki40b_gives_its_paragraphs_alone(folder):
 
 def test_a_data_set_or_split_that_is_none_is_named(folder):
     write(WIKIPEDIA, folder, PAGES)
+    with pytest.raises(InputError, match="'tfds:' names no data set"):
+        list(read_documents("tfds:"))
     with pytest.raises(InputError, match="tfds:no_such_set: TFDS has no such"):
         list(read_documents("tfds:no_such_set"))
     with pytest.raises(
