@@ -6,7 +6,6 @@ import re
 
 import h5py
 import numpy as np
-import numpy_bert
 import pytest
 import tiny
 import weight_names
@@ -188,23 +187,6 @@ def test_settings_of_the_start_come_along(tmp_path):
     convert(tmp_path / "c", tmp_path / "d", "huggingface")
     config = json.loads((tmp_path / "d" / "config.json").read_text())
     assert not {"initializer_range", "pad_token_id"} & set(config)
-
-
-def test_the_outputs_equal_the_restatement_in_numpy(tmp_path):
-    numbers = folder_of(tmp_path)
-    model = load_model(CLASSES["BertEncoder"], tmp_path)
-    config = {**weight_names.SIZES, "attention": "bidirectional"}
-    config["activation"] = "gelu_exact"
-    inputs = {
-        "token_ids": np.array([[2, 5, 6, 3], [2, 7, 3, 0]]),
-        "segment_ids": np.array([[0, 0, 1, 1], [0, 0, 0, 0]]),
-        "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]]),
-    }
-    expected = numpy_bert.encode(numbers, config, inputs)
-    found = model(inputs)
-    for name in ("sequence_output", "pooled_output"):
-        difference = np.abs(found[name] - expected[name])
-        assert difference.max() < 1e-5
 
 
 def old_name(name):

@@ -30,7 +30,6 @@ from bert_keras.modeling.task_models import (
     symbolic_inputs,
 )
 from bert_keras.modeling.weights import (
-    enable_lora,
     published_weights,
     untrained_weights,
 )
@@ -389,19 +388,6 @@ def test_a_head_from_outside_the_package_saves_and_reloads(tmp_path, folder):
         "score/bias",
         "score/kernel",
     ]
-
-
-def test_what_lora_learnt_is_merged_into_the_folder(tmp_path):
-    before = encoder()
-    enable_lora(before, rank=2)
-    for weight in before.trainable_weights:
-        weight.assign(np.full(weight.shape, 0.1))
-    after = BertEncoder.from_preset(saved(tmp_path / "a", before))
-    difference = largest_difference(
-        before(INPUTS)["sequence_output"], after(INPUTS)["sequence_output"]
-    )
-    assert difference < 1e-6
-    assert not any("lora" in weight.path for weight in after.weights)
 
 
 def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
