@@ -8,7 +8,7 @@ r"""Scores models, or somebody's prediction files, by a task's own metrics.
 In: a task and its data; the folder of a fine-tuning run or of a model, or
 several with commas between, whose outputs are then averaged (--model=A,B,C);
 or, with --predictions, a file in the task's official form. Out: all official
-metrics as one table; with --output, results.json, the official prediction
+metrics as one table; with --output, results.json and the official prediction
 files in that folder.
 
 Takes about ten seconds for 1,000 short texts with a small model on two CPU

@@ -54,16 +54,19 @@ RUN_FLAGS = (
 # Field of `Hyperparameters` -> what --help says, and the choices.
 TRAINING = {
     "lora_rank": "Train matrices of this rank in attention, and the head.",
-    "freeze_layers": "Freeze the embeddings and so many of the lowest layers.",
-    "accumulation": "Micro-batches of a batch, one after another.",
+    "freeze_layers": "Freeze the embeddings and this many lowest layers.",
+    "accumulation": "Micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
-    "early_stopping": "End after so many evaluations without a better score.",
-    "layer_decay": "Factor on the rate from each layer to the one below it.",
-    "weight_decay": "Decoupled decay, of all but biases and norms.",
-    "dropout": "Of layers, attention and head; None: as the weights have it.",
-    "temperature": "Divides the logits that --teacher's are compared with.",
+    "early_stopping": "End after this many evaluations without a better score.",
+    "layer_decay": "Share of its learning rate that a layer passes to the one "
+    "below it.",
+    "weight_decay": "Decoupled weight decay; biases and norms have none.",
+    "dropout": "Share dropped in layers, attention and head; by default as the "
+    "weights have it.",
+    "temperature": "Divides the logits of model and --teacher before comparing "
+    "them.",
     "teacher_weight": "Share of the teacher's loss; the labels' is the rest.",
-    "optimizer": ("Of the weights.", CHOICES["optimizer"]),
+    "optimizer": ("Optimizer.", CHOICES["optimizer"]),
     "class_weights": (
         "balanced: each class counts the same in the loss.",
         CHOICES["class_weights"],

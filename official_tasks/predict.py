@@ -48,10 +48,10 @@ def define_flags():
         "format",
         None,
         ("lines", "csv", "tsv", "jsonl"),
-        "Of the input; else by its name, and lines where that says nothing.",
+        "Format of the input; by default by its name, otherwise lines.",
     )
     flags.DEFINE_string(
-        "signature", None, "Signature to ask; else the default."
+        "signature", None, "Signature to ask; by default the first model's own."
     )
     flags.DEFINE_list(
         "columns", None, "Columns of the inputs, if named differently."

@@ -56,41 +56,45 @@ _ROWS = {
 SETTINGS = {
     "objectives": ("What is learned.", OBJECTIVES),
     "init": "Weights to start from, any format.",
-    "vocabulary": "The one the data must be made with.",
-    "size": "tiny to large, or as released.",
-    "num_layers": "Over size: layers.",
-    "hidden_dim": "Over size: width.",
-    "num_heads": "Over size: heads; one for 64 of width.",
-    "dropout": "Of layers and attention.",
-    "records": "Use its records: fixed examples.",
-    "phase_2_data": "With records: folder of those of phase 2.",
+    "vocabulary": "Vocabulary that the data must be made with.",
+    "size": "Size of the model: tiny to large, or a released one.",
+    "num_layers": "Layers, in place of those of --size.",
+    "hidden_dim": "Width, in place of that of --size.",
+    "num_heads": "Heads; by default those of --size, or a head for each 64 "
+    "of --hidden_dim.",
+    "dropout": "Share dropped in layers and attention.",
+    "records": "Train on the records in --data: fixed examples.",
+    "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Several examples in a row.",
-    "short_probability": "Of short examples.",
-    "mask_rate": "Share to predict.",
-    "mask_mix": "Percent masked, replaced, kept.",
+    "short_probability": "Share of examples of a random shorter length.",
+    "mask_rate": "Share of pieces to predict.",
+    "mask_mix": "Percent of these that are masked, replaced, kept.",
     "whole_word": "Mask whole words.",
-    "max_ngram": "Mask runs of up to this many.",
+    "max_ngram": "Mask runs of up to this many words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
-    "steps": "Of both phases.",
-    "phase_2_steps": "Share or number that is long; by default 0.1, of "
-    "--records alone 0.",
-    "evaluations": "On held-out documents, evenly.",
-    "evaluation_steps": "Batches of each, at most.",
-    "optimizer": ("Of the weights.", ("adamw", "lamb")),
-    "learning_rate": "At its peak.",
-    "warmup": "Share of the steps, or their number.",
-    "bias_correction": "Adam's; better for runs of few steps.",
+    "steps": "Training steps of both phases together.",
+    "phase_2_steps": "Share or number of the steps in phase 2; by default 0.1, "
+    "with --records alone 0.",
+    "evaluations": "Number of evaluations on held-out documents.",
+    "evaluation_steps": "Batches of an evaluation, at most.",
+    "optimizer": ("Optimizer.", ("adamw", "lamb")),
+    "learning_rate": "Learning rate at its peak.",
+    "warmup": "Share or number of the steps in which the rate rises.",
+    "bias_correction": "Adam's bias correction; better for runs of few steps.",
     "dtype": (script.DTYPE_HELP, script.AUTO_DTYPES),
 }
 EXECUTION = {
-    "distribution": ("Devices; see docs/devices.md.", script.DISTRIBUTIONS),
+    "distribution": (
+        "Devices to train on; see docs/devices.md.",
+        script.DISTRIBUTIONS,
+    ),
     "tpu": "local, or a TPU's name.",
-    "accumulation": "Micro-batches of a batch, one after another.",
+    "accumulation": "Micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
     "save_every": "Steps between checkpoints.",
-    "keep": "Newest checkpoints that stay.",
-    "keep_every": "Checkpoints at multiples of this step stay.",
+    "keep": "Number of newest checkpoints to keep.",
+    "keep_every": "Also keep checkpoints at multiples of this step.",
 }
 
 
@@ -100,7 +104,7 @@ def define_flags():
     flags.DEFINE_bool("dry_run", False, "Print the plan; do not train.")
     script.define_fields(Settings(), SETTINGS, least=1)
     script.define_fields(Execution(), EXECUTION, least=1)
-    script.define_seed("Of weights, order and dropout.")
+    script.define_seed("Seed of new weights, order and dropout.")
     script.applies_only(
         "with --distribution=tpu", lambda v: v.distribution == "tpu", "tpu"
     )

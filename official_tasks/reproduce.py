@@ -41,9 +41,9 @@ from official_tasks.tasks.registry import converted, find_task
 
 
 def define_flags():
-    flags.DEFINE_enum("table", None, list(TABLES), "Which table.")
+    flags.DEFINE_enum("table", None, list(TABLES), "Table to reproduce.")
     flags.DEFINE_enum(
-        "scale", "small", list(SCALES), "Small, or the paper's own."
+        "scale", "small", list(SCALES), "Scale: small, or the paper's own."
     )
     flags.DEFINE_integer("seeds", 3, "Runs of each variant.", 1)
     flags.DEFINE_string("output", None, "Folder of the table.")
@@ -53,10 +53,10 @@ def define_flags():
         "data", None, "Folder of pre-training data, in place of --corpus."
     )
     flags.DEFINE_string(
-        "vocabulary", None, "Vocabulary of the corpus; else learned."
+        "vocabulary", None, "Vocabulary of --corpus; by default one is learned."
     )
     flags.DEFINE_integer(
-        "vocabulary_size", VOCABULARY, "Of one that is learned.", 100
+        "vocabulary_size", VOCABULARY, "Size of a learned vocabulary.", 100
     )
     flags.DEFINE_string("data_dir", None, "Folder of the tasks' files.")
     flags.DEFINE_multi_string(

@@ -110,7 +110,9 @@ def define_text(text):
         "Where the text is in JSONL, Parquet and data sets.",
     )
     flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
-    flags.DEFINE_bool("strip_accents", None, "Where not as --lowercase says.")
+    flags.DEFINE_bool(
+        "strip_accents", None, "Strip accents; by default as --lowercase."
+    )
 
 
 def define_seed(text):

@@ -49,9 +49,15 @@ def define_flags():
         "Format to write.",
     )
     flags.DEFINE_bool(
-        "accept_difference", False, "Write what its home computes differently."
+        "accept_difference",
+        False,
+        "Write a format whose own package computes otherwise.",
     )
-    flags.DEFINE_bool("lowercase", None, "Settles whether text is lower-cased.")
+    flags.DEFINE_bool(
+        "lowercase",
+        None,
+        "Whether text is lower-cased, where the source contradicts itself.",
+    )
     flags.DEFINE_bool("allow_torch", False, "Read pytorch_model.bin too.")
     flags.mark_flags_as_required(["source", "output"])
 

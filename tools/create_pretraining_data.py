@@ -57,11 +57,11 @@ def define_flags():
     flags.DEFINE_float(
         "held_out_share",
         0.05,
-        "Of the documents; above 0 for pre-training, which is evaluated on it.",
+        "Share of the documents to hold out; pre-training needs some.",
     )
     script.require("a share below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Text that is held out, in place of a share."
+        "held_out", None, "Text to hold out, in place of a share."
     )
     script.applies_only(
         "without --held_out, which names the documents",
@@ -69,10 +69,13 @@ def define_flags():
         "held_out_share",
     )
     flags.DEFINE_enum(
-        "sentences", "split", ("split", "lines"), "Find them, or one a line."
+        "sentences",
+        "split",
+        ("split", "lines"),
+        "Find sentences by rules, or take one a line.",
     )
-    flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", 1)
-    script.define_seed("Of pairs and masks.")
+    flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", 1)
+    script.define_seed("Seed of pairs and masks.")
     flags.DEFINE_string(
         "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
     )

@@ -24,7 +24,7 @@ from official_tasks import progress, script
 def define_flags():
     flags.DEFINE_string("corpus", "documentation:", "Text to learn from.")
     flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
-    script.define_seed("Of everything random.")
+    script.define_seed("Seed of everything random.")
     flags.DEFINE_bool("quick", False, "Every stage, but little learning.")
 
 

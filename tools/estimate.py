@@ -33,7 +33,7 @@ from official_tasks.progress import console
 # Field of `Settings` -> what --help says, and the choices.
 SETTINGS = {
     "size": "tiny to large, or as released.",
-    **dict.fromkeys(SIZE_FIELDS, "Over size."),
+    **dict.fromkeys(SIZE_FIELDS, "In place of that of --size."),
     "objectives": ("What is learned.", OBJECTIVES),
     "packed": "Several examples in a row.",
     "dtype": ("As of pretrain.", script.DTYPES),
@@ -52,24 +52,42 @@ def define_flags():
     script.define_fields(Settings(), SETTINGS, least=1)
     flags.DEFINE_integer("vocabulary_size", 30522, "Word pieces.", 6)
     flags.DEFINE_float(
-        "padding", 0.0, "With --packed: share of places it saves, of padding."
+        "padding",
+        0.0,
+        "With --packed: share of padding in rows that are not packed.",
     )
     flags.DEFINE_string("device", "a100", f"One of {', '.join(cost.DEVICES)}.")
-    flags.DEFINE_integer("devices", 1, "How many.", 1)
-    flags.DEFINE_float("flops", None, "Peak of a device, over --device.")
-    flags.DEFINE_float("memory_gb", None, "Of a device, over --device.")
-    flags.DEFINE_float("utilisation", cost.UTILISATION, "Share of the peak.")
-    flags.DEFINE_multi_float(
-        "sequences_per_second", None, "Of a device; given again for phase 2."
+    flags.DEFINE_integer("devices", 1, "Number of devices.", 1)
+    flags.DEFINE_float(
+        "flops",
+        None,
+        "Peak of a device, operations a second, in place of --device.",
     )
-    flags.DEFINE_float("price", None, "Of a device hour.")
-    flags.DEFINE_float("corpus_gb", None, "Text, in 1e9 bytes.")
-    flags.DEFINE_float("bytes_per_token", cost.BYTES_PER_TOKEN, "Of the text.")
-    flags.DEFINE_integer("data_cores", 1, "That make tokens of the text.", 1)
-    flags.DEFINE_float("data_tokens_per_second", None, "Of one core.")
+    flags.DEFINE_float(
+        "memory_gb", None, "Memory of a device, in place of --device."
+    )
+    flags.DEFINE_float(
+        "utilisation", cost.UTILISATION, "Share of the peak that is reached."
+    )
+    flags.DEFINE_multi_float(
+        "sequences_per_second",
+        None,
+        "Rate of a device; give it again for phase 2.",
+    )
+    flags.DEFINE_float("price", None, "Price of a device hour.")
+    flags.DEFINE_float("corpus_gb", None, "Size of the text, in 1e9 bytes.")
+    flags.DEFINE_float(
+        "bytes_per_token", cost.BYTES_PER_TOKEN, "Bytes of text a token."
+    )
+    flags.DEFINE_integer(
+        "data_cores", 1, "Cores that make tokens of the text.", 1
+    )
+    flags.DEFINE_float(
+        "data_tokens_per_second", None, "Tokens a second that one core makes."
+    )
     flags.DEFINE_bool("measure", False, "Measure this machine's rates.")
-    flags.DEFINE_integer("measure_batch", 8, "Sequences of a timed step.", 1)
-    flags.DEFINE_float("measure_seconds", 10.0, "Of each phase.")
+    flags.DEFINE_integer("measure_batch", 8, "Sequences in a timed step.", 1)
+    flags.DEFINE_float("measure_seconds", 10.0, "Seconds to time each phase.")
     flags.DEFINE_string("corpus", None, "Text to measure with.")
     flags.DEFINE_string("vocabulary", None, "Vocabulary to measure with.")
     script.require_positive(

@@ -55,10 +55,13 @@ def define_flags():
     flags.DEFINE_bool(
         "pair",
         None,
-        "The classifier reads two texts; as its folder says by default.",
+        "The classifier reads two texts; by default as its folder says.",
     )
     flags.DEFINE_integer(
-        "top_k", None, "Guesses of fill_mask, answers of answer; else 5.", 1
+        "top_k",
+        None,
+        "Guesses of fill_mask and answers of answer; by default 5.",
+        1,
     )
     flags.DEFINE_enum(
         "pooling",
@@ -69,7 +72,7 @@ def define_flags():
     flags.DEFINE_bool(
         "normalize",
         None,
-        "embed's vectors of length 1; the default comes with the weights.",
+        "Make embed's vectors of length 1; the default comes with the weights.",
     )
     flags.DEFINE_enum(
         "features",
@@ -82,7 +85,7 @@ def define_flags():
             "concat_last_four",
             "sum_all",
         ),
-        "embed also returns a vector a token, of these layers.",
+        "embed also returns a vector for each token, of these layers.",
     )
     flags.DEFINE_enum(
         "long_text",
@@ -94,22 +97,28 @@ def define_flags():
         "ids_signature",
         None,
         ("ours", "original", "transformers", "model_garden"),
-        "Also answer requests of ids, under these names.",
+        "Also answer requests of token ids, under these names.",
     )
     flags.DEFINE_bool("portable", False, "For servers without tensorflow_text.")
     flags.DEFINE_enum(
-        "dtype", "float32", ("float32", "bfloat16", "int8"), "Of the weights."
+        "dtype",
+        "float32",
+        ("float32", "bfloat16", "int8"),
+        "Type of the weights.",
     )
     flags.DEFINE_string("dev", None, "Rows to measure a smaller dtype on.")
     flags.DEFINE_string("label", None, "Column of the true label in --dev.")
     flags.DEFINE_list(
-        "columns", None, "Columns of the inputs in --dev, if called otherwise."
+        "columns", None, "Columns of the inputs in --dev, if named differently."
     )
     flags.DEFINE_enum(
-        "format", "saved_model", ("saved_model", "litert", "onnx"), "To write."
+        "format",
+        "saved_model",
+        ("saved_model", "litert", "onnx"),
+        "Format to write.",
     )
     flags.DEFINE_string(
-        "license", None, "Of the weights; by default their own."
+        "license", None, "Licence of the weights; by default their own."
     )
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
     flags.DEFINE_bool(

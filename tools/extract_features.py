@@ -37,9 +37,11 @@ def define_flags():
     flags.DEFINE_string("model", None, "Model folder or name of weights.")
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
     script.define_overwrite()
-    flags.DEFINE_string("recipe", "last", "Which layers.")
+    flags.DEFINE_string("recipe", "last", "Layers to take; see above.")
     flags.DEFINE_enum("per", "token", PER, "What a vector stands for.")
-    flags.DEFINE_enum("dtype", "float32", ("float32", "float16"), "Of them.")
+    flags.DEFINE_enum(
+        "dtype", "float32", ("float32", "float16"), "Type of the vectors."
+    )
     flags.DEFINE_integer("sequence_length", 128, "Pieces of a row at most.")
     flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
     flags.mark_flags_as_required(["input", "model", "output"])

@@ -41,9 +41,13 @@ def define_flags():
     flags.DEFINE_string(
         "limits", None, "What the model should not be used for."
     )
-    flags.DEFINE_bool("private", None, "A new folder is seen by you alone.")
-    flags.DEFINE_string("revision", None, "Branch of the commit; main without.")
-    flags.DEFINE_string("output", None, "Write here, and upload nothing.")
+    flags.DEFINE_bool("private", None, "Make a new repository private.")
+    flags.DEFINE_string(
+        "revision", None, "Branch of the commit; by default main."
+    )
+    flags.DEFINE_string(
+        "output", None, "Folder to write to instead of uploading."
+    )
     script.define_overwrite()
     flags.mark_flags_as_required(["model", "name"])
 

@@ -37,7 +37,9 @@ from official_tasks import script
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
     flags.DEFINE_string("name", "model", "What the addresses call the model.")
-    flags.DEFINE_string("host", "127.0.0.1", "0.0.0.0 to be reached by others.")
+    flags.DEFINE_string(
+        "host", "127.0.0.1", "Address to listen on; 0.0.0.0 is every one."
+    )
     flags.DEFINE_integer("port", 8501, "Port.", 0, 65535)
     flags.DEFINE_integer("max_text", 100_000, "Bytes of a text at most.", 1)
     flags.DEFINE_integer(

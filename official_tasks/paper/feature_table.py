@@ -34,10 +34,12 @@ def define_flags():
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_string("output", None, "Folder of the table.")
     flags.DEFINE_list("rows", list(ROWS), "Which rows to fill.")
-    flags.DEFINE_float("epochs", None, "Of fine-tuning.")
-    flags.DEFINE_float("feature_epochs", None, "Of the LSTMs.")
-    flags.DEFINE_float("learning_rate", None, "Of fine-tuning.")
-    flags.DEFINE_float("feature_learning_rate", None, "Of the LSTMs.")
+    flags.DEFINE_float("epochs", None, "Epochs of fine-tuning.")
+    flags.DEFINE_float("feature_epochs", None, "Epochs of the LSTMs.")
+    flags.DEFINE_float("learning_rate", None, "Learning rate of fine-tuning.")
+    flags.DEFINE_float(
+        "feature_learning_rate", None, "Learning rate of the LSTMs."
+    )
     flags.DEFINE_integer("batch_size", None, "Rows a step.", lower_bound=1)
     flags.DEFINE_integer("sequence_length", None, "Pieces of a row at most.")
     flags.DEFINE_integer("seeds", 1, "Runs of each row.", lower_bound=1)

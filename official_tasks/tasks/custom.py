@@ -61,7 +61,7 @@ class CustomTask(OwnData, TextTask):
             f"One of {', '.join(METRICS)}, spans, tags, choices; the last "
             "three have columns of their own.",
         ),
-        "label_separator": Option(",", "Between the labels of a text."),
+        "label_separator": Option(",", "What separates the labels of a text."),
         **DROP_UNLABELLED,
     }
 
@@ -382,9 +382,11 @@ class CustomChoices(OwnData, ChoiceTask):
 
     options = {
         **TABLE_OPTIONS,
-        "prompt": Option("prompt", "Column of the text that goes on."),
+        "prompt": Option(
+            "prompt", "Column of the text that a choice continues."
+        ),
         "choices": Option(
-            "choice0,choice1", "Columns of the choices, commas between."
+            "choice0,choice1", "Columns of the choices, separated by commas."
         ),
         "label": Option("label", "Column of the label."),
         **DROP_UNLABELLED,

@@ -46,7 +46,7 @@ class FileTask(Task):
             "hf:NAME[/CONFIG].",
         ),
         "train": Option(
-            None, "File to learn from; several with commas between."
+            None, "File to learn from; several separated by commas."
         ),
         "dev": Option(None, "File to score on."),
         "test": Option(None, "File to predict."),

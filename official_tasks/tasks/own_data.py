@@ -17,14 +17,14 @@ TABLE_OPTIONS = {
         split: Option(None, FileTask.options[split].help + _OR_DATA_SET)
         for split in SPLITS
     },
-    "split_seed": Option(0, "Of what is held out without --dev."),
+    "split_seed": Option(0, "Seed of the rows held out without --dev."),
     "separator": Option(
-        None, "Between the columns of CSV, where it is no comma."
+        None, "Character between the columns of CSV; by default a comma."
     ),
-    "encoding": Option("utf-8", "Of the files."),
+    "encoding": Option("utf-8", "Encoding of text files."),
 }
 DROP_UNLABELLED = {
-    "drop_unlabelled": Option(False, "Leave rows without a label out."),
+    "drop_unlabelled": Option(False, "Leave out rows without a label."),
 }
 
 

@@ -73,14 +73,14 @@ class RetrievalTask(OwnData):
             None, "Column of the score. Without it, every pair is a partner."
         ),
         "max_score": Option(1.0, "Score of the best partners; the least is 0."),
-        "negative": Option(None, "Column of a text that is no partner."),
+        "negative": Option(None, "Column of a text that is not a partner."),
         "queries": Option(None, "File of id and text; --text then has ids."),
         "passages": Option(
             None, "File of id and text; --text_pair then has ids."
         ),
         "id": Option("id", "Column of the ids in --queries and --passages."),
         "recall_at": Option(
-            None, "The k of recall, commas between; by default 1,10."
+            None, "The k of recall, separated by commas; by default 1,10."
         ),
         **DROP_UNLABELLED,
     }

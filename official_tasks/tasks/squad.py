@@ -95,7 +95,10 @@ class SquadTask(FileTask):
         **FileTask.options,
         "skip_ids": Option(None, "Files of question ids not to train on."),
         "stride": Option(128, "Tokens from one window to the next."),
-        "null_threshold": Option(0.0, "No answer if better by more than it."),
+        "null_threshold": Option(
+            0.0,
+            "Score by which no answer has to be better than the best answer.",
+        ),
         "null_odds": Option(None, "The null_odds.json of --predictions."),
     }
 

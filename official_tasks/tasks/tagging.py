@@ -97,7 +97,8 @@ class NerTask(FileTask):
         **FileTask.options,
         "context": Option("sentence", f"One of {', '.join(CONTEXTS)}."),
         "recipe": Option(
-            None, "Features of these layers, the encoder frozen: last, ..."
+            None,
+            "Freeze the encoder and tag by features of these layers: last, ...",
         ),
         "lstm_dim": Option(LSTM_DIM, "Width of the LSTMs on the features."),
     }
