@@ -27,7 +27,7 @@ from official_tasks.tasks.own_data import (
     format_lines,
 )
 from official_tasks.tasks.squad import Question, SquadRow, SquadTask
-from official_tasks.tasks.tagging import NerTask, TaggedText, is_label
+from official_tasks.tasks.tagging import NerTask, TaggedText, check_tags
 from official_tasks.tasks.text_task import TextTask
 
 # Problem -> the metric by which runs are compared.
@@ -346,12 +346,7 @@ class CustomTags(OwnData, NerTask):
                 f"{format_lines([place])}: expected a label for each of the "
                 f"{len(words)} words, got {len(labels)}"
             )
-        for label in labels or ():
-            if not is_label(label):
-                raise InputError(
-                    f"{format_lines([place])}: expected labels O, B-TYPE, "
-                    f"I-TYPE, E-TYPE, S-TYPE, got {label!r}"
-                )
+        check_tags(format_lines([place]), labels or ())
         return TaggedText(words, labels)
 
     def texts_and_label(self, text):

@@ -221,3 +221,16 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
     assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
     with pytest.raises(InputError, match="no train split, but validation"):
         GlueTask(glue.RTE, f"hf:{tmp_path}/rte").read("train")
+
+
+def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    for name, tags in (("names", ["B-PER", "O"]), ("numbers", [1, 0])):
+        (tmp_path / name).mkdir()
+        rows = [{"tokens": ["Ada", "lived"], "ner_tags": tags}]
+        data_set = datasets.Dataset.from_list(rows)
+        data_set.to_parquet(tmp_path / name / "validation.parquet")
+    (text,) = NerTask(NER, data_dir=f"hf:{tmp_path}/names").read("dev")
+    assert text.labels == ("B-PER", "O")
+    with pytest.raises(InputError, match="row 1: expected labels .* got '1'"):
+        NerTask(NER, data_dir=f"hf:{tmp_path}/numbers").read("dev")

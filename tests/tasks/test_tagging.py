@@ -208,8 +208,8 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
     [
         ("a O\nb\n", "line 2: expected 2 columns"),
         ("a\nb\n", "got 'a' alone"),
-        ("a O\nb X-PER\n", "line 2: expected a label"),
-        ("a O\nb B-\n", "line 2: expected a label"),
+        ("a O\nb X-PER\n", "line 2: expected labels O"),
+        ("a O\nb B-\n", "line 2: expected labels O"),
         ("\n\t\n", "at least one sentence"),
         ("a O\nb O\n", "no label but O"),
     ],
