@@ -49,6 +49,12 @@ def define_flags():
         "output", None, "Folder to write to instead of uploading."
     )
     script.define_overwrite()
+    script.applies_only(
+        "without --output, which uploads nothing",
+        lambda v: not v.output,
+        *("private", "revision"),
+    )
+    script.applies_only("with --output", lambda v: v.output, "overwrite")
     flags.mark_flags_as_required(["model", "name"])
 
 

@@ -429,6 +429,8 @@ WITHOUT_EFFECT = [
     (TIMES_GPU, "--backend=jax", "--noxla"),
     (TIMES_GPU, "--backend=jax --peak=9", "--device=a100"),
     (TIMES_GPU, "--backend=jax --rows=synthetic", "--input=i.txt"),
+    ("tools.publish --model=m --name=o/m", "--output=o", "--private"),
+    ("tools.publish --model=m --name=o/m", "", "--overwrite"),
     (DOCTOR, "--run=r", "--texts=t"),
     (DOCTOR, "--run=r", "--nolowercase"),
     ("official_tasks.reproduce --table=swag --output=o", "", "--flops=1e9"),
