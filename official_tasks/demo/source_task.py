@@ -5,7 +5,6 @@ folder) or, where the corpus has no groups, the document itself. Written as
 the CSV files that the task "custom" reads.
 """
 
-import csv
 import math
 import os
 from collections import defaultdict
@@ -14,6 +13,7 @@ import numpy as np
 
 from bert_keras.data.sentences import document_sentences
 from bert_keras.errors import InputError
+from official_tasks.tasks.table import write_csv
 
 MAX_CLASSES = 8
 LENGTHS = range(30, 301)  # characters: shorter says little, longer is cut
@@ -112,8 +112,5 @@ def _write(path, rows, classes, wanted, generator):
         for name in classes
         for index in generator.permutation(len(rows[name]))[:each]
     ]
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["text", "label"])
-        writer.writerows(drawn)
+    write_csv(path, [("text", "label"), *drawn])
     return len(drawn)

@@ -4,7 +4,6 @@ A class for each problem: how a row of cells becomes an example. What the rows
 of all have in common is in `own_data.py`.
 """
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from official_tasks.tasks.own_data import (
     format_lines,
 )
 from official_tasks.tasks.squad import Question, SquadRow, SquadTask
+from official_tasks.tasks.table import write_csv
 from official_tasks.tasks.tagging import NerTask, TaggedText, check_tags
 from official_tasks.tasks.text_task import TextTask
 
@@ -193,15 +193,13 @@ class CustomTask(OwnData, TextTask):
 
     def write(self, examples, predictions, folder):
         """predictions.csv: the row, what was predicted, and its score."""
-        path = Path(folder) / "predictions.csv"
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            texts = ["text", "text_pair"][: len(self.text_columns)]
-            headings, columns = self._prediction_columns(predictions)
-            writer.writerow([*texts, "label", "predicted", *headings])
-            for example, row in zip(examples, columns, strict=True):
-                texts, _ = self.texts_and_label(example)
-                writer.writerow([*texts, self._write_label(example), *row])
+        texts = ["text", "text_pair"][: len(self.text_columns)]
+        headings, columns = self._prediction_columns(predictions)
+        rows = [[*texts, "label", "predicted", *headings]]
+        for example, row in zip(examples, columns, strict=True):
+            texts, _ = self.texts_and_label(example)
+            rows.append([*texts, self._write_label(example), *row])
+        write_csv(Path(folder) / "predictions.csv", rows)
 
     def _prediction_columns(self, predictions):
         """Headings and cells that stand behind "predicted", and its own."""

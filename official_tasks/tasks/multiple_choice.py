@@ -12,7 +12,12 @@ from official_tasks.tasks.base import Defaults, Encoded, check_labelled
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.metrics import probabilities
-from official_tasks.tasks.table import plain_errors, read_rows, read_text
+from official_tasks.tasks.table import (
+    plain_errors,
+    read_rows,
+    read_text,
+    write_csv,
+)
 
 
 class ChoiceRow(NamedTuple):
@@ -125,45 +130,22 @@ class ChoiceTask(FileTask):
         row, labelled = self.row, split != "test"
         columns = [*row.text_columns, *([row.id] if row.id else [])]
         label = [row.label] if row.label else []
-        labels = {} if row.label else _read_answers(row, path, labelled)
-        rows = read_rows(
-            path, [*columns, *label], optional=[] if labelled else label
-        )
+        answers = {} if row.label else _read_answers(row, path, labelled)
         cells = [
             (line, dict(zip([*columns, *label], values, strict=True)))
-            for line, values in rows
-        ]
-        for _, one in cells if not row.label else ():
-            one[row.label] = labels.get(one[row.id])
-        return self._examples(path, cells, labelled)
-
-    def from_data_set(self, source, split):
-        from bert_keras.data.data_sets import data_set_rows
-
-        row, labelled = self.row, split != "test"
-        if row.label is None:
-            raise InputError(
-                f"{source}: the task {row.name} has its labels in a file of "
-                "their own: give a folder or files"
+            for line, values in read_rows(
+                path,
+                [*columns, *label],
+                optional=[] if labelled else label,
+                split=split,
             )
-        fields = [*row.text_columns, *([row.label] if labelled else [])]
-        cells = []
-        for number, values in enumerate(data_set_rows(source, split)):
-            for field in fields:
-                if field not in values:
-                    raise InputError(
-                        f"{source}: expected the fields {', '.join(fields)}, "
-                        f"got none named {field!r}"
-                    )
-            cells.append((number, {k: str(v) for k, v in values.items()}))
-        return self._examples(source, cells, labelled)
-
-    def _examples(self, path, cells, labelled):
-        """Of (line, dict of the columns) of each row."""
-        row = self.row
+        ]
         if not cells:
             raise InputError(f"{path}: expected at least one row, got none")
-        labels = [one.get(row.label) for _, one in cells]
+        labels = [
+            one[row.label] if row.label else answers.get(one[row.id])
+            for _, one in cells
+        ]
         # A test split has no labels where none is known: empty, or -1.
         unknown = {"" if text is None else text.strip() for text in labels}
         labelled = labelled or not (None in labels or unknown <= {"", "-1"})
@@ -181,6 +163,14 @@ class ChoiceTask(FileTask):
                 zip(cells, labels, strict=True)
             )
         ]
+
+    def from_data_set(self, source, split):
+        if self.row.label is None:
+            raise InputError(
+                f"{source}: the task {self.row.name} has its labels in a file "
+                "of their own: give a folder or files"
+            )
+        return self.from_file(source, split)
 
     def encode(self, examples, preprocess):
         count = len(self.row.choices)
@@ -229,15 +219,11 @@ class ChoiceTask(FileTask):
     def write(self, examples, predictions, folder):
         name, header = self.row.written
         chosen = np.argmax(predictions, axis=-1)
-        with open(
-            Path(folder) / name, "w", encoding="utf-8", newline=""
-        ) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if header:
-                writer.writerow(header)
-            for example, index in zip(examples, chosen, strict=True):
-                with_id = [example.id] if self.row.answer_files else []
-                writer.writerow([*with_id, self.row.labels[index]])
+        rows = [header] if header else []
+        for example, index in zip(examples, chosen, strict=True):
+            with_id = [example.id] if self.row.answer_files else []
+            rows.append([*with_id, self.row.labels[index]])
+        write_csv(Path(folder) / name, rows)
 
     def read_predictions(self, path, examples):
         """1 for each chosen one, 0 for the others, `(R, K)`."""

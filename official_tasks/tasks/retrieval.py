@@ -4,7 +4,6 @@ Both read the same rows: a text and its partner, with a score or a further text
 that is no partner; or ids of texts, which stand in files of their own.
 """
 
-import csv
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from official_tasks.tasks.own_data import (
     OwnData,
     format_lines,
 )
-from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.table import read_rows, write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
@@ -271,7 +270,8 @@ class RetrievalTask(OwnData):
             [*p.texts[:2], "" if p.label is None else p.label, f"{value:.6g}"]
             for p, value in zip(pairs, predictions, strict=True)
         )
-        _write(folder, ["text", "text_pair", "label", "predicted"], rows)
+        header = ["text", "text_pair", "label", "predicted"]
+        write_csv(Path(folder) / "predictions.csv", [header, *rows])
 
 
 class EmbeddingTask(RetrievalTask):
@@ -496,7 +496,8 @@ class EmbeddingTask(RetrievalTask):
             # Last, where it is at all: see `decode`.
             if number in query.relevant or query.passages[number] != query.text
         )
-        _write(folder, ["text", "rank", "passage", "cosine"], rows)
+        header = ["text", "rank", "passage", "cosine"]
+        write_csv(Path(folder) / "predictions.csv", [header, *rows])
 
 
 class Ranking(NamedTuple):
@@ -615,9 +616,3 @@ def _cutoffs(text):
             "between, such as 1,10"
         )
     return tuple(sorted({int(word) for word in numbers}))
-
-
-def _write(folder, header, rows):
-    path = Path(folder) / "predictions.csv"
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])

@@ -178,6 +178,12 @@ def rows_of(
             )
 
 
+def write_csv(path, rows) -> None:
+    """Writes rows of cells; what `read_rows` reads again."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
 def read_text(path) -> str:
     """All of a UTF-8 file, with or without a byte order mark."""
     path = Path(path)
