@@ -164,15 +164,18 @@ def _listed(value):
         value = value.numpy()
     if hasattr(value, "tolist"):
         return value.tolist()
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return [_listed(item) for item in value]
-    return encodable(value)
+    is_text = isinstance(value, str | bytes)
+    # A dict or a table would give its keys, which are no rows.
+    if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):
+        return encodable(value)
+    return [_listed(item) for item in value]
 
 
 def _rows(name, key, rows, kind):
     """The rows of an input, each as the card's kind has it."""
     if not isinstance(rows, list):
-        what = "one string" if isinstance(rows, str | bytes) else repr(rows)
+        is_text = isinstance(rows, str | bytes)
+        what = "one string" if is_text else reprlib.repr(rows)
         raise InputError(
             f"{name} takes a list as {key}; got {what}. Put it in a list."
         )
