@@ -117,7 +117,7 @@ def test_a_preset_and_an_export_merge_lora(tmp_path):
     np.testing.assert_allclose(found, shares, atol=1e-5)
 
 
-def test_weights_that_a_preset_lacks_stay_trainable(tmp_path, caplog):
+def test_weights_that_a_preset_lacks_stay_trainable(tmp_path):
     path = save_toy_model(tmp_path / "preset") / "model.safetensors"
     tensors = load_file(path)
     tensors["encoder/pooler/kernel"][:] = 1  # to be drawn again

@@ -110,7 +110,7 @@ def test_gelu_and_its_gradient_equal_the_formula(ours, second):
     np.testing.assert_allclose(gradient, difference, atol=1e-8)
 
 
-def test_layer_norm_and_its_gradient_equal_keras(tmp_path):
+def test_layer_norm_and_its_gradient_equal_keras():
     tf = pytest.importorskip("tensorflow")
     ours = LayerNorm(epsilon=1e-3, dtype="float64")
     theirs = keras.layers.LayerNormalization(epsilon=1e-3, dtype="float64")

@@ -145,7 +145,7 @@ def test_a_remote_manifest_is_there_only_with_all_files(monkeypatch):
     assert get_folder(place) == new
 
 
-def test_what_is_not_there_or_not_known_is_named(remote, tmp_path):
+def test_what_is_not_there_or_not_known_is_named(remote):
     with pytest.raises(FileNotFoundError):
         files.open_file(remote + "/none")
     with pytest.raises(FileNotFoundError):
