@@ -71,7 +71,7 @@ def _pretraining(run, settings, model, rate, output):
 
 
 def _finetuning(name, variant, row, model, rate, inputs, output, over):
-    tuning = {**tuning_of(variant, row), **over}
+    tuning = tuning_of(variant, row, over)
     tries = len(row.rates or (1,))
     encoders = 2 if variant.second else 1
     choices = 4 if row.task == "swag" else 1  # each is a row of its own

@@ -68,14 +68,18 @@ def options_of(row, inputs, recipe=None):
     return options
 
 
-def tuning_of(variant, row):
-    """Arguments of `grid.run`; a tagger on features has its task's own."""
+def tuning_of(variant, row, over):
+    """Arguments of `grid.run`; a tagger on features has its task's own.
+
+    `over` goes before those of the row, such as a dtype for all rows.
+    """
     left_out = set()
     if variant.recipe:
         left_out = {"epochs", "batch_size", "learning_rate"}
     elif row.rates:
         left_out = {"learning_rate"}
-    return {k: v for k, v in row.tuning.items() if k not in left_out}
+    own = {k: v for k, v in row.tuning.items() if k not in left_out}
+    return {**own, **over}
 
 
 class Work(NamedTuple):
@@ -151,8 +155,7 @@ class Work(NamedTuple):
             learning_rates=row.rates,
             seed=seed,
             settings={**options, "variant": name},
-            **tuning_of(variant, row),
-            **self.tuning,
+            **tuning_of(variant, row, self.tuning),
         )
         return float(results[row.metric])
 

@@ -226,6 +226,24 @@ def test_data_are_made_of_a_corpus_once(tmp_path):
             Run(folder, work._replace(inputs=Inputs()), 1)._data()
 
 
+@pytest.mark.parametrize("name", [n for n in TABLES if n not in PAPER_ONLY])
+def test_what_a_call_gives_goes_before_what_a_row_has(name, monkeypatch):
+    given = []
+
+    def run(*_, **arguments):
+        given.append(arguments)
+        return {"f1": 0.5}
+
+    monkeypatch.setattr(table_runs.grid, "run", run)
+    table = reproduce.table_of(name, "small", ["entities"])
+    work = Work("out", table, "small", Inputs(data="data"), {}, TUNING)
+    for variant in table.variants:
+        assert work.score(variant, table.tasks[0], 0) == 0.5
+    assert given
+    for arguments in given:
+        assert {key: arguments[key] for key in TUNING} == TUNING
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name for name in TABLES if name not in PAPER_ONLY]
