@@ -20,10 +20,11 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
+from bert_keras.files import is_file, read_json, write_json
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
+from official_tasks.tasks.own_data import OwnData
 from official_tasks.tasks.registry import task_from_flags
 
 
@@ -55,6 +56,8 @@ def evaluate(
     from official_tasks.engine.models import predict_split
 
     if predictions is None:
+        if split == "dev":
+            _check_held_out(task, models)
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
@@ -67,6 +70,29 @@ def evaluate(
             task.write(examples, predicted, folder)
             write_json(scores, os.path.join(folder, "results.json"))
     return scores
+
+
+def _check_held_out(task, models):
+    """Refuses a tenth of --train that a model's own run did not hold out."""
+    files = getattr(task, "files", {})
+    if not isinstance(task, OwnData) or "dev" in files or "train" not in files:
+        return
+    for model in models:
+        # The folder of a run, or the model in it.
+        for folder in (model, os.path.dirname(model)):
+            path = os.path.join(folder, "run.json")
+            settings = {}
+            if is_file(path):
+                settings = read_json(path).get("settings", {})
+            if settings.get("train") != files["train"]:
+                continue
+            dev, seed = settings.get("dev"), settings.get("split_seed", 0)
+            if dev or seed != task.split_seed:
+                flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
+                raise InputError(
+                    f"{model} has learned from rows of {files['train']} that "
+                    f"would be scored: its run held out others. Give {flag}."
+                )
 
 
 def main(values):

@@ -419,6 +419,23 @@ def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
         evaluate(task, predictions="predictions.csv")
 
 
+def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
+    from official_tasks.evaluate import evaluate
+
+    run = tmp_path / "run"
+    run.mkdir()
+    for given, message in (
+        ({"split_seed": 3}, "learned from .* Give --split_seed=3"),
+        ({"dev": "d.csv"}, "learned from .* Give --dev=d.csv"),
+        ({}, "is no weights"),  # as held out: only the model is missing
+        ({"train": "other.csv", "split_seed": 3}, "is no weights"),
+    ):
+        settings = {"train": reviews, **given}
+        (run / "run.json").write_text(json.dumps({"settings": settings}))
+        with pytest.raises(InputError, match=message):
+            evaluate(CustomTask(reviews), [run / "model"])
+
+
 def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
