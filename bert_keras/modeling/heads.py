@@ -285,7 +285,8 @@ def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]
     weights = ops.cast(padding_mask, vectors.dtype)
     total = ops.einsum("btd,bt->bd", vectors, weights)
-    return total / ops.sum(weights, axis=1, keepdims=True)
+    # A row that only fills up a batch has no token: 0, as in their code.
+    return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
 
 
 def _max(encoded, padding_mask):

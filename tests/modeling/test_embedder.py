@@ -42,6 +42,12 @@ def test_a_text_has_the_pooled_vector_of_its_tokens(pooling):
     assert whole.shape == (2, 8)
 
 
+def test_a_row_without_tokens_is_no_number_that_spoils_a_batch():
+    model = BertEmbedder(tiny.encoder())
+    inputs = {"token_ids": [[2, 5], [2, 3]], "padding_mask": [[1, 1], [0, 0]]}
+    assert np.array(model(inputs)[1]).tolist() == [0.0] * 8
+
+
 def test_several_texts_an_example_are_as_each_alone():
     model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
     both = each()
