@@ -345,20 +345,15 @@ def as_strings(value):
 
 def _refuse_others(value):
     """Refuses values that are not strings, and names the first."""
-    dtype = getattr(value, "dtype", "object")
     several = isinstance(value, list | tuple | np.ndarray)
-    if (
-        not several
-        and not isinstance(value, str | bytes)
-        or (
-            dtype not in ("object", tf.string)
-            and np.dtype(getattr(dtype, "name", dtype)).kind not in "US"
-        )
-    ):
-        what = f"{type(value).__name__} of {dtype}"
+    other = isinstance(value, np.ndarray) and value.dtype.kind not in "OUS"
+    if other or not (several or isinstance(value, str | bytes)):
+        dtype = getattr(value, "dtype", None)
+        kind = type(value).__name__
+        what = repr(value) if dtype is None else f"{kind} of {dtype}"
         raise InputError(
-            f"The texts are {what if dtype != 'object' else repr(value)}. "
-            "Expected strings: one, or a list, an array or a tensor of them."
+            f"The texts are {what}. Expected strings: one, or a list, an "
+            "array or a tensor of them."
         )
     for place, text in enumerate(value if several else ()):
         if not isinstance(text, str | bytes | list | tuple | np.ndarray):

@@ -250,9 +250,6 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     def _check(self):
         self._unchecked = 0
-        if hasattr(self.model, "jax_state_sync"):
-            # On JAX `fit` keeps the values out of the variables.
-            self.model.jax_state_sync()
         optimizer = self._optimizer()
         skipped = int(keras.ops.convert_to_numpy(optimizer.skipped_steps))
         in_row = int(keras.ops.convert_to_numpy(optimizer.skipped_in_row))
