@@ -8,7 +8,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.sizes import SIZES
-from official_tasks.pretraining.settings import length_at, recorded
+from official_tasks.pretraining.settings import phase_at, recorded
 
 REFERENCES = os.path.join(os.path.dirname(__file__), "reference_curves.json")
 # Share of the reference's accuracy under which something is wrong. Corpora of
@@ -101,7 +101,7 @@ def _compare_curve(settings, last):
     references = files.read_json(REFERENCES)
     same = [one for one in references if one["size"] == size]
     if same:
-        length = length_at(last["step"], recorded(settings))
+        length = phase_at(last["step"], recorded(settings)).sequence_length
         # Where a curve has several lengths, its points say which.
         curves = {
             one["name"]: [

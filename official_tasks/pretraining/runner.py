@@ -5,6 +5,7 @@ from bert_keras.files import write_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import page
 from official_tasks.pretraining.settings import (
+    phase_at,
     phases,
     prepare,
     split,
@@ -135,7 +136,6 @@ class Run:
 
         self.folder, self.settings, self.source = folder, settings, source
         self.model, self.strategy = model, strategy
-        self.phases = phases(settings)
         self.state = None
         self.watch = InputWatch()
 
@@ -163,23 +163,19 @@ class Run:
             title="Pre-training",
             tokens_until=lambda step: tokens_until(step, settings),
             guesses=self.guesses,
-            bounds=[phase.last for phase in self.phases],
+            bounds=[phase.last for phase in phases(settings)],
             callbacks=[self.watch, *callbacks],
         )
 
-    def phase_of(self, step):
-        """The phase whose batch step number `step`, from 1, sees."""
-        return next(phase for phase in self.phases if step <= phase.last)
-
     def batches(self, first_step):
         """Training batches from a step on, to the end of its phase."""
-        phase = self.phase_of(first_step + 1)
+        phase = phase_at(first_step + 1, self.settings)
         batches = self.watch.watched(self.source.batches(phase, first_step))
         return self.strategy.batches(batches)
 
     def evaluate(self, step):
         """Held-out figures, at the length of the phase of `step`."""
-        held_out = self.source.held_out(self.phase_of(step))
+        held_out = self.source.held_out(phase_at(step, self.settings))
         return self.model.evaluate(
             self.strategy.batches(held_out),
             callbacks=[self.state] if self.state else [],
@@ -189,7 +185,7 @@ class Run:
 
     def guesses(self):
         """What the model guesses in some held-out texts."""
-        phase = self.phase_of(self.state.step)
+        phase = phase_at(self.state.step, self.settings)
         batch = next(iter(self.source.held_out(phase).unbatch().batch(SHOWN)))
         objective = self.source.objective
         return objective.guesses(self.model, batch, self.source.vocabulary)

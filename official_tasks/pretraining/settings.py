@@ -204,13 +204,9 @@ def tokens_until(step, settings) -> int:
     )
 
 
-def length_at(step, settings) -> int:
-    """Pieces a row at a step."""
-    return next(
-        phase.sequence_length
-        for phase in phases(settings)
-        if step <= phase.last
-    )
+def phase_at(step, settings) -> Phase:
+    """The phase whose batch step number `step`, from 1, sees."""
+    return next(phase for phase in phases(settings) if step <= phase.last)
 
 
 def recorded(settings: dict) -> Settings:

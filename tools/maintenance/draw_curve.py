@@ -18,7 +18,7 @@ from absl import flags
 from bert_keras import files
 from official_tasks import page, script
 from official_tasks.pretraining.settings import (
-    length_at,
+    phase_at,
     phases,
     recorded,
     tokens_until,
@@ -50,7 +50,8 @@ def read_runs(folders):
         for line in (folder / "metrics.jsonl").read_text().splitlines():
             point = json.loads(line)
             point["tokens"] += before
-            point["length"] = length_at(point["step"], settings)
+            phase = phase_at(point["step"], settings)
+            point["length"] = phase.sequence_length
             points.append(point)
         for phase in phases(settings):
             end = before + tokens_until(phase.last, settings)
