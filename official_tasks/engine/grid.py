@@ -174,7 +174,15 @@ def _show(task, runs, results=None):
 
 def table_of(title, rows) -> Table:
     """A table of the metrics of one or more results: name -> results."""
-    rows = {run: scalars(metrics) for run, metrics in rows.items()}
+    rows = {
+        run: {
+            name: str(metrics[name])
+            if isinstance(metrics[name], int)  # a number of questions, ...
+            else f"{value:.4f}"
+            for name, value in scalars(metrics).items()
+        }
+        for run, metrics in rows.items()
+    }
     # A row of failed runs lacks what the others have.
     names = dict.fromkeys(n for metrics in rows.values() for n in metrics)
     names = [name for name in names if name not in finetuning.COUNTS]
@@ -184,13 +192,10 @@ def table_of(title, rows) -> Table:
         ((run, metrics),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:
-            table.add_row(name, f"{metrics[name]:.4f}")
+            table.add_row(name, metrics[name])
         return table
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")
     for run, metrics in rows.items():
-        cells = (
-            f"{metrics[name]:.4f}" if name in metrics else "" for name in names
-        )
-        table.add_row(run, *cells)
+        table.add_row(run, *(metrics.get(name, "") for name in names))
     return table

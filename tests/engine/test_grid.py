@@ -108,10 +108,11 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
 
 
 def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():
-    one = grid.table_of("toy", {"a": {"f1": 0.25, "rows": 9, "classes": {}}})
+    results = {"f1": 0.25, "missing": 3, "rows": 9, "classes": {}}
+    one = grid.table_of("toy", {"a": results})
     assert [list(column.cells) for column in one.columns] == [
-        ["f1"],
-        ["0.2500"],
+        ["f1", "missing"],
+        ["0.2500", "3"],
     ]
     two = grid.table_of("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
     assert list(two.columns[1].cells) == ["0.2500", ""]
