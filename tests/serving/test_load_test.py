@@ -14,7 +14,6 @@ from tools.benchmark.load_test import (
     Part,
     percentile,
     requirements,
-    run,
     run_parts,
     server,
 )
@@ -143,7 +142,7 @@ def test_the_parts_of_a_load_test_hold_what_no_clock_decides(toy_export):
     arguments = ["--max_waiting=8", "--slow_client=1"]
     with server(toy_export, *arguments) as (port, process):
         clients = Clients(port, "/v1/models/model:predict", ["text"])
-        found = run(run_parts(clients, process, 0.3))
+        found = asyncio.run(run_parts(clients, process, 0.3))
         held = requirements(found, process.poll() is None)
     assert held["no crash"]
     assert held["bad ones get 4xx that say why"], found
