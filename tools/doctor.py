@@ -37,9 +37,12 @@ def define_flags():
     flags.DEFINE_string("vocabulary", None, "Vocabulary to examine.")
     flags.DEFINE_string("texts", None, "Text to try it on.")
     flags.DEFINE_bool("lowercase", True, "Whether text is lower-cased.")
+    flags.DEFINE_bool("strip_accents", None, "Where not as --lowercase says.")
     flags.DEFINE_string("run", None, "Folder of a pre-training run to judge.")
     script.applies_only(
-        "with --vocabulary", lambda v: v.vocabulary, "texts", "lowercase"
+        "with --vocabulary",
+        lambda v: v.vocabulary,
+        *("texts", "lowercase", "strip_accents"),
     )
 
 
@@ -74,7 +77,8 @@ def _examine_fit(pieces, values):
     """Findings about the pieces on the texts, after their figures."""
     lengths = collections.Counter()
     texts = _paragraphs(values.texts, lengths)
-    fit = vocabulary.fit_vocabulary(pieces, texts, lowercase=values.lowercase)
+    case = values.lowercase, values.strip_accents
+    fit = vocabulary.fit_vocabulary(pieces, texts, *case)
     _print(
         f"{values.texts}: {fit.words:,} words, {fit.pieces_per_word:.3f} "
         f"pieces a word, {fit.unknown_share:.4%} [UNK]"

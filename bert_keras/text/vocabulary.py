@@ -264,18 +264,18 @@ def cased_words(pieces):
     return cased if 2 * len(cased) >= len(words) else []
 
 
-def fit_vocabulary(vocabulary, texts, **settings):
+def fit_vocabulary(vocabulary, texts, lowercase=True, strip_accents=None):
     """`Fit` of a vocabulary to a stream of texts.
 
     Args:
         vocabulary: pieces in the order of their ids.
         texts: iterable of strings.
-        **settings: `lowercase`, `strip_accents`, `max_word_length`.
+        lowercase, strip_accents: as the tokenizer.
     """
     from bert_keras.text.learning import count_words
 
-    wordpiece = WordPiece(vocabulary, **settings)
-    counts = count_words(texts, wordpiece.lowercase, wordpiece.strip_accents)
+    wordpiece = WordPiece(vocabulary, lowercase, strip_accents)
+    counts = count_words(texts, lowercase, strip_accents)
     total = sum(counts.values())
     pieces = {word: wordpiece.cover(word) for word in counts}
     unknown = collections.Counter(

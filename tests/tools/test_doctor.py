@@ -14,13 +14,14 @@ from tools import doctor
 def examined(tmp_path, capsys):
     """Runs the script on pieces and a text; its exit code and its words."""
 
-    def run(pieces, text=None, lowercase=True):
+    def run(pieces, text=None, lowercase=True, strip_accents=None):
         (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
         (tmp_path / "text.txt").write_text(text or "")
         values = types.SimpleNamespace(
             vocabulary=str(tmp_path / "vocab.txt"),
             texts=str(tmp_path / "text.txt") if text else None,
             lowercase=lowercase,
+            strip_accents=strip_accents,
             run=None,
         )
         return doctor.main(values), capsys.readouterr().out
@@ -41,6 +42,7 @@ def test_a_vocabulary_that_fits_its_text_is_sound(examined):
     _, told = examined(PIECES, "The ab! The a " + "the " * 8)
     assert "2 sentences; 50.0% up to 5, 50.0% up to 10" in told
     assert "the longest 10" in told
+    assert examined([*PIECES, "é"], "É the", strip_accents=False)[0] == 0
 
 
 @pytest.mark.parametrize(
