@@ -151,6 +151,10 @@ def convert(
     if checkpoint.embedding is not None and format not in keeps:
         settings = [f"{k} {v}" for k, v in checkpoint.embedding.items()]
         dropped = [f"how sentences are embedded ({', '.join(settings)})"]
+    for name in ("problem", "pair", "may_be_none"):  # what answers mean
+        meant = getattr(model, name, None)
+        if meant != getattr(again, name, None):
+            dropped.append(f"{name} {meant}")
     return Conversion(
         source=checkpoint.source,
         format=checkpoint.format,

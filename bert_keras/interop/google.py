@@ -155,6 +155,7 @@ def _head(found, path):
         problem = config.text(
             "problem", "regression" if count == 1 else "single"
         )
+        labels = tensors.named(labels, problem)
         return "BertClassifier", {"labels": labels, "problem": problem}
     if "span/bias" in found:
         return "BertSpanPredictor", {}

@@ -267,8 +267,7 @@ def _read_arguments(config, head):
         if "problem_type" in config:
             problem = config.choice("problem_type", PROBLEMS)
             arguments["problem"] = PROBLEMS[problem]
-        if arguments == {"labels": ["LABEL_0"], "problem": "regression"}:
-            arguments["labels"] = None  # the name for want of one
+        arguments["labels"] = tensors.named(**arguments)
     if head in WITH_DROPOUT and "classifier_dropout" in config:
         arguments["dropout"] = config.share("classifier_dropout")
     return arguments

@@ -198,7 +198,7 @@ def _read_task(folder):
         metadata.refuse("labels", f"{count} names", f"{len(labels)}")
     problem = metadata.text("problem", "regression" if count == 1 else "single")
     arguments = {
-        "labels": labels,
+        "labels": tensors.named(labels, problem),
         "problem": "multi" if activation == "sigmoid" else problem,
         "dropout": config.share("dropout", 0.1),
     }

@@ -276,6 +276,12 @@ def _same_in_effect(name, found, value, encoder):
     return (found or own) == (value or own)
 
 
+def named(labels, problem):
+    """The labels of a head; None where its one output has no name."""
+    has_one = problem in ("regression", "ranking")
+    return None if has_one and labels == ["LABEL_0"] else labels
+
+
 def settings_of_start(model):
     """How the model's home draws new weights, where it said so itself."""
     known = getattr(model, "encoder", model).initializer_range

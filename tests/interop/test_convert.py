@@ -141,6 +141,21 @@ def test_what_a_format_would_compute_otherwise_is_refused(tmp_path, argument):
     assert again.get_config() == model.get_config()
 
 
+@pytest.mark.parametrize("problem", ["regression", "ranking"])
+@pytest.mark.parametrize("format", ["huggingface", "google", "keras_hub"])
+def test_one_score_of_a_pair_keeps_or_says_what_it_means(
+    tmp_path, format, problem
+):
+    kind = CLASSES["BertClassifier"]
+    model = kind(tiny.encoder(), problem=problem, pair=True)
+    save_native(tmp_path / "a", model)
+    done = convert(tmp_path / "a", tmp_path / "b", format)
+    again = kind.from_preset(tmp_path / "b")
+    lost = [] if again.problem == problem else [f"problem {problem}"]
+    assert bool(lost) == ((format, problem) == ("huggingface", "ranking"))
+    assert (again.labels, done.dropped) == (None, [*lost, "pair True"])
+
+
 def test_right_to_left_stays_in_the_native_format(tmp_path):
     saved(tmp_path / "a", "BertEncoder", attention="right_to_left")
     convert(tmp_path / "a", tmp_path / "b")
