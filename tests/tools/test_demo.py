@@ -15,7 +15,6 @@ import tensorflow as tf
 from bert_keras import InputError
 from official_tasks.demo import stages, whole_job
 from official_tasks.engine import finetuning
-from tools.benchmark import steps
 
 TINY = whole_job.QUICK._replace(
     vocabulary_size=150,
@@ -192,5 +191,3 @@ def test_a_run_without_matplotlib_is_told_before_it_begins(
     assert not (run / "report.html").exists()
     said = capsys.readouterr().out
     assert said.index("no report.html") < said.index("1. Corpus")
-    with pytest.raises(InputError, match=r"needs matplotlib: pip install"):
-        steps.draw({"rows": {}}, tmp_path / "chart.png")
