@@ -58,7 +58,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(layers.KeepsArguments):
     """Multi-head scaled dot-product attention of a sequence to itself.
 
     Query, key and value are projections of the input; scores are scaled by
@@ -174,14 +174,6 @@ class SelfAttention(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-        }
 
 
 def _has_kernel(bias):
@@ -332,19 +324,6 @@ class TransformerLayer(layers.SeededLayer):
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": self.activation,
-            "norm_epsilon": self.norm_epsilon,
-            "rematerialize": self.rematerialize,
-        }
 
 
 # What leaves the padding out.

@@ -15,6 +15,7 @@ from bert_keras.modeling.layers import (
     ACTIVATIONS,
     NORM_EPSILON,
     Dropout,
+    KeepsArguments,
     LayerNorm,
     Projection,
     check_activation,
@@ -228,7 +229,7 @@ def check_labels(labels, problem="single"):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class BiLSTM(keras.layers.Layer):
+class BiLSTM(KeepsArguments):
     """Reads the token vectors forwards and backwards; skips padding.
 
     The paper adds it, untrained, to an encoder that sees in one direction
@@ -277,9 +278,6 @@ class BiLSTM(keras.layers.Layer):
         shape = (*inputs.shape[:-1], 2 * self.units)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
 
 def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]
@@ -323,7 +321,7 @@ def check_pooling(pooling):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class Pooling(keras.layers.Layer):
+class Pooling(KeepsArguments):
     """One vector a text, from those of its tokens; has no weights.
 
     Args:
@@ -354,10 +352,3 @@ class Pooling(keras.layers.Layer):
     def compute_output_spec(self, encoded, padding_mask=None):
         shape = encoded["pooled_output"].shape
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-        }

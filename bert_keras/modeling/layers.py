@@ -12,6 +12,7 @@ from keras import ops
 from keras.src.utils.module_utils import tensorflow
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.inputs import argument_names
 from bert_keras.modeling.weights import KeepsLora, paged_zeros
 
 # Initial weights, and how to leave them out before loading.
@@ -270,8 +271,18 @@ def _of_this_replica(seed):
     return seed + ops.stack([replica * 2**20, ops.zeros_like(replica)])
 
 
+class KeepsArguments(keras.layers.Layer):
+    """A layer whose attributes have the names of its arguments: its config."""
+
+    def get_config(self):
+        of_keras = argument_names(keras.layers.Layer)
+        names = [n for n in argument_names(type(self)) if n not in of_keras]
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}
+
+
 @keras.saving.register_keras_serializable("bert_keras")
-class SeededLayer(keras.layers.Layer):
+class SeededLayer(KeepsArguments):
     """A layer that draws one dropout seed a call while it trains."""
 
     def build_seed(self, *rates):
@@ -328,9 +339,6 @@ class Dropout(SeededLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate}
 
 
 # Picking single tokens out of rows.
@@ -510,14 +518,3 @@ class BertEmbeddings(SeededLayer):
 
     def compute_output_shape(self, token_ids_shape, *args, **kwargs):
         return (*token_ids_shape, self.hidden_dim)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "num_segments": self.num_segments,
-            "dropout": self.dropout,
-            "norm_epsilon": self.norm_epsilon,
-        }
