@@ -282,10 +282,8 @@ def _download(name, path):
             open(partial, "wb") as target,
         ):
             shutil.copyfileobj(source, target, 1024 * 1024)
-            expected, found = (
-                source.headers.get("Content-Length"),
-                target.tell(),
-            )
+            expected = source.headers.get("Content-Length")
+            found = target.tell()
             if expected is not None and int(expected) != found:
                 raise OSError(f"{found} bytes came instead of {expected}")
     except (urllib.error.URLError, OSError) as error:

@@ -432,13 +432,9 @@ def _named_numbers(weights, table, prefix):
             theirs = prefix + theirs
         shape, read = tuple(weight.shape), weight.numpy
         if name.endswith("/kernel"):  # theirs is (outputs, inputs)
-            shape, read = shape[::-1], _transposing(weight)
+            shape, read = shape[::-1], lambda w=weight: w.numpy().T
         found[theirs] = shape, read
     return found
-
-
-def _transposing(weight):
-    return lambda: np.transpose(weight.numpy())
 
 
 def _config(model, kind, preprocessor):

@@ -170,9 +170,8 @@ def stored_tensor(path, name, dtype, shape, offset):
     def whole():
         return rows(0, shape[0]) if shape else rows(0, 1).reshape(())
 
-    by_rows = bool(shape) and all(
-        shape
-    )  # a scalar and an empty tensor have no rows
+    # A scalar and an empty tensor have no rows.
+    by_rows = bool(shape) and all(shape)
     return Tensor(path, name, shape, whole, rows if by_rows else None)
 
 

@@ -517,15 +517,21 @@ def test_an_index_that_would_end_the_process_is_refused(tmp_path):
     assert refused > 20
 
 
-def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(tmp_path):
+@pytest.fixture
+def flipped(tmp_path):
+    """A checkpoint of the original with some other bits."""
     released(tmp_path)
     path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), 50):
         data[at] ^= 1  # of a number's last bits: it stays finite
     path.write_bytes(data)
+    return tmp_path
+
+
+def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(flipped):
     with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
-        for tensor in open_checkpoint(tmp_path).tensors.values():
+        for tensor in open_checkpoint(flipped).tensors.values():
             tensor.numbers()
 
 
@@ -542,17 +548,11 @@ def test_a_tensor_in_another_shape_keeps_its_check(tmp_path, monkeypatch):
 
 
 def test_the_large_table_of_a_checkpoint_is_checked_before_it_is_read(
-    tmp_path, monkeypatch, no_model
+    flipped, monkeypatch, no_model
 ):
     monkeypatch.setattr("bert_keras.interop.tensor_bundle.LARGE", 100)
-    released(tmp_path)
-    path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
-    data = bytearray(path.read_bytes())
-    for at in range(0, len(data), 50):
-        data[at] ^= 1
-    path.write_bytes(data)
     with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
-        load_model(BertEncoder, tmp_path)
+        load_model(BertEncoder, flipped)
 
 
 def test_rows_are_read_a_few_at_a_time_with_equal_numbers(
