@@ -8,6 +8,7 @@ from task_samples import save_toy_model, sentences, write_csv, write_reviews
 
 PAGES = ("tasks", "finetuning", "own_data", "features", "embedding")
 COMMANDS = [words for page in PAGES for words in commands(f"docs/{page}.md")]
+FEATURES = "--lstm_dim=4 --feature_epochs=1 --epochs=1 --rows=last,fine_tuning"
 # What makes a command small, by a word of it.
 SMALLER = {
     "--task=mrpc": [],
@@ -25,8 +26,8 @@ SMALLER = {
     "tools/export.py": [],
     "tools/convert_checkpoint.py": [],
     "--task=conll2003": ["--lstm_dim=4"],
-    "--task=wikiann": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
-    "--task=wnut17": ["--lstm_dim=4", "--feature_epochs=1", "--rows=last"],
+    "--task=wikiann": FEATURES.split(),
+    "--task=wnut17": FEATURES.split(),
 }
 
 
