@@ -102,27 +102,29 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: place.get(_name(item.path), len(LONGEST)))
 
 
-def pytest_collection_finish():
-    _set_aside()
+def pytest_collection_finish(session):
+    _set_aside(session.config)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
     result = yield
     if nextitem is None or nextitem.path != item.path:
-        _set_aside()
+        _set_aside(item.config)
     return result
 
 
-def _set_aside():
+def _set_aside(config):
     """What is there by now mostly stays: imports, models, traced graphs.
 
     Python then need not look through it at each collection, which took up to
     two seconds late in the suite; Keras collects often. Cycles among it that
-    die later are never freed.
+    die later are never freed, so that long proofs do without: they are one
+    process for hours.
     """
     gc.collect()
-    gc.freeze()
+    if config.option.markexpr != "long":
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

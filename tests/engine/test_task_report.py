@@ -73,7 +73,6 @@ TEXTS = [
 def test_any_text_is_text_in_every_chart(tmp_path):
     from official_tasks.paper import feature_table
     from official_tasks.paper import results as reproduce_report
-    from tools.benchmark import steps as benchmark
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -91,9 +90,6 @@ def test_any_text_is_text_in_every_chart(tmp_path):
             reproduce_report.draw_results(results, tmp_path / "table.svg")
             row = {"f1": 0.5, "deviation": None}
             feature_table.draw({text: row}, text, tmp_path / "table.png")
-            side = {"median": 1.0, "least": 0.9, "most": 1.1}
-            row = {"contenders": {text: side, "ours": side}, "title": text}
-            benchmark.draw({"rows": {text: row}}, tmp_path / "speeds.png")
 
 
 def test_one_epoch_is_drawn_with_whole_steps():
