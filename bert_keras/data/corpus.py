@@ -158,7 +158,7 @@ def _is_text(path: str, root: str) -> bool:
     """Whether a file below `root` is text, and neither it nor a folder on
     the way to it is hidden."""
     hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
-    return path.endswith(SUFFIXES) and not hidden
+    return path.lower().endswith(SUFFIXES) and not hidden
 
 
 def _read_files(
@@ -204,12 +204,13 @@ def _parts(path: str, layout: str, text_field: str):
 
     The number of a document that is all of its file is None.
     """
-    if path.endswith(COLUMNAR):
+    kind = path.lower()
+    if kind.endswith(COLUMNAR):
         for number, text in _column_texts(path, text_field):
             yield number, _paragraphs(text), False
         return
     with _opened(path) as file:
-        if path.removesuffix(".gz").endswith((".jsonl", ".json")):
+        if kind.removesuffix(".gz").endswith((".jsonl", ".json")):
             for number, text in _json_texts(file, path, text_field):
                 yield number, _paragraphs(text), False
         elif _layout(file, path, layout) == "sentences":
@@ -225,7 +226,7 @@ def _opened(path: str):
     """The file's bytes, which may be compressed."""
     try:
         with files.open_file(path) as file:
-            packed = path.endswith(".gz")
+            packed = path.lower().endswith(".gz")
             yield gzip.GzipFile(fileobj=file) if packed else file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(

@@ -91,6 +91,13 @@ def test_compressed_files_read_like_others(tmp_path):
     ]
 
 
+def test_endings_in_capitals_count(tmp_path):
+    with gzip.open(tmp_path / "A.JSONL.GZ", "wt") as file:
+        file.write(json.dumps({"text": "One."}))
+    (tmp_path / "B.TXT").write_text("Two.")
+    assert [d.paragraphs for d in read(tmp_path)] == [["One."], ["Two."]]
+
+
 def test_json_lines_hold_a_document_each(tmp_path):
     path = tmp_path / "docs.jsonl"
     texts = ("One.\nTwo.", "", None, "Three.")
