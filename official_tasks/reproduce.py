@@ -32,7 +32,6 @@ from absl import flags
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 from official_tasks import script
-from official_tasks.engine.processes import share_cores
 from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, VOCABULARY
 from official_tasks.pretraining import cost
 from official_tasks.pretraining.settings import Settings, phases
@@ -216,7 +215,6 @@ def main(values):
         values.pretrained,
     )
     check_used(table, inputs, values.steps)
-    share_cores(values.jobs)
     tuning = {"dtype": choose_dtype(values.dtype)} if values.dtype else None
     pretraining = dict(tuning or {})
     if values.steps is not None:

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# The workers, those of later calls too, are forks of one process that has
-# imported these and nothing else: it costs seconds, a fork tenths of one.
-IMPORTED = ["keras", "tensorflow_text"]
 # Items that take tenths of a second each, and so are worth that process.
 WORTH = 32
 
@@ -39,11 +36,9 @@ def in_order(function: Callable, items: Iterable, workers: int = 1) -> Iterator:
     if len(first) < WORTH:
         yield from map(function, items)
         return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
     with concurrent.futures.ProcessPoolExecutor(
         workers,
-        context,
+        forks(),
         initializer=_begin,
         initargs=(function,),
     ) as pool:
@@ -56,6 +51,18 @@ def in_order(function: Callable, items: Iterable, workers: int = 1) -> Iterator:
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def forks():
+    """The context of processes that begin with TensorFlow imported.
+
+    That costs seconds, and a fork tenths of one: they are forks of one process,
+    the same for all calls, which takes its environment variables when it
+    starts.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bert_keras.data.preloaded"])
+    return context
 
 
 def _ahead(pool, items: Iterator, count: int) -> Iterator:

@@ -34,7 +34,7 @@ from bert_keras.text.learning import learn_vocabulary
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from official_tasks import progress
 from official_tasks.demo.source_task import write_source_task
-from official_tasks.engine import finetuning
+from official_tasks.engine import finetuning, processes
 from official_tasks.pretraining import runner
 from official_tasks.tasks.custom import CustomTask
 
@@ -46,6 +46,7 @@ TYPED = (
     "The layer returns a tensor of the same shape as its input.",
     "Parse a date string in the format used by the calendar.",
 )
+SIDES = "pretrained", "scratch"
 SENTENCES = 12  # shown in the report
 PACKAGED = "bert_keras_mini_en"  # its guesses are shown too
 WORD = re.compile(r"(?<!\S)[a-z]{2,}(?![\w-])")
@@ -214,10 +215,7 @@ def finetuning_stage(demo, results):
     task = CustomTask(
         folder.file("task/train.csv"), folder.file("task/dev.csv")
     )
-    scores = {
-        name: best_of_rates(demo, task, name)
-        for name in ("pretrained", "scratch")
-    }
+    scores = best_of_rates(demo, task)
     pretrained, scratch = scores["pretrained"], scores["scratch"]
     return {
         **task_figures,
@@ -228,31 +226,36 @@ def finetuning_stage(demo, results):
     }
 
 
-def best_of_rates(demo, task, name):
+def best_of_rates(demo, task) -> dict:
     """Fine-tunes with each learning rate, and with more seeds at the best.
 
-    The rate and, in each run, the epoch are those that score best on dev.
+    The rate and, in each run, the epoch are those that score best on dev. As
+    many runs as there are cores go on at once.
 
     Args:
         task: a `Task`.
-        name: "pretrained" or "scratch"; the folder of the runs.
 
     Returns:
-        The results of the first seed at the best rate, and "rate",
+        side -> the results of the first seed at the best rate, and "rate",
         "accuracies" (of its seeds), their mean "accuracy", their "deviation"
         and "model", where in the run folder the first seed's weights lie.
     """
-    settings = demo.settings
+    settings, folder = demo.settings, demo.folder
+    seeds = range(demo.seed, demo.seed + settings.seeds)
+    results = {}
+    total = len(SIDES) * (len(settings.rates) + settings.seeds - 1)
+    jobs = min(os.cpu_count() or 1, total)
 
-    def folder_of(rate, seed):
-        return f"finetune/{name}/rate-{rate:g}_seed-{seed}"
+    def run_folder(side, rate, seed):
+        return f"finetune/{side}/rate-{rate:g}_seed-{seed}"
 
-    def run(rate, seed):
-        return finetuning.run(
+    def begin(side, rate, seed):
+        run = functools.partial(
+            finetuning.run,
             task,
-            demo.folder.file("pretrain/model"),
-            demo.folder.file(folder_of(rate, seed)),
-            from_scratch=name == "scratch",
+            folder.file("pretrain/model"),
+            folder.file(run_folder(side, rate, seed)),
+            from_scratch=side == "scratch",
             epochs=settings.epochs,
             batch_size=16,
             learning_rate=rate,
@@ -260,20 +263,42 @@ def best_of_rates(demo, task, name):
             seed=seed,
             dtype=demo.dtype,
         )
+        return start(processes.in_a_process, run, jobs=jobs, quiet=True)
 
-    tries = {rate: run(rate, demo.seed) for rate in settings.rates}
-    best = max(tries, key=lambda rate: tries[rate]["accuracy"])
-    more = [run(best, demo.seed + i) for i in range(1, settings.seeds)]
-    accuracies = [one["accuracy"] for one in (tries[best], *more)]
-    several = len(accuracies) > 1
-    return {
-        **tries[best],
-        "rate": best,
-        "accuracies": accuracies,
-        "accuracy": statistics.mean(accuracies),
-        "deviation": statistics.stdev(accuracies) if several else None,
-        "model": folder_of(best, demo.seed) + "/model",
-    }
+    def tune(choices):
+        runs = {choice: begin(*choice) for choice in choices}
+        for choice, run in runs.items():
+            results[choice] = run.result()
+            update(len(results))
+
+    with (
+        processes.workers(jobs) as start,
+        progress.bar("Fine-tuning", total) as update,
+    ):
+        tune(
+            (side, rate, demo.seed) for side in SIDES for rate in settings.rates
+        )
+        best = {
+            side: max(
+                settings.rates,
+                key=lambda rate: results[side, rate, demo.seed]["accuracy"],
+            )
+            for side in SIDES
+        }
+        tune((side, best[side], seed) for side in SIDES for seed in seeds[1:])
+    scores = {}
+    for side, rate in best.items():
+        accuracies = [results[side, rate, seed]["accuracy"] for seed in seeds]
+        several = len(accuracies) > 1
+        scores[side] = {
+            **results[side, rate, demo.seed],
+            "rate": rate,
+            "accuracies": accuracies,
+            "accuracy": statistics.mean(accuracies),
+            "deviation": statistics.stdev(accuracies) if several else None,
+            "model": run_folder(side, rate, demo.seed) + "/model",
+        }
+    return scores
 
 
 def share(score):

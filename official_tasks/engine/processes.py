@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 
+from bert_keras.data.workers import forks
 from official_tasks import script
 from official_tasks.progress import console
 
@@ -21,33 +22,34 @@ THREADS = (
 )
 
 
-def in_a_process(work, *arguments, quiet=False):
+def in_a_process(work, *arguments, jobs=1, quiet=False):
     """What `work(*arguments)` returns, done by a process of its own.
 
-    Each begins in the same memory, however many there are. `quiet` keeps the
-    progress bars of several from writing over each other.
+    Each begins in the same memory, however many there are.
+
+    Args:
+        work: picklable, as are the arguments.
+        jobs: how many run at once; each takes its share of the cores.
+        quiet: no progress bars, so that several do not write over each other.
     """
-    spawn = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(1, spawn, _begin, (quiet,))
+    share = max(1, (os.cpu_count() or 1) // jobs)
+    cores = dict.fromkeys(THREADS, str(share)) if jobs > 1 else {}
+    pool = concurrent.futures.ProcessPoolExecutor(
+        1, forks(), _begin, (quiet, cores)
+    )
     with pool:
         return pool.submit(work, *arguments).result()
 
 
-def _begin(quiet):
+def _begin(quiet, cores):
+    os.environ |= cores  # TensorFlow reads them with its first operation
     script.import_tensorflow()
     console.quiet = quiet
 
 
-def share_cores(jobs):
-    """Lets what is started from here on take one of `jobs` shares of cores."""
-    if jobs > 1:
-        cores = max(1, (os.cpu_count() or 1) // jobs)
-        os.environ |= dict.fromkeys(THREADS, str(cores))
-
-
 @contextlib.contextmanager
 def workers(jobs):
-    """Yields `start(work, *arguments)`, which returns a `Future`.
+    """Yields `start(work, *arguments, **options)`, which returns a `Future`.
 
     Up to `jobs` run at once, in threads, in the order in which they were
     started; one at a time runs here, before `start` returns. Where the block
@@ -66,9 +68,9 @@ def workers(jobs):
         signal.signal(signal.SIGTERM, before)
 
 
-def _now(work, *arguments):
+def _now(work, *arguments, **options):
     future = concurrent.futures.Future()
-    future.set_result(work(*arguments))
+    future.set_result(work(*arguments, **options))
     return future
 
 

@@ -249,7 +249,7 @@ class Run:
             return done["value"]
         began = time.monotonic()
         if self.jobs > 1:
-            value = in_a_process(work, *arguments, quiet=True)
+            value = in_a_process(work, *arguments, jobs=self.jobs, quiet=True)
         else:
             value = work(*arguments)
         seconds = round(time.monotonic() - began, 1)

@@ -11,11 +11,9 @@ import pytest
 
 from bert_keras.errors import InputError
 from official_tasks import progress
-from official_tasks.engine import processes
 from official_tasks.engine.processes import (
     THREADS,
     in_a_process,
-    share_cores,
     workers,
 )
 
@@ -24,8 +22,7 @@ def refuse():
     raise InputError(f"refused by {os.getpid()}")
 
 
-def test_every_job_has_a_process_of_its_own(monkeypatch):
-    monkeypatch.setattr(processes, "multiprocessing", forks.Multiprocessing)
+def test_every_job_has_a_process_of_its_own():
     first = in_a_process(os.getpid)
     with pytest.raises(InputError, match="refused by") as error:
         in_a_process(refuse)
@@ -73,13 +70,12 @@ def test_after_an_error_no_other_job_begins():
 
 
 def test_jobs_share_the_cores(monkeypatch):
-    for name in THREADS:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    share_cores(1)
-    assert not set(THREADS) & os.environ.keys()
-    share_cores(3)
-    assert {os.environ.pop(name) for name in THREADS} == {"2"}
+    before = dict(os.environ)
+    assert set(map(in_a_process(os.environ.copy, jobs=3).get, THREADS)) == {"2"}
+    alone = in_a_process(os.environ.copy)
+    assert [alone.get(n) for n in THREADS] == [before.get(n) for n in THREADS]
+    assert os.environ == before
 
 
 def wait_for_end(marks):
@@ -93,7 +89,6 @@ def wait_for_end(marks):
 
 
 def two_waiting(marks):
-    processes.multiprocessing = forks.Multiprocessing
     with workers(2) as start:
         made = [start(in_a_process, wait_for_end, marks) for _ in range(3)]
         for each in made:

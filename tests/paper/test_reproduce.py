@@ -4,7 +4,6 @@ import json
 import os
 import threading
 
-import forks
 import keras
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from bert_keras import InputError
 from bert_keras.files import read_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import reproduce
-from official_tasks.engine import grid, processes
+from official_tasks.engine import grid
 from official_tasks.paper import table_runs
 from official_tasks.paper.table_runs import Inputs, Run, Work, shared_name
 from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, TaskRow
@@ -104,10 +103,7 @@ def figures(results):
 
 
 @pytest.mark.long
-def test_two_jobs_at_once_give_the_same_table(
-    one_job, tmp_path, capfd, monkeypatch
-):
-    monkeypatch.setattr(processes, "multiprocessing", forks.Multiprocessing)
+def test_two_jobs_at_once_give_the_same_table(one_job, tmp_path, capfd):
     arguments, results = one_job
     table, scale, output, inputs = arguments
     name = "LTR and RTL"  # two encoders at once, then a model on both
@@ -181,7 +177,7 @@ def test_no_job_idles_while_a_score_waits(tmp_path, monkeypatch, jobs):
     work = Recorded(str(tmp_path), table, "small", inputs, TOY, TUNING)
     monkeypatch.setattr(Run, "_check_tasks", lambda self: None)
     monkeypatch.setattr(
-        table_runs, "in_a_process", lambda f, *given, quiet: f(*given)
+        table_runs, "in_a_process", lambda f, *given, **_: f(*given)
     )
     with RunFolder(str(tmp_path), {}) as folder:
         Run(folder, work, 3, jobs).finish()

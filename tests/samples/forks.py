@@ -45,17 +45,6 @@ def run(command, cwd=None, env=None, largest_file=_UNLIMITED, **_):
     )
 
 
-class Multiprocessing:
-    """The module, where "spawn" need not import TensorFlow again."""
-
-    active_children = staticmethod(multiprocessing.active_children)
-
-    @staticmethod
-    def get_context(name):
-        assert name == "spawn"  # a fork of a test's process would not train
-        return CONTEXT
-
-
 class _Started:
     def __init__(self, words, cwd, env, largest_file):
         self._folder = tempfile.TemporaryDirectory()
@@ -97,6 +86,9 @@ def _become(words, paths, folder, environment, largest_file):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    # Of ours, what `bert_keras.data.workers` begins with, if that was first.
+    for name in [n for n in sys.modules if n.split(".")[0] == "bert_keras"]:
+        del sys.modules[name]
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, most))
     places = tuple({*sysconfig.get_paths().values()})

@@ -146,7 +146,6 @@ def main(values):
     if values.quick:
         plans = [plan.quick() for plan in plans]
     os.makedirs(values.output, exist_ok=True)
-    processes.share_cores(values.jobs)
 
     def make(run):
         kept(*run)
@@ -201,7 +200,10 @@ def runs(plans, values):
                 decided += [values.learning_rate, values.init]
                 decided += numerics.values()
             alone = functools.partial(
-                processes.in_a_process, job, quiet=values.jobs > 1
+                processes.in_a_process,
+                job,
+                jobs=values.jobs,
+                quiet=values.jobs > 1,
             )
             yield os.path.join(values.output, name), decided, alone
 
