@@ -69,11 +69,15 @@ def test_after_an_error_no_other_job_begins():
     assert len(begun) < 5
 
 
+def environment():
+    return dict(os.environ)
+
+
 def test_jobs_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    before = dict(os.environ)
-    assert set(map(in_a_process(os.environ.copy, jobs=3).get, THREADS)) == {"2"}
-    alone = in_a_process(os.environ.copy)
+    before = environment()
+    assert set(map(in_a_process(environment, jobs=3).get, THREADS)) == {"2"}
+    alone = in_a_process(environment)
     assert [alone.get(n) for n in THREADS] == [before.get(n) for n in THREADS]
     assert os.environ == before
 
