@@ -7,7 +7,7 @@ frozen.json holds the record: ids, hashes of data and batches, logits of every
 format, losses of every step, scores, answers, help texts, messages. It is made
 again only where a change of behaviour is meant. --check prints each difference
 in a line and exits with 1; --only names sections; --quick does the part that
-the suite runs. Hashes of trained weights are kept for each kind of
+the suite runs. Hashes of trained weights are kept for each model of
 processor, all other numbers must agree to 1e-5 on any.
 
 Takes about 6 minutes on two CPU cores, --quick less than one.

@@ -194,14 +194,15 @@ def exact(value):
 
 
 def processor():
-    """The kind of processor and TensorFlow that numbers come from."""
+    """The model of processor and the TensorFlow that numbers come from.
+
+    Models with the same instructions add in other orders: caches differ.
+    """
+    found = {}
     with contextlib.suppress(OSError):
-        flags = pathlib.Path("/proc/cpuinfo").read_text().split()
-        for kind, needed in (
-            ("avx512_bf16", "avx512_bf16"),
-            ("avx512", "avx512f"),
-            ("avx2", "avx2"),
-        ):
-            if needed in flags:
-                return f"{kind} tf{tf.__version__}"
-    return f"{os.uname().machine} tf{tf.__version__}"
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            found.setdefault(name.strip(), value.strip())
+    names = "vendor_id", "cpu family", "model"
+    model = "/".join(found.get(name, os.uname().machine) for name in names)
+    return f"{model} tf{tf.__version__}"

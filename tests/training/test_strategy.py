@@ -120,22 +120,25 @@ def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
 
 
 @pytest.mark.parametrize(
-    ("flags", "capabilities", "expected"),
+    ("maker", "flags", "capabilities", "expected"),
     [
-        ("fma avx2", [], "float32"),
-        ("avx2 avx512f avx512_vnni", [], "float32"),
-        ("avx512f avx512_bf16", [], "mixed_bfloat16"),
-        ("avx512f amx_bf16 amx_tile", [], "mixed_bfloat16"),
-        ("avx2", [(8, 0), (9, 0)], "mixed_bfloat16"),
-        ("avx512_bf16", [(8, 0), (7, 5)], "float32"),
-        ("avx512_bf16", [None], "float32"),  # not NVIDIA's
+        ("AMD", "fma avx2", [], "float32"),
+        ("Intel", "avx2 avx512f avx512_vnni", [], "float32"),
+        ("AMD", "avx512f avx512_bf16", [], "mixed_bfloat16"),
+        ("Intel", "avx512f avx512_bf16", [], "float32"),  # slower there
+        ("Intel", "avx512_bf16 amx_bf16 amx_tile", [], "mixed_bfloat16"),
+        ("AMD", "avx2", [(8, 0), (9, 0)], "mixed_bfloat16"),
+        ("AMD", "avx512_bf16", [(8, 0), (7, 5)], "float32"),
+        ("AMD", "avx512_bf16", [None], "float32"),  # not NVIDIA's
     ],
 )
 def test_auto_is_bfloat16_where_the_device_multiplies_it(
-    flags, capabilities, expected, tmp_path, monkeypatch
+    maker, flags, capabilities, expected, tmp_path, monkeypatch
 ):
     path = tmp_path / "cpuinfo"
-    path.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n\n" * 2)
+    maker = {"AMD": "AuthenticAMD", "Intel": "GenuineIntel"}[maker]
+    core = f"vendor_id\t: {maker}\nflags\t\t: fpu {flags}\n"
+    path.write_text(f"processor\t: 0\n{core}\nprocessor\t: 1\n{core}\n")
     read = strategies.instructions.__wrapped__
     monkeypatch.setattr(strategies, "instructions", lambda: read(path))
     monkeypatch.setattr(

@@ -172,17 +172,13 @@ def measure_row(row, inputs, turns, limit=None):
 
     Raises:
         LeftOutError: this package itself took longer, or the row is of
-            bfloat16 and the processor would emulate it.
+            bfloat16, which the processor emulates or is slower in.
     """
-    from bert_keras.training.strategy import (
-        BFLOAT16,
-        INSTRUCTIONS,
-        instructions,
-    )
+    from bert_keras.training.strategy import BFLOAT16, fast_bfloat16
 
     dtypes = [c.settings.get("dtype") for c in row["contenders"].values()]
-    if BFLOAT16 in dtypes and not INSTRUCTIONS & instructions():
-        raise LeftOutError("This processor has no instructions for bfloat16.")
+    if BFLOAT16 in dtypes and not fast_bfloat16():
+        raise LeftOutError("This processor is not faster in bfloat16.")
     turns = min(turns, row.get("turns", turns))
     workers = {
         name: (
@@ -238,9 +234,11 @@ def _make(home, python, requirements):
 
 def kind() -> str:
     """The widest instructions of the processor that decide how rows compare."""
-    from bert_keras.training.strategy import instructions
+    from bert_keras.training.strategy import fast_bfloat16, instructions
 
-    kinds = "amx_bf16", "avx512_bf16", "avx512_vnni", "avx2"
+    kinds = ("avx512_vnni", "avx2")
+    if fast_bfloat16():
+        kinds = ("amx_bf16", "avx512_bf16", *kinds)
     return next((name for name in kinds if name in instructions()), "other")
 
 
