@@ -6,6 +6,8 @@ written out where Keras's own keep more tensors or are slower.
 
 import contextlib
 import contextvars
+import functools
+import math
 
 import keras
 from keras import ops
@@ -68,14 +70,58 @@ def skip_initialization():
         _SKIP.reset(token)
 
 
+# Long chains of arithmetic on large tensors, which XLA makes one pass each.
+
+# Elements from which that is worth its launch, and its compiling once a shape.
+LARGE = 2**18
+_COMPILES = contextvars.ContextVar("compiles_arithmetic", default=False)
+
+
+@contextlib.contextmanager
+def compiled_arithmetic(compiles=True):
+    """Models called within compute `arithmetic` by XLA, on TensorFlow."""
+    token = _COMPILES.set(compiles)
+    try:
+        yield
+    finally:
+        _COMPILES.reset(token)
+
+
+def arithmetic(function):
+    """A function of tensors that is compiled in a training step on a CPU.
+
+    Where all shapes are known, so that each is compiled once, in a tenth of a
+    second; otherwise, and for small tensors, it is computed as it is written.
+    """
+
+    @functools.cache
+    def by_xla():
+        return tensorflow.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function)
+    def computed(*tensors):
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        if (
+            _COMPILES.get()
+            and all(None not in shape for shape in shapes)
+            and max(map(math.prod, shapes)) >= LARGE
+        ):
+            return by_xla()(*tensors)
+        return function(*tensors)
+
+    return computed
+
+
 # The two forms of GELU that BERT models were trained with.
 
 # The tanh form replaces erf(x / sqrt(2)) by tanh(x (A + B x x)) (Hendrycks and
 # Gimpel 2016, section 2).
 _A = 0.7978845608028654  # sqrt(2 / pi)
 _B = 0.044715 * _A
+_C = 0.7071067811865476  # 1 / sqrt(2)
 
 
+@arithmetic
 @ops.custom_gradient
 def gelu_tanh(x):
     """GELU by the tanh approximation: the original's code since 2019.
@@ -96,14 +142,24 @@ def gelu_tanh(x):
     return x * (0.5 + 0.5 * ops.tanh(x * (_A + _B * (x * x)))), gradient
 
 
+@arithmetic
+@ops.custom_gradient
 def gelu_exact(x):
     """GELU by the error function: the original at its release, transformers.
 
     Written with `erf` because Keras's own form exports to an ONNX file that
-    no runtime reads.
+    no runtime reads. Its gradient keeps `x` alone.
     """
+
+    def gradient(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        below = 0.5 + 0.5 * ops.erf(x * _C)
+        # The normal distribution's density at x
+        density = 0.5 * _A * ops.exp(-0.5 * (x * x))
+        return upstream * (below + x * density)
+
     # x times the share of a normal distribution that lies below x
-    return 0.5 * x * (1.0 + ops.erf(x * 0.7071067811865476))  # 1 / sqrt(2)
+    return 0.5 * x * (1.0 + ops.erf(x * _C)), gradient
 
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import layers
 from bert_keras.training import step
 
 
@@ -68,7 +69,8 @@ class _Gradients:
 
     def _compute(self, batch):
         model, (x, y, weights) = self.model, batch
-        with tf.GradientTape() as tape:
+        arithmetic = layers.compiled_arithmetic(_on_cpu())
+        with arithmetic, tf.GradientTape() as tape:
             outputs = model(x, training=True)
             values = step.losses(
                 model, batch, outputs, self.divisors, _replicas()
@@ -177,6 +179,12 @@ def _compile_here():
     return "GPU" in devices[0].upper()
 
 
+def _on_cpu():
+    """Whether nothing but CPUs is there."""
+    kinds = {device.device_type for device in tf.config.get_visible_devices()}
+    return kinds == {"CPU"}
+
+
 # The arithmetic of an optimizer by fused operations: the same numbers as by
 # single operations, to rounding, in one pass over each weight instead of ten.
 # On a CPU these passes are bound by memory.
@@ -200,14 +208,27 @@ def adam(variable, m, v, gradient, *, rate, decay, betas, powers, epsilon):
         epsilon: added to the root of the second moment.
     """
     dtype = variable.dtype
+    beta_1, beta_2, power_1, power_2 = (
+        tf.cast(x, dtype) for x in (*betas, *powers)
+    )
+    # It corrects the moments outside the root, and epsilon with them.
+    epsilon = tf.cast(epsilon, dtype) * tf.sqrt(1.0 - power_2)
+    if _on_cpu() and variable.shape.num_elements() >= layers.LARGE:
+        # Kingma and Ba 2015, section 2, in the order of its last lines.
+        corrected = rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1)
+        taken_off = rate * tf.cast(decay, dtype)
+        _adam_in_one_pass(
+            variable.handle,
+            m.handle,
+            v.handle,
+            gradient,
+            tf.stack([corrected, taken_off, beta_1, beta_2, epsilon]),
+        )
+        return
     # Decoupled: off the weight itself (Loshchilov and Hutter 2019,
     # algorithm 2).
     if decay:
         variable.assign_sub((rate * tf.cast(decay, dtype)) * variable)
-    beta_1, beta_2, power_1, power_2 = (
-        tf.cast(x, dtype) for x in (*betas, *powers)
-    )
-    # Kingma and Ba 2015, section 2, in the order of its last lines:
     # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
@@ -218,7 +239,29 @@ def adam(variable, m, v, gradient, *, rate, decay, betas, powers, epsilon):
         lr=rate,
         beta1=beta_1,
         beta2=beta_2,
-        # It corrects the moments outside the root, and epsilon with them.
-        epsilon=tf.cast(epsilon, dtype) * tf.sqrt(1.0 - power_2),
+        epsilon=epsilon,
         grad=gradient,
     )
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _adam_in_one_pass(weight, m, v, gradient, numbers):
+    """The same, read and written once: compiled for each shape there is.
+
+    Args:
+        weight, m, v: handles of variables.
+        gradient: as the weight.
+        numbers: (5,), the rate with its corrections, the share of the weight
+            that is taken off, the shares of the moments kept, epsilon.
+    """
+    handles, dtype = (weight, m, v), gradient.dtype
+    rate, taken_off, beta_1, beta_2, epsilon = tf.unstack(numbers)
+    old, m, v = (
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        for handle in handles
+    )
+    m += (gradient - m) * (1.0 - beta_1)
+    v += (tf.square(gradient) - v) * (1.0 - beta_2)
+    new = old - taken_off * old - rate * m / (tf.sqrt(v) + epsilon)
+    for handle, value in zip(handles, (new, m, v), strict=True):
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value)

@@ -230,8 +230,9 @@ def choose_dtype(dtype="auto", distribution="off"):
     """The name of a Keras dtype policy; "auto" becomes one that fits.
 
     That is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
-    above, and on processors that have `fast_bfloat16`; elsewhere "float32". "mixed_float16", which older GPUs compute fast, is
-    never chosen: its range is too small for training without loss scaling.
+    above, and on processors that have `fast_bfloat16`; elsewhere "float32".
+    "mixed_float16", which older GPUs compute fast, is never chosen: its range
+    is too small for training without loss scaling.
 
     Args:
         dtype: "auto", or a policy's name, which is returned as it is.

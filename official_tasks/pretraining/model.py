@@ -13,6 +13,7 @@ import bert_keras
 from bert_keras.errors import InputError
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.modeling.pretrainer import (
+    CrossEntropy,
     causal_targets,
     pretraining_losses,
     pretraining_metrics,
@@ -277,9 +278,7 @@ class OneDirection:
         """All weights learn."""
 
     def losses(self):
-        return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="mean_with_sample_weight"
-        )
+        return CrossEntropy()
 
     def metrics(self):
         return [PieceAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]

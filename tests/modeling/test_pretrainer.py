@@ -11,9 +11,11 @@ from model_samples import (
 from numpy_bert import dense, encode, mlm_logits, pretraining_loss
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import layers
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import (
     BertPretrainer,
+    CrossEntropy,
     pretraining_losses,
     pretraining_metrics,
 )
@@ -240,3 +242,48 @@ def test_packed_rows_pretrain_as_their_examples_apart():
     np.testing.assert_allclose(outputs["nsp"][0], single["nsp"], atol=1e-5)
     with pytest.raises(InputError, match="no input named example_ids"):
         apart(row)
+
+
+def test_cross_entropy_and_its_gradient_equal_tensorflows():
+    random = np.random.default_rng(4)
+    logits = tf.constant(30 * random.normal(size=(2, 3, 7)), "float32")
+    labels = random.integers(0, 7, (2, 3))
+    values, slopes = [], []
+    for loss in (
+        CrossEntropy("none"),
+        lambda y, x: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            values.append(loss(labels, logits))
+            total = tf.reduce_sum(values[-1] * [[1.0, 2.0, 0.0]])
+        slopes.append(tape.gradient(total, logits))
+    np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(*slopes, rtol=1e-5, atol=1e-6)
+    labels[0, 0], labels[1, 1] = 7, -1
+    unknown = np.isnan(CrossEntropy("none")(labels, logits))
+    assert unknown.tolist() == [[True, False, False], [False, True, False]]
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_exact"])
+def test_arithmetic_by_xla_trains_as_without(activation, monkeypatch):
+    batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
+    results = []
+    for large in (2**40, 0):
+        monkeypatch.setattr(layers, "LARGE", large)
+        keras.utils.set_random_seed(7)  # dropout is on
+        model = compiled(random_pretrainer(activation=activation))
+        losses = [model.train_on_batch(*batch)[0] for _ in range(4)]
+        results.append((losses, numpy_weights(model)))
+        step = tf.function(model.train_step).get_concrete_function(batch)
+        functions = step.graph.as_graph_def().library.function
+        names = " ".join(f.signature.name for f in functions)
+        for name in (activation, "cross_entropy", "adam_in_one_pass"):
+            assert (f"_{name}_" in names) == (large == 0), name
+    (losses, weights), (again, by_xla) = results
+    np.testing.assert_allclose(losses, again, rtol=1e-5)
+    for path, weight in weights.items():
+        if not path.endswith("key/bias"):  # its gradient is 0, and rounding
+            np.testing.assert_allclose(
+                weight, by_xla[path], atol=2e-5, err_msg=path
+            )

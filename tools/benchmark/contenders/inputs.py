@@ -13,6 +13,7 @@ from bert_keras.errors import InputError
 from bert_keras.files import write_json
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.text.vocabulary import read_vocabulary
+from bert_keras.training.strategy import choose_dtype
 from official_tasks.tasks.glue import MRPC, SST_2, GlueTask
 from official_tasks.tasks.squad import SQUAD_1, SquadTask
 
@@ -41,6 +42,8 @@ class Inputs:
     def fill(self, settings):
         """The settings with, in the place of names, what they stand for."""
         filled = {}
+        if "dtype" in settings:
+            filled["dtype"] = choose_dtype(settings["dtype"])
         if "lengths" in settings:
             filled["lengths"] = self.lengths(settings)
         if "task" in settings:
