@@ -3,7 +3,7 @@
 # TEST_FLAGS=... to pytest, TEST_JOBS=... runs that many test files at a time.
 
 DISK_GB = 5
-TEST_JOBS = 2
+TEST_JOBS = 3
 PARALLEL = -n $(TEST_JOBS) --dist=loadfile --no-loadscope-reorder
 FOUND = $(shell for p in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
   if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \

@@ -200,7 +200,7 @@ def test_rows_that_the_processor_would_emulate_are_left_out(
     given = dict.fromkeys(("environments", "input", "data", "init"))
     given |= {"vocabulary": None, "turns": 1, "limit": 9.0}
     steps.main(values(tmp_path, rows=["base_fastest"], **given))
-    assert "base_fastest is left out: This processor has no" in (
+    assert "base_fastest is left out: This processor is not" in (
         capsys.readouterr().out
     )
 
