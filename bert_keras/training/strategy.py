@@ -256,8 +256,8 @@ def fast_bfloat16():
     """Whether this processor multiplies bfloat16 faster than float32.
 
     Without instructions for it bfloat16 is emulated, several times slower.
-    Intel's avx512_bf16 is slower too: the products of a training step took
-    1.66 times as long as in float32 on a Xeon of 2023 whose AMX was hidden.
+    Intel's avx512_bf16 is slower too: on a Xeon (family 6, model 207) without
+    AMX the products of a training step took 1.66 times as long as in float32.
     """
     found = instructions()
     by_avx512 = "avx512_bf16" in found and "GenuineIntel" not in found
