@@ -265,14 +265,21 @@ def test_cross_entropy_and_its_gradient_equal_tensorflows():
     assert unknown.tolist() == [[True, False, False], [False, True, False]]
 
 
-@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_exact"])
-def test_arithmetic_by_xla_trains_as_without(activation, monkeypatch):
+@pytest.mark.parametrize(
+    ("activation", "dtype"),
+    [("gelu_tanh", "float32"), ("gelu_exact", "float32")]
+    # What --dtype=auto takes on many processors; rounded once and not thrice.
+    + [("gelu_tanh", "mixed_bfloat16")],
+)
+def test_arithmetic_by_xla_trains_as_without(activation, dtype, monkeypatch):
     batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
     results = []
     for large in (2**40, 0):
         monkeypatch.setattr(layers, "LARGE", large)
         keras.utils.set_random_seed(7)  # dropout is on
-        model = random_pretrainer(activation=activation, num_layers=1)
+        model = random_pretrainer(
+            activation=activation, dtype=dtype, num_layers=1
+        )
         model.compile(adamw(3e-3, 100), pretraining_losses())
         step = tf.function(model.train_step).get_concrete_function(batch)
         losses = [float(step(batch)["loss"]) for _ in range(4)]
@@ -282,6 +289,9 @@ def test_arithmetic_by_xla_trains_as_without(activation, monkeypatch):
         for name in (activation, "cross_entropy", "adam_in_one_pass"):
             assert (f"_{name}_" in names) == (large == 0), name
     (losses, weights), (again, by_xla) = results
+    if dtype != "float32":  # the weights differ by their gradients' rounding
+        np.testing.assert_allclose(losses, again, rtol=5e-3)
+        return
     np.testing.assert_allclose(losses, again, rtol=1e-5)
     for path, weight in weights.items():
         if not path.endswith("key/bias"):  # its gradient is 0, and rounding

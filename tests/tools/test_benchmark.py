@@ -102,6 +102,19 @@ def test_jobs_get_what_only_the_driver_can_find(preset):
     assert facts["megabytes_before"] > 100
 
 
+def test_packed_rows_take_the_precision_that_the_processor_is_faster_in(
+    tmp_path, monkeypatch
+):
+    fill = inputs.Inputs(tmp_path).fill
+    for flags, dtype in (
+        ({"avx2"}, "float32"),
+        ({"AuthenticAMD", "avx512_bf16"}, "mixed_bfloat16"),
+    ):
+        monkeypatch.setattr(strategy, "instructions", lambda f=flags: f)
+        assert fill({"dtype": rows.FASTEST})["dtype"] == dtype
+        assert fill({"dtype": rows.PLAIN})["dtype"] == "float32"
+
+
 def test_a_contender_that_fails_is_named_with_its_error():
     arguments = (sys.executable, "worker", "dense_rows", {})
     message = r"dense_rows of worker.py ended (.|\n)*KeyError"
