@@ -17,6 +17,7 @@ import warnings
 
 from absl import app, flags, logging
 
+from bert_keras import imports
 from bert_keras.errors import InputError, UntrainedWarning
 
 USER_ERROR = 2
@@ -343,7 +344,8 @@ def import_tensorflow():
     with tempfile.TemporaryFile() as held_back:
         os.dup2(held_back.fileno(), 2)
         try:
-            import tensorflow
+            with imports.lean():
+                import tensorflow
 
             tensorflow.config.list_physical_devices()
         except BaseException:

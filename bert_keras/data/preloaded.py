@@ -6,12 +6,15 @@ process that asked for workers has shown them.
 
 import os
 
+from bert_keras import imports
+
 _kept = os.dup(2)
 with open(os.devnull, "w") as _nothing:
     os.dup2(_nothing.fileno(), 2)
 try:
-    import keras  # noqa: F401
-    import tensorflow_text  # noqa: F401
+    with imports.lean():
+        import keras  # noqa: F401
+        import tensorflow_text  # noqa: F401
 finally:
     os.dup2(_kept, 2)
     os.close(_kept)

@@ -2,13 +2,17 @@
 
 import ast
 import graphlib
+import importlib.util
 import re
 from pathlib import Path
 
+from bert_keras import imports as own_imports
+
 ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = {"tensorflow", "tensorflow_text"}
-# Room -> the rooms of bert_keras that it may import; errors, files and
-# run_folder always.
+# Files of no room, which every room may import.
+OF_ALL = {"errors", "files", "imports", "run_folder"}
+# Room -> the rooms of bert_keras that it may import.
 ROOMS = {
     "modeling": set(),
     "text": set(),
@@ -50,7 +54,7 @@ def test_rooms_import_only_the_rooms_below_them():
                     wrong.append((name, module))
                 if parts[0] != "bert_keras" or len(parts) < 2:
                     continue
-                allowed = {room, "errors", "files", "run_folder", *below}
+                allowed = {room, *OF_ALL, *below}
                 if not at_top and (name, parts[1]) in AT_CALL_TIME:
                     continue
                 if parts[1] not in allowed:
@@ -145,3 +149,11 @@ def test_the_library_neither_prints_nor_reads_flags():
         and getattr(node.func, "id", "") == "print"
     ]
     assert not wrong
+
+
+def test_lean_imports_leave_out_what_is_not_there_yet(monkeypatch):
+    monkeypatch.setattr(own_imports, "_NOT_NEEDED", ("this", "json"))
+    with own_imports.lean():
+        assert importlib.util.find_spec("this") is None
+        assert importlib.util.find_spec("json")
+    assert importlib.util.find_spec("this")
