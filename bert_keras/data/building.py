@@ -24,6 +24,7 @@ from bert_keras.errors import InputError
 from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
 
 _PART = 2_000_000  # characters that are tokenised at once in a process
+_WORTH = 32  # parts, of a sixth of a second each, are worth starting processes
 _BATCH = 1_000_000  # characters that the tokenizer gets at once
 _SAVE = 5  # seconds; a kill costs that at most, and a part for each worker
 _REBUILT = ".rebuilt"  # a folder in that of finished stores
@@ -100,7 +101,7 @@ def build_stores(
         parts = build.unseen(
             parts_of(documents, held_out_share, names, held_out)
         )
-        for part in in_order(tokenise, parts, workers):
+        for part in in_order(tokenise, parts, workers, _WORTH):
             build.add(part)
         for name, writer in stores.items():
             if writer.totals["documents"] < 2:

@@ -23,6 +23,7 @@ from bert_keras.run_folder import LEASE, PROGRESS, Journal, Lease
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds
+_WORTH = 4  # shards, of two seconds each, are worth starting processes
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "
@@ -230,7 +231,7 @@ def write_records(
     missing = [n for n in range(len(write.names)) if write.names[n] not in done]
     if progress:
         progress(len(done), len(write.names))
-    for entry in in_order(write, missing, workers):
+    for entry in in_order(write, missing, workers, _WORTH):
         journal.add(entry)
         done[entry["name"]] = entry
         if progress:

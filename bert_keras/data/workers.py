@@ -13,36 +13,44 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# Items that take tenths of a second each, and so are worth that process.
-WORTH = 32
+_SOON = 0.5  # seconds: processes that begin by then are waited for
 
 
-def in_order(function: Callable, items: Iterable, workers: int = 1) -> Iterator:
+def in_order(
+    function: Callable, items: Iterable, workers: int, worth: int
+) -> Iterator:
     """Yields `function(item)` of each item, in the order of the items.
 
     Args:
         function: picklable where there are several workers; sent to each
             once, so what it keeps for the next call stays with the process.
         items: taken as they are needed, a few ahead.
-        workers: processes; 1 for none but this one. Fewer than `WORTH` items
-            are not worth starting any.
+        workers: processes; 1 for none but this one.
+        worth: how many items are worth starting any. This process works
+            until they are there.
 
     Raises:
         InputError: a process was ended from outside.
     """
     items = iter(items)
-    first = list(itertools.islice(items, WORTH)) if workers > 1 else []
+    first = list(itertools.islice(items, worth)) if workers > 1 else []
     items = itertools.chain(first, items)
-    if len(first) < WORTH:
+    if len(first) < worth:
         yield from map(function, items)
         return
-    with concurrent.futures.ProcessPoolExecutor(
-        workers,
-        forks(),
-        initializer=_begin,
-        initargs=(function,),
-    ) as pool:
+    with (
+        concurrent.futures.ProcessPoolExecutor(
+            workers,
+            forks(),
+            initializer=_begin,
+            initargs=(function,),
+        ) as pool,
+        concurrent.futures.ThreadPoolExecutor(1) as thread,
+    ):
+        # Blocks until the first of them is there, which may take seconds.
+        begun = thread.submit(lambda: pool.submit(os.getpid).result())
         try:
+            yield from _until(begun, function, items)
             yield from _ahead(pool, items, 2 * workers)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
@@ -63,6 +71,16 @@ def forks():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.preloaded"])
     return context
+
+
+def _until(begun, function, items: Iterator) -> Iterator:
+    """Results that this process computes until a future is done."""
+    concurrent.futures.wait([begun], _SOON)
+    while not begun.done():
+        one = list(itertools.islice(items, 1))
+        if not one:
+            return
+        yield from map(function, one)
 
 
 def _ahead(pool, items: Iterator, count: int) -> Iterator:

@@ -1,4 +1,6 @@
+import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import socket
@@ -9,7 +11,7 @@ import pytest
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
 from run_script import waiting_process
 
-from bert_keras.data import workers
+from bert_keras.data import building, workers
 from bert_keras.data.building import build_stores, parts_of
 from bert_keras.data.corpus import Document, corpus_hash, held_out
 from bert_keras.data.pretraining_data import (
@@ -105,7 +107,7 @@ def test_named_documents_are_held_out_and_not_trained_on(tokenizer, tmp_path):
 def test_the_bytes_are_the_same_for_any_number_of_workers(
     tokenizer, tmp_path, small_parts, monkeypatch
 ):
-    monkeypatch.setattr(workers, "WORTH", 2)
+    monkeypatch.setattr(building, "_WORTH", 2)
     for number in (1, 2):
         folder = str(tmp_path / str(number))
         build_stores(corpus(), tokenizer, folder, 0.2, workers=number)
@@ -130,8 +132,18 @@ def test_a_shard_is_the_same_from_any_process_in_any_order(
     assert entries[::-1] == manifest["shards"]
 
 
-def test_workers_give_results_in_order_and_take_items_as_needed(monkeypatch):
-    monkeypatch.setattr(workers, "WORTH", 4)
+def end(number):
+    """Ends the process that gets it, unless that is pytest's own."""
+    if multiprocessing.parent_process():
+        os._exit(1)
+
+
+@pytest.mark.parametrize("waits", [0, 60])
+def test_workers_give_results_in_order_and_take_items_as_needed(
+    waits, monkeypatch
+):
+    # At 0 this process computes the first results, as none has begun by then.
+    monkeypatch.setattr(workers, "_SOON", waits)
     taken = []
 
     def items():
@@ -140,14 +152,14 @@ def test_workers_give_results_in_order_and_take_items_as_needed(monkeypatch):
             yield -number
 
     found = []
-    for result in workers.in_order(abs, items(), 2):
+    for result in workers.in_order(abs, items(), 2, 4):
         found.append(result)
         assert len(taken) <= len(found) + 4
     assert found == list(range(40))
     with pytest.raises(TypeError):  # what fails there fails here
-        list(workers.in_order(abs, ["x"] * 9, 2))
+        list(workers.in_order(abs, ["x"] * 9, 2, 4))
     with pytest.raises(InputError, match="Take fewer workers"):
-        list(workers.in_order(os._exit, range(9), 2))
+        list(workers.in_order(end, itertools.count(), 2, 4))
 
 
 class Killed(Exception):
