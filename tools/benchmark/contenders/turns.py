@@ -17,8 +17,11 @@ from bert_keras.errors import InputError
 from official_tasks import progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Peer -> what pip installs into its environment.
+HOME = os.path.dirname(os.path.dirname(os.path.abspath(bert_keras.__file__)))
+# Peer -> what pip installs into its environment. "bert_keras" is this package
+# without extras: Keras imports scikit-learn and others where they are.
 REQUIREMENTS = {
+    "bert_keras": ["--editable", HOME],
     "keras_hub": ["keras-hub", "safetensors", "tensorflow", "tensorflow-text"],
     "model_garden": ["tf-models-official"],
     "transformers": ["transformers", "torch"],
@@ -117,8 +120,7 @@ def environment(python):
     """This very Python finds this very package, installed or not."""
     if python != sys.executable:
         return dict(os.environ)
-    home = os.path.dirname(os.path.dirname(bert_keras.__file__))
-    return {**os.environ, "PYTHONPATH": home}
+    return {**os.environ, "PYTHONPATH": HOME}
 
 
 def measure(workers, turns, report=lambda done: None, limit=None):
