@@ -9,8 +9,8 @@ report.json, and of each stage its result: vocabulary, examples, pre-trained
 and fine-tuned model, SavedModel. The same command resumes a run that was
 interrupted.
 
-Takes some 6 minutes on two CPU cores with bfloat16 instructions, some 8 on
-two with AVX2 alone.
+Takes some 6 minutes on two CPU cores with AVX-512, some 8 on two with AVX2
+alone.
 """
 
 import os

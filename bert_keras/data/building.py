@@ -19,12 +19,11 @@ from bert_keras.data.corpus import Document, content_hash, in_share
 from bert_keras.data.sampling import vocabulary_hash
 from bert_keras.data.sentences import document_sentences
 from bert_keras.data.token_store import StoreWriter, TokenStore
-from bert_keras.data.workers import in_order
+from bert_keras.data.workers import WORTH, in_order
 from bert_keras.errors import InputError
 from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
 
 _PART = 2_000_000  # characters that are tokenised at once in a process
-_WORTH = 32  # parts, of a sixth of a second each, are worth starting processes
 _BATCH = 1_000_000  # characters that the tokenizer gets at once
 _SAVE = 5  # seconds; a kill costs that at most, and a part for each worker
 _REBUILT = ".rebuilt"  # a folder in that of finished stores
@@ -101,7 +100,7 @@ def build_stores(
         parts = build.unseen(
             parts_of(documents, held_out_share, names, held_out)
         )
-        for part in in_order(tokenise, parts, workers, _WORTH):
+        for part in in_order(tokenise, parts, workers, WORTH):
             build.add(part)
         for name, writer in stores.items():
             if writer.totals["documents"] < 2:

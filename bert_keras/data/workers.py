@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
+# Items that take tenths of a second each, and so are worth starting processes.
+WORTH = 32
 _SOON = 0.5  # seconds: processes that begin by then are waited for
 
 
 def in_order(
-    function: Callable, items: Iterable, workers: int, worth: int
+    function: Callable, items: Iterable, workers: int = 1, worth: int = WORTH
 ) -> Iterator:
     """Yields `function(item)` of each item, in the order of the items.
 

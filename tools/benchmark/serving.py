@@ -25,6 +25,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 import numpy as np
 from absl import flags
@@ -39,6 +40,9 @@ from official_tasks.tasks.table import read_rows
 LENGTHS, BATCHES = (16, 128, 512), (1, 32)
 AGREE = {"savedmodel bfloat16": 0.05}  # to others 1e-3
 FIRST = "savedmodel"
+# Seconds before each turn: threads of the system that had the last one look
+# for more work for a while, on a core that this one should have.
+REST = 0.3
 # System -> its file in contenders/ and the function there.
 JOBS = {
     FIRST: ("ours", "classify"),
@@ -114,6 +118,7 @@ def workers(folders, pythons, threads=0):
 
 def _asker(worker):
     def ask(texts):
+        time.sleep(REST)
         answer = worker.ask(texts)
         return [answer["seconds"], answer["processor"]], answer["result"]
 
