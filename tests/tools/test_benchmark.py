@@ -167,6 +167,8 @@ def test_a_contender_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     worker._limit = 0.1
     with pytest.raises(turns.LeftOutError, match="within 0.1 seconds"):
         worker.ask(60)
+    with pytest.raises(InputError, match="slow.py ended before its turn"):
+        worker.ask(0)  # as after the system ended it for want of memory
     worker.close()
 
 

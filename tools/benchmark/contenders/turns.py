@@ -67,8 +67,9 @@ class Worker:
 
     def ask(self, *arguments):
         """One step: dict of "seconds", "processor" (seconds) and "result"."""
-        self._process.stdin.write(json.dumps(arguments) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # `_answer` says why
+            self._process.stdin.write(json.dumps(arguments) + "\n")
+            self._process.stdin.flush()
         answer = self._answer()
         self.seconds.append(answer["seconds"])
         self.processor.append(answer["processor"])
