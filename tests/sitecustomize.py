@@ -1,8 +1,8 @@
 """Python runs this at the start of each process of the tests.
 
 Keras and TensorFlow import four large packages wherever they are installed,
-and use none of them here: a third of the time that their own import takes.
-Their imports, and nobody else's, do not find these packages.
+and use none of them here: almost half of what their import takes. Their
+imports, and nobody else's, do not find these packages.
 """
 
 import os
