@@ -288,7 +288,10 @@ class AdamW(keras.optimizers.Optimizer):
             not NOT_DECAYED.search(path) and self._use_weight_decay(variable)
             for path, variable in zip(paths, variables, strict=True)
         ]
-        self._rates = layer_rates(paths, self.layer_decay)
+        dtypes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
+        rates = layer_rates(paths, self.layer_decay)
+        # Weights of one kind share the numbers of a step: see `_numbers`.
+        self._kinds = list(zip(dtypes, rates, strict=True))
 
     def train_step(self, model, *arguments):
         """A step of a task model on a global batch, as Keras calls it."""
@@ -323,7 +326,10 @@ class AdamW(keras.optimizers.Optimizer):
         return self._clip_together(grads)
 
     def _clip_together(self, grads):
-        """All 0 where their common norm is not finite: a skipped step."""
+        """Gradients as they are applied, each with the numbers of the step.
+
+        All are 0 where their common norm is not finite: a skipped step.
+        """
         norm = _global_norm(grads)
         finite = ops.isfinite(norm)
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
@@ -337,61 +343,77 @@ class AdamW(keras.optimizers.Optimizer):
             divisor = ops.maximum(norm, self.clip_norm) / self.clip_norm
         # Divided by 0, whatever is broken becomes 0: one pass for both.
         divisor = ops.where(finite, divisor, 0.0)
-        return [ops.divide_no_nan(g, ops.cast(divisor, g.dtype)) for g in grads]
+        kinds = dict.fromkeys(self._kinds)
+        numbers = {kind: self._numbers(*kind) for kind in kinds}
+        return [
+            (ops.divide_no_nan(g, ops.cast(divisor, g.dtype)), numbers)
+            for g in grads
+        ]
 
-    def update_step(self, gradient, variable, learning_rate):
-        # Each moment has the shape of its weight.
-        index = self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
-        decayed = self._decayed[index]
-        decay = self.decay if decayed else 0
-        gradient = ops.cast(gradient, variable.dtype)
+    def _numbers(self, dtype, layer_rate):
+        """What the step of all weights of one kind has in common.
+
+        Once a step and not once a weight: a base model has 199 of them.
+
+        Args:
+            dtype: of the weights.
+            layer_rate: factor on the learning rate.
+        """
+        betas = self.beta_1, self.beta_2
         # 1.0, or 0.0 in a skipped step
-        taken = ops.cast(ops.equal(self.skipped_in_row, 0), variable.dtype)
-        rate = ops.cast(learning_rate, variable.dtype) * self._rates[index]
+        taken = ops.cast(ops.equal(self.skipped_in_row, 0), dtype)
         # Adam's number of this step: skipped ones do not count, and where the
         # very first is skipped it is not yet 1.
         step = ops.maximum(self.iterations - self.skipped_steps + 1, 1)
-        step = ops.cast(step, variable.dtype)
-        if self._is_fused(variable):
-            betas = self.beta_1, self.beta_2
+        step = ops.cast(step, dtype)
+        numbers = {
+            "rate": ops.cast(self.learning_rate, dtype) * layer_rate * taken,
+            # The shares by which the moments move.
+            "moved": [(1.0 - beta) * taken for beta in betas],
+            "powers": [ops.power(ops.cast(b, dtype), step) for b in betas],
+        }
+        if self._is_fused(dtype):
+            return _step().adam_numbers(self.decay, self.epsilon, **numbers)
+        return numbers
+
+    def update_step(self, gradient, variable, learning_rate):
+        # From `_clip_together`, with the learning rate among the numbers.
+        gradient, numbers = gradient
+        # Each moment has the shape of its weight.
+        index = self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        kind, decayed = self._kinds[index], self._decayed[index]
+        numbers = numbers[kind]
+        decay = self.decay if decayed else 0
+        gradient = ops.cast(gradient, variable.dtype)
+        if self._is_fused(kind[0]):
             return _step().adam(
-                variable,
-                m.value,
-                v.value,
-                gradient,
-                rate=rate * taken,
-                decay=decay,
-                # A moment of which all is kept does not move.
-                betas=[1.0 - (1.0 - beta) * taken for beta in betas],
-                powers=[ops.cast(b, variable.dtype) ** step for b in betas],
-                epsilon=self.epsilon,
+                variable, m.value, v.value, gradient, numbers, bool(decay)
             )
         # Kingma and Ba 2015, algorithm 1: beta m + (1 - beta) g, written as
         # what is added, so that a skipped step adds 0.
-        self.assign_add(m, (gradient - m) * ((1.0 - self.beta_1) * taken))
-        self.assign_add(
-            v, (ops.square(gradient) - v) * ((1.0 - self.beta_2) * taken)
-        )
+        moved_1, moved_2 = numbers["moved"]
+        self.assign_add(m, (gradient - m) * moved_1)
+        self.assign_add(v, (ops.square(gradient) - v) * moved_2)
         # The moments began at 0: what they lack in the first steps.
         if self.bias_correction:
-            m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), step))
-            v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), step))
+            power_1, power_2 = numbers["powers"]
+            m, v = m / (1.0 - power_1), v / (1.0 - power_2)
         update = m / (ops.sqrt(v) + self.epsilon)
         # Behind the moments, so decoupled from them (Loshchilov and Hutter
         # 2019, algorithm 2); the original adds it in the same place.
         if decay:
             update = update + decay * variable
         update = self.scale_update(update, variable, decayed)
-        return self.assign_sub(variable, rate * taken * update)
+        return self.assign_sub(variable, numbers["rate"] * update)
 
-    def _is_fused(self, variable):
+    def _is_fused(self, dtype):
         """Whether one operation of TensorFlow does the whole update."""
         # The operation rounds 1 - beta_2 to 1e-5 of itself, of which only
         # the correction by the same beta_2 leaves nothing.
         return (
             keras.backend.backend() == "tensorflow"
-            and variable.dtype in ("float32", "float64")
+            and dtype in ("float32", "float64")
             and self.bias_correction
             and type(self).scale_update is AdamW.scale_update
         )
@@ -479,10 +501,9 @@ def _global_norm(grads):
     """Of all gradients together, in float32 or better."""
     grads = [_at_least_float32(gradient) for gradient in grads]
     if keras.backend.backend() == "tensorflow":
-        # One number a weight; the root of their sum is the common norm.
-        squares = [_step().sum_of_squares(gradient) for gradient in grads]
-    else:
-        squares = [ops.sum(ops.square(gradient)) for gradient in grads]
+        return ops.sqrt(_step().sum_of_squares(grads))
+    # One number a weight; the root of their sum is the common norm.
+    squares = [ops.sum(ops.square(gradient)) for gradient in grads]
     return ops.sqrt(ops.sum(ops.stack(squares)))
 
 

@@ -190,56 +190,72 @@ def _on_cpu():
 # On a CPU these passes are bound by memory.
 
 
-def sum_of_squares(x):
-    # TensorFlow's is half of it, in one pass.
-    return 2 * tf.nn.l2_loss(x)
+def sum_of_squares(tensors):
+    """Of all entries of all tensors together."""
+    # TensorFlow's is half of it, in one pass over each.
+    return 2 * tf.reduce_sum(tf.stack([tf.nn.l2_loss(x) for x in tensors]))
 
 
-def adam(variable, m, v, gradient, *, rate, decay, betas, powers, epsilon):
+def adam_numbers(decay, epsilon, *, rate, moved, powers):
+    """The numbers of a step that `adam` takes, the same for many weights.
+
+    Args:
+        decay: share of a weight taken off per unit of the rate.
+        epsilon: added to the root of the second moment.
+        rate: learning rate.
+        moved: shares of the gradient, and of its square, in the new moments.
+        powers: of Adam's betas, to the number of this step.
+    """
+    power_1, power_2 = powers
+    root = tf.sqrt(1.0 - power_2)
+    return {
+        "rate": rate,
+        # Kingma and Ba 2015, section 2, in the order of its last lines.
+        "corrected": rate * root / (1.0 - power_1),
+        "taken_off": rate * decay,
+        # A moment of which all is kept does not move.
+        "kept": [1.0 - share for share in moved],
+        "powers": powers,
+        # It corrects the moments outside the root, and epsilon with them.
+        "epsilon": epsilon * root,
+    }
+
+
+def adam(variable, m, v, gradient, numbers, decayed):
     """One step of Adam with decoupled decay, all in place.
 
     Args:
         variable, m, v: a weight and its moments, TensorFlow's variables.
         gradient: as the weight.
-        rate: learning rate.
-        decay: share of the weight taken off per unit of the rate, or 0.
-        betas: shares of the old moments that are kept.
-        powers: of `betas`, to the number of this step.
-        epsilon: added to the root of the second moment.
+        numbers: as of `adam_numbers`, in the weight's type.
+        decayed: whether a share of the weight is taken off.
     """
-    dtype = variable.dtype
-    beta_1, beta_2, power_1, power_2 = (
-        tf.cast(x, dtype) for x in (*betas, *powers)
-    )
-    # It corrects the moments outside the root, and epsilon with them.
-    epsilon = tf.cast(epsilon, dtype) * tf.sqrt(1.0 - power_2)
     if _on_cpu() and variable.shape.num_elements() >= layers.LARGE:
-        # Kingma and Ba 2015, section 2, in the order of its last lines.
-        corrected = rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1)
-        taken_off = rate * tf.cast(decay, dtype)
+        corrected, epsilon = numbers["corrected"], numbers["epsilon"]
+        taken_off = numbers["taken_off"] if decayed else 0.0
         _adam_in_one_pass(
             variable.handle,
             m.handle,
             v.handle,
             gradient,
-            tf.stack([corrected, taken_off, beta_1, beta_2, epsilon]),
+            tf.stack([corrected, taken_off, *numbers["kept"], epsilon]),
         )
         return
     # Decoupled: off the weight itself (Loshchilov and Hutter 2019,
     # algorithm 2).
-    if decay:
-        variable.assign_sub((rate * tf.cast(decay, dtype)) * variable)
+    if decayed:
+        variable.assign_sub(numbers["taken_off"] * variable)
     # var -= lr sqrt(1 - power_2) / (1 - power_1) m / (sqrt(v) + epsilon).
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=m.handle,
         v=v.handle,
-        beta1_power=power_1,
-        beta2_power=power_2,
-        lr=rate,
-        beta1=beta_1,
-        beta2=beta_2,
-        epsilon=epsilon,
+        beta1_power=numbers["powers"][0],
+        beta2_power=numbers["powers"][1],
+        lr=numbers["rate"],
+        beta1=numbers["kept"][0],
+        beta2=numbers["kept"][1],
+        epsilon=numbers["epsilon"],
         grad=gradient,
     )
 

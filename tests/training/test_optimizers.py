@@ -1,8 +1,11 @@
 """Each optimizer equals a NumPy restatement; what it refuses and counts."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import layers
@@ -89,6 +92,16 @@ def test_the_weights_equal_the_numpy_restatement_over_20_steps(
         apply(optimizer, ours, gradients)
     for variable, expected in zip(ours, second, strict=True):
         np.testing.assert_allclose(variable.numpy(), expected, atol=2e-6)
+
+
+def test_what_a_step_has_for_all_weights_is_computed_once():
+    weights, optimizer = variables(), AdamW()
+    optimizer.build(weights)
+    step = tf.function(lambda *gradients: apply(optimizer, weights, gradients))
+    graph = step.get_concrete_function(*(w.value for w in weights)).graph
+    counts = collections.Counter(op.type for op in graph.get_operations())
+    # The powers are of the two betas, to the number of the step.
+    assert (counts["Pow"], counts["ResourceApplyAdam"]) == (2, len(NAMES))
 
 
 def test_lamb_leaves_a_weight_of_zeros_at_the_plain_step():
