@@ -137,7 +137,7 @@ class SelfAttention(layers.KeepsArguments):
         query = self.query(inputs) * self._scale()
         parts = query, self.key(inputs), self.value(inputs)
         if tokens is not None:
-            return [tokens.split_heads(part, self.num_heads) for part in parts]
+            return [tokens.split_heads(part) for part in parts]
         batch, length, width = ops.shape(inputs)
         # Not -1: without rows it could be any number.
         heads = (batch, length, self.num_heads, width // self.num_heads)
@@ -345,26 +345,28 @@ def skipping_padding(skips=True):
         _skips.reset(token)
 
 
-def real_tokens(padding_mask):
+def real_tokens(padding_mask, num_heads):
     """`RealTokens` within `skipping_padding()`, else None."""
     if padding_mask is None or not _skips.get():
         return None
-    return RealTokens(padding_mask)
+    return RealTokens(padding_mask, num_heads)
 
 
 class RealTokens:
     """Where the real tokens of a batch stand, L in all.
 
     The first token of a row counts as real, whatever the mask says, so that
-    every row has one.
+    every row has one. Computed once for all layers.
 
     Args:
         padding_mask: int (B, T), 1 at tokens.
+        num_heads: number of attention heads, N.
     """
 
-    def __init__(self, padding_mask):
-        self.shape = ops.shape(padding_mask)
-        is_first = ops.equal(ops.arange(self.shape[1]), 0)
+    def __init__(self, padding_mask, num_heads):
+        shape = ops.shape(padding_mask)
+        self.length = shape[1]
+        is_first = ops.equal(ops.arange(self.length), 0)
         is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
         flat = ops.reshape(is_real, (-1,))  # (B T,)
         (places,) = ops.nonzero(flat)
@@ -372,37 +374,39 @@ class RealTokens:
         # token that stands there or was the last before it, (B, T).
         self.places = ops.cast(places, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
-        self.tokens = ops.reshape(tokens, self.shape)
+        self.tokens = ops.reshape(tokens, shape)
+        # The same of heads: for each place of each the head among L N,
+        # (B, N, T), and for each token its heads among B N T, (L, N).
+        self.num_heads = num_heads
+        heads = ops.arange(num_heads, dtype="int32")
+        self.heads = self.tokens[:, None] * num_heads + heads[:, None]
+        row, place = self.places // self.length, self.places % self.length
+        first = row * num_heads * self.length + place  # (L,)
+        self.head_places = first[:, None] + heads * self.length
 
     def of(self, x):
         """Values (B, T) of the real tokens alone, (L,)."""
-        return ops.take(ops.reshape(x, (-1,)), self.places, axis=0)
+        return layers.gather(ops.reshape(x, (-1,)), self.places)
 
     def position_ids(self):
         """Of each real token its place in its row, (L,)."""
-        return self.places % self.shape[1]
+        return self.places % self.length
 
     def in_rows(self, x):
         """Vectors (L, D) in their rows again, (B, T, D)."""
-        return ops.take(x, self.tokens, axis=0)
+        return layers.gather(x, self.tokens)
 
-    def split_heads(self, x, num_heads):
+    def split_heads(self, x):
         """Vectors (L, D) in rows, by heads: (B, N, T, H).
 
         One copy, as splitting rows would be.
         """
-        width = ops.shape(x)[-1] // num_heads
-        x = ops.reshape(x, (-1, width))  # (L N, H)
-        heads = ops.arange(num_heads, dtype="int32")[:, None]  # (N, 1)
-        # Rows of x to take, (B, N, T): the token's first head, and the head.
-        return ops.take(x, self.tokens[:, None] * num_heads + heads, axis=0)
+        x = ops.reshape(x, (-1, x.shape[-1] // self.num_heads))  # (L N, H)
+        return layers.gather(x, self.heads)
 
     def join_heads(self, x):
         """Heads (B, N, T, H) as vectors of real tokens, (L, D)."""
-        _, num_heads, length, width = ops.shape(x)
+        width = x.shape[-1]
         x = ops.reshape(x, (-1, width))  # (B N T, H)
-        row, place = self.places // length, self.places % length
-        first = row * num_heads * length + place  # (L,)
-        heads = ops.arange(num_heads, dtype="int32") * length
-        x = ops.take(x, first[:, None] + heads, axis=0)  # (L, N, H)
-        return ops.reshape(x, (-1, num_heads * width))  # (L, D)
+        x = layers.gather(x, self.head_places)  # (L, N, H)
+        return ops.reshape(x, (-1, self.num_heads * width))  # (L, D)

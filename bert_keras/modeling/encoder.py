@@ -345,12 +345,14 @@ class BertEncoder(Portable, keras.Model):
             inputs.get("padding_mask"),
             example_ids,
         )
-        tokens = real_tokens(inputs.get("padding_mask"))
+        tokens = real_tokens(inputs.get("padding_mask"), self.num_heads)
         states = [self._embed(inputs, tokens, training)]  # (B, T, D) or (L, D)
         for layer in self.transformer_layers:
             states.append(
                 layer(states[-1], bias, tokens=tokens, training=training)
             )
+        if not hidden_states:
+            states = states[-1:]
         # Padding gets the vector of the token before it: nobody reads it.
         if tokens is not None:
             states = [tokens.in_rows(state) for state in states]  # (B, T, D)

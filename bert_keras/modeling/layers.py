@@ -397,7 +397,21 @@ class Dropout(SeededLayer):
         return input_shape
 
 
-# Picking single tokens out of rows.
+# Picking rows out of a table, and single tokens out of rows.
+
+
+def gather(x, indices):
+    """Rows of `x` at `indices`: their shape and then that of a row.
+
+    A negative index is an error, as one beyond the last row is: Keras would
+    count it from the end, which takes four operations more on TensorFlow.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return tensorflow.gather(x, indices)
+    height = x.shape[0]
+    return ops.take(
+        x, ops.where(indices < 0, indices - height, indices), axis=0
+    )
 
 
 def first_tokens(sequence, example_ids=None, examples_per_row=None):
@@ -461,8 +475,6 @@ class Table(KeepsLora, keras.layers.Embedding):
 
 def _rows(table, ids):
     height, width = table.shape
-    # Otherwise Keras would count a negative id from the table's end.
-    ids = ops.where(ids < 0, ids - height, ids)
 
     @ops.custom_gradient
     def rows(table):
@@ -472,8 +484,7 @@ def _rows(table, ids):
             # (V, D): each row the sum over the places of its id
             return ops.segment_sum(upstream, ops.reshape(ids, (-1,)), height)
 
-        # (B, T, D)
-        return ops.take(table, ids, axis=0), gradient
+        return gather(table, ids), gradient  # (B, T, D)
 
     return rows(table)
 

@@ -29,6 +29,15 @@ def test_it_is_traced_once_and_follows_its_settings():
     assert pack(tf.ragged.constant([[7]]))["token_ids"].shape == (1, 3)
 
 
+def test_the_first_call_is_not_traced_and_gives_what_the_graph_does():
+    pack = packer(9)
+    rows = lists(pack((A, B)))
+    (graph,) = pack._graphs.by_key.values()
+    assert graph.experimental_get_tracing_count() == 0
+    assert lists(pack((A, B))) == rows
+    assert graph.experimental_get_tracing_count() == 1
+
+
 def test_one_segment_is_framed_and_padded():
     assert lists(packer(6)(A)) == {
         "token_ids": [[2, 10, 11, 12, 3, 0], [2, 13, 3, 0, 0, 0]],
