@@ -326,9 +326,10 @@ class AdamW(keras.optimizers.Optimizer):
         return self._clip_together(grads)
 
     def _clip_together(self, grads):
-        """Gradients as they are applied, each with the numbers of the step.
+        """Clipped gradients, each with the numbers that `update_step` takes.
 
-        All are 0 where their common norm is not finite: a skipped step.
+        All gradients are 0 where their common norm is not finite: a skipped
+        step.
         """
         norm = _global_norm(grads)
         finite = ops.isfinite(norm)
