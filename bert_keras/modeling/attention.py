@@ -4,7 +4,6 @@ The scores at padding get a bias. Within `skipping_padding()` the dense layers
 are given the real tokens alone.
 """
 
-import contextlib
 import contextvars
 import functools
 
@@ -329,7 +328,6 @@ class TransformerLayer(layers.SeededLayer):
 # What leaves the padding out.
 
 
-@contextlib.contextmanager
 def skipping_padding(skips=True):
     """Encoders called within compute nothing but attention on padding.
 
@@ -338,11 +336,7 @@ def skipping_padding(skips=True):
     values, so it takes a backend that allows such shapes: TensorFlow without
     XLA, or anything eager.
     """
-    token = _skips.set(skips)
-    try:
-        yield
-    finally:
-        _skips.reset(token)
+    return layers.setting(_skips, skips)
 
 
 def real_tokens(padding_mask, num_heads):

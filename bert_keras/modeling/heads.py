@@ -20,6 +20,7 @@ from bert_keras.modeling.layers import (
     Projection,
     check_activation,
     gather_positions,
+    own_gradient,
     weights_initializer,
 )
 from bert_keras.modeling.weights import KeepsLora
@@ -131,7 +132,7 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         return cls(**{**config, "embedding": embedding})
 
 
-@ops.custom_gradient
+@own_gradient
 def _product(x, table):
     """`x` (rows, D) by each row of `table` (V, D): (rows, V).
 

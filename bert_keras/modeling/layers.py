@@ -61,13 +61,18 @@ def without_copy(numbers):
 
 
 @contextlib.contextmanager
-def skip_initialization():
-    """Models built inside begin at zero: their weights are loaded next."""
-    token = _SKIP.set(True)
+def setting(variable, value):
+    """A `ContextVar` has this value inside."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _SKIP.reset(token)
+        variable.reset(token)
+
+
+def skip_initialization():
+    """Models built inside begin at zero: their weights are loaded next."""
+    return setting(_SKIP, True)
 
 
 # Long chains of arithmetic on large tensors, which XLA makes one pass each.
@@ -77,14 +82,9 @@ LARGE = 2**18
 _COMPILES = contextvars.ContextVar("compiles_arithmetic", default=False)
 
 
-@contextlib.contextmanager
 def compiled_arithmetic(compiles=True):
     """Models called within compute `arithmetic` by XLA, on TensorFlow."""
-    token = _COMPILES.set(compiles)
-    try:
-        yield
-    finally:
-        _COMPILES.reset(token)
+    return setting(_COMPILES, compiles)
 
 
 def arithmetic(function):
@@ -112,6 +112,31 @@ def arithmetic(function):
     return computed
 
 
+# Gradients that are written out.
+
+_LEARNS = contextvars.ContextVar("learns", default=True)
+
+
+def without_gradients():
+    """Models called within compute their outputs and cannot learn from them."""
+    return setting(_LEARNS, False)
+
+
+def own_gradient(function):
+    """`ops.custom_gradient`; within `without_gradients()` the value alone.
+
+    TensorFlow warns whoever loads a SavedModel of gradients that it lacks, and
+    with them it loads more slowly.
+    """
+    learning = ops.custom_gradient(function)
+
+    @functools.wraps(function)
+    def computed(*tensors):
+        return learning(*tensors) if _LEARNS.get() else function(*tensors)[0]
+
+    return computed
+
+
 # The two forms of GELU that BERT models were trained with.
 
 # The tanh form replaces erf(x / sqrt(2)) by tanh(x (A + B x x)) (Hendrycks and
@@ -122,7 +147,7 @@ _C = 0.7071067811865476  # 1 / sqrt(2)
 
 
 @arithmetic
-@ops.custom_gradient
+@own_gradient
 def gelu_tanh(x):
     """GELU by the tanh approximation: the original's code since 2019.
 
@@ -143,7 +168,7 @@ def gelu_tanh(x):
 
 
 @arithmetic
-@ops.custom_gradient
+@own_gradient
 def gelu_exact(x):
     """GELU by the error function: the original at its release, transformers.
 
@@ -224,7 +249,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 def _normalize(x, gamma, beta, epsilon):
     """`x` less its mean, over its deviation, times `gamma`, plus `beta`."""
 
-    @ops.custom_gradient
+    @own_gradient
     def normalized(x, gamma, beta):
         centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
@@ -476,7 +501,7 @@ class Table(KeepsLora, keras.layers.Embedding):
 def _rows(table, ids):
     height, width = table.shape
 
-    @ops.custom_gradient
+    @own_gradient
     def rows(table):
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream

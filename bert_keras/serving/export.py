@@ -161,11 +161,7 @@ def export_saved_model(
         module = tf.Module()
         module.weights = [w.value for model in served for w in model.weights]
         default = {"serving_default": next(iter(functions.values()))}
-        # It answers and does not learn: without gradients it loads faster.
-        settings = tf.saved_model.SaveOptions(
-            experimental_custom_gradients=False
-        )
-        tf.saved_model.save(module, partial, default | functions, settings)
+        tf.saved_model.save(module, partial, default | functions)
         card = {
             **_card(signatures, functions, options),
             **_needs(audit(partial, portable)),

@@ -144,13 +144,19 @@ def _spec(model, name):
 
 
 class OnnxModel:
-    """`model.onnx` in ONNX Runtime; called with a dict of arrays."""
+    """`model.onnx` in ONNX Runtime; called with a dict of arrays.
 
-    def __init__(self, path):
+    Args:
+        threads: of a product; 0: as ONNX Runtime chooses.
+    """
+
+    def __init__(self, path, threads=0):
         import onnxruntime
 
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
         self._session = onnxruntime.InferenceSession(
-            path, providers=["CPUExecutionProvider"]
+            path, options, providers=["CPUExecutionProvider"]
         )
         self.outputs = [node.name for node in self._session.get_outputs()]
 
@@ -161,12 +167,17 @@ class OnnxModel:
 
 
 class LiteRtModel:
-    """`model.tflite` in LiteRT; called with a dict of arrays."""
+    """`model.tflite` in LiteRT; called with a dict of arrays.
 
-    def __init__(self, path):
+    Args:
+        threads: of a product; None: as LiteRT chooses.
+    """
+
+    def __init__(self, path, threads=None):
         from ai_edge_litert.interpreter import Interpreter
 
-        self._run = Interpreter(path).get_signature_runner()
+        interpreter = Interpreter(path, num_threads=threads)
+        self._run = interpreter.get_signature_runner()
         self.outputs = sorted(self._run.get_output_details())
 
     def __call__(self, inputs):

@@ -136,32 +136,39 @@ class Predictor:
 
     def __call__(self, encoded, batch_size=PREDICTION_BATCH):
         """Outputs in row order, float32: see `Task.decode`."""
-        lengths = row_lengths(encoded.inputs)
-        order = np.argsort(lengths, kind="stable")
-        batches = prediction_batches(
-            encoded.inputs, order, batch_size, self.pad_id
+        return outputs_of_rows(
+            self._call, encoded, self.per_token, self.pad_id, batch_size
         )
-        outputs = [self._call(batch) for batch in batches]
-        if not isinstance(outputs[0], dict):
-            return self._in_row_order(outputs, order, lengths)
-        return {
-            name: self._in_row_order(
-                [batch[name] for batch in outputs], order, lengths
-            )
-            for name in outputs[0]
-        }
 
-    def _in_row_order(self, batches, order, lengths):
+
+def outputs_of_rows(
+    call, encoded, per_token=False, pad_id=0, batch_size=PREDICTION_BATCH
+):
+    """What `call` gives for a batch's inputs, in row order, float32.
+
+    Rows are called in batches of like length; see `Predictor`.
+    """
+    lengths = row_lengths(encoded.inputs)
+    order = np.argsort(lengths, kind="stable")
+    places = np.argsort(order)
+
+    def in_row_order(batches):
         rows = [
             row for batch in batches for row in np.asarray(batch, np.float32)
         ]
-        if self.per_token:
-            rows = [
-                row[: lengths[place]]
-                for row, place in zip(rows, order, strict=True)
-            ]
-        in_order = [rows[place] for place in np.argsort(order)]
-        return in_order if self.per_token else np.stack(in_order)
+        rows = [rows[place] for place in places]
+        if not per_token:
+            return np.stack(rows)
+        return [row[:n] for row, n in zip(rows, lengths, strict=True)]
+
+    batches = prediction_batches(encoded.inputs, order, batch_size, pad_id)
+    outputs = [call(batch) for batch in batches]
+    if not isinstance(outputs[0], dict):
+        return in_row_order(outputs)
+    return {
+        name: in_row_order([batch[name] for batch in outputs])
+        for name in outputs[0]
+    }
 
 
 def predict_split(task, models, split):

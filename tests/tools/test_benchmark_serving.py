@@ -2,10 +2,17 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from served_samples import VOCABULARY, preprocessor, tokenizer
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.serving.load import load_saved_model
+from bert_keras.serving.portable_formats import NEEDS
+from official_tasks.tasks.base import Encoded
+from official_tasks.tasks.squad import Answer
+from official_tasks.tasks.tagging import Tags
 from tools.benchmark import int8
 from tools.benchmark.serving import (
     natural,
@@ -78,35 +85,80 @@ def test_a_worker_answers_what_the_export_answers(classifier_export):
     assert 0 < seconds[0] < 60
 
 
-def test_formats_are_scored_in_order_and_timed_in_turns():
+class Parity:
+    """A task whose class is whether a row's length is odd."""
+
+    per_token, metric = False, "accuracy"
+
+    def decode(self, examples, encoded, outputs):
+        return outputs
+
+    def score(self, examples, predictions):
+        classes = predictions.argmax(axis=-1)
+        return {"accuracy": np.mean(classes == np.array(examples) % 2)}
+
+
+def test_formats_are_scored_by_their_task_in_the_order_of_its_examples():
+    lengths = np.random.default_rng(0).integers(1, 9, 70)
+    rows = tf.ragged.constant([[7] * n for n in lengths], dtype=tf.int32)
+    encoded = Encoded({"token_ids": rows})
     asked = []
 
-    def system(name):
-        def ask(texts, pairs=None):
-            asked.append(name)
-            return np.array([[len(t) > 3, len(t) <= 3] for t in texts])
+    def call(inputs):
+        asked.append(inputs["token_ids"].shape)
+        odd = tf.math.count_nonzero(inputs["token_ids"], axis=1) % 2 == 1
+        return tf.cast(tf.stack([~odd, odd], axis=1), tf.float32)
 
-        return 1, ask
+    score, classes = int8.predicted(Parity(), list(lengths), encoded, call, 0)
+    assert score == 1.0 and classes == list(lengths % 2)
+    assert [rows for rows, _ in asked] == [32, 32, 6]
+    assert asked[0][1] < asked[-1][1] == 8  # batches of like length
 
-    found = {name: system(name) for name in ("a", "b")}
-    columns = [["word" if i % 3 else "no" for i in range(70)]] * 2
-    classes = int8.answers(found["a"][1], columns)
-    assert classes.tolist() == [0 if i % 3 else 1 for i in range(70)]
-    assert asked == ["a"] * 3
-    times = int8.seconds(found, ["word"], 2)
-    assert asked[3:] == ["a", "b"] * 3 and times.keys() == {"a", "b"}
+    def wrong(inputs):
+        return 1 - call(inputs)
+
+    assert int8.predicted(Parity(), list(lengths), encoded, wrong, 0)[0] == 0
+
+
+def test_what_is_said_of_an_example():
+    assert int8._answer(Answer("an hour", 0.5)) == "an hour"
+    assert int8._answer(Tags(["O", "B-PER"], [0.9, 0.8])) == ["O", "B-PER"]
+    assert int8._answer(np.array([0.1, 0.9])) == 1
+    assert int8._answer(np.float32(2.5)) == 2.5
+
+
+def test_formats_are_timed_in_turns():
+    asked = []
+    found = {
+        name: (1, lambda x, name=name: asked.append((name, x))) for name in "ab"
+    }
+    times = int8.seconds(found, 5, 2)
+    assert asked == [("a", 5), ("b", 5)] * 3 and times.keys() == {"a", "b"}
     assert all(0 <= spent < 1 for spent in times.values())
 
 
-def test_ids_reach_a_runtime_as_long_as_the_longest_text():
-    seen = []
-
-    def run(inputs):
-        seen.append({name: value.shape for name, value in inputs.items()})
-        return np.zeros((2, 2))
-
-    ask = int8._ids(run, preprocessor())
-    assert ask(["an hour", "an"]).shape == (2, 2)
-    ask(["an hour", "an"], ["an", "an"])
-    lengths = [{shape[1] for shape in shapes.values()} for shapes in seen]
-    assert lengths == [{4}, {6}]
+@pytest.mark.long
+def test_every_format_gives_the_outputs_of_the_model(tmp_path):
+    for package in sum(NEEDS.values(), []):
+        pytest.importorskip(package)
+    encoder = BertEncoder(len(VOCABULARY), 1, 2, 64, 128, 128)
+    model = BertSpanPredictor(encoder)
+    inputs = int8.full_rows(len(VOCABULARY))
+    expected = model(inputs)
+    found = int8.systems(model, preprocessor(), str(tmp_path), None)
+    assert list(found) == [
+        "SavedModel, float32",
+        "SavedModel, int8",
+        "litert, int8",
+        "onnx, float32",
+        "onnx, int8",
+    ]
+    sizes = {name: size for name, (size, _) in found.items()}
+    assert sizes["onnx, int8"] < 0.6 * sizes["onnx, float32"]
+    for name, (_, call) in found.items():
+        outputs = call(inputs)
+        assert outputs.keys() == {"start", "end"}
+        for key, value in outputs.items():
+            apart = np.abs(value - expected[key]).max()
+            most = 0.3 * np.std(expected[key]) if "int8" in name else 1e-5
+            assert apart < most, (name, key)

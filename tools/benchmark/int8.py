@@ -1,19 +1,18 @@
-"""Scores and times a classifier in float32 and int8, format by format.
+"""Scores and times a fine-tuned model in float32 and int8, format by format.
 
-    python tools/benchmark/int8.py --model=runs/sst2/model --task=sst2 \
+    python tools/benchmark/int8.py --model=runs/sst2 --task=sst2 \
         --data_dir=glue --peer_python=ENVIRONMENT/bin/python
 
-In: a classifier's folder and its task of GLUE. It is exported as a SavedModel
-and an ONNX file, each in float32 and in int8, and as LiteRT in int8; with
---peer_python, that of an environment with PyTorch and transformers,
+In: a model and the task that it was fine-tuned on. It is exported as a
+SavedModel and an ONNX file, each in float32 and in int8, and as LiteRT in
+int8; with --peer_python, that of an environment with PyTorch and transformers,
 transformers' own model goes to ONNX too and is quantised by ONNX Runtime as
-ours is. Out, a line each: the megabytes, the accuracy on the dev split, the
-share of rows with the answer of the first, and, of a task of single texts, the
-processor's seconds that 32 texts of 128 tokens take on one thread, the median
-of --rounds in turns. A SavedModel reads the strings; for the others ours makes
-the ids.
+ours is. All get the same ids. Out, a line each: the megabytes, the task's
+score on the dev split, the share of examples with the prediction of the first,
+and the processor's seconds that 32 rows of 128 tokens take on one thread, the
+median of --rounds in turns.
 
-Takes about 5 minutes for a small model. Needs: pip install
+Takes about 5 minutes for a small model and 900 short texts. Needs: pip install
 'bert_keras[litert,onnx]'.
 """
 
@@ -25,10 +24,12 @@ import time
 import numpy as np
 from absl import flags
 
+from bert_keras.errors import InputError
 from official_tasks import script
-from official_tasks.tasks import glue
+from official_tasks.tasks import registry
 
 SHAPE = 32, 128
+KINDS = "BertClassifier", "BertTagger", "BertSpanPredictor"
 # Name of an input of ours -> of transformers'.
 THEIRS = {
     "token_ids": "input_ids",
@@ -36,9 +37,10 @@ THEIRS = {
     "segment_ids": "token_type_ids",
 }
 EXPORT = """
-import sys, torch
-from transformers import BertForSequenceClassification
-model = BertForSequenceClassification.from_pretrained(sys.argv[1]).eval()
+import json, sys, torch, transformers
+folder, path, *outputs = sys.argv[1:]
+[kind] = json.load(open(folder + "/config.json"))["architectures"]
+model = getattr(transformers, kind).from_pretrained(folder).eval()
 model.config.return_dict = False
 names = ["input_ids", "attention_mask", "token_type_ids"]
 # Three tensors: the export takes one that is given twice for one input.
@@ -46,90 +48,84 @@ rows = {name: torch.ones(2, 8, dtype=torch.int64) for name in names}
 rows["attention_mask"][1, 5:] = 0
 axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
 torch.onnx.export(
-    model, (), sys.argv[2], kwargs=rows,
-    input_names=names, output_names=["logits"], external_data=False,
+    model, (), path, kwargs=rows,
+    input_names=names, output_names=outputs, external_data=False,
     dynamo=True, dynamic_shapes=dict.fromkeys(names, axes),
 )
 """
 
 
 def define_flags():
-    flags.DEFINE_string("model", None, "Folder of a classifier.")
-    rows = [row.name for row in glue.ROWS if row.labels]
-    flags.DEFINE_enum("task", "sst2", rows, "That it was fine-tuned on.")
-    flags.DEFINE_string("data_dir", None, "Folder of the official files.")
+    registry.define_task_flags()
+    flags.adopt_module_key_flags(registry)
+    flags.DEFINE_string("model", None, "Folder of a run or a model.")
     flags.DEFINE_string(
         "peer_python", None, "Of an environment with transformers."
     )
     flags.DEFINE_integer("rounds", 9, "Times that each is asked.", 1)
-    flags.mark_flags_as_required(["model", "data_dir"])
+    flags.mark_flags_as_required(["model", "task"])
 
 
-def systems(model, preprocess, pair, folder, peer_python):
-    """Name -> (bytes, a function of columns of texts to scores)."""
+def systems(model, preprocess, folder, peer_python):
+    """Name -> (bytes, a function of a batch's inputs to the outputs)."""
     import bert_keras
-    from bert_keras.serving.portable_formats import DTYPES, MODEL, export_on_ids
+    from bert_keras.serving.portable_formats import (
+        DTYPES,
+        MODEL,
+        RUNTIMES,
+        export_on_ids,
+    )
     from tools.export import folder_size
 
     found = {}
     for dtype in DTYPES:
         path = os.path.join(folder, dtype)
         bert_keras.export_saved_model(
-            model, preprocess, path, dtype=dtype, pair=pair, verify=False
+            model,
+            preprocess,
+            path,
+            dtype=dtype,
+            ids_signature="ours",
+            verify=False,
         )
         served = bert_keras.load_saved_model(path)
-        found[f"SavedModel, {dtype}"] = folder_size(path), _strings(served)
+        function = served.loaded.signatures["ids"]
+        found[f"SavedModel, {dtype}"] = folder_size(path), _served(function)
     for format, file in MODEL.items():
         for dtype in DTYPES if format == "onnx" else ("int8",):
             path = os.path.join(folder, f"{format}_{dtype}")
             export_on_ids(model, preprocess, path, format, dtype=dtype)
             path = os.path.join(path, file)
-            run = {"onnx": _onnx, "litert": _litert}[format](path)
-            ask = _ids(run, preprocess)
-            found[f"{format}, {dtype}"] = os.path.getsize(path), ask
+            run = RUNTIMES[format](path, threads=1)
+            found[f"{format}, {dtype}"] = os.path.getsize(path), _arrays(run)
     for path in _peer(model, preprocess, folder, peer_python):
         name = os.path.basename(path).removesuffix(".onnx")
-        ask = _ids(_onnx(path, THEIRS), preprocess)
-        found[f"transformers' onnx, {name}"] = os.path.getsize(path), ask
+        run = _theirs(RUNTIMES["onnx"](path, threads=1))
+        found[f"transformers' onnx, {name}"] = os.path.getsize(path), run
     return found
 
 
-def _strings(served):
-    return lambda *columns: served.classify(*columns)["probabilities"]
+def _served(function):
+    return lambda inputs: _only(function(**inputs))
 
 
-def _ids(run, preprocess):
-    def ask(*columns):
-        texts = tuple(map(list, columns))
-        inputs = preprocess(texts if len(texts) > 1 else texts[0])
-        longest = int(np.sum(inputs["padding_mask"], axis=1).max())
-        return run({k: np.array(v)[:, :longest] for k, v in inputs.items()})
-
-    return ask
+def _arrays(run):
+    return lambda inputs: _only(run({k: v.numpy() for k, v in inputs.items()}))
 
 
-def _onnx(path, names=None):
-    import onnxruntime
+def _theirs(run):
+    def call(inputs):
+        inputs = {
+            THEIRS[k]: v.numpy().astype("int64") for k, v in inputs.items()
+        }
+        return _only(run(inputs))
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        path, options, providers=["CPUExecutionProvider"]
-    )
-
-    def run(inputs):
-        if names:
-            inputs = {names[k]: v.astype("int64") for k, v in inputs.items()}
-        return session.run(["logits"] if names else None, inputs)[0]
-
-    return run
+    return call
 
 
-def _litert(path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    runner = Interpreter(path, num_threads=1).get_signature_runner()
-    return lambda inputs: next(iter(runner(**inputs).values()))
+def _only(outputs):
+    """The output itself where there is but one, as a task wants it."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
 
 def _peer(model, preprocess, folder, python):
@@ -144,7 +140,8 @@ def _peer(model, preprocess, folder, python):
     model.save_preset(own, preprocess)
     convert(own, theirs, "huggingface")
     exact = os.path.join(folder, "float32.onnx")
-    subprocess.run([python, "-c", EXPORT, theirs, exact], check=True)
+    outputs = model.token_outputs or ("logits",)
+    subprocess.run([python, "-c", EXPORT, theirs, exact, *outputs], check=True)
     small = os.path.join(folder, "int8.onnx")
     quantize_dynamic(
         exact, small, per_channel=True, weight_type=QuantType.QInt8
@@ -152,63 +149,82 @@ def _peer(model, preprocess, folder, python):
     return [exact, small]
 
 
-def answers(ask, columns):
-    """The class of each row, 32 rows at a time in the file's order."""
-    size, rows = SHAPE[0], len(columns[0])
-    scores = [
-        ask(*(column[first : first + size] for column in columns))
-        for first in range(0, rows, size)
-    ]
-    return np.concatenate(scores).argmax(axis=-1)
+def predicted(task, examples, encoded, call, pad_id):
+    """The task's score, and what is said of each example."""
+    from official_tasks.engine.models import outputs_of_rows
+
+    outputs = outputs_of_rows(call, encoded, task.per_token, pad_id, SHAPE[0])
+    predictions = task.decode(examples, encoded, outputs)
+    score = task.score(examples, predictions)[task.metric]
+    return score, [_answer(prediction) for prediction in predictions]
 
 
-def seconds(found, texts, rounds):
+def _answer(prediction):
+    """What is said of an example: a text, tags, a class or a score."""
+    if isinstance(prediction, tuple):  # and how sure the model is of it
+        return prediction[0]
+    return int(np.argmax(prediction)) if np.ndim(prediction) else prediction
+
+
+def seconds(found, inputs, rounds):
     """The median seconds of each system, asked in turns."""
     spent = {name: [] for name in found}
     for number in range(rounds + 1):  # the first warms
-        for name, (_, ask) in found.items():
+        for name, (_, call) in found.items():
             began = time.process_time()
-            ask(texts)
+            call(inputs)
             if number:
                 spent[name].append(time.process_time() - began)
     return {name: float(np.median(times)) for name, times in spent.items()}
 
 
+def full_rows(vocabulary_size):
+    """A batch of random ids without padding."""
+    import tensorflow as tf
+
+    ids = np.random.default_rng(0).integers(vocabulary_size, size=SHAPE)
+    rows = {
+        "token_ids": ids,
+        "segment_ids": np.zeros(SHAPE),
+        "padding_mask": np.ones(SHAPE),
+    }
+    return {name: tf.constant(v, tf.int32) for name, v in rows.items()}
+
+
 def main(values):
     for name in ("INTRAOP", "INTEROP"):
         os.environ[f"TF_NUM_{name}_THREADS"] = "1"
-    import bert_keras
     from official_tasks import progress
-    from tools.benchmark.serving import texts
+    from official_tasks.engine.models import load_trained
 
-    row = next(row for row in glue.ROWS if row.name == values.task)
-    task = glue.GlueTask(row, values.data_dir)
+    task, _ = registry.task_from_flags(values)
     examples = task.read("dev")
-    columns = [[example.text for example in examples]]
-    if task.pair:
-        columns.append([example.text_pair for example in examples])
-    labels = np.array([example.label for example in examples])
-    model = bert_keras.BertClassifier.from_preset(values.model)
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        values.model, sequence_length=SHAPE[1]
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        found = systems(
-            model, preprocess, task.pair, folder, values.peer_python
+    model, preprocess = load_trained(task, values.model)
+    kind = type(model).__name__
+    if kind not in KINDS:
+        raise InputError(
+            f"--task={task.name} has a {kind}. Name a task of one of "
+            f"{', '.join(KINDS)}."
         )
-        classes = {k: answers(ask, columns) for k, (_, ask) in found.items()}
-        times = {}
-        if not task.pair:
-            asked = texts(preprocess.tokenizer.vocabulary, *reversed(SHAPE))
-            times = seconds(found, asked, values.rounds)
-        first = next(iter(classes.values()))
-        for name, (size, _) in found.items():
-            line = f"{name}: {size / 1e6:.1f} MB, accuracy "
-            line += f"{np.mean(classes[name] == labels):.4f}, same answer "
-            line += f"{np.mean(classes[name] == first):.2%}"
-            if name in times:
-                line += f", {times[name]:.3f} s"
-            progress.console.print(line, soft_wrap=True)
+    encoded = task.encode(examples, preprocess)
+    with tempfile.TemporaryDirectory() as folder:
+        found = systems(model, preprocess, folder, values.peer_python)
+        inputs = full_rows(preprocess.tokenizer.vocabulary_size)
+        times = seconds(found, inputs, values.rounds)
+        first = None
+        for name, (size, call) in found.items():
+            score, answers = predicted(
+                task, examples, encoded, call, preprocess.packer.pad_id
+            )
+            first = first or answers
+            same = np.mean(
+                [a == b for a, b in zip(answers, first, strict=True)]
+            )
+            progress.console.print(
+                f"{name}: {size / 1e6:.1f} MB, {task.metric} {score:.4f}, "
+                f"same answer {same:.2%}, {times[name]:.3f} s",
+                soft_wrap=True,
+            )
 
 
 if __name__ == "__main__":
