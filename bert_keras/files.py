@@ -117,6 +117,11 @@ def walk(folder):
         )
 
 
+def folder_size(folder):
+    """Bytes of all files in a local folder and in those below."""
+    return sum(map(os.path.getsize, walk(folder)))
+
+
 def _walk_links(folder):
     """As `os.walk`, into links too, but not into what they stand in."""
     folder = os.fspath(folder)

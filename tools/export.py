@@ -234,7 +234,7 @@ def compare(full, small, values):
     labels = [row[-1] for row in rows] if values.label else None
     result = measure(before, after, inputs, labels)
     say = progress.console.print
-    sizes = [folder_size(folder) / 1e6 for folder in (full, small)]
+    sizes = [files.folder_size(folder) / 1e6 for folder in (full, small)]
     say(f"float32 -> {values.dtype} on {result['rows']} rows of {values.dev}:")
     say(f"  size         {sizes[0]:.1f} MB -> {sizes[1]:.1f} MB")
     for size, (old, new) in result["milliseconds"].items():
@@ -284,11 +284,6 @@ def measure(before, after, inputs, labels=None):
     if labels is not None:
         result |= _score(rows, labels)
     return result
-
-
-def folder_size(folder):
-    """Bytes of all files in the folder."""
-    return sum(map(os.path.getsize, files.walk(folder)))
 
 
 def _ask(askers, columns, count, size):

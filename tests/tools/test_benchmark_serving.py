@@ -137,7 +137,6 @@ def test_formats_are_timed_in_turns():
     assert all(0 <= spent < 1 for spent in times.values())
 
 
-@pytest.mark.long
 def test_every_format_gives_the_outputs_of_the_model(tmp_path):
     for package in sum(NEEDS.values(), []):
         pytest.importorskip(package)

@@ -5,7 +5,7 @@
 
 In: a model and the task that it was fine-tuned on. It is exported as a
 SavedModel and an ONNX file, each in float32 and in int8, and as LiteRT in
-int8; with --peer_python, that of an environment with PyTorch and transformers,
+int8; with --peer_python, of an environment with transformers and onnxscript,
 transformers' own model goes to ONNX too and is quantised by ONNX Runtime as
 ours is. All get the same ids. Out, a line each: the megabytes, the task's
 score on the dev split, the share of examples with the prediction of the first,
@@ -24,6 +24,7 @@ import time
 import numpy as np
 from absl import flags
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks import registry
@@ -75,7 +76,6 @@ def systems(model, preprocess, folder, peer_python):
         RUNTIMES,
         export_on_ids,
     )
-    from tools.export import folder_size
 
     found = {}
     for dtype in DTYPES:
@@ -90,7 +90,10 @@ def systems(model, preprocess, folder, peer_python):
         )
         served = bert_keras.load_saved_model(path)
         function = served.loaded.signatures["ids"]
-        found[f"SavedModel, {dtype}"] = folder_size(path), _served(function)
+        found[f"SavedModel, {dtype}"] = (
+            files.folder_size(path),
+            _served(function),
+        )
     for format, file in MODEL.items():
         for dtype in DTYPES if format == "onnx" else ("int8",):
             path = os.path.join(folder, f"{format}_{dtype}")
