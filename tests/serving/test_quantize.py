@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from served_samples import encoder, preprocessor, spread, task_models
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.quantize import narrowed
-from tools.export import folder_size, measure
+from tools.export import measure
 
 IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
@@ -85,7 +86,7 @@ def test_small_exports_are_verified_and_measured(
     assert after.classify(texts)["probabilities"].dtype == np.float32
     weights = [f / "variables/variables.data-00000-of-00001" for f in folders]
     assert weights[1].stat().st_size < 0.8 * weights[0].stat().st_size
-    assert folder_size(folders[0]) > weights[0].stat().st_size
+    assert files.folder_size(folders[0]) > weights[0].stat().st_size
 
 
 def test_measuring_needs_rows_and_labels_that_are_comparable():
