@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -451,3 +453,12 @@ def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
     assert f": {name} only applies " in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_no_script_imports_from_the_folder_of_scripts():
+    """Python looks in a script's own folder, not in the one above `tools`;
+    the tests' path has both."""
+    scripts = sorted(pathlib.Path(ROOT, "tools").rglob("*.py"))
+    assert len(scripts) > 20
+    pattern = re.compile(r"^\s*(from|import) tools\b", re.MULTILINE)
+    assert [s for s in scripts if pattern.search(s.read_text())] == []

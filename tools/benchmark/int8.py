@@ -61,7 +61,7 @@ def define_flags():
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("model", None, "Folder of a run or a model.")
     flags.DEFINE_string(
-        "peer_python", None, "Of an environment with transformers."
+        "peer_python", None, "Of one with transformers, onnxscript."
     )
     flags.DEFINE_integer("rounds", 9, "Times that each is asked.", 1)
     flags.mark_flags_as_required(["model", "task"])

@@ -259,7 +259,7 @@ def has_words(plan) -> bool:
 
 def run_words(plan, data) -> dict:
     """The same rows as words without order."""
-    from tools.benchmark import bag_of_words
+    import bag_of_words
 
     task = planned_task(plan, data)
     began = _cpu_seconds(resource.RUSAGE_SELF)
