@@ -86,7 +86,7 @@ def _messages(kind: str, **fields) -> tf.Tensor:
     sizes = [[column.shape[1] for column in values]]
     sizes = np.repeat(np.int32(sizes), len(values[0]), axis=0)
     encoded = tf.io.encode_proto(sizes, values, names, f"tensorflow.{kind}")
-    return encoded[:, tf.newaxis]
+    return tf.expand_dims(encoded, axis=1)
 
 
 def parser(rules: SamplingRules):

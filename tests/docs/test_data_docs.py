@@ -1,6 +1,7 @@
 """Every command of docs/data.md runs, on toy text."""
 
 import json
+import sys
 
 import pytest
 from damages import DAMAGES
@@ -49,7 +50,7 @@ def test_a_command_runs(folder, command):
     if output.suffix == ".json":
         figures = json.loads(output.read_text())
         assert figures["sequences/s of 128, sampled on the fly"] > 100
-        assert "times the original's script" in done.stdout
+        assert "MB/s, text to records of 128" in done.stdout
         return
     check_source(str(output / "tokens" / "train"))
     written = {path.split("/")[0] for path in contents(output)}
@@ -59,6 +60,58 @@ def test_a_command_runs(folder, command):
     assert written == {"tokens", "train", "held_out"}
     rules = check_records(output)["rules"]
     assert rules["packed"] == ("--packed" in command)
+
+
+# In place of the Model Garden's script: takes its flags, "learns" in no time.
+ORIGINAL = """
+import pathlib
+from absl import flags
+
+for name in ("input_file", "output_file", "vocab_file"):
+    flags.DEFINE_string(name, None, "")
+flags.DEFINE_bool("do_lower_case", True, "")
+flags.DEFINE_integer("dupe_factor", 10, "")
+
+def main(_):
+    text = pathlib.Path(flags.FLAGS.input_file).read_text()
+    assert text.count("\\n\\n") == 40 and flags.FLAGS.dupe_factor == 1
+    assert pathlib.Path(flags.FLAGS.vocab_file).exists()
+    sum(range(1_000_000))
+"""
+
+
+@pytest.mark.parametrize(
+    "python, script, message",
+    [
+        (sys.executable, ORIGINAL, None),
+        (sys.executable, "raise OSError('no disk')", "no disk"),
+        ("/nowhere/python", "", "--peer_python does not start"),
+    ],
+    ids=["times it", "its script fails", "no interpreter"],
+)
+def test_the_original_is_timed_on_the_same_text(
+    folder, tmp_path, monkeypatch, python, script, message
+):
+    package = tmp_path / "official" / "nlp" / "data"
+    package.mkdir(parents=True)
+    (package / "create_pretraining_data.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = call_script(
+        ROOT / "tools/benchmark/data.py",
+        "--input=books",
+        "--vocabulary=runs/vocab.txt",
+        f"--output={tmp_path}/speed.json",
+        "--seconds=0.01",
+        f"--peer_python={python}",
+        folder=folder,
+    )
+    if message:
+        assert done.returncode == 2 and message in done.stderr
+        return
+    figures = json.loads((tmp_path / "speed.json").read_text())
+    ours = figures["MB/s, text to records of 128"]
+    original = figures["MB/s, the original's script"]
+    assert figures["times the original's"] == ours / original
 
 
 def check_records(output):
