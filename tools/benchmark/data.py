@@ -36,7 +36,7 @@ from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import progress, script
 
 RECORDS = "MB/s, text to records of 128"
-DEVICE = 7_000  # sequences of 128 a second that an H200 trains BERT base on
+DEVICE = 7_000  # sequences of 128 a second: above the goal for one H200
 # Prints seconds of the processor, without those of its imports.
 ORIGINAL = """
 import time
