@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import tempfile
 import uuid
 
@@ -305,8 +306,11 @@ def cache_folder():
 
     Below `KERAS_HOME`, which is ~/.keras where it is not set.
     """
-    home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
-    return os.path.join(home, "datasets", "bert_keras")
+    return os.path.join(keras_home(), "datasets", "bert_keras")
+
+
+def keras_home():
+    return os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
 
 
 def make_folder(path):
@@ -530,6 +534,27 @@ def write_manifest(path: str, manifest: dict):
         write_json({**manifest, "sha256": json_hash(manifest)}, partial)
 
 
+def safetensors_header(entries, about=None) -> bytes:
+    """What a safetensors file has before the numbers of its tensors.
+
+    Args:
+        entries: dict of each tensor's name -> (safetensors' name of its type,
+            shape, number of bytes), in the order in which they follow.
+        about: dict of further entries, before those of tensors.
+    """
+    header, end = dict(about or {}), 0
+    for name, (kind, shape, size) in entries.items():
+        start, end = end, end + size
+        header[name] = {
+            "dtype": kind,
+            "shape": list(shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
+    return struct.pack("<Q", len(text)) + text
+
+
 def read_manifest(path: str, what: str, check) -> dict:
     """The manifest at `path`.
 
@@ -563,8 +588,8 @@ def read_manifest(path: str, what: str, check) -> dict:
         check(rest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path} is no manifest of pre-training data ({what}): "
-            f"{_fault(error)}. Make the {what} again."
+            f"{path} is no manifest of a {what}: {_fault(error)}. Make the "
+            f"{what} again."
         ) from None
     if manifest.get("sha256") != json_hash(rest):
         raise InputError(

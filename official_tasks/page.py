@@ -1,8 +1,8 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
 A page is a list of sections of text, tables and charts. Whatever is not `Html`
-is text and is escaped. What a page of one kind of run shows is in the files
-next to this one.
+is text and is escaped. What the page of a kind of run shows is next to that
+run's code.
 """
 
 import contextlib

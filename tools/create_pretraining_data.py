@@ -23,7 +23,7 @@ import shlex
 
 from absl import flags
 
-from bert_keras.data.corpus import read_documents
+from bert_keras.data.corpus import LAYOUTS, read_documents
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import progress, script
@@ -46,7 +46,7 @@ def define_flags():
     flags.DEFINE_enum(
         "layout",
         "auto",
-        ("auto", "document", "sentences"),
+        LAYOUTS,
         "What a text file holds: one document, or one sentence a line.",
     )
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")

@@ -98,14 +98,14 @@ def main(values):
     progress.console.print(address, soft_wrap=True)
 
 
-def facts_of_run(folder, limits=None) -> dict:
+def facts_of_run(folder, limits) -> dict:
     """What `model_card` says of a run: metrics, dataset and sections.
 
     Args:
         folder: of the run; a model folder alone has no facts.
         limits: what the model should not be used for, in the user's words.
     """
-    from official_tasks.engine.finetuning import COUNTS
+    from official_tasks.engine.task_report import metrics_of
 
     training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
     facts, sections = {}, []
@@ -113,11 +113,7 @@ def facts_of_run(folder, limits=None) -> dict:
     if os.path.isfile(results):
         results = files.read_json(results)
         settings = files.read_json(os.path.join(folder, "run.json"))["settings"]
-        metrics = {
-            k: v
-            for k, v in results.items()
-            if isinstance(v, float) and k not in (*COUNTS, "majority_baseline")
-        }
+        metrics = metrics_of(results)
         shown = dict(metrics)
         if "majority_baseline" in results:
             shown["the best constant guess"] = results["majority_baseline"]

@@ -76,7 +76,7 @@ def corpus_hash(documents: Iterable[Document]) -> str:
     return total.hexdigest()
 
 
-def held_out(document: Document, share: float = 0.05) -> bool:
+def held_out(document: Document, share: float) -> bool:
     """Whether a document is kept from training, by the hash of its content.
 
     The same text is always on the same side, whatever its name, its place

@@ -201,8 +201,8 @@ def fetch_released(name):
     its hash next to it: a zip that has changed since is refused. What is in it
     must have the published hashes, where there are some.
     """
-    home = os.environ.get("KERAS_HOME", os.path.expanduser("~/.keras"))
-    path = os.path.join(home, "models", "bert_keras", f"{name}.zip")
+    folder = os.path.join(files.keras_home(), "models", "bert_keras")
+    path = os.path.join(folder, f"{name}.zip")
     if not os.path.exists(path):
         _download(name, path)
     _check_pinned(name, path)

@@ -148,15 +148,7 @@ def _head(found, path):
     and problem: the original's files have none, this package adds them."""
     if "classifier/bias" in found:
         count = math.prod(found["classifier/bias"].shape)
-        config = read_json(path)
-        labels = config.texts("labels", [f"LABEL_{i}" for i in range(count)])
-        if len(labels) != count:
-            config.refuse("labels", f"{count} names", f"{len(labels)}")
-        problem = config.text(
-            "problem", "regression" if count == 1 else "single"
-        )
-        labels = tensors.named(labels, problem)
-        return "BertClassifier", {"labels": labels, "problem": problem}
+        return "BertClassifier", tensors.stated_labels(read_json(path), count)
     if "span/bias" in found:
         return "BertSpanPredictor", {}
     if "mlm/bias" in found or "nsp/bias" in found:

@@ -193,9 +193,6 @@ def _check_model(config):
 
 def _read_encoder(config):
     """The arguments of `BertEncoder` that the file states."""
-    epsilon = config.raw("layer_norm_eps", 1e-12)
-    if type(epsilon) is not float or not 0 < epsilon < 1:
-        config.refuse("layer_norm_eps", "a number above 0, below 1", epsilon)
     activation = config.choice("hidden_act", ACTIVATIONS, "gelu")
     directed = config.boolean("is_decoder", False)
     return {
@@ -210,7 +207,7 @@ def _read_encoder(config):
         "attention_dropout": config.share("attention_probs_dropout_prob", 0.1),
         "activation": ACTIVATIONS[activation],
         "attention": "left_to_right" if directed else "bidirectional",
-        "norm_epsilon": epsilon,
+        "norm_epsilon": config.epsilon("layer_norm_eps"),
     }
 
 

@@ -193,15 +193,10 @@ def _read_task(folder):
     count = config.integer("num_classes", maximum=2**20)
     path = os.path.join(folder, METADATA)
     metadata = tensor_files.read_json(path, optional=True)
-    labels = metadata.texts("labels", [f"LABEL_{i}" for i in range(count)])
-    if len(labels) != count:
-        metadata.refuse("labels", f"{count} names", f"{len(labels)}")
-    problem = metadata.text("problem", "regression" if count == 1 else "single")
-    arguments = {
-        "labels": tensors.named(labels, problem),
-        "problem": "multi" if activation == "sigmoid" else problem,
-        "dropout": config.share("dropout", 0.1),
-    }
+    arguments = tensors.stated_labels(metadata, count)
+    if activation == "sigmoid":
+        arguments["problem"] = "multi"
+    arguments["dropout"] = config.share("dropout", 0.1)
     return head, arguments, None
 
 

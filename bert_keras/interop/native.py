@@ -90,10 +90,7 @@ def _encoder(settings):
         settings.share(name)
     for name in ("activation", "attention"):
         settings.text(name)
-    epsilon = settings.raw("norm_epsilon", 1e-12)
-    if type(epsilon) is not float or not 0 < epsilon < 1:
-        settings.refuse("norm_epsilon", "a number above 0, below 1", epsilon)
-    return {**settings.values, "norm_epsilon": epsilon}
+    return {**settings.values, "norm_epsilon": settings.epsilon("norm_epsilon")}
 
 
 def _arguments(settings):

@@ -48,7 +48,7 @@ def open_sentence_transformers(folder):
 
 def _with_settings(text, path):
     """The text side under the settings of the folder's first module."""
-    settings = read_json(path) if os.path.exists(path) else Fields({}, path)
+    settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")
     if settings.boolean("do_lower_case", False):

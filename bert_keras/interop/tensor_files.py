@@ -3,11 +3,9 @@
 TensorFlow's checkpoints are in `tensor_bundle.py`.
 """
 
-import json
 import math
 import os
 import shutil
-import struct
 import subprocess
 import sys
 
@@ -84,6 +82,13 @@ class Fields:
             self.refuse(name, "a number from 0 to below 1", value)
         return float(value)
 
+    def epsilon(self, name):
+        """What a normalisation adds to the variance; 1e-12 if not stated."""
+        value = self.raw(name, 1e-12)
+        if type(value) is not float or not 0 < value < 1:
+            self.refuse(name, "a number above 0, below 1", value)
+        return value
+
     def handed_on(self, name):
         """A number that decides nothing here; None where there is none."""
         value = self.raw(name)
@@ -102,6 +107,9 @@ class Fields:
 
     def boolean(self, name, default=None):
         return self._typed(name, default, bool, "true or false")
+
+    def boolean_or_none(self, name):
+        return self.boolean(name) if name in self else None
 
     def object(self, name, default=None):
         value = self._typed(name, default, dict, "a JSON object")
@@ -136,10 +144,10 @@ class Fields:
         return value
 
 
-def shortened(value, length=80):
+def shortened(value):
     """A value for a message: never longer than a line."""
     text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= length else text[: length - 3] + "..."
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 # Numbers that lie in a file as they are in memory, read as far as needed.
@@ -260,19 +268,14 @@ def write_safetensors(path, tensors, kind="F32", metadata=None):
         kind: of `DTYPES`; each number is rounded to the nearest one.
         metadata: dict of further texts for its header.
     """
-    header, end = {"__metadata__": {"format": "pt", **(metadata or {})}}, 0
     dtype = DTYPES[kind]
-    for name, (shape, _) in tensors.items():
-        start, end = end, end + dtype.itemsize * math.prod(shape)
-        header[name] = {
-            "dtype": kind,
-            "shape": list(shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
+    entries = {
+        name: (kind, shape, dtype.itemsize * math.prod(shape))
+        for name, (shape, _) in tensors.items()
+    }
+    about = {"__metadata__": {"format": "pt", **(metadata or {})}}
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(files.safetensors_header(entries, about))
         for _, read in tensors.values():
             file.write(np.ascontiguousarray(read(), dtype).tobytes())
 

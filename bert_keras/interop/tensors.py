@@ -282,6 +282,23 @@ def named(labels, problem):
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
+def stated_labels(fields, count):
+    """The labels and the problem of a classifier, which a file may state.
+
+    Args:
+        fields: `Fields` of the file.
+        count: outputs of the head.
+
+    Returns:
+        dict of "labels", see `named`, and "problem".
+    """
+    labels = fields.texts("labels", [f"LABEL_{i}" for i in range(count)])
+    if len(labels) != count:
+        fields.refuse("labels", f"{count} names", f"{len(labels)}")
+    problem = fields.text("problem", "regression" if count == 1 else "single")
+    return {"labels": named(labels, problem), "problem": problem}
+
+
 def settings_of_start(model):
     """How the model's home draws new weights, where it said so itself."""
     known = getattr(model, "encoder", model).initializer_range

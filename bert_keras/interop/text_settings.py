@@ -33,7 +33,7 @@ class TextSide:
     settled: bool = False
 
 
-def text_reader(path, settings=dict):
+def text_reader(path, settings):
     """What reads the text side, or None where there is no vocabulary.
 
     Args:
@@ -91,13 +91,10 @@ def read_settings(config):
     cases = {}
     if "lowercase" in tokenizer:
         cases[config.path] = tokenizer.boolean("lowercase")
-    strip = tokenizer.raw("strip_accents")
-    if strip not in (None, True, False):
-        tokenizer.refuse("strip_accents", "true, false or null", strip)
     stated = "sequence_length" in config
     return {
         "tokenizer": {
-            "strip_accents": strip,
+            "strip_accents": tokenizer.boolean_or_none("strip_accents"),
             "max_word_length": tokenizer.integer("max_word_length", 200),
             "keep_special_tokens": tokenizer.boolean(
                 "keep_special_tokens", False
@@ -253,11 +250,9 @@ def _read_huggingface(folder, config, positions, plain, fast):
 
 
 def _made_tokenizer(settings, made):
-    strip = settings.raw("strip_accents")
+    strip = settings.boolean_or_none("strip_accents")
     if strip is None:
-        strip = made.object("normalizer", {}).raw("strip_accents")
-    if strip not in (None, True, False):
-        settings.refuse("strip_accents", "true, false or null", strip)
+        strip = made.object("normalizer", {}).boolean_or_none("strip_accents")
     return {
         "strip_accents": strip,
         "max_word_length": made.object("model", {}).integer(

@@ -1,7 +1,7 @@
 """The layers of an encoder: dense, norm, GELU, dropout and embeddings.
 
-Attention is in attention.py, the transformer layer in encoder.py. Gradients are
-written out where Keras's own keep more tensors or are slower.
+Attention and the transformer layer are in attention.py. Gradients are written
+out where Keras's own keep more tensors or are slower.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ LARGE = 2**18
 _COMPILES = contextvars.ContextVar("compiles_arithmetic", default=False)
 
 
-def compiled_arithmetic(compiles=True):
+def compiled_arithmetic(compiles):
     """Models called within compute `arithmetic` by XLA, on TensorFlow."""
     return setting(_COMPILES, compiles)
 

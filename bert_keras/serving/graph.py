@@ -1,4 +1,4 @@
-"""What all signatures share: their description, rows of strings, slices."""
+"""What all signatures share: their description, rows of strings."""
 
 import dataclasses
 from collections.abc import Callable

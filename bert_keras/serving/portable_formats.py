@@ -112,14 +112,17 @@ def _write(model, path, format, dtype):
         options["optimizations"] = [lite.Optimize.DEFAULT]
     model.export(path, format, **options)
     if dtype == "int8" and format == "onnx":
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
         exact = f"{path}.float32"
         os.rename(path, exact)
-        quantize_dynamic(
-            exact, path, per_channel=True, weight_type=QuantType.QInt8
-        )
+        quantize_onnx(exact, path)
         os.remove(exact)
+
+
+def quantize_onnx(exact, path):
+    """Writes an ONNX file with weights in int8, a scale for each column."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(exact, path, per_channel=True, weight_type=QuantType.QInt8)
 
 
 def _check_packages(format):

@@ -7,12 +7,10 @@ tensors, and when to save, is decided in `state.py`.
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
 import shutil
-import struct
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -96,16 +94,10 @@ def write_tensors(tensors, path):
     Returns:
         dict of "bytes" and "sha256", as a manifest states them.
     """
-    header, end = {}, 0
-    for name, array in tensors.items():
-        start, end = end, end + array.nbytes
-        header[name] = {
-            "dtype": DTYPES[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
+    entries = {
+        name: (DTYPES[array.dtype.name], array.shape, array.nbytes)
+        for name, array in tensors.items()
+    }
     hashed = hashlib.sha256()
     with open(path, "wb") as file:
 
@@ -113,8 +105,7 @@ def write_tensors(tensors, path):
             hashed.update(data)
             file.write(data)
 
-        # safetensors: the header's length, 8 bytes, the header, the numbers.
-        put(struct.pack("<Q", len(text)) + text)
+        put(files.safetensors_header(entries))
         for array in tensors.values():
             array = np.ascontiguousarray(array).reshape(-1)
             # Its bytes where they lie, not a copy.

@@ -313,7 +313,7 @@ def export_stage(demo, results):
     models, preprocess = _models(demo, results)
     served = demo.folder.file("served")
     bert_keras.export_saved_model(models, preprocess, served)
-    size = sum(map(files.size, files.walk(served)))
+    size = files.folder_size(served)
     return {"line": f"{served} ({size / 1e6:.0f} MB)"}
 
 

@@ -32,7 +32,6 @@ FAILED = (
     "5e-5 for weights that were pre-trained, 1e-4 and more for small or new "
     "ones), or this seed failed, as some do with large models: try another"
 )
-COUNTS = ("rows", "dev_rows", "best_step", "cut")  # no metrics
 
 
 def run(

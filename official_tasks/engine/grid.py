@@ -12,7 +12,7 @@ from bert_keras.files import write_json
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import named
 from official_tasks import progress
-from official_tasks.engine import finetuning
+from official_tasks.engine import finetuning, task_report
 from official_tasks.engine.finetuning import has_failed, scalars
 
 # Do not decide what is computed.
@@ -185,7 +185,7 @@ def table_of(title, rows) -> Table:
     }
     # A row of failed runs lacks what the others have.
     names = dict.fromkeys(n for metrics in rows.values() for n in metrics)
-    names = [name for name in names if name not in finetuning.COUNTS]
+    names = [name for name in names if name not in task_report.COUNTS]
     table = Table(title=title, title_justify="left")
     table.add_column("")
     if len(rows) == 1:  # metrics below each other: there may be many

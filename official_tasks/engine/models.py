@@ -51,14 +51,14 @@ def load_model(
     return model
 
 
-def load_trained(task, preset, dtype="float32"):
+def load_trained(task, preset):
     """A model that was fine-tuned on the task, and its preprocessor.
 
     Raises:
         InputError: the model is of another kind, has other labels, or reads
             other layers.
     """
-    checkpoint, encoder = _open(preset, dtype)
+    checkpoint, encoder = _open(preset, "float32")
     model = task.build(encoder)
     kind = type(model).__name__
     checkpoint = belonging_to(kind, checkpoint)
@@ -81,7 +81,7 @@ def load_trained(task, preset, dtype="float32"):
                 f"task {task.name} has {arguments[name]}. Name a model that "
                 "was fine-tuned on this task."
             )
-    _take_head(model, checkpoint, dtype)
+    _take_head(model, checkpoint, "float32")
     preprocess = bert_keras.BertPreprocessor.from_preset(
         checkpoint, pad_to_longest=True
     )
@@ -141,9 +141,7 @@ class Predictor:
         )
 
 
-def outputs_of_rows(
-    call, encoded, per_token=False, pad_id=0, batch_size=PREDICTION_BATCH
-):
+def outputs_of_rows(call, encoded, per_token, pad_id, batch_size):
     """What `call` gives for a batch's inputs, in row order, float32.
 
     Rows are called in batches of like length; see `Predictor`.

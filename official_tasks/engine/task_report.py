@@ -5,8 +5,17 @@ from official_tasks import page
 MISTAKES = 20
 TEXT_SHOWN = 400  # characters of a text
 MOST_DRAWN = 30  # classes of a confusion matrix that can be read
-# Figures of a run that are no metrics.
-COUNTS = ("rows", "dev_rows", "best_step", "cut", "majority_baseline")
+COUNTS = ("rows", "dev_rows", "best_step", "cut")  # no metrics
+
+
+def metrics_of(results) -> dict:
+    """The metrics among what `finetuning.run` returns."""
+    others = (*COUNTS, "majority_baseline")
+    return {
+        name: value
+        for name, value in results.items()
+        if isinstance(value, float) and name not in others
+    }
 
 
 def render(name, metric, results, mistakes, settings) -> str:
@@ -45,12 +54,7 @@ def _notes(notes):
 
 def _figures(metric, results):
     """Each metric in large, the one that decides first."""
-    names = [
-        name
-        for name, value in results.items()
-        if isinstance(value, float) and name not in COUNTS
-    ]
-    for name in sorted(names, key=lambda name: name != metric):
+    for name in sorted(metrics_of(results), key=lambda name: name != metric):
         meaning = name.replace("_", " ")
         if name == metric and "majority_baseline" in results:
             baseline = results["majority_baseline"]

@@ -100,14 +100,10 @@ def fill(make_task, init, output, rows=ROWS, seeds=1, features=None, **tuned):
 
 def draw(table, title, path):
     """Draws the F1 of each row as a point, with its number above it."""
-    from matplotlib.figure import Figure
-
     names = [name.replace("_", " ") for name in table]
     values = [100 * (row["f1"] or 0) for row in table.values()]
     spread = [100 * (row["deviation"] or 0) for row in table.values()]
-    size = (7, 0.5 * len(names) + 1)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
+    figure, axes = page.figure_of(7, 0.5 * len(names) + 1)
     draw_points(axes, names, values, spread, COLOURS[0])
     axes.set_xlabel("F1 of entities on dev, percent")
     axes.set_title(title, loc="left")

@@ -105,7 +105,7 @@ def sequence_flops(model, length, predictions):
     return PASSES * (model.num_layers * layer + head + 2 * width**2)
 
 
-def activation_bytes(model, length, half=True):
+def activation_bytes(model, length, half):
     """What back-propagation keeps of one sequence.
 
     34 bytes for each number of a layer's width and 5 for each score of its

@@ -1,7 +1,7 @@
 """The verbs that every task answers.
 
-The engine asks a task for nothing but these verbs: read, encode, build, loss,
-decode, score, mistakes, write, read_predictions.
+The engine asks a task for nothing but these verbs: data_files, take_arguments,
+read, encode, build, loss, decode, score, mistakes, write, read_predictions.
 """
 
 from typing import Any, NamedTuple
@@ -40,8 +40,6 @@ class Encoded(NamedTuple):
         weights: of the targets and shaped like them; all 1 where None. Each
             batch scales them to a mean of 1 over its slots, so that the
             loss's plain mean is sum(weight x loss) / sum(weight).
-        example: int `(R,)`, which example each row is of; None: row i is of
-            example i.
         cut: int `(R,)`, the example's tokens that no row has room for, of
             choices those of the longest; None: nothing is cut.
         notes: dict, whatever the task's `decode` wants to know of the rows.
@@ -50,7 +48,6 @@ class Encoded(NamedTuple):
     inputs: dict
     targets: Any = None
     weights: Any = None
-    example: Any = None
     cut: Any = None
     notes: dict = {}
 

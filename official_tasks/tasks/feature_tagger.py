@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
+from bert_keras.modeling.layers import KeepsArguments
 from bert_keras.modeling.task_models import TaskModel, symbolic_inputs
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 
@@ -11,7 +12,7 @@ LSTM_LAYERS = 2  # the paper, section 5.3
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class LayerMix(keras.layers.Layer):
+class LayerMix(KeepsArguments):
     """One vector a token from hidden states, by a recipe.
 
     Of a weighted sum the weights are learned: a softmax over the layers,
@@ -56,13 +57,6 @@ class LayerMix(keras.layers.Layer):
         width = dim if self.is_sum else dim * len(self.places)
         return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "recipe": self.recipe,
-            "num_layers": self.num_layers,
-        }
-
 
 @keras.saving.register_keras_serializable("bert_keras")
 class FeatureTagger(TaskModel):
@@ -105,8 +99,7 @@ class FeatureTagger(TaskModel):
         dropout=None,
         name="feature_tagger",
     ):
-        check_labels(labels)
-        self.labels = list(labels)
+        self.labels = check_labels(labels)
         self.recipe, self.lstm_dim = recipe, lstm_dim
         self.dropout = encoder.dropout if dropout is None else dropout
         encoder.trainable = False
@@ -124,11 +117,3 @@ class FeatureTagger(TaskModel):
             len(labels), self.dropout, name="tagger", dtype=policy
         )
         super().__init__(inputs, self.tagger(vectors), encoder, name)
-
-    def arguments(self):
-        return {
-            "labels": self.labels,
-            "recipe": self.recipe,
-            "lstm_dim": self.lstm_dim,
-            "dropout": self.dropout,
-        }

@@ -198,13 +198,7 @@ class SquadTask(FileTask):
         targets = weights = None
         if all(question.answers is not None for question in examples):
             targets, weights = span_targets(examples, windows, offsets)
-        return Encoded(
-            inputs,
-            targets,
-            weights,
-            np.array([window.example for window in windows]),
-            notes={"windows": windows},
-        )
+        return Encoded(inputs, targets, weights, notes={"windows": windows})
 
     def build(self, encoder):
         from bert_keras import BertSpanPredictor

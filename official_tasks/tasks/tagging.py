@@ -233,8 +233,7 @@ class NerTask(FileTask):
         # Each word counts once; put them in the order of the texts.
         order = np.argsort(word_of_piece[piece[counts]], kind="stable")
         notes = {"row": row[counts][order], "place": place[counts][order]}
-        text = rows.text.numpy()
-        return Encoded(rows.inputs, targets, weights, text, notes=notes)
+        return Encoded(rows.inputs, targets, weights, notes=notes)
 
     def take_arguments(self, arguments):
         super().take_arguments(arguments)

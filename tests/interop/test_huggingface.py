@@ -341,6 +341,19 @@ def test_the_tokenizer_of_a_folder_without_vocab_txt(tmp_path):
     assert tokenizer.max_word_length == 7
 
 
+@pytest.mark.parametrize("wrong", ["no", 0])
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+def test_the_file_with_a_wrong_strip_accents_is_named(tmp_path, file, wrong):
+    folder_of(tmp_path)
+    own = {"strip_accents": wrong}
+    stated = own if file == "tokenizer.json" else {}
+    write_json(tmp_path, "tokenizer.json", fast_tokenizer(**stated))
+    if not stated:
+        write_json(tmp_path, "tokenizer_config.json", own)
+    with pytest.raises(WeightsError, match=rf'/{file}: .*"strip_accents"'):
+        BertPreprocessor.from_preset(tmp_path, sequence_length=8)
+
+
 @pytest.mark.parametrize(
     ("part", "setting", "named"),
     [

@@ -135,9 +135,8 @@ def _peer(model, preprocess, folder, python):
     """transformers' model as an ONNX file, and in int8."""
     if not python:
         return []
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
     from bert_keras.interop.convert import convert
+    from bert_keras.serving.portable_formats import quantize_onnx
 
     own, theirs = (os.path.join(folder, n) for n in ("own", "transformers"))
     model.save_preset(own, preprocess)
@@ -146,9 +145,7 @@ def _peer(model, preprocess, folder, python):
     outputs = model.token_outputs or ("logits",)
     subprocess.run([python, "-c", EXPORT, theirs, exact, *outputs], check=True)
     small = os.path.join(folder, "int8.onnx")
-    quantize_dynamic(
-        exact, small, per_channel=True, weight_type=QuantType.QInt8
-    )
+    quantize_onnx(exact, small)
     return [exact, small]
 
 

@@ -110,16 +110,16 @@ class Inputs:
         return {"mini": name, **folders}
 
 
-def natural_lengths(source, longest, by="documents", count=400):
-    """Pieces of real texts, the longer ones cut, special pieces added.
+def natural_lengths(source, longest, by="documents"):
+    """Pieces of 400 real texts, the longer ones cut, special pieces added.
 
     Args:
         source: what `read_documents` takes; None for the documentation
             installed with Python.
         longest: pieces of an example, at most.
         by: "documents" or "paragraphs": what a text is.
-        count: examples, spread over the source.
     """
+    count = 400  # spread over the source
     documents = read_documents(source or DOCUMENTATION)
     lengths = []
     for document in documents:

@@ -270,7 +270,7 @@ def _commit():
             ["git", "describe", "--always", "--dirty", "--exclude=*"],
             capture_output=True,
             text=True,
-            cwd=os.path.dirname(os.path.abspath(__file__)),
+            cwd=HERE,
         )
     except FileNotFoundError:
         return ""
