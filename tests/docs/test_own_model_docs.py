@@ -80,7 +80,14 @@ def test_each_run_goes_on_from_the_one_before_and_the_last_is_packed(done):
     folder, printed = done
     first, *later = (
         json.loads((folder / f"runs/{name}/results.json").read_text())
-        for name in ("mini_short", "mini", "mini_long", "mini_512")
+        for name in (
+            "mini_short",
+            "mini",
+            "mini_long",
+            "mini_512",
+            "mini_longer",
+            "mini_longer_512",
+        )
     )
     for results in later:
         assert results["parameters"] == first["parameters"]
@@ -89,7 +96,7 @@ def test_each_run_goes_on_from_the_one_before_and_the_last_is_packed(done):
     assert packed["encoder"]["num_layers"] == 1
     rows = [text for name, text in printed if name == "draw_curve.py"][0]
     assert [row.split("|")[1].strip() for row in rows.splitlines()] == [
-        *("16", "24") * 4
+        *("16", "24") * 6
     ]
     assert (folder / "curve.svg").read_text().startswith("<svg")
 
