@@ -153,15 +153,15 @@ class SelfAttention(layers.KeepsArguments):
         by `_separate`.
         """
         batch, length, width = ops.shape(inputs)
-        layers = self.query, self.key, self.value
-        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in layers]
-        biases = [ops.cast(x.bias, self.compute_dtype) for x in layers]
+        three = self.query, self.key, self.value
+        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in three]
+        biases = [ops.cast(x.bias, self.compute_dtype) for x in three]
         # The query's scale, on D D numbers and not on B T D.
         kernels[0] = kernels[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
         x = ops.matmul(x, ops.concatenate(kernels, axis=1))  # (B T, 3 D)
-        x = ops.add(x, ops.concatenate(biases, axis=0))
+        x = layers.add_bias(x, ops.concatenate(biases, axis=0))
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
         # (3, B, N, T, H), then three of (B, N, T, H)

@@ -214,13 +214,34 @@ class Projection(KeepsLora, keras.layers.Dense):
         super().__init__(units, **kwargs)
 
     def call(self, inputs, training=None):
-        # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
-        if len(inputs.shape) == 2:
-            return super().call(inputs, training=training)
         *lead, width = ops.shape(inputs)
-        x = ops.reshape(inputs, (-1, width))  # (B T, D)
-        x = super().call(x, training=training)
-        return ops.reshape(x, (*lead, self.units))  # (B, T, units)
+        # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
+        x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
+        x = ops.matmul(x, self.kernel)  # (B T, units)
+        x = add_bias(x, ops.cast(self.bias, self.compute_dtype))
+        x = self.activation(x)
+        return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
+
+
+def add_bias(x, bias):
+    """`x` (rows, D) plus `bias` (D,), both of one dtype.
+
+    TensorFlow on a CPU adds up the gradient's rows in bfloat16, and the bias
+    of 1,024 rows gets one that is wrong by 4 %, of 4,096 rows by 7 %. A product
+    with ones adds them up in float32, and takes half the time.
+    """
+    half = keras.backend.standardize_dtype(x.dtype) == "bfloat16"
+    return _add_bias(x, bias) if half else ops.add(x, bias)
+
+
+@own_gradient
+def _add_bias(x, bias):
+    def gradient(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        ones = ops.ones((1, ops.shape(upstream)[0]), upstream.dtype)
+        return upstream, ops.matmul(ones, upstream)[0]
+
+    return ops.add(x, bias), gradient
 
 
 # Layer normalisation as BERT has it.

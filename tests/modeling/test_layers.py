@@ -130,6 +130,32 @@ def test_layer_norm_and_its_gradient_equal_keras():
         np.testing.assert_allclose(left, right, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
+    tf = pytest.importorskip("tensorflow")
+    policy = "float32" if dtype == "float32" else f"mixed_{dtype}"
+    if joined:
+        layer = SelfAttention(1, 8, 0.0, dtype=policy)
+        layer.build((None, None, 8))
+        project, bias = layer._joined, layer.value.bias.value
+    else:
+        layer = Projection(8, dtype=policy)
+        layer.build((None, None, 8))
+        project, bias = layer, layer.bias.value
+    x = RANDOM.normal(size=(8, 512, 8))
+    with tf.GradientTape() as tape:
+        y = project(tf.cast(x, dtype))
+        # of the joined ones the value: (B, N, T, H)
+        y = y[2][:, 0] if joined else y
+    # Not around 0: such sums stop growing where a number is added in bfloat16.
+    upstream = tf.cast(RANDOM.normal(0.1, size=y.shape), dtype)
+    gradient = tape.gradient(y, bias, upstream)
+    exact = np.sum(tf.cast(upstream, "float64"), axis=(0, 1))
+    bits = {"bfloat16": 8, "float16": 11, "float32": 18}[dtype]
+    np.testing.assert_allclose(gradient, exact, rtol=2.0**-bits)
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("float32", (1151, 917)), ("bfloat16", (1024, 1024))]
 )
