@@ -153,9 +153,9 @@ class SelfAttention(layers.KeepsArguments):
         by `_separate`.
         """
         batch, length, width = ops.shape(inputs)
-        three = self.query, self.key, self.value
-        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in three]
-        biases = [ops.cast(x.bias, self.compute_dtype) for x in three]
+        projections = self.query, self.key, self.value
+        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
+        biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
         # The query's scale, on D D numbers and not on B T D.
         kernels[0] = kernels[0] * self._scale()
         biases[0] = biases[0] * self._scale()

@@ -130,6 +130,12 @@ def test_layer_norm_and_its_gradient_equal_keras():
         np.testing.assert_allclose(left, right, atol=1e-10)
 
 
+def test_a_projection_without_bias_is_the_product():
+    layer = Projection(3, use_bias=False)
+    y = layer(VECTORS)
+    np.testing.assert_allclose(y, VECTORS @ layer.kernel.numpy(), atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
