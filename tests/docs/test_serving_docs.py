@@ -48,7 +48,7 @@ def test_the_limits_are_those_of_the_code():
 
 
 @pytest.mark.long
-def test_the_commands_run(tmp_path):
+def test_the_commands_run(tmp_path, monkeypatch):
     model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
     model.save_preset(tmp_path / "runs" / "yours" / "model", preprocessor())
     (tmp_path / "texts.txt").write_text("an hour well spent\nbad film\n")
@@ -64,7 +64,13 @@ def test_the_commands_run(tmp_path):
         rest = words[1:] if words[1] == "-m" else [script_of(words), *words[2:]]
         return run(rest, *more)
 
-    assert "answers classify" in ran("--output=runs/served", "--portable")
+    assert "fill_mask" in ran("--output=runs/served_mini")
+    assert "answers classify" in ran(
+        "yours/model --output=runs/served", "--portable"
+    )
+    code = re.search(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[1]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
     ran("official_tasks.predict")
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
     assert "same answer" in ran("--dtype=bfloat16")
