@@ -98,7 +98,7 @@ def test_it_finds_real_names_better_than_random_weights(tmp_path):
         texts = path.read_text(encoding="utf-8").split("\n\n")[:rows]
         text = "\n\n".join(texts) + "\n"
         (tmp_path / split).write_text(text, encoding="utf-8")
-    found = {
+    f1 = {
         scratch: finetuning.run(
             NerTask(WIKI_ANN, data_dir=str(tmp_path)),
             NAME,
@@ -109,7 +109,7 @@ def test_it_finds_real_names_better_than_random_weights(tmp_path):
         for scratch in (False, True)
     }
     # 0.28 and 0.09.
-    assert found[False] > max(0.2, 2 * found[True])
+    assert f1[False] > max(0.2, 2 * f1[True])
 
 
 def test_it_is_small_and_listed_first():
