@@ -7,6 +7,7 @@ step over several devices in `step.py`.
 
 import contextlib
 import functools
+import glob
 import json
 import os
 
@@ -123,6 +124,55 @@ class Strategy:
         policy = tf.data.experimental.AutoShardPolicy.DATA
         options.experimental_distribute.auto_shard_policy = policy
         return dataset.with_options(options)
+
+
+def describe_devices(strategy, dtype):
+    """Return one line for a run's log, and a warning or None.
+
+    Args:
+        strategy: `Strategy` from `make_strategy`.
+        dtype: name of the dtype policy the model is trained in.
+
+    Returns:
+        The devices, the strategy and the dtype, such as "2 x CPU, mirrored (2
+        replicas), float32"; and a message where devices of the machine are
+        not used.
+    """
+    types = _device_types(strategy)
+    counts = [f"{types.count(name)} x {name}" for name in sorted(set(types))]
+    name = strategy.name
+    if strategy.distributed is not None:
+        plural = "" if strategy.num_replicas == 1 else "s"
+        name += f" ({strategy.num_replicas} replica{plural})"
+    line = f"{', '.join(counts)}, {name}, {dtype}"
+    warning = None
+    if set(types) == {"CPU"} and glob.glob("/dev/nvidia[0-9]*"):
+        warning = (
+            f"This machine has an NVIDIA GPU that {keras.backend.backend()} "
+            "cannot use; training runs on the CPU. Install "
+            "tensorflow[and-cuda] in the version of your TensorFlow."
+        )
+    elif set(types) == {"CPU"} and strategy.name == "mirrored":
+        warning = "No GPU was found: mirrored trains on the CPU."
+    return line, warning
+
+
+def _device_types(strategy):
+    """Return the type of each device that trains: "CPU", "GPU" or "TPU"."""
+    if keras.backend.backend() == "jax":
+        devices = keras.distribution.list_devices()
+        used = devices if strategy.distributed is not None else devices[:1]
+        return [device.partition(":")[0].upper() for device in used]
+    import tensorflow as tf
+
+    if strategy.distributed is not None:
+        here = strategy.distributed.extended.worker_devices
+        types = [
+            tf.DeviceSpec.from_string(device).device_type for device in here
+        ]
+        # Every host has as many devices as this one.
+        return types * max(strategy.num_replicas // len(types), 1)
+    return ["GPU" if tf.config.list_physical_devices("GPU") else "CPU"]
 
 
 def named(distribution):

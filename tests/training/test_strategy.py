@@ -30,6 +30,25 @@ def test_one_cpu_is_one_replica(name, monkeypatch):
     assert policy == ("DATA" if name == "mirrored" else "AUTO")
 
 
+@pytest.mark.parametrize(
+    ("name", "gpus", "line", "warning"),
+    [
+        ("off", [], "1 x CPU, off, float32", None),
+        ("mirrored", [], "1 x CPU, mirrored (1 replica), float32", "No GPU"),
+        ("off", ["/dev/nvidia0"], "1 x CPU, off, float32", "cannot use"),
+    ],
+)
+def test_a_run_says_what_it_trains_on(name, gpus, line, warning, monkeypatch):
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU here")
+    monkeypatch.setattr(strategies.glob, "glob", lambda _: gpus)
+    said, found = strategies.describe_devices(make_strategy(name), "float32")
+    assert said == line
+    assert (warning is None) == (found is None) and (warning or "") in (
+        found or ""
+    )
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(InputError, match="one of off, .*got 'gpu'"):
         make_strategy("gpu")
