@@ -11,6 +11,7 @@ import errno
 import glob
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -116,6 +117,42 @@ def walk(folder):
             for place, _, names in walked
             for name in names
         )
+
+
+def refuse_input_as_output(
+    output: PathLike | None, *inputs: PathLike | None
+) -> None:
+    """Raise `InputError` if writing `output` would replace an input.
+
+    Links are followed, and two names of one file are one file.
+
+    Args:
+        output: file or folder to write; None for none.
+        *inputs: files, folders (with all that is in them) or patterns that
+            are read; None and names of data sets are skipped.
+    """
+    if not output or not exists(output):
+        return
+    written = _identities(output)
+    for source in filter(None, inputs):
+        if written & _identities(source):
+            raise InputError(
+                f"The output {output} is an input ({source}), which writing "
+                "would replace. Name another output."
+            )
+
+
+def _identities(source):
+    """Return what tells files apart, of those at a path or a pattern."""
+    found = [source] if exists(source) else find(os.fspath(source))
+    below = [walk(path) if is_folder(path) else [path] for path in found]
+    paths = filter(exists, itertools.chain(*below))  # no broken links
+    return {
+        os.fspath(path)
+        if is_remote(path)
+        else (os.stat(path).st_dev, os.stat(path).st_ino)
+        for path in paths
+    }
 
 
 def folder_size(folder):

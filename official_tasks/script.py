@@ -121,13 +121,15 @@ def define_seed(text):
     flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)
 
 
-def prepare_output(values, is_folder=False):
-    """Refuses an --output that is there already, before any work is done.
+def prepare_output(values, is_folder=False, inputs=("input",)):
+    """Refuse an --output that exists or is an input, before any work is done.
 
-    With --overwrite it may be there. The folder of a new file is made.
+    With --overwrite it may exist. The folder of a new file is made.
 
     Args:
-        is_folder: --output is a folder, which may be there if it is empty.
+        is_folder: --output is a folder, which may exist if it is empty.
+        inputs: names of the flags that name what is read; a flag that the
+            script lacks is skipped.
     """
     from bert_keras import files
 
@@ -144,6 +146,8 @@ def prepare_output(values, is_folder=False):
             f"--output={path} is there already. Name another one, or give "
             "--overwrite to replace it."
         )
+    sources = [values[name].value for name in inputs if name in values]
+    files.refuse_input_as_output(path, *sources)
     files.make_folder(os.path.dirname(files.absolute(path)))
 
 

@@ -65,7 +65,7 @@ def define_flags():
 def main(values):
     from bert_keras.interop.convert import convert, without_pickle
 
-    script.prepare_output(values, is_folder=True)
+    script.prepare_output(values, is_folder=True, inputs=("source",))
     with tempfile.TemporaryDirectory() as plain:
         source = values.source
         if values.allow_torch:

@@ -36,7 +36,7 @@ def define_flags():
 
 
 def main(values):
-    script.prepare_output(values)
+    script.prepare_output(values, inputs=("input", "vocabulary"))
     old = read_vocabulary(values.vocabulary)
     words = extension.domain_words(
         old,

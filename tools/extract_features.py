@@ -65,7 +65,7 @@ def texts_of(path, columns):
 
 
 def main(values):
-    script.prepare_output(values)
+    script.prepare_output(values, inputs=("input", "model"))
     recipe = find_recipe(values.recipe)
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(values.model),

@@ -64,7 +64,7 @@ def main(values):
     from bert_keras.interop.presets import open_checkpoint
     from official_tasks.engine.models import preset_of
 
-    script.prepare_output(values, is_folder=True)
+    script.prepare_output(values, is_folder=True, inputs=("model",))
     checkpoint = open_checkpoint(preset_of(values.model))
     model = model_class(checkpoint).from_preset(checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(checkpoint)

@@ -197,3 +197,32 @@ def test_of_two_that_take_a_remote_lease_at_once_one_gets_it(
     monkeypatch.setattr(run_folder.time, "sleep", other_comes)
     with pytest.raises(InputError, match="is in use by process"):
         Lease(path)
+
+
+@pytest.mark.parametrize(
+    ("output", "source"),
+    [
+        ("a/b.txt", "a/b.txt"),
+        ("a/b.txt", "a/../a/b.txt"),
+        ("a/b.txt", "a"),
+        ("a/b.txt", "a/*.txt"),
+        ("a", "a/b.txt"),
+        ("link", "a/b.txt"),
+        ("hard", "a"),
+        ("a/b.txt", "folder/*"),
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(
+    tmp_path, monkeypatch, output, source
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.txt").write_text("text")
+    os.symlink("a/b.txt", "link")
+    os.link("a/b.txt", "hard")
+    os.symlink("a", "folder")
+    files.refuse_input_as_output("new.txt", source)
+    files.refuse_input_as_output("a/c.txt", source)
+    files.refuse_input_as_output(output, None, "tfds:imdb", "folder/c.*")
+    with pytest.raises(InputError, match="is an input"):
+        files.refuse_input_as_output(output, "new.txt", source)
