@@ -404,8 +404,6 @@ class CustomChoices(OwnData, ChoiceTask):
             prompt=prompt,
             choices=columns,
             label=label,
-            labels=tuple(map(str, range(len(columns)))),
-            written=("predictions.csv", ("pred",)),
         )
         super().__init__(row, **own)
 
@@ -418,7 +416,7 @@ class CustomChoices(OwnData, ChoiceTask):
         if label is not None:
             label = _choice_index(place, label.strip(), choices)
         prompt = cells[self.row.prompt]
-        return ChoiceExample(str(number), prompt, choices, label)
+        return ChoiceExample(prompt, choices, label)
 
     def texts_and_label(self, example):
         return (example.prompt, *example.choices), example.label

@@ -1,4 +1,4 @@
-"""The best of several choices: SWAG, CosmosQA, ComVE, and rows like theirs."""
+"""The best of several choices: SWAG, and rows like its own."""
 
 import csv
 import io
@@ -21,38 +21,26 @@ from official_tasks.tasks.table import (
 
 
 class ChoiceRow(NamedTuple):
-    """All about one of the data sets; see `DataRow` too.
+    """One data set of choices; see `DataRow` too.
 
     Attributes:
         prompt: the column of the text that all choices continue.
         choices: the columns of the choices.
-        label: the column of the right one; None where it stands in a file of
-            its own, rows of id and label.
-        labels: how the right one is written, for each choice.
-        written: name and header of the file of predictions.
+        label: the column of the right one's number.
         lead: a column that stands in front of each choice, or None.
-        id: the column that names a row, or None.
-        answer_files: (part of a file's name, what stands in its place in the
-            name of the file of labels), where that is a file of its own; a
-            prediction then stands behind its row's id.
     """
 
     name: str
     files: dict
     prompt: str
     choices: tuple[str, ...]
-    label: str | None
-    labels: tuple[str, ...]
-    written: tuple[str, tuple[str, ...]]
+    label: str
     lead: str | None = None
-    id: str | None = None
-    answer_files: tuple[tuple[str, str], ...] = ()
     defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
 
     @property
-    def text_columns(self):
-        lead = [self.lead] if self.lead else []
-        return [self.prompt, *lead, *self.choices]
+    def labels(self):
+        return tuple(map(str, range(len(self.choices))))
 
 
 SWAG = ChoiceRow(
@@ -62,50 +50,14 @@ SWAG = ChoiceRow(
     lead="sent2",
     choices=("ending0", "ending1", "ending2", "ending3"),
     label="label",
-    labels=("0", "1", "2", "3"),
-    written=("predictions.csv", ("pred",)),
 )
-COSMOS_QA = ChoiceRow(
-    name="cosmosqa",
-    files={
-        "train": ("train.csv",),
-        "dev": ("valid.csv",),
-        "test": ("test.csv",),
-    },
-    prompt="context",
-    lead="question",
-    choices=("answer0", "answer1", "answer2", "answer3"),
-    label="label",
-    labels=("0", "1", "2", "3"),
-    written=("predictions.lst", ()),
-    defaults=Defaults(16, 3.0, 2e-5, 256),
-)
-COMVE = ChoiceRow(
-    name="comve",
-    files={
-        "train": ("Training  Data/subtaskB_data_all.csv",),
-        "dev": ("Dev Data/subtaskB_dev_data.csv",),
-        "test": ("Test Data/subtaskB_test_data.csv",),
-    },
-    prompt="FalseSent",
-    choices=("OptionA", "OptionB", "OptionC"),
-    label=None,
-    labels=("A", "B", "C"),
-    written=("subtaskB_answers.csv", ()),
-    id="id",
-    answer_files=(
-        ("data_all", "answers_all"),
-        ("dev_data", "gold_answers"),
-        ("test_data", "gold_answers"),
-    ),
-)
-ROWS = (SWAG, COSMOS_QA, COMVE)
+ROWS = (SWAG,)
+HEADER = ["pred"]  # of predictions.csv
 
 
 class ChoiceExample(NamedTuple):
     """A text and its continuations; `label` is None where unknown."""
 
-    id: str
     prompt: str
     choices: tuple[str, ...]
     label: int | None
@@ -128,48 +80,38 @@ class ChoiceTask(FileTask):
     def from_file(self, path, split):
         """Each must have a label, but in a test file, which may have none."""
         row, labelled = self.row, split != "test"
-        columns = [*row.text_columns, *([row.id] if row.id else [])]
-        label = [row.label] if row.label else []
-        answers = {} if row.label else _read_answers(row, path, labelled)
+        lead = [row.lead] if row.lead else []
+        columns = [row.prompt, *lead, *row.choices, row.label]
         cells = [
-            (line, dict(zip([*columns, *label], values, strict=True)))
+            (line, dict(zip(columns, values, strict=True)))
             for line, values in read_rows(
                 path,
-                [*columns, *label],
-                optional=[] if labelled else label,
+                columns,
+                optional=[] if labelled else [row.label],
                 split=split,
             )
         ]
         if not cells:
             raise InputError(f"{path}: expected at least one row, got none")
-        labels = [
-            one[row.label] if row.label else answers.get(one[row.id])
-            for _, one in cells
-        ]
+        labels = [one[row.label] for _, one in cells]
         # A test split has no labels where none is known: empty, or -1.
         unknown = {"" if text is None else text.strip() for text in labels}
-        labelled = labelled or not (None in labels or unknown <= {"", "-1"})
+        labelled = labelled or not unknown <= {"", "-1"}
         return [
             ChoiceExample(
-                one[row.id] if row.id else str(number),
                 one[row.prompt],
                 tuple(
                     (one[row.lead] + " " if row.lead else "") + one[column]
                     for column in row.choices
                 ),
-                _label_index(row, path, line, label) if labelled else None,
+                _label_index(row, path, line, one[row.label])
+                if labelled
+                else None,
             )
-            for number, ((line, one), label) in enumerate(
-                zip(cells, labels, strict=True)
-            )
+            for line, one in cells
         ]
 
     def from_data_set(self, source, split):
-        if self.row.label is None:
-            raise InputError(
-                f"{source}: the task {self.row.name} has its labels in a file "
-                "of their own: give a folder or files"
-            )
         return self.from_file(source, split)
 
     def encode(self, examples, preprocess):
@@ -217,22 +159,17 @@ class ChoiceTask(FileTask):
         return sorted(wrong, key=lambda mistake: -mistake["probability"])
 
     def write(self, examples, predictions, folder):
-        name, header = self.row.written
-        chosen = np.argmax(predictions, axis=-1)
-        rows = [header] if header else []
-        for example, index in zip(examples, chosen, strict=True):
-            with_id = [example.id] if self.row.answer_files else []
-            rows.append([*with_id, self.row.labels[index]])
-        write_csv(Path(folder) / name, rows)
+        chosen = np.argmax(predictions, axis=-1).tolist()
+        rows = [HEADER, *([index] for index in chosen)]
+        write_csv(Path(folder) / "predictions.csv", rows)
 
     def read_predictions(self, path, examples):
         """1 for each chosen one, 0 for the others, `(R, K)`."""
-        rows = [row for row in _csv_rows(path) if row]
-        if rows and tuple(rows[0]) == self.row.written[1]:
+        lines = io.StringIO(read_text(path), newline="")
+        with plain_errors(path):
+            rows = [row for row in csv.reader(lines) if row]
+        if rows and rows[0] == HEADER:
             del rows[0]
-        if self.row.answer_files:
-            by_id = {row[0]: row[-1] for row in rows}
-            rows = [[by_id[e.id]] for e in examples if e.id in by_id]
         if len(rows) != len(examples):
             raise InputError(
                 f"{path}: expected a prediction for each of the "
@@ -255,34 +192,3 @@ def _label_index(row, path, line, label) -> int:
             "labels can only be predicted)"
         )
     return row.labels.index(label.strip())
-
-
-def _read_answers(row, path, needed) -> dict[str, str]:
-    """id -> label, of the file of labels that is next to `path`."""
-    for part, other in row.answer_files:
-        if part in path.name:
-            answers = path.with_name(path.name.replace(part, other))
-            if not (needed or answers.exists()):
-                return {}
-            rows = list(_csv_rows(answers))
-            for number, cells in enumerate(rows, 1):
-                if len(cells) != 2:
-                    raise InputError(
-                        f"{answers}, line {number}: expected an id and a "
-                        f"label, got {len(cells)} columns"
-                    )
-            return dict(rows)
-    if not needed:
-        return {}
-    parts = " or ".join(part for part, _ in row.answer_files)
-    raise InputError(
-        f"{path}: expected {parts} in the file's name, by which the file of "
-        "labels is found"
-    )
-
-
-def _csv_rows(path):
-    """Yields the rows of a CSV file without a header."""
-    lines = io.StringIO(read_text(path), newline="")
-    with plain_errors(path):
-        yield from csv.reader(lines)
