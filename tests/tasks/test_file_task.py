@@ -137,8 +137,7 @@ def test_conll2003_is_read_from_tfds(tfds, tmp_path):
 
 
 def test_choices_are_read_from_tfds(tfds, tmp_path):
-    # SWAG is not in TFDS: its columns, under a name that is.
-    texts = ["sent1", "sent2", *(f"ending{i}" for i in range(4)), "id"]
+    texts = ["context", "question", *(f"answer{i}" for i in range(4)), "id"]
     features = {name: tfds.features.Text() for name in texts}
     features["label"] = tfds.features.ClassLabel(num_classes=4)
     row = {name: name for name in texts}
@@ -146,11 +145,14 @@ def test_choices_are_read_from_tfds(tfds, tmp_path):
         "train": [{**row, "label": 3}],
         "test": [{**row, "label": -1}],
     }
+    # SWAG is not in TFDS; this data set is, with choices of the same form.
     store(tfds, tmp_path, "cosmos_qa", features, splits)
     tfds.core.add_data_dir(str(tmp_path))
-    task = ChoiceTask(SWAG, data_dir="tfds:cosmos_qa")
+    choices = tuple(f"answer{i}" for i in range(4))
+    row = SWAG._replace(prompt="context", lead="question", choices=choices)
+    task = ChoiceTask(row, data_dir="tfds:cosmos_qa")
     (example,) = task.read("train")
-    assert example.choices[2] == "sent2 ending2"
+    assert example.choices[2] == "question answer2"
     assert example.label == 3
     assert task.read("test")[0].label is None
     with pytest.raises(InputError, match="TFDS has no such data set"):
