@@ -21,7 +21,7 @@ import struct
 import tempfile
 import uuid
 
-from bert_keras.errors import InputError, cut_middle
+from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
@@ -486,7 +486,7 @@ def _gfile(path):
         raise OSError(errno.EIO, error.message, path) from None
 
 
-# JSON, and the manifests of finished folders.
+# Hashes and JSON.
 
 
 def sha256(path):
@@ -553,24 +553,6 @@ def _check_depth(value):
     raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
 
 
-# The manifest of a finished folder of data: written last, it names each file
-# with its size and its hash, and holds a hash of itself.
-
-_KINDS = {
-    int: "a whole number, not negative",
-    str: "a text",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def write_manifest(path: str, manifest: dict):
-    """Writes a manifest with the hash of what it says."""
-    with written_beside(path) as partial:
-        write_json({**manifest, "sha256": json_hash(manifest)}, partial)
-
-
 def safetensors_header(entries, about=None) -> bytes:
     """What a safetensors file has before the numbers of its tensors.
 
@@ -590,108 +572,3 @@ def safetensors_header(entries, about=None) -> bytes:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
     return struct.pack("<Q", len(text)) + text
-
-
-def read_manifest(path: str, what: str, check) -> dict:
-    """The manifest at `path`.
-
-    Args:
-        what: name of the data that the manifest describes.
-        check: function of the manifest, which may hold anything; what it
-            raises says that this is no such manifest. A hash that holds says
-            nothing of who wrote it.
-
-    Raises:
-        InputError: there is none, it is damaged, or it is of something else.
-    """
-    folder, name = os.path.split(path)
-    if not is_file(path):
-        raise InputError(
-            f"No finished {what} in {folder}: {name} is not there. Run the "
-            "command that makes it again; it resumes where it stopped."
-        )
-    if not is_remote(path):
-        check_inside(path, folder)
-    try:
-        manifest = read_json(path)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(
-            f"{path} is damaged: {error}. Make it again."
-        ) from None
-    try:
-        rest = {k: v for k, v in manifest.items() if k != "sha256"}
-        check(rest)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path} is no manifest of a {what}: {_fault(error)}. Make the "
-            f"{what} again."
-        ) from None
-    if manifest.get("sha256") != json_hash(rest):
-        raise InputError(
-            f"{path} is damaged: it does not match its own hash. Make the "
-            f"{what} again."
-        )
-    return manifest
-
-
-def _fault(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    if isinstance(error, AttributeError):
-        return "it is no JSON object"
-    return cut_middle(str(error), 300)
-
-
-def check_fields(fields: dict, kinds: dict):
-    """Raises where a field is missing or is not of its kind.
-
-    Args:
-        fields: from a manifest, unchecked.
-        kinds: dict of name -> type. Numbers must not be negative.
-    """
-    for name, kind in kinds.items():
-        value = fields[name]
-        if type(value) is not kind or (kind is int and not 0 <= value < 2**63):
-            raise ValueError(
-                f"{name!r} must be {_KINDS[kind]}, and is {value!r}"
-            )
-
-
-def check_entries(entries: dict):
-    """Raises unless each is a plain name with the bytes and the hash."""
-    for name, entry in entries.items():
-        if not is_plain_name(name):
-            raise ValueError(f"{name!r} is no name of a file in the folder")
-        check_fields(entry, {"bytes": int, "sha256": str})
-
-
-def describe(path: str) -> dict:
-    """What a manifest says of a file: its bytes and their hash."""
-    return {"bytes": size(path), "sha256": sha256(path)}
-
-
-def size_fault(path: str, entry: dict) -> str | None:
-    """What is wrong with the size of a file that a manifest names, or None.
-
-    Raises:
-        InputError: it is a link out of its folder, or no regular file.
-    """
-    try:
-        found = check_file(path, inside=os.path.dirname(path))
-    except OSError:
-        return "is missing"
-    if found == entry["bytes"]:
-        return None
-    if not found:
-        return "is empty"
-    return f"has {found} bytes instead of {entry['bytes']}"
-
-
-def content_fault(path: str, entry: dict) -> str | None:
-    """As `size_fault`, of every byte of the file."""
-    fault = size_fault(path, entry)
-    if fault is None and sha256(path) != entry["sha256"]:
-        fault = "is damaged: its bytes have changed since it was written"
-    return fault

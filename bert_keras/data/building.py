@@ -21,6 +21,7 @@ from bert_keras.data.sentences import document_sentences
 from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.data.workers import WORTH, in_order
 from bert_keras.errors import InputError
+from bert_keras.manifest import find_fault
 from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
 
 _PART = 2_000_000  # characters that are tokenised at once in a process
@@ -425,7 +426,7 @@ def _put(store: TokenStore, folder: str):
     """Copies a store to its place, unless it is there whole."""
     store.source = folder
     if _finished(folder) == store.manifest and not any(
-        files.content_fault(os.path.join(folder, name), entry)
+        find_fault(os.path.join(folder, name), entry)
         for name, entry in store.manifest["files"].items()
     ):
         return

@@ -19,6 +19,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
+from bert_keras.manifest import describe_file
 from bert_keras.run_folder import LEASE, PROGRESS, Journal, Lease
 from bert_keras.text.vocabulary import write_vocabulary
 
@@ -307,4 +308,4 @@ class WriteShard:
                     for record in serialize(rows):
                         writer.write(record)
             shard = {"name": self.names[number], "examples": pairs.count}
-            return shard | files.describe(partial)
+            return shard | describe_file(partial)

@@ -21,6 +21,9 @@ from bert_keras.data.examples import Windows
 from bert_keras.data.sampling import SamplingRules, generator
 from bert_keras.data.token_store import check_vocabulary_hash
 from bert_keras.errors import InputError, cut_middle
+from bert_keras.manifest import check_entries, check_fields, find_fault
+from bert_keras.manifest import read_manifest as read_checked
+from bert_keras.manifest import write_manifest as write_checked
 from bert_keras.run_folder import check_same_settings
 
 MANIFEST = "manifest.json"
@@ -187,7 +190,7 @@ def write_manifest(folder: str, manifest: dict) -> dict:
         "examples": sum(shard["examples"] for shard in manifest["shards"]),
         **manifest,
     }
-    files.write_manifest(os.path.join(folder, MANIFEST), manifest)
+    write_checked(os.path.join(folder, MANIFEST), manifest)
     return read_manifest(folder)
 
 
@@ -211,7 +214,7 @@ def remove_others(folder: str, names: list[str]):
 def is_intact(folder: str, shard: dict) -> bool:
     """Whether a shard has the bytes that its entry says."""
     path = os.path.join(folder, shard["name"])
-    return files.content_fault(path, shard) is None
+    return find_fault(path, shard) is None
 
 
 def read_manifest(folder: str) -> dict:
@@ -221,7 +224,7 @@ def read_manifest(folder: str) -> dict:
         InputError: no manifest, or not one of records.
     """
     path = os.path.join(folder, MANIFEST)
-    return files.read_manifest(path, "records", _check_manifest)
+    return read_checked(path, "records", _check_manifest)
 
 
 def rules_of(manifest: dict) -> SamplingRules:
@@ -232,11 +235,11 @@ def rules_of(manifest: dict) -> SamplingRules:
 def _check_manifest(manifest: dict):
     """Raises where the manifest says of records what none can be."""
     kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
-    files.check_fields(manifest, kinds | {"rules": dict, "shards": list})
+    check_fields(manifest, kinds | {"rules": dict, "shards": list})
     rules_of(manifest)
     for shard in manifest["shards"]:
-        files.check_fields(shard, {"examples": int, "name": str})
-        files.check_entries({shard["name"]: shard})
+        check_fields(shard, {"examples": int, "name": str})
+        check_entries({shard["name"]: shard})
     if not any(shard["examples"] for shard in manifest["shards"]):
         raise ValueError("'shards' must have examples")
 
@@ -268,7 +271,7 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
 
 
 def _check_shard(path: str, shard: dict, owners: dict[str, str]):
-    fault = files.content_fault(path, shard)
+    fault = find_fault(path, shard)
     content = shard["sha256"]
     if fault and files.is_file(path):
         content = files.sha256(path)

@@ -20,6 +20,16 @@ import numpy as np
 from bert_keras import files
 from bert_keras.data.sampling import Pieces, vocabulary_hash
 from bert_keras.errors import InputError
+from bert_keras.manifest import (
+    check_entries,
+    check_fields,
+    check_files,
+    describe_files,
+    find_fault,
+    find_size_fault,
+    write_manifest,
+)
+from bert_keras.manifest import read_manifest as read_checked
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 
 MANIFEST = "store.json"
@@ -36,6 +46,7 @@ _WIDTHS = {"<u2": 2, "<i4": 4}  # bytes of a token
 _LARGE = 2**26  # bytes; a smaller file may stay in memory
 _CHECKED = 2**22  # numbers that are checked at a time
 _BLOCK = 65_536  # tokens
+_FIX = "Build the store again."
 
 
 class TokenStore:
@@ -53,7 +64,7 @@ class TokenStore:
         self.source = folder
         self.manifest = read_manifest(folder)
         self.folder = folder = _fetch(folder, self.manifest)
-        _check_files(folder, self.manifest, files.size_fault)
+        check_files(folder, self.manifest["files"], _FIX, find_size_fault)
         self.vocabulary = read_vocabulary(os.path.join(folder, VOCABULARY))
         check_vocabulary_hash(self.manifest, self.vocabulary, folder)
         self.pieces = Pieces(self.vocabulary)
@@ -103,7 +114,7 @@ def check_store(folder: str, vocabulary: list[str] | None = None) -> dict:
     """
     manifest = read_manifest(folder)
     folder = _fetch(folder, manifest)
-    _check_files(folder, manifest, files.content_fault)
+    check_files(folder, manifest["files"], _FIX)
     _check_arrays(TokenStore(folder))
     if vocabulary is not None:
         check_vocabulary_hash(manifest, vocabulary, folder)
@@ -128,16 +139,16 @@ def read_manifest(folder: str) -> dict:
         InputError: no manifest, or not one of a store.
     """
     path = os.path.join(folder, MANIFEST)
-    return files.read_manifest(path, "token store", _check_manifest)
+    return read_checked(path, "token store", _check_manifest)
 
 
 def _check_manifest(manifest: dict):
     """Raises where the manifest says of a store what no store can be."""
     kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
     kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
-    files.check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
+    check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
     entries = manifest["files"]
-    files.check_entries(entries)
+    check_entries(entries)
     if entries.keys() != {VOCABULARY, *(f"{name}.bin" for name in ARRAYS)}:
         raise ValueError("'files' must be the arrays and the vocabulary")
     width = _WIDTHS.get(manifest["dtype"])
@@ -188,15 +199,6 @@ def _slices(array: np.ndarray, extra: int = 0):
         yield array[start : start + _CHECKED + extra]
 
 
-def _check_files(folder: str, manifest: dict, fault_of):
-    """Names the file that is not as the manifest says."""
-    for name, entry in manifest["files"].items():
-        path = os.path.join(folder, name)
-        fault = fault_of(path, entry)
-        if fault:
-            raise InputError(f"{path} {fault}. Build the store again.")
-
-
 def _fetch(folder: str, manifest: dict) -> str:
     """The local folder of a store: itself, or a copy of a remote one.
 
@@ -226,9 +228,9 @@ def _download(folder: str, manifest: dict, partial: str):
         path, local = os.path.join(folder, name), os.path.join(partial, name)
         with contextlib.suppress(FileNotFoundError):
             files.copy(path, local)
-        fault = files.content_fault(local, entry)
+        fault = find_fault(local, entry)
         if fault:
-            raise InputError(f"{path} {fault}. Build the store again.")
+            raise InputError(f"{path} {fault}. {_FIX}")
     files.write_json(manifest, os.path.join(partial, MANIFEST))
 
 
@@ -326,9 +328,8 @@ class StoreWriter:
         self._flush()
         vocabulary = os.path.join(self.folder, VOCABULARY)
         write_vocabulary(self._tokenizer.vocabulary, vocabulary)
-        files.write_manifest(
-            os.path.join(self.folder, MANIFEST), self._manifest()
-        )
+        path = os.path.join(self.folder, MANIFEST)
+        write_manifest(path, self._manifest())
         return TokenStore(self.folder)
 
     def _manifest(self) -> dict:
@@ -343,10 +344,7 @@ class StoreWriter:
             "vocabulary_hash": vocabulary_hash(self._tokenizer.vocabulary),
             **{name: getattr(self._tokenizer, name) for name in _TOKENIZER},
             "corpus_hash": self.corpus_hash,
-            "files": {
-                name: files.describe(os.path.join(self.folder, name))
-                for name in names
-            },
+            "files": describe_files(self.folder, names),
         }
 
     def _path(self, name: str) -> str:

@@ -17,6 +17,12 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import google, huggingface, tensor_files
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.manifest import (
+    check_entries,
+    check_fields,
+    find_fault,
+    read_manifest,
+)
 from bert_keras.modeling.sizes import SIZES
 
 logger = logging.getLogger(__name__)
@@ -147,12 +153,12 @@ def packaged_folder(name):
         WeightsError: a file is not the one that was packed.
     """
     folder = os.path.join(PACKAGED, name)
-    manifest = files.read_manifest(
+    manifest = read_manifest(
         os.path.join(folder, MANIFEST), "preset", _check_manifest
     )
     for file, entry in manifest["files"].items():
         path = os.path.join(folder, file)
-        fault = files.content_fault(path, entry)
+        fault = find_fault(path, entry)
         if fault is not None:
             raise WeightsError(
                 path, f"the file {fault}", "Install bert_keras again"
@@ -161,8 +167,8 @@ def packaged_folder(name):
 
 
 def _check_manifest(manifest):
-    files.check_fields(manifest, {"files": dict})
-    files.check_entries(manifest["files"])
+    check_fields(manifest, {"files": dict})
+    check_entries(manifest["files"])
 
 
 def released_name(preset):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
+from bert_keras.manifest import check_fields
 from bert_keras.text.wordpiece import encodable
 
 CARD = "signature_card.json"
@@ -71,16 +72,14 @@ def read_card(folder):
 
 def _check_card(card):
     """Raises where a field that a call needs is not what it must be."""
-    files.check_fields(
-        card, {"needs": list, "signatures": dict, "default": str}
-    )
+    check_fields(card, {"needs": list, "signatures": dict, "default": str})
     for entry in card["signatures"].values():
-        files.check_fields(
+        check_fields(
             entry, {"inputs": dict, "input_order": list, "padded": list}
         )
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):
             raise ValueError("'input_order' must name the inputs")
-        files.check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+        check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
     card["signatures"][card["default"]]  # is there
 
 

@@ -18,6 +18,13 @@ from safetensors.numpy import load
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.manifest import (
+    add_hash,
+    check_entries,
+    check_fields,
+    find_fault,
+    read_manifest,
+)
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -80,9 +87,7 @@ def write(folder, step, groups, facts):
             "files": written,
             **facts,
         }
-        # The manifest hashes the files and then itself: one bit off is seen.
-        manifest["sha256"] = files.json_hash(manifest)
-        files.write_json(manifest, os.path.join(partial, MANIFEST))
+        files.write_json(add_hash(manifest), os.path.join(partial, MANIFEST))
 
 
 def write_tensors(tensors, path):
@@ -135,7 +140,7 @@ def read(folder, step):
     for name, expected in manifest["files"].items():
         file = os.path.join(path, name)
         try:
-            fault = files.content_fault(file, expected)
+            fault = find_fault(file, expected)
             tensors = None if fault else read_tensors(file)
         except (OSError, ValueError, SafetensorError) as error:
             raise DamagedError(f"{name} cannot be read ({error})") from None
@@ -146,17 +151,16 @@ def read(folder, step):
 
 
 def _read_manifest(path):
+    path = os.path.join(path, MANIFEST)
     try:
-        manifest = files.read_json(os.path.join(path, MANIFEST))
-        rest = {k: v for k, v in manifest.items() if k != "sha256"}
-        hash_holds = manifest["sha256"] == files.json_hash(rest)
-        files.check_fields(manifest, _FIELDS)
-        files.check_entries(manifest["files"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
-        raise DamagedError(f"{MANIFEST} cannot be read ({e})") from None
-    if not hash_holds:
-        raise DamagedError(f"{MANIFEST} does not match its own hash")
-    return manifest
+        return read_manifest(path, "checkpoint", _check_manifest)
+    except (OSError, InputError) as error:
+        raise DamagedError(str(error)) from None
+
+
+def _check_manifest(manifest):
+    check_fields(manifest, _FIELDS)
+    check_entries(manifest["files"])
 
 
 def read_tensors(path):

@@ -11,7 +11,7 @@ from bert_keras import imports as own_imports
 ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 # Files of no room, which every room may import.
-OF_ALL = {"errors", "files", "imports", "run_folder"}
+OF_ALL = {"errors", "files", "imports", "manifest", "run_folder"}
 # Room -> the rooms of bert_keras that it may import.
 ROOMS = {
     "modeling": set(),

@@ -17,8 +17,8 @@ import tempfile
 
 from absl import flags
 
-from bert_keras import files
 from bert_keras.interop.downloads import MANIFEST
+from bert_keras.manifest import describe_files, write_manifest
 from official_tasks import script
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
@@ -57,8 +57,8 @@ def pack(model_folder, folder):
         save_native(packed, model, text, kind="BF16")
         shutil.copytree(packed, folder, dirs_exist_ok=True)
     names = sorted(set(os.listdir(folder)) - {MANIFEST})
-    entries = {n: files.describe(os.path.join(folder, n)) for n in names}
-    files.write_manifest(os.path.join(folder, MANIFEST), {"files": entries})
+    entries = describe_files(folder, names)
+    write_manifest(os.path.join(folder, MANIFEST), {"files": entries})
     return entries
 
 

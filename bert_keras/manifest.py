@@ -1,0 +1,169 @@
+"""Manifests: which files a finished folder holds, with their size and hash.
+
+A manifest is a JSON object that is written last, so that a folder without one
+is unfinished. It names files with their bytes and SHA-256, and holds a hash of
+itself, so that one changed bit of any file is found. Token stores, records,
+checkpoints and downloads have one.
+"""
+
+import os
+from collections.abc import Iterable
+
+from bert_keras import files
+from bert_keras.errors import InputError, cut_middle
+
+_TYPES = {
+    int: "a whole number, not negative",
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def write_manifest(path: str, manifest: dict) -> None:
+    """Write a manifest with the hash of its own content, whole or not at all.
+
+    Args:
+        manifest: JSON object; see `describe_files` for the files in it.
+    """
+    with files.written_beside(path) as partial:
+        files.write_json(add_hash(manifest), partial)
+
+
+def add_hash(manifest: dict) -> dict:
+    """Return the manifest with the hash of its own content."""
+    return {**manifest, "sha256": files.json_hash(manifest)}
+
+
+def read_manifest(path: str, what: str, check) -> dict:
+    """Return the manifest at `path`, after all checks.
+
+    Args:
+        what: name of the data that the manifest describes, for messages.
+        check: function of the manifest, which may hold anything; it raises
+            `KeyError`, `TypeError` or `ValueError` where this is not such a
+            manifest. A hash that holds says nothing about who wrote it.
+
+    Raises:
+        InputError: the manifest is missing, damaged, or of something else.
+    """
+    folder, name = os.path.split(path)
+    if not files.is_file(path):
+        raise InputError(
+            f"No finished {what} in {folder}: {name} is not there. Run the "
+            "command that makes it again; it resumes where it stopped."
+        )
+    if not files.is_remote(path):
+        files.check_inside(path, folder)
+    try:
+        manifest = files.read_json(path)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{path} is damaged: {error}. Make it again."
+        ) from None
+    try:
+        rest = {k: v for k, v in manifest.items() if k != "sha256"}
+        check(rest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path} is no manifest of a {what}: {_describe(error)}. Make the "
+            f"{what} again."
+        ) from None
+    if manifest.get("sha256") != files.json_hash(rest):
+        raise InputError(
+            f"{path} is damaged: it does not match its own hash. Make the "
+            f"{what} again."
+        )
+    return manifest
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, AttributeError):
+        return "it is no JSON object"
+    return cut_middle(str(error), 300)
+
+
+def check_fields(fields: dict, types: dict) -> None:
+    """Raise `ValueError` unless each field is there with its type.
+
+    Args:
+        fields: from a file, unchecked.
+        types: dict of name -> type. Numbers must not be negative.
+    """
+    for name, expected in types.items():
+        value = fields[name]
+        if type(value) is not expected or (
+            expected is int and not 0 <= value < 2**63
+        ):
+            raise ValueError(
+                f"{name!r} must be {_TYPES[expected]}, and is {value!r}"
+            )
+
+
+def check_entries(entries: dict) -> None:
+    """Raise `ValueError` unless all are plain names with bytes and hash."""
+    for name, entry in entries.items():
+        if not files.is_plain_name(name):
+            raise ValueError(f"{name!r} is no name of a file in the folder")
+        check_fields(entry, {"bytes": int, "sha256": str})
+
+
+def describe_file(path: str) -> dict:
+    """Return a file's entry: its bytes and their hash."""
+    return {"bytes": files.size(path), "sha256": files.sha256(path)}
+
+
+def describe_files(folder: str, names: Iterable[str]) -> dict[str, dict]:
+    """Return the entries of files in a folder, by name."""
+    return {name: describe_file(os.path.join(folder, name)) for name in names}
+
+
+def find_size_fault(path: str, entry: dict) -> str | None:
+    """Return what is wrong with the size of a file, or None.
+
+    Raises:
+        InputError: it is a link out of its folder, or no regular file.
+    """
+    try:
+        found = files.check_file(path, inside=os.path.dirname(path))
+    except OSError:
+        return "is missing"
+    if found == entry["bytes"]:
+        return None
+    if not found:
+        return "is empty"
+    return f"has {found} bytes instead of {entry['bytes']}"
+
+
+def find_fault(path: str, entry: dict) -> str | None:
+    """Return what is wrong with a file, every byte compared, or None.
+
+    Raises:
+        InputError: it is a link out of its folder, or no regular file.
+    """
+    fault = find_size_fault(path, entry)
+    if fault is None and files.sha256(path) != entry["sha256"]:
+        fault = "is damaged: its bytes have changed since it was written"
+    return fault
+
+
+def check_files(
+    folder: str, entries: dict[str, dict], fix: str, find=find_fault
+) -> None:
+    """Raise `InputError` for the first file that is not as its entry says.
+
+    Args:
+        entries: name -> entry, of a checked manifest.
+        fix: what to do, a sentence for the message.
+        find: `find_fault`, or `find_size_fault` to read no file.
+    """
+    for name, entry in entries.items():
+        path = os.path.join(folder, name)
+        fault = find(path, entry)
+        if fault:
+            raise InputError(f"{path} {fault}. {fix}")
