@@ -28,7 +28,7 @@ HELPERS = (
     "docs",
     "fuzz",
     "interop",
-    "frozen",
+    "golden",
 )
 # Files whose tests start no process and fit nothing, which `no_process_no_fit`
 # holds them to: `-m fast` reads these alone.
@@ -53,7 +53,7 @@ training/test_checkpoint training/test_files training/test_similarity
 LONGEST = """
 devices/test_devices serving/test_export tools/test_scripts tools/test_benchmark
 tools/test_demo engine/test_finetuning serving/test_every_way docs/test_notebook
-frozen/test_frozen devices/test_jax pretraining/test_model
+golden/test_golden devices/test_jax pretraining/test_model
 pretraining/test_pretrain modeling/test_task_models paper/test_reproduce
 engine/test_hyperparameters serving/test_load_test modeling/test_pretrainer
 modeling/test_registration tools/test_packaging engine/test_family_runs

@@ -1,0 +1,170 @@
+"""Records what transformers computes: transformers.json and the folder toy/.
+
+    python tests/golden/record.py
+
+Needs the extra `peers`. PyTorch and TensorFlow do not share a process, so a
+second process writes the packaged model as a Hugging Face folder.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from tokenizers import BertWordPieceTokenizer
+from transformers import BertConfig, BertForPreTraining
+
+HERE = Path(__file__).parent
+PACKAGED = HERE.parents[1] / "bert_keras" / "packaged" / "bert_keras_mini_en"
+STRINGS = [
+    "",
+    " ",
+    "The unaffable goat sailed.",
+    "Ça va? Ünaffable CAFÉ, cafe\u0301 nai\u0308ve",
+    "Ύδωρ καὶ ΓΗ\u0345 ᾿Αθῆναι ΐ",
+    "Straße STRASSE ẞ ıi",
+    "今日はいい天気。ภาษาไทย 한국어 \u1112\u1161\u11ab",
+    "[CLS] a [MASK] b[SEP] [mask] [UNK][PAD]",
+    "👩\u200d👩\u200d👧🏽\ufe0f I\u2764 1\u20e3 ﬁﬂ ½ ™",
+    "tab\tnew\nline\r\u00a0\u2003\u3000end\u200b\ufeff\u00ad.",
+    "2,500.00$ e.g. don't--stop... (a/b) {c} <d> `e`",
+    "a" * 99 + " " + "b" * 100 + " " + "c" * 101,
+    "nul\x00 bell\x07 \ufffd e\u0301\u0323 o\u0323\u0301",
+    "שָׁלוֹם مَرْحَبًا \u202eabc",
+    "й Й ё 𝔘𝔫 ǅ Å ㎏ e\u0327\u0301",
+]
+SETTINGS = {
+    "uncased": (True, True),
+    "cased": (False, False),
+    "lower case with accents": (True, False),
+    "cased without accents": (False, True),
+}
+# Rows of both models: token ids, padded with 0, and two masked positions.
+PACKAGED_TEXTS = ["The [MASK] is a [MASK] .", "[MASK] of the [MASK] and more ."]
+TOY = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 20,
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "gelu",
+    "initializer_range": 0.3,
+}
+TOY_ROWS = {
+    "token_ids": [[2, 7, 9, 4, 3, 30, 31, 3, 0], [2, 39, 4, 5, 6, 3, 8, 10, 3]],
+    "segment_ids": [[0] * 5 + [1] * 3 + [0], [0] * 6 + [1] * 3],
+    "padding_mask": [[1] * 8 + [0], [1] * 9],
+}
+
+
+def tokenize_strings():
+    """Return the ids of STRINGS under each of SETTINGS."""
+    found = {}
+    for name, (lowercase, strip_accents) in SETTINGS.items():
+        tokenizer = BertWordPieceTokenizer(
+            str(PACKAGED / "vocab.txt"),
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+        )
+        found[name] = [
+            tokenizer.encode(text, add_special_tokens=False).ids
+            for text in STRINGS
+        ]
+    return found
+
+
+def run_model(model, rows):
+    """Return logits and pooled output of a `BertForPreTraining`."""
+    ids, segments, mask = (torch.tensor(rows[name]) for name in TOY_ROWS)
+    with torch.no_grad():
+        outputs = model(
+            ids, token_type_ids=segments, attention_mask=mask, return_dict=True
+        )
+        pooled = model.bert(
+            ids, token_type_ids=segments, attention_mask=mask
+        ).pooler_output
+    return outputs, pooled
+
+
+def rounded(tensor):
+    return [[round(float(x), 6) for x in row] for row in tensor]
+
+
+def record_toy():
+    """Write toy/ and return what transformers computes from it."""
+    torch.manual_seed(7)
+    model = BertForPreTraining(BertConfig(**TOY)).eval()
+    for weight in model.parameters():  # biases and norms are not constants
+        weight.data += 0.1 * torch.randn_like(weight)
+    folder = HERE / "toy"
+    model.save_pretrained(folder)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = [f"w{number}" for number in range(5, TOY["vocab_size"])]
+    (folder / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
+    outputs, pooled = run_model(model, TOY_ROWS)
+    return {
+        "rows": TOY_ROWS,
+        "mlm": [rounded(row) for row in outputs.prediction_logits],
+        "nsp": rounded(outputs.seq_relationship_logits),
+        "pooled_output": rounded(pooled),
+    }
+
+
+def record_packaged():
+    """Return logits of the packaged model at its masked positions."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder) / "model"
+        program = (
+            "import sys, bert_keras\n"
+            "from bert_keras.interop import huggingface\n"
+            "name = 'bert_keras_mini_en'\n"
+            "model = bert_keras.BertPretrainer.from_preset(name)\n"
+            "text = bert_keras.BertPreprocessor.from_preset(name)\n"
+            "huggingface.save_huggingface(sys.argv[1], model, text)\n"
+        )
+        subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
+        model = BertForPreTraining.from_pretrained(folder).eval()
+        tokenizer = BertWordPieceTokenizer(str(folder / "vocab.txt"))
+    tokenizer.add_special_tokens(["[MASK]"])
+    encoded = [tokenizer.encode(text).ids for text in PACKAGED_TEXTS]
+    length = max(map(len, encoded))
+    rows = {
+        "token_ids": [ids + [0] * (length - len(ids)) for ids in encoded],
+        "segment_ids": [[0] * length for _ in encoded],
+        "padding_mask": [
+            [1] * len(ids) + [0] * (length - len(ids)) for ids in encoded
+        ],
+    }
+    outputs, pooled = run_model(model, rows)
+    mask = tokenizer.token_to_id("[MASK]")
+    positions = [
+        [at for at, piece in enumerate(ids) if piece == mask] for ids in encoded
+    ]
+    return {
+        "rows": rows,
+        "mask_positions": positions,
+        # Every 500th piece of the vocabulary.
+        "mlm": [
+            rounded(logits[where][:, ::500])
+            for logits, where in zip(
+                outputs.prediction_logits, positions, strict=True
+            )
+        ],
+        "nsp": rounded(outputs.seq_relationship_logits),
+        "pooled_output": rounded(pooled[:, :16]),
+    }
+
+
+if __name__ == "__main__":
+    recorded = {
+        "strings": STRINGS,
+        "token_ids": tokenize_strings(),
+        "toy": record_toy(),
+        "packaged": record_packaged(),
+    }
+    lines = json.dumps(recorded, ensure_ascii=True)
+    (HERE / "transformers.json").write_text(lines + "\n", encoding="utf-8")
