@@ -8,14 +8,12 @@ import numpy as np
 
 from bert_keras.data.sampling import (
     Pairs,
-    Pieces,
     SamplingRules,
     draw_pairs,
     gather,
-    generator,
-    mask_rows,
 )
 from bert_keras.data.token_store import TokenStore
+from bert_keras.text.masking import Pieces, generator, mask_rows
 
 # Examples of a window, about, as no unit is cut: 16 MB at length 128.
 CAPACITY = 32_768

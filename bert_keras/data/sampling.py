@@ -1,4 +1,4 @@
-"""Sentence pairs and masks: the sampling rules, then pairs, rows and masks."""
+"""Sentence pairs: the sampling rules, then pairs and their rows."""
 
 import dataclasses
 import hashlib
@@ -10,6 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.text.masking import (
+    MASK_MIX,
+    MASK_RATE,
+    Pieces,
+    check_mask_rules,
+)
 
 # Of a default's type: what else may be given, and how that is called.
 _KINDS = {
@@ -43,8 +49,8 @@ class SamplingRules:
     sequence_length: int = 128
     max_predictions: int = 20
     short_probability: float = 0.1
-    mask_rate: float = 0.15
-    mask_mix: tuple[float, float, float] = (80, 10, 10)
+    mask_rate: float = MASK_RATE
+    mask_mix: tuple[float, float, float] = MASK_MIX
     whole_word: bool = False
     max_ngram: int = 1
     packed: bool = False
@@ -90,55 +96,17 @@ class SamplingRules:
                 "max_predictions must be 1 to sequence_length "
                 f"({self.sequence_length}); got {self.max_predictions}."
             )
-        for name in ("short_probability", "mask_rate"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise InputError(
-                    f"{name} must be between 0 and 1; got {value}."
-                )
-        mix = self.mask_mix
-        shares = len(mix) == 3 and all(
-            isinstance(percent, numbers.Real) and 0 <= percent <= 100
-            for percent in mix
-        )
-        if not shares or abs(sum(mix) - 100) > 1e-6:
+        if not 0 <= self.short_probability <= 1:
             raise InputError(
-                "mask_mix must be three percentages (masked, replaced, kept) "
-                f"that sum to 100, such as 80,10,10; got {mix}."
+                "short_probability must be between 0 and 1; got "
+                f"{self.short_probability}."
             )
-        if self.max_ngram < 1:
-            raise InputError(
-                f"max_ngram must be at least 1; got {self.max_ngram}."
-            )
-
-
-class Pieces:
-    """What the rules need to know of a vocabulary.
-
-    Args:
-        vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
-    """
-
-    def __init__(self, vocabulary: list[str]):
-        self.size = len(vocabulary)
-        self.pad_id = vocabulary.index("[PAD]")
-        self.cls_id = vocabulary.index("[CLS]")
-        self.sep_id = vocabulary.index("[SEP]")
-        self.mask_id = vocabulary.index("[MASK]")
-        # Whether a piece continues a word that an earlier piece began.
-        self.continues = np.array([piece[:2] == "##" for piece in vocabulary])
+        check_mask_rules(self)
 
 
 def vocabulary_hash(vocabulary: list[str]) -> str:
     """SHA-256, in hex, of the pieces in their order."""
     return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()
-
-
-def generator(*key: int) -> np.random.Generator:
-    """Random numbers that depend on the key alone."""
-    if min(key) < 0:
-        raise InputError(f"A seed must not be negative; got {min(key)}.")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
 # Sentence pairs by the original BERT's rule, drawn from a token store. Only
@@ -311,206 +279,3 @@ def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
         "padding_mask": real.astype(np.int32),
         "next_sentence_labels": pairs.labels.astype(np.int32),
     }
-
-
-# Which pieces of a batch to predict, and what replaces them.
-
-
-def mask_rows(rows: dict, rules: SamplingRules, pieces: Pieces, rng) -> dict:
-    """Adds masks to rows by the original BERT's rule.
-
-    In each row `mask_rate` of its pieces, [CLS] and [SEP] counted, rounded
-    half to even, at least one and at most `max_predictions`, is drawn from
-    its words: single pieces, or whole words and runs of words (see
-    `choose_words`). Each drawn piece becomes [MASK], any piece of the
-    vocabulary, or stays, by `mask_mix`.
-
-    Args:
-        rows: dict with int32 token_ids, padding_mask `(B, T)`.
-
-    Returns:
-        A dict with the rows' entries and int32 mask_positions and mask_ids,
-        float32 mask_weights `(B, M)`: real ones first, by position.
-    """
-    ids = rows["token_ids"]
-    word = rows["padding_mask"].astype(bool)
-    word &= (ids != pieces.cls_id) & (ids != pieces.sep_id)
-    length = rows["padding_mask"].sum(1)
-    # Half to even, as Python's round, which the original calls.
-    count = np.rint(length * rules.mask_rate).astype(np.int64)
-    count = np.clip(count, 1, rules.max_predictions)
-    if rules.whole_word or rules.max_ngram > 1:
-        starts = word & ~pieces.continues[ids]
-        starts[:, 1:] |= word[:, 1:] & ~word[:, :-1]  # a segment's first
-        chosen = choose_words(word, starts, count, rules.max_ngram, rng)
-    else:
-        chosen = choose_pieces(word, count, rng)
-    positions, real = _as_positions(chosen, rules.max_predictions)
-    # (B, M)
-    truth = np.take_along_axis(ids, positions, 1)
-    replaced = _replace(truth, rules, pieces, rng)
-    masked = ids.copy()
-    row, column = np.nonzero(real)
-    masked[row, positions[row, column]] = replaced[row, column]
-    return {
-        **rows,
-        "token_ids": masked,
-        "mask_positions": np.where(real, positions, 0).astype(np.int32),
-        "mask_ids": np.where(real, truth, 0).astype(np.int32),
-        "mask_weights": real.astype(np.float32),
-    }
-
-
-def _as_positions(chosen, most: int):
-    """The columns that are true in each row `(B, M)`, and which are real."""
-    row, column = np.nonzero(chosen)
-    count = chosen.sum(1)
-    # The rank of each true column within its row.
-    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    positions = np.zeros((len(chosen), most), np.int64)
-    positions[row, place] = column
-    return positions, np.arange(most) < count[:, None]
-
-
-def _replace(truth, rules: SamplingRules, pieces: Pieces, rng):
-    """What replaces each drawn piece."""
-    masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
-    # 80, 10 and 10 % by default: the paper, section 3.1, task 1.
-    coin = rng.random(truth.shape)
-    other = rng.integers(0, pieces.size, truth.shape)
-    return np.where(
-        coin < masked, pieces.mask_id, np.where(coin < replaced, other, truth)
-    )
-
-
-# Random choices of pieces, of whole words, and of runs of words.
-
-
-def choose_pieces(word, count, rng):
-    """`count` random words of each row, or all where there are fewer.
-
-    Args:
-        word: bool `(B, T)`, what may be chosen.
-        count: int `(B,)`, 1 at least.
-
-    Returns:
-        bool `(B, T)`.
-    """
-    keys = rng.random(word.shape, np.float32)
-    # Above every random number: chosen last, and then cut off.
-    keys[~word] = 2
-    most = int(count.max(initial=1))
-    # (B, M): the columns of the smallest keys, smallest first.
-    columns = np.argpartition(keys, most - 1, axis=1)[:, :most]
-    order = np.argsort(np.take_along_axis(keys, columns, 1), axis=1)
-    columns = np.take_along_axis(columns, order, 1)
-    count = np.minimum(count, word.sum(1))
-    row, rank = np.nonzero(np.arange(most) < count[:, None])
-    chosen = np.zeros_like(word)
-    chosen[row, columns[row, rank]] = True
-    return chosen
-
-
-def choose_words(word, starts, count, max_ngram, rng):
-    """Whole words of each row, at most `count` pieces.
-
-    The words of a row are taken in random order, each with so many that
-    follow it as to make a run of 1 to `max_ngram` (n with a probability
-    proportional to 1/n, among those that its segment has room for). A run
-    that would be too much is cut at its end by as many words as need be; one
-    that holds a chosen word is left out. This is the original's rule of whole
-    words, and ALBERT's of runs, but that no run extends from one segment to
-    the other, and that single words fill up what runs leave. Where no word is
-    short enough, single pieces are chosen.
-
-    Args:
-        word: bool `(B, T)`, what may be chosen.
-        starts: bool `(B, T)`, the first piece of each word.
-        count: int `(B,)`, 1 at least.
-
-    Returns:
-        bool `(B, T)`.
-    """
-    words = _Words(word, starts, count)
-    order = np.argsort(rng.random(words.first.shape, np.float32), axis=1)
-    if max_ngram > 1:
-        words.take_in_turn(order, words.draw_runs(max_ngram, rng))
-    words.take_in_turn(order)
-    chosen = words.pieces()
-    none = ~chosen.any(1)
-    chosen[none] = choose_pieces(word[none], count[none], rng)
-    return chosen
-
-
-class _Words:
-    """The words of some rows `(B, W)`, and which of them are taken."""
-
-    def __init__(self, word, starts, count):
-        self._word = word
-        self._count = count
-        self._used = np.zeros(len(word), np.int64)
-        # The number of the word that each column belongs to, or is after.
-        self._number = np.cumsum(starts, axis=1) - 1
-        goes_on = np.zeros_like(word)
-        goes_on[:, :-1] = (word & ~starts)[:, 1:]
-        shape = len(word), int(starts.sum(1).max(initial=1))
-        self.first = self._place(starts, shape)
-        self._last = self._place(word & ~goes_on, shape)
-        # Counts [CLS], [SEP] and padding up to each word; -1 for no word.
-        breaks = np.take_along_axis(np.cumsum(~word, axis=1), self.first, 1)
-        real = np.arange(shape[1]) < starts.sum(1)[:, None]
-        self._segment = np.where(real, breaks, -1)
-        self._taken = np.zeros(shape, bool)
-
-    def _place(self, where, shape):
-        """The column of each word at which `where` is true."""
-        row, column = np.nonzero(where)
-        table = np.zeros(shape, np.int64)
-        table[row, self._number[row, column]] = column
-        return table
-
-    def draw_runs(self, max_ngram, rng):
-        """How many words the run that begins at each word has `(B, W)`."""
-        width = self.first.shape[1]
-        ends = np.diff(self._segment, axis=1, append=-2) != 0
-        # (B, W): the last word of each segment, by a minimum from the right.
-        last = np.where(ends, np.arange(width), width)[:, ::-1]
-        last = np.minimum.accumulate(last, axis=1)[:, ::-1]
-        room = np.minimum(last - np.arange(width) + 1, max_ngram)
-        # Sums of 1/n: ALBERT's rule (Lan et al. 2020, section 4.1).
-        weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
-        drawn = rng.random(room.shape) * weights[room - 1]
-        return np.searchsorted(weights, drawn, "right") + 1
-
-    def take_in_turn(self, order, sizes=None):
-        """Takes runs of words, or single ones, in a random order until there
-        are enough."""
-        for start in order.T:
-            row = np.flatnonzero(self._used < self._count)
-            if not len(row):
-                return
-            start = start[row]
-            more = 0 if sizes is None else sizes[row, start] - 1
-            self._take(row, start, start + more)
-
-    def _take(self, row, start, stop):
-        """Takes the words `start` to `stop` of each row, if that may be."""
-        room = self._count[row] - self._used[row]
-        size = self._last[row, stop] - self.first[row, start] + 1
-        # A word less, in the rows where the run is too much.
-        while ((size > room) & (stop > start)).any():
-            stop = np.where(size > room, np.maximum(stop - 1, start), stop)
-            size = self._last[row, stop] - self.first[row, start] + 1
-        free = (self._segment[row, start] >= 0) & (size <= room)
-        run = range(int((stop - start).max(initial=0)) + 1)
-        for offset in run:
-            free &= ~self._taken[row, np.minimum(start + offset, stop)]
-        row, start, stop = row[free], start[free], stop[free]
-        self._used[row] += size[free]
-        for offset in run:
-            self._taken[row, np.minimum(start + offset, stop)] = True
-
-    def pieces(self):
-        """The pieces of the words that are taken, bool `(B, T)`."""
-        number = np.maximum(self._number, 0)
-        return self._word & np.take_along_axis(self._taken, number, 1)

@@ -18,7 +18,7 @@ import uuid
 import numpy as np
 
 from bert_keras import files
-from bert_keras.data.sampling import Pieces, vocabulary_hash
+from bert_keras.data.sampling import vocabulary_hash
 from bert_keras.errors import InputError
 from bert_keras.manifest import (
     check_entries,
@@ -30,6 +30,7 @@ from bert_keras.manifest import (
     write_manifest,
 )
 from bert_keras.manifest import read_manifest as read_checked
+from bert_keras.text.masking import Pieces
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 
 MANIFEST = "store.json"

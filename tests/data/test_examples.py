@@ -5,7 +5,8 @@ import pytest
 from data_samples import write_store
 
 from bert_keras.data.examples import DrawnExamples, Windows, fill_rows
-from bert_keras.data.sampling import SamplingRules, generator
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.text.masking import generator
 
 
 def test_windows_hold_every_unit_once_an_epoch(monkeypatch):

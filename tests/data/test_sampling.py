@@ -11,17 +11,19 @@ from bert_keras.data.examples import DrawnExamples, block_sizes
 from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import (
     Pairs,
-    Pieces,
     SamplingRules,
-    choose_pieces,
-    choose_words,
     draw_pairs,
     gather,
-    generator,
-    mask_rows,
     truncate,
 )
 from bert_keras.errors import InputError
+from bert_keras.text.masking import (
+    Pieces,
+    choose_pieces,
+    choose_words,
+    generator,
+    mask_rows,
+)
 
 # Two samples of one rule give a smaller p-value once in 10,000 tests.
 CHANCE = 1e-4

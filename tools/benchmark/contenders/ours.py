@@ -250,7 +250,8 @@ def packed_rows(settings):
         is the share of all examples that the rows stand for.
     """
     from bert_keras.data.examples import fill_rows, masked_rows
-    from bert_keras.data.sampling import Pieces, SamplingRules
+    from bert_keras.data.sampling import SamplingRules
+    from bert_keras.text.masking import Pieces
 
     length, rows = settings["length"], settings["batch"]
     rules = SamplingRules(length, max(1, length * 15 // 100), packed=True)
