@@ -27,7 +27,12 @@ from official_tasks.tasks.own_data import (
 )
 from official_tasks.tasks.squad import Question, SquadRow, SquadTask
 from official_tasks.tasks.table import write_csv
-from official_tasks.tasks.tagging import NerTask, TaggedText, check_tags
+from official_tasks.tasks.tagging import (
+    NerTask,
+    TaggedText,
+    check_tags,
+    split_words,
+)
 from official_tasks.tasks.text_task import TextTask
 
 # Problem -> the metric by which runs are compared.
@@ -334,7 +339,7 @@ class CustomTags(OwnData, NerTask):
         return [words], [tags]
 
     def example_of(self, place, number, cells):
-        words, labels = (_split_words(cells.get(name)) for name in self.lists)
+        words, labels = (_words_of(cells.get(name)) for name in self.lists)
         if not words:
             raise InputError(
                 f"{format_lines([place])}: expected at least one word, got none"
@@ -354,11 +359,11 @@ class CustomTags(OwnData, NerTask):
         return text.words
 
 
-def _split_words(cell):
+def _words_of(cell):
     """The words of a list, of JSONL, or of text with blanks between."""
     if cell is None:
         return None
-    return tuple(cell if isinstance(cell, list) else cell.split())
+    return tuple(cell if isinstance(cell, list) else split_words(cell))
 
 
 class CustomChoices(OwnData, ChoiceTask):

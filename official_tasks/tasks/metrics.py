@@ -190,7 +190,8 @@ def _ideal_dcg(gains):
 # Entities, by conlleval's conventions. Sentence by sentence: no entity goes on
 # into the next one. Scores are shares of 1, where conlleval prints percent. The
 # Perl script knows the labels B-, I-, E- and O alone: S-, L- and U-, of BIOES
-# and BILOU, mean here what these schemes say, and it scores them otherwise.
+# and BILOU, mean here what these schemes say, and so does B- after E- of its
+# type: two entities, of which the script makes one.
 
 
 class Entity(NamedTuple):

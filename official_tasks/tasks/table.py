@@ -8,8 +8,10 @@ import codecs
 import contextlib
 import csv
 import gzip
+import itertools
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ LONGEST = 2**31 - 1  # characters of a cell; the module's own limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
 # What stands between columns where it is no comma, and what it is called.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "upright lines"}
+_EXCEL_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
 
 
 class Dialect(NamedTuple):
@@ -234,14 +237,23 @@ def _other_encoding(error):
 
 def _delimited_rows(path, lines, columns, kind, optional, own, notes):
     csv.field_size_limit(LONGEST)
+    skipped = 0
     if kind == ".tsv":
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        separator = (own and own.separator) or ","
+        first = next(iter(lines), "")
+        marked = _EXCEL_SEPARATOR.fullmatch(first)  # its first line, or none
+        separator = (own and own.separator) or (marked and marked[1]) or ","
+        skipped = int(marked is not None)
+        if first and not marked:
+            lines = itertools.chain([first], lines)
         rows = csv.reader(lines, strict=True, delimiter=separator)
     header = next(rows, None)
-    if header is None:
-        raise InputError(f"{path}: expected a line of column names, got none")
+    if not header:
+        found = "an empty line" if header == [] else "none"
+        raise InputError(
+            f"{path}: expected a line of column names, got {found}"
+        )
     for column in columns:
         if column not in header and column not in optional:
             raise InputError(
@@ -257,14 +269,17 @@ def _delimited_rows(path, lines, columns, kind, optional, own, notes):
         header.index(name) if name in header else None for name in columns
     ]
     for row in rows:
+        line = rows.line_num + skipped
         if not row:
-            continue
+            if len(header) > 1:
+                continue
+            row = [""]  # of one column, an empty line is an empty cell
         if len(row) != len(header):
             raise InputError(
-                f"{path}, line {rows.line_num}: expected {len(header)} "
-                f"columns, got {len(row)}"
+                f"{path}, line {line}: expected {len(header)} columns, got "
+                f"{len(row)}"
             )
-        yield rows.line_num, [None if i is None else row[i] for i in places]
+        yield line, [None if i is None else row[i] for i in places]
 
 
 def _hint(header, kind, own):

@@ -375,12 +375,20 @@ def _framed(like, values):
     return tf.concat([column, inner, column], axis=1)
 
 
-# Files of columns: one word a line, an empty line (or one of white space)
-# after each sentence, and `-DOCSTART-` in front of each document where the
-# file has documents.
+# Files of columns: one word a line, an empty line after each sentence, and
+# `-DOCSTART-` in front of each document where the file has documents. A line of
+# blanks and tabs is empty; with labels, so is one of any other white space.
 
 DOCUMENT = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
+
+
+def split_words(text: str) -> list[str]:
+    """Split at blanks, tabs and line ends of ASCII.
+
+    Other white space, such as U+3000 or U+00A0, may be a word of its own.
+    """
+    return re.findall(r"[^ \t\r\n]+", text)
 
 
 def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
@@ -399,11 +407,11 @@ def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
     """
     lines = read_text(path).split("\n")
     if labelled is None:
-        rows = [line.split() for line in lines]
-        labelled = all(
+        rows = [split_words(line) for line in lines if line.strip()]
+        labelled = bool(rows) and all(
             len(row) > 1 and is_label(row[-1])
             for row in rows
-            if row and row[0] != DOCUMENT
+            if row[0] != DOCUMENT
         )
     sentences = list(_sentences(path, lines, labelled))
     if not sentences:
@@ -417,14 +425,16 @@ def _sentences(path, lines, labelled):
     document = 0
     for number, line in enumerate([*lines, ""], 1):
         line = line.rstrip("\r")
-        if not line.strip():
+        words = split_words(line)
+        if not words or labelled and not line.strip():
             if rows:
-                words = tuple(row[0] for row in rows)
                 labels = tuple(row[-1] for row in rows) if labelled else None
-                yield TaggedText(words, labels, document=document)
+                yield TaggedText(
+                    tuple(row[0] for row in rows), labels, document=document
+                )
             rows = []
             continue
-        if line.split()[0] == DOCUMENT:
+        if words[0] == DOCUMENT:
             document += 1
             continue
         if split is None:

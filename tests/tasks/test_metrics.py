@@ -175,6 +175,35 @@ def test_entities_are_those_that_conlleval_sees(labels, expected):
     assert entities(labels.split()) == [Entity(*e) for e in expected]
 
 
+def conlleval(labels):
+    """Entities by `startOfChunk` and `endOfChunk` of conlleval.pl."""
+    spans, before, kind_before = [], "O", ""
+    for place, label in enumerate(labels):
+        tag, _, kind = label.partition("-")
+        pair = before + tag
+        other = kind != kind_before
+        if pair in ("BB", "IB", "OB", "OI", "OE", "EE", "EI") or (
+            tag != "O" and other
+        ):
+            spans.append([kind, place, place + 1])
+        elif tag != "O":
+            spans[-1][2] = place + 1
+        before, kind_before = tag, kind
+    return [Entity(*span) for span in spans]
+
+
+def test_every_transition_is_counted_as_by_conlleval():
+    """But for B- after E- of its type, which the script takes for one entity:
+    in BIOES these are two, as seqeval counts them too."""
+    tags = ["O", *(f"{p}-{kind}" for p in "BIE" for kind in "XY")]
+    for labels in itertools.product(tags, repeat=3):
+        pairs = zip(labels, labels[1:], strict=False)
+        if any((a[0], b[0]) == ("E", "B") and a[1:] == b[1:] for a, b in pairs):
+            assert len(entities(labels)) > len(conlleval(labels))
+        else:
+            assert entities(labels) == conlleval(labels), labels
+
+
 def random_labels(seed, labels, sentences=40):
     random = np.random.default_rng(seed)
     truth, guess = [], []

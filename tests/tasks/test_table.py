@@ -33,6 +33,31 @@ def test_tsv_is_split_at_tabs_and_nowhere_else(tmp_path):
     assert rows(path, ["text", "label"]) == [['"odd quote', "1"]]
 
 
+@pytest.mark.parametrize("between", [";", "\t", "|"])
+@pytest.mark.parametrize("quoted", [True, False])
+def test_the_line_of_excel_says_what_separates_columns(
+    tmp_path, between, quoted
+):
+    path = tmp_path / "a.csv"
+    mark = f'"sep={between}"' if quoted else f"sep={between}"
+    path.write_text(f"{mark}\r\ntext{between}label\r\na, b{between}1\r\n")
+    assert rows(path, ["text", "label"]) == [["a, b", "1"]]
+    own = dialect(between)
+    assert list(read_rows(path, ["label"], own=own)) == [(3, ["1"])]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_an_empty_line_of_one_column_is_a_row(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("text\na\n\n\nb\n\n")
+    assert rows(path, ["text"]) == [["a"], [""], [""], ["b"], [""]]
+    asked = read_inputs(str(path), None, ["text"], [False])
+    assert len(list(asked)) == 5
+    between = "," if name == "a.csv" else "\t"
+    path.write_text(f"text{between}label\na{between}1\n\n")
+    assert rows(path, ["text"]) == [["a"]]
+
+
 def test_jsonl_and_gzip_are_read(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     with gzip.open(path, "wt", encoding="utf-8") as file:
@@ -73,7 +98,10 @@ def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
     ("name", "content", "message"),
     [
         ("a.txt", b"text\n", "ends in .csv"),
-        ("a.csv", b"", "line of column names"),
+        ("a.csv", b"", "line of column names, got none"),
+        ("a.csv", b"\ntext,label\n", "column names, got an empty line"),
+        ("a.tsv", b"\n", "column names, got an empty line"),
+        ("a.csv", b"sep=;\ntext;label\na;1\nb\n", "line 4: expected 2 col"),
         ("a.csv", b"words,label\na,1\n", "no column 'text'.*'words', 'label'"),
         ("a.csv", b"text,label\na,1\nb\n", "line 3: expected 2 columns, got 1"),
         ("a.csv", b"text,label\n\xffa,1\n", "UTF-8 text, got the byte 0xff"),

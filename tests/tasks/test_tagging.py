@@ -8,6 +8,7 @@ from toy_words import PIECES, pieces_of, preprocessor
 from bert_keras import InputError
 from bert_keras.text.labels import split_label
 from official_tasks.engine import finetuning
+from official_tasks.tasks.custom import CustomTags
 from official_tasks.tasks.tagging import (
     NER,
     WIKI_ANN,
@@ -82,6 +83,27 @@ def test_tabs_lone_tabs_language_prefixes_and_strange_words_are_read(tmp_path):
     assert len(read_columns(blank, labelled=None)) == 2
     mixed = read_columns(file(tmp_path / "b.txt", "en:a O\nde:b O\n"))
     assert mixed[0].words == ("en:a", "de:b")
+
+
+SPACES = ["\u3000", "\u00a0", "\u2028", "\u0085", "\u2003\u2003", "\x0c"]
+
+
+@pytest.mark.parametrize("word", SPACES)
+@pytest.mark.parametrize("label", ["", " O"])
+def test_white_space_may_be_a_word(tmp_path, word, label):
+    """In a file without labels such a line ended a sentence: a word less."""
+    lines = [f"a{label}", f"{word}{label}", f"b{label}", "", f"c{label}", ""]
+    path = file(tmp_path / "a.txt", "\n".join(lines))
+    for labelled in (bool(label), None):
+        words = [s.words for s in read_columns(path, labelled)]
+        assert words == [("a", word, "b"), ("c",)]
+    table = tmp_path / "a.tsv"
+    table.write_text(f"words\na {word} b\n\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 3: expected at least one word"):
+        CustomTags(test=str(table)).read("test")
+    table.write_text(f"words\na {word} b\nc\n", encoding="utf-8")
+    texts = CustomTags(test=str(table)).read("test")
+    assert [text.words for text in texts] == [("a", word, "b"), ("c",)]
 
 
 @pytest.mark.parametrize(
