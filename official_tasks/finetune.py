@@ -85,7 +85,11 @@ def define_flags():
     flags.DEFINE_string("output", None, "Folder of this run.")
     flags.DEFINE_float("epochs", None, "Passes over the training rows.")
     flags.DEFINE_integer(
-        "batch_size", None, "Rows a step, over all devices.", lower_bound=1
+        "batch_size",
+        None,
+        "Rows a step, over all devices.",
+        1,
+        script.LARGEST_BATCH,
     )
     flags.DEFINE_float("learning_rate", None, "Learning rate at its peak.")
     flags.DEFINE_integer("sequence_length", None, "Word pieces a row, at most.")

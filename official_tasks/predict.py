@@ -56,7 +56,9 @@ def define_flags():
     flags.DEFINE_list(
         "columns", None, "Columns of the inputs, if named differently."
     )
-    flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
+    flags.DEFINE_integer(
+        "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
+    )
     registry.define_task_flags()
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")

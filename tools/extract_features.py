@@ -43,7 +43,9 @@ def define_flags():
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."
     )
     flags.DEFINE_integer("sequence_length", 128, "Pieces of a row at most.")
-    flags.DEFINE_integer("batch_size", 32, "Rows at once.", lower_bound=1)
+    flags.DEFINE_integer(
+        "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
+    )
     flags.mark_flags_as_required(["input", "model", "output"])
 
 

@@ -173,8 +173,15 @@ def _plain_errors(source):
         yield
     except InputError:
         raise
-    # What pyarrow and the two libraries raise is of these kinds.
-    except (OSError, ValueError, RuntimeError, LookupError) as error:
+    # What pyarrow and the two libraries raise is of these kinds; arithmetic:
+    # a date out of range.
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        LookupError,
+        ArithmeticError,
+    ) as error:
         raise InputError(
             f"{source} cannot be read: {_first_line(error)}. Write it again, "
             "or fetch it again."

@@ -14,6 +14,7 @@ from bert_keras.training.strategy import named
 from official_tasks import progress
 from official_tasks.engine import finetuning, task_report
 from official_tasks.engine.finetuning import has_failed, scalars
+from official_tasks.script import LARGEST_SEED
 
 # Do not decide what is computed.
 AROUND = ("distribution", "tpu", "callbacks")
@@ -50,6 +51,11 @@ def run(
         raise InputError(
             "A grid tries its own learning rates: leave --learning_rate or "
             "--grid out."
+        )
+    if seed + seeds - 1 > LARGEST_SEED:
+        raise InputError(
+            f"seed is {seed} and seeds {seeds}: the last seed would be "
+            f"{seed + seeds - 1}, expected at most {LARGEST_SEED}."
         )
     rates = learning_rates or [learning_rate]
     plan = [(rate, seed + i) for rate in rates for i in range(seeds)]

@@ -26,7 +26,12 @@ from official_tasks.tasks.own_data import (
     format_lines,
 )
 from official_tasks.tasks.squad import Question, SquadRow, SquadTask
-from official_tasks.tasks.table import write_csv
+from official_tasks.tasks.table import (
+    LARGEST_NUMBER,
+    read_index,
+    read_number,
+    write_csv,
+)
 from official_tasks.tasks.tagging import (
     NerTask,
     TaggedText,
@@ -127,13 +132,11 @@ class CustomTask(OwnData, TextTask):
             return {name.strip() for name in names} - {""}
         if self.problem == "single":
             return cell.strip()
-        try:
-            number = float(cell)
-        except ValueError:
-            number = float("nan")
-        if not np.isfinite(number):
+        number = read_number(cell)
+        if number is None:
             raise InputError(
-                f"{format_lines([place])}: expected a number in column "
+                f"{format_lines([place])}: expected a number from "
+                f"{-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g} in column "
                 f"{self.label_column!r}, got {cell!r}"
             )
         return number
@@ -433,15 +436,16 @@ class CustomChoices(OwnData, ChoiceTask):
 def _choice_index(place, label, choices) -> int:
     """The number of the choice that a label names, by number or text."""
     readings = {choices.index(label)} if label in choices else set()
-    if label.isdecimal() and int(label) < len(choices):
-        readings.add(int(label))
+    number = read_index(label, len(choices))
+    if number is not None:
+        readings.add(number)
     if len(readings) == 1:
         return readings.pop()
     if readings:
         raise InputError(
             f"{format_lines([place])}: expected a label that says one thing, "
             f"got {label!r}, the text of choice {choices.index(label)} and "
-            f"the number of {choices[int(label)]!r}: write the choices in "
+            f"the number of {choices[number]!r}: write the choices in "
             "other words"
         )
     raise InputError(

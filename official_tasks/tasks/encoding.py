@@ -23,6 +23,7 @@ def encode_texts(preprocess, *segments):
     """
     import tensorflow as tf
 
+    preprocess.packer.room(len(segments))  # refuses rows that are too short
     rows, cuts = [], []
     for chunk in chunks(len(segments[0])):
         pieces = tuple(

@@ -13,7 +13,7 @@ from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import SPLITS, Defaults, check_labelled
 from official_tasks.tasks.file_task import FileTask
-from official_tasks.tasks.table import read_text
+from official_tasks.tasks.table import read_number, read_text
 from official_tasks.tasks.text_task import TextTask, score_classes
 
 ACCURACY = {"accuracy": metrics.accuracy}
@@ -462,10 +462,10 @@ def _label_column(row, header, path, split):
 def _read_label(row, text, path, number):
     """The index of a label, or the number that it is."""
     if row.spelled is None:
-        try:
-            return float(text)
-        except ValueError:
-            expected = "a number"
+        number = read_number(text)
+        if number is not None:
+            return number
+        expected = "a number"
     else:
         if text in row.spelled:
             return row.spelled.index(text)
@@ -492,6 +492,6 @@ def _raw_rows(row, path, split):
             f"{path} holds train and dev together: put GLUE's list of the "
             "dev rows, dev_ids.tsv, next to it, or give --train and --dev"
         )
-    lines = listed.read_text(encoding="utf-8-sig").splitlines()
+    lines = read_text(listed).split("\n")
     ids = {tuple(line.split("\t")[:2]) for line in lines if line.strip()}
     return lambda cells: ((cells[1], cells[2]) in ids) == (split == "dev")

@@ -21,7 +21,12 @@ from official_tasks.tasks.own_data import (
     OwnData,
     format_lines,
 )
-from official_tasks.tasks.table import read_rows, write_csv
+from official_tasks.tasks.table import (
+    LARGEST_NUMBER,
+    read_index,
+    read_rows,
+    write_csv,
+)
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
@@ -107,10 +112,11 @@ class RetrievalTask(OwnData):
             raise InputError(
                 f"--label={label} and --negative={negative}: give one of them"
             )
-        if not 0 < max_score < np.inf or not label and max_score != 1:
+        is_usable = 0 < max_score <= LARGEST_NUMBER
+        if not is_usable or not label and max_score != 1:
             raise InputError(
-                f"--max_score={max_score:g}: expected a number above 0, with "
-                "--label=COLUMN"
+                f"--max_score={max_score:g}: expected a number above 0, at "
+                f"most {LARGEST_NUMBER:g}, with --label=COLUMN"
             )
         if id != "id" and not (queries or passages):
             raise InputError(
@@ -610,7 +616,7 @@ class RankingTask(RetrievalTask):
 
 def _cutoffs(text):
     numbers = [word.strip() for word in str(text).split(",")]
-    if not all(word.isdecimal() and int(word) for word in numbers):
+    if not all(read_index(word, 10**9) for word in numbers):
         raise InputError(
             f"--recall_at={text}: expected whole numbers above 0 with commas "
             "between, such as 1,10"

@@ -344,7 +344,13 @@ def read_questions(path) -> list[Question]:
             for paragraph in article["paragraphs"]
             for qa in paragraph["qas"]
         ]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,  # a start of 1e400
+    ) as error:
         raise InputError(
             f'{path}: expected SQuAD\'s JSON, {{"data": [{{"paragraphs": '
             '[{"context": ..., "qas": [{"id": ..., "question": ..., '
@@ -417,7 +423,8 @@ def answer_span(question: Question) -> tuple[int, int] | str:
     if not text.strip():
         return "not found"
     start = question.start
-    if start is None or context[start : start + len(text)] != text:
+    # A negative start, which some data sets write for none, is no position.
+    if start is None or start < 0 or not context.startswith(text, start):
         start = context.find(text)
         if start < 0:
             return "not found"

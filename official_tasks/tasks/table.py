@@ -181,6 +181,26 @@ def rows_of(
             )
 
 
+# float32 holds the square of such a number, 3.4e38 at most.
+LARGEST_NUMBER = 1e18
+
+
+def read_number(text: str) -> float | None:
+    """Return the number that a cell spells; None if none to learn from."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if abs(number) <= LARGEST_NUMBER else None  # NaN is not
+
+
+def read_index(text: str, count: int) -> int | None:
+    """Return the whole number below `count` that a cell spells, or None."""
+    is_short = len(text) <= 9  # Python refuses to read thousands of digits
+    number = int(text) if is_short and text.isdecimal() else count
+    return number if number < count else None
+
+
 def write_csv(path, rows) -> None:
     """Writes rows of cells; what `read_rows` reads again."""
     with open(path, "w", encoding="utf-8", newline="") as file:
