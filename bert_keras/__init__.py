@@ -4,22 +4,12 @@ Public names load when they are first used, so that `import bert_keras`
 imports neither Keras nor TensorFlow. Keras loads files with our classes by
 name, and imports what a file needs from its own packages only; so the classes
 are registered as soon as both packages are imported, in either order.
-
-The import sets `TF_ENABLE_ONEDNN_OPTS` where it is not set: see below.
 """
 
 import contextlib
 import importlib
-import os
-import platform
 import sys
 from typing import TYPE_CHECKING
-
-# TensorFlow on Linux leaves oneDNN's products off on x86 processors that have
-# AVX2 and no instructions for neural networks. There, too, they are the faster
-# ones (docs/speed.md). TensorFlow reads this when it is imported.
-if platform.machine() in ("x86_64", "AMD64"):
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 __version__ = "0.1.0"
 

@@ -27,7 +27,6 @@ length.
 """
 
 import os
-import sys
 
 from absl import flags
 
@@ -117,13 +116,11 @@ def _ask(values):
         prediction.lists_of(entry),
         dialect(values.separator, values.encoding),
     )
-    try:
-        with progress.bar(f"Asking {name}") as update:
-            for done in answers.answered(rows, values.batch_size):
-                update(done)
-    except BrokenPipeError:  # who reads our output has enough
-        sys.stderr.close()
-        return
+    with progress.bar(f"Asking {name}") as update:
+        for done in answers.answered(rows, values.batch_size):
+            update(done)
+            if values.output == "-" and not script.output_is_read():
+                return
     message = f"{answers.done} rows, {answers.done - before} of them now"
     if answers.counts_truncated and answers.done:
         message += f"; {answers.truncated / answers.done:.1%} truncated"

@@ -18,8 +18,6 @@ layers of 256 on two CPU cores in bfloat16, and 5 in float32 with AVX2 alone.
 """
 
 import functools
-import signal
-import sys
 
 from absl import flags
 
@@ -171,8 +169,6 @@ def main(values):
             "--size is given together with --init, whose weights decide the "
             "sizes. Leave one of the two out."
         )
-    # Before and after the training, which saves first; see `TrainingState`.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(script.RUN_AGAIN))
     arguments = _arguments(values)
     if values.dry_run:
         print_plan(values.data, **arguments)

@@ -15,6 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from official_tasks import stopping
+
 # Lines may hold text and names of the user's, with [ and ] in them.
 console = Console(highlight=False, markup=False)
 
@@ -34,6 +36,7 @@ def bar(title: str, total: int | None = None):
         task = progress.add_task(title, total=total, note="")
 
         def update(done: int, total: int | None = None, note: str = ""):
+            stopping.check()
             progress.update(task, completed=done, total=total, note=note)
 
         try:

@@ -1,27 +1,28 @@
 """What every script shares: parsing flags, plain messages, exit codes.
 
 A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
-mistake or a full disk, 75 saved and to be run again.
+mistake or a full disk, 75 stopped by Ctrl-C or SIGTERM: the same command goes
+on from what is saved, or begins again.
 """
 
-import contextlib
 import errno
 import functools
+import io
 import math
 import os
+import platform
 import re
 import sys
-import tempfile
 import typing
 import warnings
 
 from absl import app, flags, logging
 
-from bert_keras import imports
 from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interrupts import Stopped
+from official_tasks import stopping
 
 USER_ERROR = 2
-RUN_AGAIN = 75
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
 # The default of a flag stays a policy: the same command then computes the
 # same way on any processor, and scores compare with those of the paper.
@@ -48,7 +49,7 @@ LARGEST_BATCH = 2**31 - 1  # rows of a tensor that TensorFlow counts
 
 
 def start(main, define_flags, tensorflow=True, places=()):
-    """Runs `main(FLAGS)` as the command that this process was started as.
+    """Run `main(FLAGS)` as the command that this process was started as.
 
     Nothing heavy is imported before `main` runs, so that `--help` answers at
     once. An `InputError` is printed alone and exits with 2.
@@ -58,7 +59,13 @@ def start(main, define_flags, tensorflow=True, places=()):
         places: names of the arguments that are no flags; `main` gets their
             values after the flags.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stopping.install()
+    outlive_reader()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
+    if platform.machine() in ("x86_64", "AMD64"):
+        # TensorFlow leaves oneDNN off on processors with AVX2 alone, where it
+        # is the faster one too (docs/speed.md).
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)
     define_flags()
     app.run(
@@ -249,8 +256,7 @@ def _print_help():
             section[name] = own[name]
         flag_list = section.get_help("  ", include_special_flags=False)
         text.append(f"{title}:\n{flag_list}\n")
-    with contextlib.suppress(BrokenPipeError):  # such as `--help | head`
-        print("\n".join(text), end="")
+    print("\n".join(text), end="")
 
 
 def _expand_home():
@@ -279,11 +285,17 @@ def _run(main, tensorflow, words):
 
     warnings.showwarning = show
     warnings.simplefilter("always", UntrainedWarning)
+    code = USER_ERROR
     try:
         check_limits(flags.FLAGS)
         if tensorflow:
-            import_tensorflow()
-        return main(flags.FLAGS, *words)
+            import tensorflow  # noqa: F401
+        with stopping.work():
+            code = main(flags.FLAGS, *words)
+        return code
+    except Stopped as error:
+        _print_error(str(error))
+        raise
     except InputError as error:
         return _print_error(_with_flags(str(error)))
     except WRONG_PLACE as error:
@@ -301,6 +313,8 @@ def _run(main, tensorflow, words):
             "before is kept. Make room on the disk and give the same command "
             "again."
         )
+    finally:
+        stopping.end_with(code or 0)
 
 
 def _full_disk(error):
@@ -316,8 +330,45 @@ def _full_disk(error):
     return None
 
 
+class _Output(io.FileIO):
+    """Output that drops what nobody reads any more."""
+
+    is_read = True
+
+    def write(self, data):
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            _Output.is_read = False
+            return len(data)
+
+
+def output_is_read() -> bool:
+    """Return False once the reader of the output has closed it."""
+    return _Output.is_read
+
+
+def outlive_reader():
+    """Have the process go on, and write its files, with `| head` too."""
+    for name in ("stdout", "stderr"):
+        output = getattr(sys, name)
+        kind = type(getattr(output, "buffer", None))
+        if kind not in (io.BufferedWriter, io.FileIO):
+            continue  # replaced by a caller
+        raw = _Output(output.fileno(), "w", closefd=False)
+        wrapped = io.TextIOWrapper(
+            # A file by itself where Python runs unbuffered.
+            raw if kind is io.FileIO else io.BufferedWriter(raw),
+            output.encoding,
+            output.errors,
+            line_buffering=output.line_buffering,
+            write_through=output.write_through,
+        )
+        setattr(sys, name, wrapped)
+
+
 def _drop_output():
-    """Has Python not write again, at its end, what cannot be written."""
+    """Drop what cannot be written, for Python not to try again at its end."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -337,29 +388,6 @@ def _with_flags(message):
         return f"--{'' if value == 'True' else 'no'}{name}"
 
     return re.sub(r"(?<!-)\b([a-z_]+)=(True|False)\b", flag, message)
-
-
-def import_tensorflow():
-    """Imports it without the lines on CUDA and oneDNN that it writes.
-
-    They come from C++ before any setting is read, so that only the file
-    descriptor can hold them back; where the import fails they are shown.
-    """
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as held_back:
-        os.dup2(held_back.fileno(), 2)
-        try:
-            with imports.lean():
-                import tensorflow
-
-            tensorflow.config.list_physical_devices()
-        except BaseException:
-            held_back.seek(0)
-            os.write(kept, held_back.read())
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 def _print_error(message):

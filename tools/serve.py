@@ -103,8 +103,6 @@ def answer(listening, settings, number=0, ready=None):
             started this one holds it, and ends this one when it ends.
     """
     from bert_keras.errors import InputError
-
-    script.import_tensorflow()
     from bert_keras.serving.load import load_saved_model
 
     try:

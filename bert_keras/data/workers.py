@@ -71,7 +71,7 @@ def forks():
     starts.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bert_keras.data.preloaded"])
+    context.set_forkserver_preload(["keras", "tensorflow_text"])
     return context
 
 

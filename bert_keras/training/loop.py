@@ -98,7 +98,7 @@ def fit(
                 verbose=0,
             )
         finally:
-            state.release_signal()
+            state.release_signals()
         if model.stop_training:
             break
         step += length * epochs

@@ -7,11 +7,8 @@ the disk is in `checkpoint.py`, the folder of a run in `run_folder.py`.
 
 import concurrent.futures
 import contextlib
-import logging
-import os
 import platform
 import re
-import signal
 import threading
 
 import keras
@@ -20,12 +17,9 @@ import numpy as np
 import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.run_folder import check_same_settings
 from bert_keras.training import checkpoint
-
-EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
-
-logger = logging.getLogger(__name__)
 
 # Folder -> the save that this process last began there. A `fit` that was
 # interrupted leaves the thread writing, while the next one restores.
@@ -33,15 +27,18 @@ _saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 
 
-class Preempted(SystemExit):
-    """Raised out of `fit` after SIGTERM, when the state has been saved.
+class Preempted(Stopped):
+    """Raised out of `fit` after Ctrl-C or SIGTERM, when the state is saved.
 
     A script that lets it pass ends with exit code 75: saved, and to be run
     again. `step` is the step that was saved.
     """
 
     def __init__(self, step):
-        super().__init__(EXIT_CODE)
+        super().__init__(
+            f"Stopped after step {step}; its state is saved. Run the same "
+            "command again to resume."
+        )
         self.step = step
 
 
@@ -54,12 +51,12 @@ class TrainingState(keras.callbacks.Callback):
     instant ends with the same bits as one that was not, if the data is a
     function of the step and the model is made from a fixed seed. Only the
     copy to host memory blocks training; a thread writes it, and what goes
-    wrong there is raised after the next step. SIGTERM saves after the step at
-    hand and raises `Preempted`. Random operations that have no seed generator
-    in the model are not covered.
+    wrong there is raised after the next step. Ctrl-C or SIGTERM saves after the
+    step at hand and raises `Preempted`; a second one ends the process. Random
+    operations that have no seed generator in the model are not covered.
 
     Of several workers that train one model, one writes, and all read the same
-    folder; where one gets SIGTERM, all stop after the same step.
+    folder; where one is asked to stop, all stop after the same step.
 
     Args:
         folder: where the checkpoints go, `step-00001234` each.
@@ -114,8 +111,7 @@ class TrainingState(keras.callbacks.Callback):
         self._metrics, self._epoch_ended = {}, True
         self._carry = False  # whether the next epoch continues them
         self._restored = False
-        self._asked_to_stop = False
-        self._old_handler = None
+        self._stop_request = StopRequest()
 
     def restore(self, model):
         """Restores the newest sound checkpoint into `model`; returns its step.
@@ -229,11 +225,11 @@ class TrainingState(keras.callbacks.Callback):
             )
         if self.writes:
             files.make_folder(self.folder)
-        self._asked_to_stop = False
-        self.release_signal()
+        self.release_signals()
+        self._stop_request = StopRequest()
         # Python sets handlers in the main thread alone.
         if threading.current_thread() is threading.main_thread():
-            self._old_handler = signal.signal(signal.SIGTERM, self._on_signal)
+            self._stop_request.install()
 
     def on_epoch_begin(self, epoch, logs=None):
         self._batches_seen = 0
@@ -267,33 +263,24 @@ class TrainingState(keras.callbacks.Callback):
 
     def _stop_if_asked(self):
         # All workers ask after the same step, so they stop after the same.
-        if not self.any_worker(self._asked_to_stop):
+        if not self.any_worker(self._stop_request.asked):
             return
         if self.step > self._saved_step:
             self.save()
         self._end()
-        logger.warning("SIGTERM: the state of step %d is saved.", self.step)
         raise Preempted(self.step)
 
     def _end(self):
         self.wait()
-        self.release_signal()
+        self.release_signals()
 
-    def release_signal(self):
-        """Restores the handler of SIGTERM from before `fit`.
+    def release_signals(self):
+        """Restore the signal handlers from before `fit`.
 
         For the caller of a `fit` that an exception ended: Keras does not call
         `on_train_end` then.
         """
-        if self._old_handler is not None:
-            signal.signal(signal.SIGTERM, self._old_handler)
-            self._old_handler = None
-
-    def _on_signal(self, number, frame):
-        if self._asked_to_stop:  # asked twice: at once, as without us
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        self._asked_to_stop = True
+        self._stop_request.restore()
 
 
 def _variables(model):

@@ -9,10 +9,9 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 
 from bert_keras.data.workers import forks
-from official_tasks import script
+from official_tasks import stopping
 from official_tasks.progress import console
 
 THREADS = (
@@ -37,14 +36,25 @@ def in_a_process(work, *arguments, jobs=1, quiet=False):
     pool = concurrent.futures.ProcessPoolExecutor(
         1, forks(), _begin, (quiet, cores)
     )
-    with pool:
+    with pool, _stopping_children():
         return pool.submit(work, *arguments).result()
 
 
 def _begin(quiet, cores):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on
     os.environ |= cores  # TensorFlow reads them with its first operation
-    script.import_tensorflow()
     console.quiet = quiet
+
+
+@contextlib.contextmanager
+def _stopping_children():
+    """End the child processes by SIGTERM where this one is asked to stop."""
+    try:
+        yield
+    except stopping.Stopped:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
 
 
 @contextlib.contextmanager
@@ -53,28 +63,21 @@ def workers(jobs):
 
     Up to `jobs` run at once, in threads, in the order in which they were
     started; one at a time runs here, before `start` returns. Where the block
-    ends by an error, those that have not begun never do. A SIGTERM is passed
-    on to the processes, which save what they have; then exit code 75.
+    ends by an error, those that have not begun never do. Where this process is
+    asked to stop, the others get SIGTERM and save what they have.
     """
     if jobs == 1:
         yield _now
         return
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
-    before = signal.signal(signal.SIGTERM, _pass_on)
     try:
-        yield pool.submit
+        with _stopping_children():
+            yield pool.submit
     finally:
         pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGTERM, before)
 
 
 def _now(work, *arguments, **options):
     future = concurrent.futures.Future()
     future.set_result(work(*arguments, **options))
     return future
-
-
-def _pass_on(*_):
-    for child in multiprocessing.active_children():
-        child.terminate()
-    sys.exit(script.RUN_AGAIN)

@@ -10,7 +10,7 @@ import forks
 import pytest
 
 from bert_keras.errors import InputError
-from official_tasks import progress
+from official_tasks import progress, stopping
 from official_tasks.engine.processes import (
     THREADS,
     in_a_process,
@@ -93,19 +93,21 @@ def wait_for_end(marks):
 
 
 def two_waiting(marks):
-    with workers(2) as start:
+    stopping.install()
+    with stopping.work(), workers(2) as start:
         made = [start(in_a_process, wait_for_end, marks) for _ in range(3)]
         for each in made:
             each.result()
 
 
-def test_sigterm_is_passed_on_to_the_jobs(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on_to_the_jobs(tmp_path, number):
     parent = forks.CONTEXT.Process(target=two_waiting, args=(str(tmp_path),))
     parent.start()
     limit = time.monotonic() + 60
     while len(os.listdir(tmp_path)) < 2 and time.monotonic() < limit:
         time.sleep(0.1)
-    parent.terminate()
+    os.kill(parent.pid, number)
     parent.join(60)
     assert parent.exitcode == 75
     marks = sorted(name.split("-")[0] for name in os.listdir(tmp_path))

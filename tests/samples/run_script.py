@@ -62,7 +62,7 @@ def call_script(*command, folder):
     """As `run_script`, in this process: TensorFlow is not started again."""
     from absl import flags
 
-    from official_tasks import progress, script
+    from official_tasks import progress, script, stopping
 
     words = list(map(str, command))
     is_module = words[0] == "-m"
@@ -82,6 +82,7 @@ def call_script(*command, folder):
             mock.patch.object(sys, "path", list(sys.path)),
             mock.patch.object(script, "_limits", []),
             mock.patch.object(script, "_groups", {}),
+            mock.patch.object(stopping, "install", lambda: None),
             # predict has lines for people go to the other output.
             mock.patch.object(progress.console, "stderr", False),
         ):

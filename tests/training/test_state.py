@@ -15,8 +15,9 @@ from remote_folder import object_store
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.interrupts import EXIT_CODE
 from bert_keras.training import checkpoint
-from bert_keras.training.state import EXIT_CODE, Preempted, TrainingState
+from bert_keras.training.state import Preempted, TrainingState
 
 
 class NestedDropout(keras.layers.Layer):
@@ -237,22 +238,26 @@ def test_remote_checkpoints_are_kept_and_restored_without_rename(monkeypatch):
 
 
 class SignalAt(keras.callbacks.Callback):
-    def __init__(self, step, validation=False):
+    def __init__(self, number, step, validation=False):
         super().__init__()
+        self.number = number
         self.step, self.validation = step, validation
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == self.step:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.number)
 
     def on_test_batch_begin(self, batch, logs=None):
         if self.validation:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.number)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("where", ["step", "validation"])
-def test_sigterm_saves_after_the_step_and_exits_with_75(tmp_path, where):
-    before = signal.getsignal(signal.SIGTERM)
+def test_a_signal_saves_after_the_step_and_exits_with_75(
+    tmp_path, where, number
+):
+    before = signal.getsignal(number)
     validation = where == "validation"
     with pytest.raises(Preempted) as raised:
         fit(
@@ -260,12 +265,12 @@ def test_sigterm_saves_after_the_step_and_exits_with_75(tmp_path, where):
             TrainingState(tmp_path, every=100),
             steps=8,
             validation_data=data(8),
-            callbacks=[SignalAt(-1 if validation else 3, validation)],
+            callbacks=[SignalAt(number, -1 if validation else 3, validation)],
         )
     step = 8 if validation else 4
     assert (raised.value.code, raised.value.step) == (75, step)
     assert checkpoint.steps(tmp_path) == [step]
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
 
 
 def test_other_settings_models_and_uses_are_refused(tmp_path):

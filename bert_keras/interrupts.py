@@ -1,0 +1,63 @@
+"""Ctrl-C and SIGTERM: the first asks to stop, a second ends the process."""
+
+import os
+import signal
+import time
+
+EXIT_CODE = 75  # "temporary failure; try again" of sysexits.h
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Seconds: `timeout` and some schedulers send a signal to the process and
+# again to its group, which is one request.
+ONE_REQUEST = 0.3
+
+
+class Stopped(SystemExit):
+    """Raised where the user or the system asked to stop; exit code 75."""
+
+    def __init__(self, message="Stopped. Run the same command again."):
+        super().__init__(EXIT_CODE)
+        self.message = message
+
+    def __str__(self):
+        return self.message
+
+
+class StopRequest:
+    """Handler of Ctrl-C and SIGTERM that ends the process when asked twice.
+
+    A signal that the process ignores, as one started with `nohup` or in the
+    background does, stays ignored.
+
+    Args:
+        act: function of nothing, called at the first signal.
+
+    Attributes:
+        asked: True after the first signal.
+    """
+
+    def __init__(self, act=lambda: None):
+        self.asked = False
+        self._act = act
+        self._first = 0.0
+        self._before = {}
+
+    def install(self):
+        """Handle the signals from now on; main thread only."""
+        for number in SIGNALS:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None, self):
+                self._before[number] = signal.signal(number, self)
+
+    def restore(self):
+        """Reinstall the handlers from before `install`."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def __call__(self, number, frame):
+        now = time.monotonic()
+        if not self.asked:
+            self.asked, self._first = True, now
+            self._act()
+        elif now - self._first > ONE_REQUEST:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -1,0 +1,107 @@
+"""How Ctrl-C and SIGTERM end a script: one line, exit code 75, no traceback.
+
+Until `work` begins, and after it, the process ends at once: nothing is
+half-written then. Within, `Stopped` is raised in the main thread. Python drops
+what is raised in a callback of the garbage collector or a destructor, and
+libraries turn it into errors of their own: so the request is kept, delivered
+again, and `check` raises it.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import types
+
+from bert_keras.interrupts import EXIT_CODE, Stopped, StopRequest
+
+AGAIN_AFTER = 0.05  # seconds from a dropped exception to the next
+
+_state = types.SimpleNamespace(works=False, code=EXIT_CODE, hook=None)
+
+
+def _act():
+    if _state.works:
+        raise Stopped
+    code = _state.code
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    if code == EXIT_CODE:
+        _write(f"{_script_name()}: {Stopped()}\n")
+    os._exit(code)
+
+
+def _write(line):
+    with contextlib.suppress(OSError):
+        os.write(2, line.encode())
+
+
+def _script_name():
+    words = sys.orig_argv
+    if sys.argv[0] == "-m":
+        return words[words.index("-m") + 1]
+    return os.path.basename(sys.argv[0])
+
+
+_request = StopRequest(_act)
+
+
+def install():
+    """Handle Ctrl-C and SIGTERM for the rest of the process."""
+    _request.install()
+    if _state.hook is None:
+        _state.hook, sys.unraisablehook = sys.unraisablehook, _show_dropped
+
+
+def _show_dropped(dropped):
+    if not isinstance(dropped.exc_value, Stopped):
+        _state.hook(dropped)
+    elif _state.works:
+        timer = threading.Timer(AGAIN_AFTER, _deliver_again)
+        timer.daemon = True
+        timer.start()
+
+
+def _deliver_again():
+    _request.asked = False
+    # To this thread: it interrupts a system call.
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def work():
+    """Raise `Stopped` within, at the signal or at the end of the block."""
+    _state.works = True
+    try:
+        yield
+    except BaseException as error:
+        if _request.asked and not isinstance(error, Stopped):
+            raise Stopped from error
+        raise
+    finally:
+        _state.works = False
+
+
+def check():
+    """Raise `Stopped` if a signal asked to stop and was dropped."""
+    if _request.asked and _state.works:
+        raise Stopped
+
+
+def end_with(code):
+    """End with this code where a signal comes after the work."""
+    _state.code = code
+
+
+def is_program() -> bool:
+    """Return True if this process was started to run one of our scripts."""
+    words = sys.orig_argv
+    if "-m" in words[:-1]:
+        module = words[words.index("-m") + 1]
+        return module.startswith("official_tasks.")
+    path = getattr(sys.modules["__main__"], "__file__", None) or ""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    tools = os.path.join(root, "tools", "")
+    is_tool = os.path.abspath(path).startswith(tools)
+    return is_tool or os.path.basename(path).startswith("bert-keras")

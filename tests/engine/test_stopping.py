@@ -1,0 +1,177 @@
+"""Ctrl-C and SIGTERM at every stage of a script, and output nobody reads."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from run_script import ROOT
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+# A script that says where it is, then stays there.
+SCRIPT = r"""
+import gc, os, sys, time
+def reached(seconds=60):
+    print("reached", flush=True)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+stage = sys.argv.pop()
+from official_tasks import script, stopping
+stopping.install()
+if stage == "import":
+    reached()
+
+def main(values):
+    if stage == "work":
+        reached()
+    elif stage == "error":  # a library makes an error of its own of it
+        try:
+            reached()
+        except BaseException:
+            raise ImportError("initialization failed") from None
+    elif stage in ("collection", "destructor"):
+        class Dropping:
+            def __del__(self):
+                reached(2)
+        if stage == "collection":
+            gc.callbacks.append(lambda *_: reached(2))
+            gc.collect()
+            gc.callbacks.clear()
+        else:
+            Dropping()
+        time.sleep(60)
+    elif stage == "swallowed":
+        from official_tasks import progress
+        with progress.bar("Reading") as update:
+            try:
+                reached(2)
+            except BaseException:
+                pass
+            update(1)
+    elif stage == "tidy":
+        from bert_keras import files
+        with files.written_beside("result") as path:
+            os.mkdir(path)
+            open(path + "/a", "w").close()
+            reached()
+    elif stage == "ended":
+        import atexit
+        atexit.register(reached)
+
+script.start(main, lambda: None, tensorflow=False)
+"""
+
+
+def start(stage, folder):
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, stage],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "stage",
+    ["import", "work", "error", "collection", "destructor", "swallowed"],
+)
+def test_a_signal_at_any_stage_gives_one_line_and_75(stage, number, tmp_path):
+    process = start(stage, tmp_path)
+    assert process.stdout.readline() == "reached\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 75, errors
+    assert len(errors.splitlines()) == 1 and "Stopped" in errors
+
+
+def test_a_stopped_script_leaves_nothing_half_written(tmp_path):
+    process = start("tidy", tmp_path)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_signal_after_the_work_changes_nothing(tmp_path):
+    process = start("ended", tmp_path)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 0
+
+
+def test_a_second_signal_ends_at_once_and_a_doubled_one_does_not(tmp_path):
+    program = r"""
+import time
+from bert_keras.interrupts import StopRequest
+request = StopRequest()
+request.install()
+print("reached", flush=True)
+while not request.asked:
+    time.sleep(0.01)
+time.sleep(0.2)
+print("asked", flush=True)
+time.sleep(60)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)  # as `timeout` sends it:
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == b"asked\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == -signal.SIGINT
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    program = (
+        "import signal; signal.signal(2, signal.SIG_IGN);"
+        "from official_tasks import stopping; stopping.install();"
+        "signal.raise_signal(2); print('alive')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    assert done.stdout == b"alive\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_scripts_outlive_the_reader_of_their_output(unbuffered, tmp_path):
+    program = (
+        "from official_tasks import script, progress\n"
+        "def main(values):\n"
+        "    for i in range(9999): progress.console.print('line', i)\n"
+        "    print('text', flush=True)\n"
+        "    open('result', 'w').write('whole')\n"
+        "script.start(main, lambda: None, tensorflow=False)\n"
+    )
+    (tmp_path / "s.py").write_text(program)
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{sys.executable} s.py 2>&1 | head -1; echo $PIPESTATUS",
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": unbuffered,
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.stdout == "line 0\n0\n"
+    assert (tmp_path / "result").read_text() == "whole"
