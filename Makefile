@@ -16,7 +16,7 @@ ifeq ($(OS),Windows_NT)
 $(error tensorflow-text has no build for Windows: use WSL 2 (wsl --install))
 endif
 
-.PHONY: demo test test-long test-matrix lint docs peers clean
+.PHONY: demo test test-long lint docs peers clean
 
 demo: .venv/demo
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -28,11 +28,6 @@ test: .venv/test
 # same command resumes with what has not passed yet (docs/proofs.md).
 test-long: .venv/test
 	$(BIN)/python -m pytest -m long $(TEST_FLAGS)
-
-# The quick part under each Python that is here, with the newest and the lowest
-# dependencies; MATRIX_FLAGS="--python=3.11 --versions=lowest" for a part.
-test-matrix: .venv/test
-	$(BIN)/python tools/maintenance/matrix.py --output=build/matrix $(MATRIX_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -48,7 +43,6 @@ docs: .venv/docs
 peers: .venv/test
 	$(BIN)/pip install -q -e ".[peers]"
 	$(BIN)/python -m pytest -rs tests/peers/test_model_peers.py tests/peers/test_weights_peers.py \
-	  tests/peers/test_peer_trainer.py tests/peers/test_finetuning_peers.py \
 	  tests/peers/test_embedding_peers.py
 
 .venv/demo .venv/docs .venv/test: setup.cfg pyproject.toml | .venv/bin/pip

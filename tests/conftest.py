@@ -38,7 +38,7 @@ data/test_sampling data/test_sentences docs/test_house_docs
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_heads modeling/test_layers paper/test_feature_table
-paper/test_results paper/test_results_table paper/test_tables
+paper/test_results paper/test_tables
 paper/test_variants pretraining/test_run_doctor serving/test_rest
 serving/test_signatures tasks/test_encoding tasks/test_file_task
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice

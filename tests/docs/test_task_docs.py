@@ -14,11 +14,6 @@ SMALLER = {
     "--task=mrpc": [],
     "--task=sst2": ["--epochs=1"],
     "--task=glue": ["--nogrid", "--epochs=1"],
-    "tools/benchmark/results_table.py": [
-        "--tasks=wnli",
-        "--seeds=1",
-        "--peer_python=",
-    ],
     "--task=custom": [],
     "tools/extract_features.py": ["--recipe=last"],
     "--task=embedding": ["--epochs=1"],

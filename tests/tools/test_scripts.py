@@ -385,7 +385,6 @@ PREDICT = "official_tasks.predict --model=m --output=o"
 ESTIMATE = "tools.estimate"
 TABLE = "official_tasks.paper.feature_table --task=ner --init=m --output=o"
 TIMES = "tools.benchmark.steps"
-TIMES_GPU = "tools.benchmark.gpu"
 DOCTOR = "tools.doctor"
 # A command; flags that decide; a flag that then cannot act.
 WITHOUT_EFFECT = [
@@ -428,9 +427,6 @@ WITHOUT_EFFECT = [
     (ESTIMATE, "--measure", "--sequences_per_second=9"),
     (ESTIMATE, "--phase_2_steps=0", "--phase_2_batch_size=9"),
     (TIMES, "", "--margin=0.5"),
-    (TIMES_GPU, "--backend=jax", "--noxla"),
-    (TIMES_GPU, "--backend=jax --peak=9", "--device=a100"),
-    (TIMES_GPU, "--backend=jax --rows=synthetic", "--input=i.txt"),
     ("tools.publish --model=m --name=o/m", "--output=o", "--private"),
     ("tools.publish --model=m --name=o/m", "", "--overwrite"),
     (DOCTOR, "--run=r", "--texts=t"),

@@ -7,7 +7,6 @@ Runtime with the `tokenizers` package.
 import json
 import os
 import random
-import sys
 
 import numpy as np
 from worker import (
@@ -210,6 +209,25 @@ def transformers_step(settings):
     return train, settings["batch"]
 
 
+def batch_rows(rows):
+    """Return a batch of rows, padded to the longest, as transformers takes."""
+    import torch
+
+    width = max(len(row["input_ids"]) for row in rows)
+    batch = {
+        name: torch.tensor(
+            [row[name] + [0] * (width - len(row[name])) for row in rows]
+        )
+        for name in ("input_ids", "token_type_ids")
+    }
+    lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+    batch["attention_mask"] = (torch.arange(width) < lengths[:, None]).long()
+    for name in ("labels", "start_positions", "end_positions"):
+        if name in rows[0]:
+            batch[name] = torch.tensor([row[name] for row in rows])
+    return batch
+
+
 def transformers_finetune(settings):
     """Steps on the same rows, padded to the longest of a batch.
 
@@ -219,10 +237,6 @@ def transformers_finetune(settings):
     """
     import torch
     import transformers
-
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path.insert(0, os.path.dirname(here))
-    from peer_trainer import batch_of
 
     with open(settings["file"], encoding="utf-8") as file:
         columns = {NAMES[k]: values for k, values in json.load(file).items()}
@@ -249,7 +263,7 @@ def transformers_finetune(settings):
     def run():
         for chosen in batches:
             optimizer.zero_grad()
-            model(**batch_of(chosen)).loss.backward()
+            model(**batch_rows(chosen)).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
 

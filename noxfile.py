@@ -1,0 +1,28 @@
+"""Runs the tests under each Python, with the newest and lowest dependencies.
+
+    nox                                        # the quick part, all six
+    nox -s "tests(highest)-3.13" -- -m "not long"
+
+Needs nox with uv (`pip install "nox[uv]"`), which finds the lowest versions.
+An environment takes 4 GB of disk.
+"""
+
+import re
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "uv"
+SETUP = Path(__file__).with_name("setup.cfg").read_text(encoding="utf-8")
+# Taken as wheels: the lowest release may have none for a new Python and would
+# be compiled for an hour. seqeval has wheels for no Python.
+WHEELS = sorted(set(re.findall(r"([\w.-]+)>=", SETUP)) - {"seqeval"})
+
+
+@nox.session(python=["3.11", "3.12", "3.13"])
+@nox.parametrize("versions", ["highest", "lowest-direct"])
+def tests(session, versions):
+    """Run pytest; arguments after `--` replace `-m fast`."""
+    wheels = [word for name in WHEELS for word in ("--only-binary", name)]
+    session.install(*wheels, "--resolution", versions, "-e", ".[test]")
+    session.run("python", "-m", "pytest", *(session.posargs or ["-m", "fast"]))
