@@ -154,7 +154,7 @@ def prepare_output(values, is_folder=False, inputs=("input",)):
             f"--output={path} is there already. Name another one, or give "
             "--overwrite to replace it."
         )
-    sources = [values[name].value for name in inputs if name in values]
+    sources = [getattr(values, name, None) for name in inputs]
     files.refuse_input_as_output(path, *sources)
     files.make_folder(os.path.dirname(files.absolute(path)))
 
