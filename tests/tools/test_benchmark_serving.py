@@ -1,19 +1,10 @@
 """The latency table's sums, and one worker that is really asked."""
 
-import numpy as np
 import pytest
-import tensorflow as tf
-from served_samples import VOCABULARY, preprocessor, tokenizer
+from served_samples import VOCABULARY, tokenizer
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.serving.load import load_saved_model
-from bert_keras.serving.portable_formats import NEEDS
-from official_tasks.tasks.base import Encoded
-from official_tasks.tasks.squad import Answer
-from official_tasks.tasks.tagging import Tags
-from tools.benchmark import int8
 from tools.benchmark.serving import (
     natural,
     row,
@@ -83,81 +74,3 @@ def test_a_worker_answers_what_the_export_answers(classifier_export):
     assert first == pytest.approx(expected.tolist(), abs=1e-6)
     assert len(seconds) == 2
     assert 0 < seconds[0] < 60
-
-
-class Parity:
-    """A task whose class is whether a row's length is odd."""
-
-    per_token, metric = False, "accuracy"
-
-    def decode(self, examples, encoded, outputs):
-        return outputs
-
-    def score(self, examples, predictions):
-        classes = predictions.argmax(axis=-1)
-        return {"accuracy": np.mean(classes == np.array(examples) % 2)}
-
-
-def test_formats_are_scored_by_their_task_in_the_order_of_its_examples():
-    lengths = np.random.default_rng(0).integers(1, 9, 70)
-    rows = tf.ragged.constant([[7] * n for n in lengths], dtype=tf.int32)
-    encoded = Encoded({"token_ids": rows})
-    asked = []
-
-    def call(inputs):
-        asked.append(inputs["token_ids"].shape)
-        odd = tf.math.count_nonzero(inputs["token_ids"], axis=1) % 2 == 1
-        return tf.cast(tf.stack([~odd, odd], axis=1), tf.float32)
-
-    score, classes = int8.predicted(Parity(), list(lengths), encoded, call, 0)
-    assert score == 1.0 and classes == list(lengths % 2)
-    assert [rows for rows, _ in asked] == [32, 32, 6]
-    assert asked[0][1] < asked[-1][1] == 8  # batches of like length
-
-    def wrong(inputs):
-        return 1 - call(inputs)
-
-    assert int8.predicted(Parity(), list(lengths), encoded, wrong, 0)[0] == 0
-
-
-def test_what_is_said_of_an_example():
-    assert int8._answer(Answer("an hour", 0.5)) == "an hour"
-    assert int8._answer(Tags(["O", "B-PER"], [0.9, 0.8])) == ["O", "B-PER"]
-    assert int8._answer(np.array([0.1, 0.9])) == 1
-    assert int8._answer(np.float32(2.5)) == 2.5
-
-
-def test_formats_are_timed_in_turns():
-    asked = []
-    found = {
-        name: (1, lambda x, name=name: asked.append((name, x))) for name in "ab"
-    }
-    times = int8.seconds(found, 5, 2)
-    assert asked == [("a", 5), ("b", 5)] * 3 and times.keys() == {"a", "b"}
-    assert all(0 <= spent < 1 for spent in times.values())
-
-
-def test_every_format_gives_the_outputs_of_the_model(tmp_path):
-    for package in sum(NEEDS.values(), []):
-        pytest.importorskip(package)
-    encoder = BertEncoder(len(VOCABULARY), 1, 2, 64, 128, 128)
-    model = BertSpanPredictor(encoder)
-    inputs = int8.full_rows(len(VOCABULARY))
-    expected = model(inputs)
-    found = int8.systems(model, preprocessor(), str(tmp_path), None)
-    assert list(found) == [
-        "SavedModel, float32",
-        "SavedModel, int8",
-        "litert, int8",
-        "onnx, float32",
-        "onnx, int8",
-    ]
-    sizes = {name: size for name, (size, _) in found.items()}
-    assert sizes["onnx, int8"] < 0.6 * sizes["onnx, float32"]
-    for name, (_, call) in found.items():
-        outputs = call(inputs)
-        assert outputs.keys() == {"start", "end"}
-        for key, value in outputs.items():
-            apart = np.abs(value - expected[key]).max()
-            most = 0.3 * np.std(expected[key]) if "int8" in name else 1e-5
-            assert apart < most, (name, key)
