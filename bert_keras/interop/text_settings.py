@@ -8,7 +8,8 @@ import os
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.tensor_files import Fields, read_json
+from bert_keras.interop import tokenizer_checks
+from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.text import vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
@@ -204,22 +205,11 @@ def _refuse(source, answers, lowercase):
 # inside `tokenizer.json`, which is all that transformers 5 writes.
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
-SETTINGS = "tokenizer_config.json"
+SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
+ADDED = "added_tokens.json"
 WRITTEN_TEXT = (VOCABULARY, TOKENIZER, SETTINGS)
 # The word length of transformers and its tokenizers; the original has 200.
 MAX_WORD_LENGTH = 100
-PLAIN = ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast")
-# Of BertJapaneseTokenizer: how it is the original's.
-JAPANESE = {
-    "word_tokenizer_type": "basic",
-    "subword_tokenizer_type": "wordpiece",
-}
-# The parts of tokenizer.json that make the original's ids.
-PARTS = {
-    "normalizer": "BertNormalizer",
-    "pre_tokenizer": "BertPreTokenizer",
-    "model": "WordPiece",
-}
 
 
 def huggingface_text(folder, config, positions):
@@ -235,26 +225,33 @@ def huggingface_text(folder, config, positions):
 
 
 def _read_huggingface(folder, config, positions, plain, fast):
-    settings = read_json(os.path.join(folder, SETTINGS), optional=True)
-    _check_settings(settings, config)
-    made = read_json(fast, optional=True)
-    _check_made(made)
+    added, special, settings, made = (
+        read_json(os.path.join(folder, name), optional=True)
+        for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)
+    )
+    tokenizer_checks.check_settings(settings, config)
+    tokenizer_checks.check_special_tokens_map(special)
+    tokenizer_checks.check_tokenizer(made)
     pieces = read_pieces(plain) if os.path.exists(plain) else _read_ids(made)
-    _check_added(_added(folder, settings, made))
+    if made.values and os.path.exists(plain):
+        tokenizer_checks.check_ids(made, pieces)
+    cases = _cases(settings, made)
+    tokenizer_checks.check_added(
+        tokenizer_checks.find_added(added, special, settings, made),
+        pieces,
+        lowercase=set(cases.values()) != {False},
+    )
     return TextSide(
         pieces,
-        _made_tokenizer(settings, made),
-        _cases(settings, made),
+        _made_tokenizer(settings, made, cases),
+        cases,
         _length(settings, positions),
     )
 
 
-def _made_tokenizer(settings, made):
-    strip = settings.boolean_or_none("strip_accents")
-    if strip is None:
-        strip = made.object("normalizer", {}).boolean_or_none("strip_accents")
+def _made_tokenizer(settings, made, cases):
     return {
-        "strip_accents": strip,
+        "strip_accents": _strip_accents(settings, made, cases),
         "max_word_length": made.object("model", {}).integer(
             "max_input_chars_per_word", MAX_WORD_LENGTH
         ),
@@ -263,6 +260,20 @@ def _made_tokenizer(settings, made):
             "split_special_tokens", False
         ),
     }
+
+
+def _strip_accents(settings, made, cases):
+    """Return what the files say, None where it follows from the case."""
+    name, normalizer = "strip_accents", made.object("normalizer", {})
+    stated = [
+        fields.boolean_or_none(name)
+        for fields in (settings, normalizer)
+        if name in fields.values
+    ]
+    # Without lower-casing, None is False.
+    if len({*stated}) > 1 and set(cases.values()) != {False}:
+        settings.refuse(name, f"{stated[1]} as in {TOKENIZER}", stated[0])
+    return next((value for value in stated if value is not None), None)
 
 
 def _cases(settings, made):
@@ -302,74 +313,9 @@ def _read_ids(made):
     return checked_pieces(sorted(ids, key=ids.get), path)
 
 
-def _check_settings(settings, config):
-    """Refuses a tokenizer that is not the original's."""
-    if "auto_map" in settings:
-        raise WeightsError(
-            settings.path,
-            "the folder asks to run code that came with it (auto_map)",
-            "Take its vocab.txt alone, if it is plain WordPiece",
-        )
-    # As AutoTokenizer does: older folders name it in config.json alone.
-    says = settings if "tokenizer_class" in settings else config
-    says.choice("tokenizer_class", PLAIN, PLAIN[0])
-    for name, plain in JAPANESE.items():
-        settings.choice(name, [plain], plain)
-    for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
-        if not settings.boolean(name, True):
-            settings.refuse(name, "true, as in the original", "false")
-
-
-def _check_made(made):
-    """Refuses a tokenizer.json that makes other ids."""
-    for name, kind in PARTS.items():
-        part = made.object(name, {})
-        found = part.text("type", kind if part.values else "none")
-        if name in made.values and found != kind:
-            made.refuse(name, kind, found)
-    normalizer = made.object("normalizer", {})
-    for name in ("clean_text", "handle_chinese_chars"):
-        if not normalizer.boolean(name, True):
-            normalizer.refuse(name, "true, as in the original", "false")
-    made.object("model", {}).choice("continuing_subword_prefix", ["##"], "##")
-
-
-def _added(folder, settings, made):
-    """Dict of token -> file, of those added to the tokenizer once made."""
-    path = os.path.join(folder, "added_tokens.json")
-    added = dict.fromkeys(read_json(path, optional=True).values, path)
-    entries = made.raw("added_tokens", [])
-    if type(entries) is not list:
-        made.refuse("added_tokens", "a list", entries)
-    decoder = settings.object("added_tokens_decoder", {}).values.values()
-    for fields, given in ((made, entries), (settings, decoder)):
-        for entry in given:
-            entry = Fields(entry if type(entry) is dict else {}, fields.path)
-            added[entry.text("content")] = fields.path
-    return added
-
-
-def _check_added(added):
-    """Refuses tokens that transformers would find in a text, and we not.
-
-    It finds them whole wherever they stand, pieces of the vocabulary too,
-    which we split at their brackets: "[e1]", "[unused0]".
-    """
-    unknown = sorted(added.keys() - set(SPECIAL_TOKENS))
-    if unknown:
-        raise WeightsError(
-            added[unknown[0]],
-            "tokens were added to the tokenizer, to be found whole in a text",
-            "Take its vocab.txt alone, if your texts do without them",
-            expected="the special tokens alone",
-            found=", ".join(unknown[:5]),
-        )
-
-
 def write_huggingface_tokenizer(folder, preprocessor):
     """Writes both tokenizer files of transformers and the vocabulary."""
     tokenizer = preprocessor.tokenizer
-    names = [token.strip("[]").lower() for token in SPECIAL_TOKENS]
     settings = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": tokenizer.lowercase,
@@ -379,10 +325,7 @@ def write_huggingface_tokenizer(folder, preprocessor):
         "model_max_length": preprocessor.sequence_length,
         # Where it is all that fits in, theirs would say nothing to us.
         "sequence_length": preprocessor.sequence_length,
-        **{
-            f"{name}_token": token
-            for name, token in zip(names, SPECIAL_TOKENS, strict=True)
-        },
+        **tokenizer_checks.TOKENS,
     }
     files.write_json(settings, os.path.join(folder, SETTINGS))
     made = _tokenizer_json(tokenizer)
@@ -413,7 +356,7 @@ def _tokenizer_json(tokenizer):
             "lowercase": tokenizer.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(ids),
+        "post_processor": tokenizer_checks.template_of(ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",
@@ -421,26 +364,5 @@ def _tokenizer_json(tokenizer):
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": tokenizer.max_word_length,
             "vocab": ids,
-        },
-    }
-
-
-def _template(ids):
-    """[CLS] A [SEP] of segment 0, then B [SEP] of segment 1."""
-
-    def special(token, segment):
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    def sequence(name, segment):
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, sequence("B", 1), special("[SEP]", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-            for token in ("[CLS]", "[SEP]")
         },
     }
