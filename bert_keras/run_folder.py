@@ -359,8 +359,8 @@ def _changes(old, new):
 class Journal:
     """What a long build has done so far, so that it can resume after a kill.
 
-    A file of one JSON value a line; the first holds the settings. A line that
-    a kill left half-written is dropped.
+    A file of a JSON value and its hash a line; the first holds the settings. A
+    line that a kill left half-written is dropped.
 
     Args:
         path: of the file; made where it is missing.
@@ -371,14 +371,19 @@ class Journal:
     """
 
     def __init__(self, path: str, settings: dict):
-        self._path = path
+        self._path, self._settings = path, settings
         lines = _whole_lines(path)
         if len(lines) > 1:
             check_same_settings(lines[0], settings, os.path.dirname(path))
         self.entries = lines[1:]
         if not self.entries:
-            files.remove(path)
-            self._append(settings)
+            self.clear()
+
+    def clear(self):
+        """Forget what was done: the work starts again."""
+        self.entries = []
+        files.remove(self._path)
+        self._append(self._settings)
 
     def remove(self):
         """Deletes the file."""
@@ -391,7 +396,7 @@ class Journal:
 
     def _append(self, value):
         with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(value) + "\n")
+            file.write(json.dumps([value, files.json_hash(value)]) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -405,8 +410,12 @@ def _whole_lines(path: str) -> list:
         whole = text[: text.rfind(b"\n") + 1]
         file.truncate(len(whole))
     try:
-        return [files.parse_json(line) for line in whole.splitlines()]
-    except ValueError as error:
+        lines = [files.parse_json(line) for line in whole.splitlines()]
+        for number, (value, stated) in enumerate(lines, 1):
+            if files.json_hash(value) != stated:
+                raise ValueError(f"line {number} does not match its hash")
+        return [value for value, _ in lines]
+    except (TypeError, ValueError) as error:
         raise InputError(
             f"{path} is damaged ({error}). Delete the folder that it lies in "
             "and build again."

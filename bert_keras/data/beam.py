@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import json
 import os
+import zipfile
 
 import numpy as np
 
@@ -209,13 +210,28 @@ def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
     with StoreWriter(os.path.join(folder, name), tokenizer, name) as writer:
         writer.restore(None)
         for path in pieces:
-            with files.open_file(path) as file, np.load(file) as piece:
-                writer.hash(piece[f"{name} hashes"].tobytes())
-                writer.add(*(piece[f"{name} {kind}"] for kind in KINDS))
+            piece = _read_piece(path)
+            writer.hash(piece[f"{name} hashes"].tobytes())
+            writer.add(*(piece[f"{name} {kind}"] for kind in KINDS))
         if writer.totals["documents"] < 2:
             files.remove(folder)  # so that a mistake leaves nothing
             building.refuse_few(name, writer.totals["documents"])
         return writer.finish()
+
+
+def _read_piece(path: str) -> dict:
+    """Return the arrays of a piece; its file has a checksum of each.
+
+    Raises:
+        InputError: it is damaged. `_removed_after_mistake` removes it then.
+    """
+    try:
+        with files.open_file(path) as file, np.load(file) as piece:
+            return dict(piece)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} is damaged ({error}). Run the same command again."
+        ) from None
 
 
 def _write_records(store, folder, rules, seed, copies, run) -> dict:
@@ -233,10 +249,9 @@ def _write_records(store, folder, rules, seed, copies, run) -> dict:
     done = set()
     for name in write.names:
         path = _entry_path(entries, name)
-        if files.is_file(path) and record_files.is_intact(
-            folder, files.read_json(path)
-        ):
-            done.add(name)
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+            if record_files.is_intact(folder, files.read_json(path)):
+                done.add(name)
     missing = [n for n, name in enumerate(write.names) if name not in done]
     if missing:
         run(functools.partial(_write_shard, write, entries), missing)
@@ -264,8 +279,9 @@ def _keep_entries_of(facts: dict, folder: str):
     """Drops the entries of shards that were drawn by other rules."""
     path = os.path.join(folder, "facts.json")
     plain = json.loads(json.dumps(facts))
-    if files.is_file(path) and files.read_json(path) == plain:
-        return
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if files.read_json(path) == plain:
+            return
     files.remove(folder)
     with files.written_beside(path) as partial:
         files.write_json(facts, partial)

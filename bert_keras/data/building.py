@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import itertools
 import json
+import logging
 import os
 import shutil
 import time
@@ -23,6 +24,8 @@ from bert_keras.data.workers import WORTH, in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import find_fault
 from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
+
+logger = logging.getLogger(__name__)
 
 _PART = 2_000_000  # characters that are tokenised at once in a process
 _BATCH = 1_000_000  # characters that the tokenizer gets at once
@@ -228,20 +231,36 @@ class _Build:
         self._saved = time.monotonic()
 
     def unseen(self, parts: Iterator[Part]) -> Iterator[Part]:
-        """The parts that are not in the stores yet."""
-        entries = self._journal.entries
-        last = entries[-1] if entries else {"parts": 0}
-        while self._parts < last["parts"]:
+        """Yield the parts that are not in the stores yet.
+
+        Where a file has changed since the journal recorded it, these are all
+        parts: the stores are built from the start.
+        """
+        last = self._last_entry()
+        while last and self._parts < last["parts"]:
             part = next(parts, None)
             if part is None:
                 self._refuse()
             count = sum(map(len, part.documents.values()))
             self._count(part.hashes, count, part.characters)
-        if entries and self._hashes() != last["hashes"]:
+        if last and self._hashes() != last["hashes"]:
             self._refuse()
         for name, store in self._stores.items():
-            store.restore(last["stores"][name] if entries else None)
+            store.restore(last["stores"][name] if last else None)
         yield from parts
+
+    def _last_entry(self) -> dict | None:
+        """Return how far the journal says the build came, if that holds."""
+        if not self._journal.entries:
+            return None
+        last = self._journal.entries[-1]
+        for name, store in self._stores.items():
+            damage = store.find_damage(last["stores"][name])
+            if damage:
+                logger.warning("%s. The stores are built again.", damage)
+                self._journal.clear()
+                return None
+        return last
 
     def _hashes(self) -> dict[str, str]:
         return {name: s.corpus_hash for name, s in self._stores.items()}

@@ -13,6 +13,7 @@ from bert_keras.data.sampling import (
     gather,
 )
 from bert_keras.data.token_store import TokenStore
+from bert_keras.errors import InputError
 from bert_keras.text.masking import Pieces, generator, mask_rows
 
 # Examples of a window, about, as no unit is cut: 16 MB at length 128.
@@ -354,8 +355,20 @@ class DrawnExamples:
 
 
 def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
-    """The number of examples that each block gives to an epoch."""
-    sentence = store.documents[store.blocks]
-    tokens = np.diff(store.sentences[sentence])
+    """Return the number of examples that each block gives to an epoch.
+
+    Raises:
+        InputError: the arrays of the store do not fit each other.
+    """
+    try:
+        sentence = store.documents[store.blocks]
+        tokens = np.diff(store.sentences[sentence])
+    except IndexError:
+        tokens = np.zeros(1)
+    if (tokens <= 0).any():
+        raise InputError(
+            f"The store {store.source} is damaged: its blocks are not in its "
+            "documents. Build it again."
+        )
     filled = -(-tokens // (rules.sequence_length - 3))
     return np.minimum(filled, np.diff(sentence))

@@ -235,6 +235,16 @@ def _download(folder: str, manifest: dict, partial: str):
     files.write_json(manifest, os.path.join(partial, MANIFEST))
 
 
+def _hash_start(path: str, size: int):
+    """Return a SHA-256 of the first bytes of a file, which may go on."""
+    hashed = hashlib.sha256()
+    with open(path, "rb") as file:
+        while size and (data := file.read(min(size, _LARGE))):
+            hashed.update(data)
+            size -= len(data)
+    return hashed
+
+
 class StoreWriter:
     """Appends tokenised documents to the files of a store.
 
@@ -253,6 +263,7 @@ class StoreWriter:
         self._corpus = hashlib.sha256()
         self._block = -1  # the number of the last document's block
         self.totals = dict.fromkeys(ARRAYS, 0)
+        self._hashes = {name: hashlib.sha256() for name in ARRAYS}
 
     def __enter__(self):
         files.make_folder(self.folder)
@@ -276,29 +287,42 @@ class StoreWriter:
         self._corpus.update(hashes)
 
     def state(self) -> dict:
-        """Where to resume, once the disk holds what was written."""
+        """Return where to resume, once the disk holds what was written."""
         self._flush()
-        return {"totals": dict(self.totals), "block": int(self._block)}
+        return {
+            "totals": dict(self.totals),
+            "block": int(self._block),
+            "sha256": {n: h.hexdigest() for n, h in self._hashes.items()},
+        }
+
+    def find_damage(self, state: dict) -> str | None:
+        """Return what is wrong with the bytes up to a state, or None.
+
+        Every byte is read: what a resumed build keeps has its final hash.
+        """
+        for name, expected in state.get("sha256", {"tokens": ""}).items():
+            size = state["totals"][name] * self._width(name)
+            found = _hash_start(self._path(name), size)
+            if found.hexdigest() != expected:
+                return f"{self._path(name)} has changed since it was written"
+            self._hashes[name] = found
+        return None
 
     def restore(self, state: dict | None):
-        """Resumes from a state, None for the start; drops what is after it.
+        """Resume from a state, None for the start; drop what is after it.
 
-        Raises:
-            InputError: a file is shorter than it was then.
+        Args:
+            state: one in which `find_damage` found none.
         """
         if state:
             self.totals = dict(state["totals"])
             self._block = state["block"]
+        else:
+            self._hashes = {name: hashlib.sha256() for name in ARRAYS}
         files.remove_partials(self.folder)
         files.remove(os.path.join(self.folder, MANIFEST))
         for name, file in self._files.items():
-            size = self.totals[name] * np.dtype(self._types[name]).itemsize
-            if os.path.getsize(self._path(name)) < size:
-                raise InputError(
-                    f"{self._path(name)} was cut since it was written. "
-                    f"Delete {self.folder} and build again."
-                )
-            file.truncate(size)
+            file.truncate(self.totals[name] * self._width(name))
 
     def add(self, ids, lengths, per_document):
         """Appends documents.
@@ -334,7 +358,14 @@ class StoreWriter:
         return TokenStore(self.folder)
 
     def _manifest(self) -> dict:
-        names = [f"{name}.bin" for name in ARRAYS] + [VOCABULARY]
+        arrays = {
+            f"{name}.bin": {
+                # As it was written, and not as the disk has it by now.
+                "bytes": files.size(self._path(name)),
+                "sha256": self._hashes[name].hexdigest(),
+            }
+            for name in ARRAYS
+        }
         return {
             "format": "bert_keras token store",
             "version": 1,
@@ -345,16 +376,21 @@ class StoreWriter:
             "vocabulary_hash": vocabulary_hash(self._tokenizer.vocabulary),
             **{name: getattr(self._tokenizer, name) for name in _TOKENIZER},
             "corpus_hash": self.corpus_hash,
-            "files": describe_files(self.folder, names),
+            "files": arrays | describe_files(self.folder, [VOCABULARY]),
         }
+
+    def _width(self, name: str) -> int:
+        """Return the bytes of one number in an array's file."""
+        return np.dtype(self._types[name]).itemsize
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, f"{name}.bin")
 
     def _write(self, name: str, values):
-        values = np.asarray(values)
-        self._files[name].write(values.astype(self._types[name]).tobytes())
-        self.totals[name] += len(values)
+        values = np.asarray(values).astype(self._types[name]).tobytes()
+        self._files[name].write(values)
+        self._hashes[name].update(values)
+        self.totals[name] += len(values) // self._width(name)
 
     def _flush(self):
         for file in self._files.values():
