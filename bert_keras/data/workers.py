@@ -8,7 +8,10 @@ import collections
 import concurrent.futures
 import itertools
 import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
@@ -100,10 +103,23 @@ _function = None
 
 
 def _begin(function: Callable):
-    """Prepares a worker, which leaves GPUs alone."""
+    """Prepare a worker, which leaves GPUs alone and ends with its parent."""
     global _function
     _function = function
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    # Ctrl-C goes to all processes of a terminal: the parent acts on it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent():
+    """End this process when its parent has ended, by kill -9 too.
+
+    It would wait for its next item for ever: the other workers hold the other
+    end of the queue open.
+    """
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 def _call(item):

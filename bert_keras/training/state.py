@@ -107,6 +107,7 @@ class TrainingState(keras.callbacks.Callback):
         self.writes = writes
         self.any_worker = any_worker
         self.step = 0
+        self._epoch_steps = None
         self._saved_step = self._batches_seen = 0
         self._metrics, self._epoch_ended = {}, True
         self._carry = False  # whether the next epoch continues them
@@ -227,6 +228,8 @@ class TrainingState(keras.callbacks.Callback):
             files.make_folder(self.folder)
         self.release_signals()
         self._stop_request = StopRequest()
+        # An `evaluate` within this `fit` puts its own number into `params`.
+        self._epoch_steps = self.params["steps"]
         # Python sets handlers in the main thread alone.
         if threading.current_thread() is threading.main_thread():
             self._stop_request.install()
@@ -242,7 +245,7 @@ class TrainingState(keras.callbacks.Callback):
         # `batch` grows by more than 1 under `steps_per_execution`.
         self.step += batch + 1 - self._batches_seen
         self._batches_seen = batch + 1
-        if self._batches_seen == self.params["steps"]:
+        if self._batches_seen == self._epoch_steps:
             self._keep_metrics()
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():

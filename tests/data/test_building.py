@@ -3,11 +3,16 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
+import signal
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
+from damages import cut, double, empty, flip, remove
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
 from run_script import waiting_process
 
@@ -162,6 +167,28 @@ def test_workers_give_results_in_order_and_take_items_as_needed(
         list(workers.in_order(end, itertools.count(), 2, 4))
 
 
+WORKERS = """
+import itertools, multiprocessing, time
+from bert_keras.data.workers import in_order
+
+for _ in in_order(time.sleep, itertools.repeat(0.05), 2, 1):
+    if len(multiprocessing.active_children()) == 2:
+        print("working", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent(number, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "working\n"
+    process.send_signal(number)
+    # The pipe ends when the last process that holds it has ended.
+    process.communicate(timeout=60)
+    assert process.returncode == -number
+
+
 class Killed(Exception):
     """Stands for the end of the process."""
 
@@ -202,21 +229,85 @@ def test_what_was_written_behind_the_journal_is_dropped(
     build_stores(corpus(), tokenizer, str(folder))
     os.remove(folder / "train" / "store.json")
     lines = (folder / "progress.jsonl").read_text().splitlines()
-    kept = "\n".join(lines[:4]) + '\n{"parts": 4, "sto'  # torn by the kill
+    kept = "\n".join(lines[:4]) + '\n[{"parts": 4, "sto'  # torn by the kill
     (folder / "progress.jsonl").write_text(kept)
     again = build_stores(corpus(), tokenizer, str(folder))
     assert contents(folder) == contents(tmp_path / "whole")
     assert again["train"].manifest == whole["train"].manifest
 
 
-def test_a_cut_file_under_a_journal_is_named(tokenizer, tmp_path, small_parts):
-    build_stores(corpus(), tokenizer, str(tmp_path))
-    with open(tmp_path / "train" / "tokens.bin", "r+b") as file:
-        file.truncate(100)
-    with pytest.raises(InputError, match="tokens.bin has 100 bytes"):
-        TokenStore(str(tmp_path / "train"))
-    with pytest.raises(InputError, match="tokens.bin was cut"):
-        build_stores(corpus(), tokenizer, str(tmp_path))
+def create(folder, tokenizer, progress=None):
+    """Pre-training data with both sides, as stores and as records."""
+    return create_pretraining_data(
+        corpus(),
+        tokenizer,
+        str(folder),
+        SamplingRules(16, 3),
+        held_out_share=0.2,
+        progress=progress,
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tokenizer, tmp_path_factory):
+    """Finished data, and data whose build was killed within the records."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        in_small_parts(patch)
+        create(folder / "finished", tokenizer)
+
+        def stop(name, done, _):
+            if name == "train" and done == 2:
+                raise Killed
+
+        with pytest.raises(Killed):
+            create(folder / "killed", tokenizer, stop)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip,
+        *(pytest.param(d, marks=pytest.mark.long) for d in (cut, empty)),
+        *(pytest.param(d, marks=pytest.mark.long) for d in (remove, double)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["finished", "killed"])
+def test_the_same_command_mends_any_damaged_file(
+    tokenizer, built, tmp_path, small_parts, kind, damage
+):
+    whole = contents(built / "finished")
+    paths = sorted(p for p in (built / kind).rglob("*.*") if p.is_file())
+    kinds = {(p.parent, p.suffix if p.suffix != ".bin" else p) for p in paths}
+    assert len(kinds) >= 13
+    for path in paths:
+        if path.suffix == ".tfrecord" and "00001-of" not in path.name:
+            continue  # one shard stands for all
+        if path.name == ".lease":
+            continue
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        shutil.copytree(built / kind, tmp_path / "data")
+        other = next(p for p in paths if p.name != path.name)
+        place = tmp_path / "data" / path.relative_to(built / kind)
+        damage(place, other)
+        try:
+            create(tmp_path / "data", tokenizer)
+        except InputError as error:
+            assert path.name == "progress.jsonl" and str(place) in str(error)
+            continue
+        assert contents(tmp_path / "data") == whole, place
+
+
+def test_a_store_with_garbled_blocks_is_named(tokenizer, tmp_path):
+    store = build_stores(corpus(), tokenizer, str(tmp_path))["train"]
+    size = (tmp_path / "train" / "blocks.bin").stat().st_size
+    for garbage in (b"\xff", b"\x11", b"\x00"):
+        (tmp_path / "train" / "blocks.bin").write_bytes(garbage * size)
+        with pytest.raises(InputError, match="is damaged"):
+            WriteShard(
+                TokenStore(store.folder), tmp_path, SamplingRules(16, 3), 0, 1
+            )
 
 
 def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
