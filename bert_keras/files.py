@@ -76,6 +76,15 @@ def size(path):
     return found.length
 
 
+def describe_version(path):
+    """Return bytes and time of change, which tell a changed file at no cost."""
+    if not is_remote(path):
+        status = os.stat(path)
+        return [status.st_size, status.st_mtime_ns]
+    found = _remote_status(path)
+    return [found.length, found.mtime_nsec]
+
+
 def list_folder(path):
     """The names in a folder, sorted; none where there is no folder."""
     try:
@@ -509,10 +518,10 @@ def write_json(value, path):
         file.write("\n")
 
 
-def read_json(path):
+def read_json(path, most=MOST_JSON):
     """Reads one JSON value; `ValueError` as `parse_json`, `InputError` for a
     file that `check_file` refuses."""
-    return parse_json(read_bytes(path, MOST_JSON))
+    return parse_json(read_bytes(path, most))
 
 
 def parse_json(text, **arguments):

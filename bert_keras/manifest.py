@@ -36,7 +36,9 @@ def add_hash(manifest: dict) -> dict:
     return {**manifest, "sha256": files.json_hash(manifest)}
 
 
-def read_manifest(path: str, what: str, check) -> dict:
+def read_manifest(
+    path: str, what: str, check, most: int | None = files.MOST_JSON
+) -> dict:
     """Return the manifest at `path`, after all checks.
 
     Args:
@@ -44,6 +46,7 @@ def read_manifest(path: str, what: str, check) -> dict:
         check: function of the manifest, which may hold anything; it raises
             `KeyError`, `TypeError` or `ValueError` where this is not such a
             manifest. A hash that holds says nothing about who wrote it.
+        most: bytes that the file may have; None for any number.
 
     Raises:
         InputError: the manifest is missing, damaged, or of something else.
@@ -57,7 +60,7 @@ def read_manifest(path: str, what: str, check) -> dict:
     if not files.is_remote(path):
         files.check_inside(path, folder)
     try:
-        manifest = files.read_json(path)
+        manifest = files.read_json(path, most)
     except InputError:
         raise
     except ValueError as error:

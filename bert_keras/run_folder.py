@@ -1,192 +1,183 @@
 """A folder of one run or build: its one writer, its settings, its progress."""
 
 import contextlib
-import io
+import errno
 import json
 import os
 import socket
-import threading
+import stat
 import time
 import uuid
 
+import filelock
+
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from bert_keras.manifest import (
+    check_fields,
+    describe_file,
+    find_fault,
+    read_manifest,
+    write_manifest,
+)
 
 SETTINGS = "run.json"
-LEASE = ".lease"
+LOCK = ".lock"
 STAGES = "stages"
 PROGRESS = "progress.jsonl"  # of every build
-RENEWED_EVERY = 30.0  # seconds
-VOID_AFTER = 180.0  # seconds: six renewals missed
 SETTLED_AFTER = 0.5  # seconds; for two that come to a remote folder at once
+MOST_MARKER = 4096  # bytes
 
 
-class Lease:
-    """Holds a file that says who writes; refuses while another holds it.
+class FolderLock:
+    """The right to write to a folder, which one process has at a time.
 
-    A thread renews it. It is void three minutes after the last renewal, and
-    at once where its holder was a process of this host that has ended. A
-    remote file system has no locks: there, of two that come within half a
-    second, the one that wrote last holds it.
+    On a local disk the system frees it when the process ends, however it
+    ends. A remote file system has no locks: there a marker file names the
+    holder, and of two that come within half a second the later one has it. A
+    marker that a killed process of this machine left is replaced; one of
+    another machine stays until somebody removes it.
 
     Args:
-        path: the lease's file, which may be remote; its folder is there.
+        folder: may be remote; is there.
 
     Raises:
-        InputError: another holds it; names the host and the process.
+        InputError: another process has it; names the host and the process.
     """
 
-    def __init__(self, path):
-        self.path = files.absolute(path)
-        self._token = uuid.uuid4().hex
-        self._ended = threading.Event()
-        with self._opened() as file:
-            holder = _read(file)
-            if holder and _alive(holder):
-                self._refuse(holder)
-            self._write(file)
+    def __init__(self, folder):
+        self.folder = files.absolute(folder)
+        self.path = os.path.join(self.folder, LOCK)
+        self._marker = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "machine": _machine(),
+            "token": uuid.uuid4().hex,
+        }
+        self._lock = None
         if files.is_remote(self.path):
-            time.sleep(SETTLED_AFTER)
-            with self._opened() as file:
-                if not self._holds(file):
-                    self._refuse(_read(file) or {"pid": "?", "host": "?"})
-        threading.Thread(target=self._renew, daemon=True).start()
+            self._take_marker()
+        else:
+            self._take_lock()
 
     def check(self):
-        """Raises where another process has taken the lease over."""
-        with self._opened() as file:
-            holder = _read(file) or {}
-        if holder.get("token") != self._token:
+        """Raise where another process has taken the folder."""
+        if self._lock is None:
+            holder = _read_marker(self.path) or {}
+            is_ours = holder.get("token") == self._marker["token"]
+        else:
+            try:
+                is_ours = os.stat(self.path).st_ino == self._inode
+            except OSError:
+                is_ours, holder = False, {}
+            else:
+                holder = _read_marker(self.path) or {}
+        if not is_ours:
             raise InputError(
-                f"{os.path.dirname(self.path)} was taken over by process "
-                f"{holder.get('pid')} on host {holder.get('host')}, since this "
-                f"process did not answer for {VOID_AFTER:.0f} seconds. This "
-                "one stops here."
+                f"{self.folder} was taken over by {_name(holder)}, since "
+                f"{self.path} was removed or replaced. This process stops."
             )
 
     def release(self):
-        """Frees the folder for the next."""
-        self._ended.set()
-        with self._opened() as file:
-            if self._holds(file):
-                file.seek(0)
-                file.truncate()
+        """Free the folder for the next process."""
+        if self._lock is not None:
+            self._lock.release()
+        elif _read_marker(self.path) == self._marker:
+            files.remove(self.path)
 
     def remove(self):
-        """Frees the folder and takes the lease's file away."""
-        self._ended.set()
-        with self._opened() as file:
-            if self._holds(file):
-                files.remove(self.path)
+        """Free the folder and remove the lock's file."""
+        if self._lock is not None:
+            files.remove(self.path)
+        self.release()
 
-    def _refuse(self, holder):
+    def _take_lock(self):
+        if os.path.lexists(self.path) and not stat.S_ISREG(
+            os.lstat(self.path).st_mode
+        ):
+            raise InputError(
+                f"{self.path} is not a regular file; expected the lock of a "
+                "run. Remove it, or name another folder."
+            )
+        lock = filelock.FileLock(
+            self.path, timeout=0, thread_local=False, fallback_to_soft=False
+        )
+        try:
+            lock.acquire()
+        except (filelock.Timeout, RuntimeError):
+            self._refuse(_read_marker(self.path) or {})
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            self._take_marker()  # a network disk without locks
+            return
+        self._lock = lock
+        # For messages alone: a full disk does not matter.
+        with contextlib.suppress(OSError), open(self.path, "w") as file:
+            json.dump(self._marker, file)
+        self._inode = os.stat(self.path).st_ino
+
+    def _take_marker(self):
+        holder = _read_marker(self.path)
+        if holder is not None and not _has_ended(holder):
+            self._refuse(holder, f", or remove {self.path} if it has ended")
+        with (
+            files.written_beside(self.path) as partial,
+            open(partial, "w", encoding="utf-8") as file,
+        ):
+            json.dump(self._marker, file)
+        time.sleep(SETTLED_AFTER)
+        holder = _read_marker(self.path)
+        if holder != self._marker:
+            self._refuse(holder or {})
+
+    def _refuse(self, holder, fix=""):
         raise InputError(
-            f"{os.path.dirname(self.path)} is in use by process "
-            f"{holder['pid']} on host {holder['host']}. Wait until it "
-            "ends, stop it, or name another folder."
+            f"{self.folder} is in use by {_name(holder)}. Wait until it ends, "
+            f"stop it, or name another folder{fix}."
         )
 
-    def _holds(self, file):
-        return (_read(file) or {}).get("token") == self._token
 
-    def _renew(self):
-        while not self._ended.wait(RENEWED_EVERY):
-            # A renewal that fails is tried again; six may fail.
-            with contextlib.suppress(OSError), self._opened() as file:
-                if not self._holds(file):
-                    return
-                self._write(file)
-
-    @contextlib.contextmanager
-    def _opened(self):
-        """The file, locked against other processes of this machine."""
-        if files.is_remote(self.path):
-            with _replaced(self.path) as file:
-                yield file
-            return
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        with open(descriptor, "r+", encoding="utf-8") as file:
-            # Some network file systems have no locks: there the token alone
-            # says who came last.
-            with contextlib.suppress(OSError, AttributeError):
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
-            file.flush()
-
-    def _write(self, file):
-        holder = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process_started": _process_started(os.getpid()),
-            "renewed": time.time(),
-            "token": self._token,
-        }
-        # Written over and then cut: a full disk leaves what was there.
-        file.seek(0)
-        file.write(json.dumps(holder))
-        file.truncate()
+def _name(holder):
+    if "pid" not in holder:
+        return "another process"
+    return f"process {holder['pid']} on host {holder.get('host')}"
 
 
-@contextlib.contextmanager
-def _replaced(path):
-    """A remote file's text, written back whole where it was changed."""
+def _read_marker(path):
+    """Return what the lock's file says; {} where it says nothing clear."""
     try:
-        with files.open_file(path, "r") as file:
-            text = file.read()
+        holder = files.parse_json(files.read_bytes(path, MOST_MARKER))
     except FileNotFoundError:
-        text = ""
-    file = io.StringIO(text)
-    yield file
-    if file.getvalue() != text:
-        with (
-            files.written_beside(path) as partial,
-            open(partial, "w", encoding="utf-8") as local,
-        ):
-            local.write(file.getvalue())
+        return None
+    except (OSError, ValueError):  # InputError is one
+        return {}
+    is_marker = isinstance(holder, dict) and type(holder.get("pid")) is int
+    return holder if is_marker else {}
 
 
-def _read(file):
-    file.seek(0)
-    try:
-        holder = files.parse_json(file.read())
-        return holder if {"host", "pid", "renewed"} <= holder.keys() else None
-    except (ValueError, AttributeError):
-        return None  # empty: released; or cut by a kill: its holder is dead
-
-
-def _alive(holder):
-    if holder["host"] == socket.gethostname():
-        return _process_lives(holder["pid"], holder["process_started"])
-    return time.time() - holder["renewed"] < VOID_AFTER
-
-
-def _process_lives(pid, started):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+def _has_ended(holder):
+    """Return True if a marker is of a process of this machine that ended."""
+    if holder.get("machine") is None or holder["machine"] != _machine():
         return False
+    try:
+        os.kill(holder["pid"], 0)
+    except (ProcessLookupError, OverflowError):
+        return True
     except PermissionError:
-        pass  # it is there, under another user
-    current = _process_started(pid)
-    # What cannot be read of somebody else's process says nothing about it.
-    return current is None or current == started
+        pass  # of another user
+    return False
 
 
-def _process_started(pid):
-    """Start of the process in ticks since boot; None where unknown.
+def _machine():
+    """Return the start of this machine and the namespace of processes.
 
-    It differs between a process and a later one of the same number. Of one
-    that has ended and that nobody has waited for it is -1.
+    Containers on one machine, or with one host name, count their processes
+    apart. None where Linux does not say it.
     """
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            state, *fields = file.read().rpartition(")")[2].split()
-            return -1 if state in "ZX" else int(fields[18])
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return None
 
@@ -220,17 +211,17 @@ class RunFolder:
     def __init__(self, path, settings, writes=True):
         self.path = files.absolute(path)
         self._is_new = False
-        self._lease = None
+        self._lock = None
         if not writes:
             return
         settings = json.loads(json.dumps(settings))
         files.make_folder(self.path)
         self._refuse_foreign()
-        self._lease = Lease(self.file(LEASE))
+        self._lock = FolderLock(self.path)
         try:
             self._take(settings)
         except BaseException:
-            self._lease.release()
+            self._lock.release()
             raise
 
     def file(self, *names):
@@ -242,31 +233,64 @@ class RunFolder:
         return files.written_beside(self.file(name))
 
     def done(self, stage):
-        """The figures of a finished stage whose outputs stand, or None."""
-        try:
-            record = files.read_json(self.file(STAGES, f"{stage}.json"))
-        except FileNotFoundError:
+        """Return the results of a finished stage, or None.
+
+        Raises:
+            InputError: the record, or a file that the stage wrote, is
+                damaged, was changed or is missing.
+        """
+        path = self.file(STAGES, f"{stage}.json")
+        if not files.is_file(path):
             return None
-        if all(files.exists(self.file(o)) for o in record["outputs"]):
-            return record["figures"]
-        return None
+        fix = (
+            f"Put back what the run wrote, or remove {path} to run this stage "
+            "again."
+        )
+        try:
+            record = read_manifest(
+                path, f"stage {stage!r}", _check_record, most=None
+            )
+        except InputError as error:
+            raise InputError(f"{error} {fix}") from None
+        for name, entry in record["outputs"].items():
+            fault = find_fault(self.file(*name.split("/")), entry)
+            if fault:
+                raise InputError(f"{self.file(name)} {fault}. {fix}")
+        return record["figures"]
 
     def finish(self, stage, figures, outputs=()):
-        """Records that a stage is done, with its figures and its outputs."""
-        if self._lease is None:
+        """Record that a stage is done, with its results and its outputs.
+
+        Args:
+            figures: JSON value.
+            outputs: names of files and folders in the run's folder; every
+                file in them is recorded with its size and its hash.
+        """
+        if self._lock is None:
             return
-        record = {"figures": figures, "outputs": list(outputs)}
-        with self.output(os.path.join(STAGES, f"{stage}.json")) as path:
-            files.write_json(record, path)
+        paths = []
+        for output in map(self.file, outputs):
+            is_file = files.is_file(output)
+            paths += [output] if is_file else files.walk(output)
+        root = self.file("")
+        entries = {
+            path.removeprefix(root).replace(os.sep, "/"): describe_file(path)
+            for path in paths
+        }
+        files.make_folder(self.file(STAGES))
+        write_manifest(
+            self.file(STAGES, f"{stage}.json"),
+            {"figures": figures, "outputs": entries},
+        )
 
     def check(self):
         """Raises where another process has taken the folder over."""
-        if self._lease is not None:
-            self._lease.check()
+        if self._lock is not None:
+            self._lock.check()
 
     def close(self):
-        if self._lease is not None:
-            self._lease.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self):
         return self
@@ -285,11 +309,11 @@ class RunFolder:
             for name in os.listdir(self.path):
                 with contextlib.suppress(OSError):
                     os.rmdir(self.file(name))
-        if not set(files.list_folder(self.path)) <= {SETTINGS, LEASE}:
+        if not set(files.list_folder(self.path)) <= {SETTINGS, LOCK}:
             self.close()
             return
         files.remove(self.file(SETTINGS))
-        self._lease.remove()
+        self._lock.remove()
         if not files.is_remote(self.path):
             with contextlib.suppress(OSError):
                 os.rmdir(self.path)
@@ -302,9 +326,7 @@ class RunFolder:
                 f"The folder {self.path} cannot be read ({error.strerror}). "
                 "Name another one."
             ) from None
-        strangers = sorted(
-            n for n in names - {LEASE} if not files.is_partial(n)
-        )
+        strangers = sorted(n for n in names - {LOCK} if not files.is_partial(n))
         if strangers and SETTINGS not in names:
             raise InputError(
                 f"The folder {self.path} holds something that no run made "
@@ -318,6 +340,8 @@ class RunFolder:
         if files.is_file(path):
             try:
                 old = files.read_json(path)["settings"]
+                if not isinstance(old, dict):
+                    raise TypeError
             except (ValueError, KeyError, TypeError):
                 raise InputError(
                     f"{path} is not the settings file of a run. Name a new or "
@@ -328,6 +352,14 @@ class RunFolder:
         with self.output(SETTINGS) as partial:
             files.write_json({"settings": settings}, partial)
         self._is_new = True
+
+
+def _check_record(record):
+    for name, entry in record["outputs"].items():
+        if not all(map(files.is_plain_name, name.split("/"))):
+            raise ValueError(f"{name!r} is no name of a file in the folder")
+        check_fields(entry, {"bytes": int, "sha256": str})
+    record["figures"]
 
 
 def check_same_settings(old, new, folder):

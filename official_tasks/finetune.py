@@ -63,9 +63,6 @@ TRAINING = {
     "weight_decay": "Decoupled weight decay; biases and norms have none.",
     "dropout": "Share dropped in layers, attention and head; by default as the "
     "weights have it.",
-    "temperature": "Divides the logits of model and --teacher before comparing "
-    "them.",
-    "teacher_weight": "Share of the teacher's loss; the labels' is the rest.",
     "optimizer": ("Optimizer.", CHOICES["optimizer"]),
     "class_weights": (
         "balanced: each class counts the same in the loss.",
@@ -73,7 +70,6 @@ TRAINING = {
     ),
     "rematerialize": "Compute each layer again for its gradient: less memory, "
     "more time.",
-    "teacher": "Fine-tuned model of the same labels to learn from.",
 }
 
 
@@ -124,12 +120,6 @@ def _define_training_flags():
         script.require(expected, fits, name)
     script.group_flags("training", *TRAINING)
     script.applies_only(
-        "with --teacher",
-        lambda v: v.teacher is not None,
-        "temperature",
-        "teacher_weight",
-    )
-    script.applies_only(
         "without --lora_rank, which freezes the entire encoder",
         lambda v: v.lora_rank is None,
         "freeze_layers",
@@ -148,7 +138,7 @@ def _define_training_flags():
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        *("teacher", "class_weights"),
+        "class_weights",
     )
 
 

@@ -23,7 +23,7 @@ from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
 
 # Settings that are paths: they say something to their owner alone.
-PATHS = {"init", "teacher", "vocabulary", "phase_2_data"}
+PATHS = {"init", "vocabulary", "phase_2_data"}
 
 
 def define_flags():

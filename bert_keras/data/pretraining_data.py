@@ -20,7 +20,7 @@ from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
 from bert_keras.manifest import describe_file
-from bert_keras.run_folder import LEASE, PROGRESS, Journal, Lease
+from bert_keras.run_folder import LOCK, PROGRESS, FolderLock, Journal
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds
@@ -111,22 +111,22 @@ def create_pretraining_data(
 
 @contextlib.contextmanager
 def one_writer(folder: str, progress: Callable | None = None):
-    """Holds a folder's lease; yields `progress`, which checks it too.
+    """Hold a folder's lock; yield `progress`, which checks it too.
 
     After a mistake that left nothing in a new folder, the folder goes.
 
     Raises:
-        InputError: another process holds the lease, or took it over.
+        InputError: another process has the folder, or took it over.
     """
     made = _missing(folder)
     files.make_folder(folder)
-    lease = Lease(os.path.join(folder, LEASE))
+    lock = FolderLock(folder)
     checked = time.monotonic()
 
     def checking(*done):
         nonlocal checked
         if time.monotonic() > checked + _CHECKED_EVERY:
-            lease.check()
+            lock.check()
             checked = time.monotonic()
         if progress:
             progress(*done)
@@ -134,16 +134,16 @@ def one_writer(folder: str, progress: Callable | None = None):
     try:
         yield checking
     except InputError:
-        if set(files.list_folder(folder)) <= {LEASE}:
-            lease.remove()
+        if set(files.list_folder(folder)) <= {LOCK}:
+            lock.remove()
             _remove_empty(made)
         else:
-            lease.release()
+            lock.release()
         raise
     except BaseException:
-        lease.release()
+        lock.release()
         raise
-    lease.release()
+    lock.release()
 
 
 def _missing(folder: str) -> list[str]:

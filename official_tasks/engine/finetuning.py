@@ -124,18 +124,14 @@ def run(
         **hyperparameters.changed(),
     }
     decided = {"task": task.name, **arguments, **(settings or {})}
-    weights = [
-        path
-        for source in (init, hyperparameters.teacher)
-        if source is not None
-        for path in models.weights_of(source)
-    ]
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        hashes = models.checked_files([*task.data_files(), *weights], folder)
+        inputs = models.check_files_unchanged(
+            [*task.data_files(), *models.weights_of(init)], folder
+        )
         results = folder.done("finetune")
         if results is None:
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
-            folder.finish("files", hashes)
+            folder.finish("files", inputs)
             results = run.finish(callbacks)
             folder.finish("finetune", results, outputs=["model"])
         else:
@@ -162,8 +158,6 @@ class _Run:
         seed,
         **arguments,
     ):
-        from official_tasks.engine import distillation
-
         self.task, self.folder, self.strategy = task, folder, strategy
         self.init, self.seed, self.arguments = init, seed, arguments
         self.hyperparameters = hyperparameters
@@ -195,27 +189,13 @@ class _Run:
             self.encoded["train"] = balanced(task, self.encoded["train"])
         with strategy.scope():
             self.model = self._compiled_model()
-        if hyperparameters.teacher is not None:
-            self.encoded["train"] = distillation.taught(
-                task,
-                hyperparameters.teacher,
-                self.examples["train"],
-                self.encoded["train"],
-            )
         self.predictor = models.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
 
     def _compiled_model(self):
-        from official_tasks.engine import distillation
-
         from_scratch = self.arguments["from_scratch"]
         chosen = self.hyperparameters
-        loss = self.task.loss()
-        if chosen.teacher is not None:
-            loss = distillation.distillation_loss(
-                self.task, chosen.temperature, chosen.teacher_weight
-            )
         model = models.load_model(
             self.task,
             self.init,
@@ -231,7 +211,7 @@ class _Run:
                 self.scale.take_out_of(model.classifier)
         model.compile(
             chosen.make_optimizer(self.arguments["learning_rate"], self.steps),
-            loss,
+            self.task.loss(),
             loss_weights=self.task.loss_weights,
             # Lengths that vary would be compiled one by one.
             jit_compile=False if self.arguments["pad_to_longest"] else "auto",

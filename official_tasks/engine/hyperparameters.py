@@ -1,11 +1,10 @@
 """How a fine-tuning run learns, beyond rate, epochs and batch.
 
 What is frozen or adapted, how strongly it is regularised, by which optimizer
-it is trained, how a step is executed, and from which teacher it learns.
+it is trained, and how a step is executed.
 """
 
 import math
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ import bert_keras
 from bert_keras.errors import InputError
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-_SHARE = ("a number from 0 to 1", lambda v: 0 <= v <= 1)
 # Field -> what its number must be; None passes.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
@@ -24,8 +22,6 @@ RANGES = {
         "a whole number, 0 or more",
         lambda v: v >= 0 and v % 1 == 0,
     ),
-    "temperature": ("a number above 0", lambda v: 0 < v < math.inf),
-    "teacher_weight": _SHARE,
     **dict.fromkeys(
         ("lora_rank", "accumulation", "steps_per_execution", "early_stopping"),
         _ONE_OR_MORE,
@@ -50,8 +46,6 @@ class Hyperparameters(NamedTuple):
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after so many evaluations without a better
         score; the learning rate falls as if it did not.
-    teacher: fine-tuned model to learn from; see `distillation`.
-    temperature, teacher_weight: of `DistillationLoss`.
     """
 
     optimizer: str = "adamw"
@@ -65,9 +59,6 @@ class Hyperparameters(NamedTuple):
     steps_per_execution: int = 1
     rematerialize: bool = False
     early_stopping: int | None = None
-    teacher: str | None = None
-    temperature: float = 2.0
-    teacher_weight: float = 0.5
 
     def check(self):
         """Raises InputError for a value that cannot be."""
@@ -88,21 +79,11 @@ class Hyperparameters(NamedTuple):
                 "LoRA freezes the entire encoder. Leave lora_rank or "
                 "freeze_layers out."
             )
-        idle = {"temperature", "teacher_weight"} & {*self.changed()}
-        if self.teacher is None and idle:
-            raise InputError(
-                f"{' and '.join(sorted(idle))} only apply with a teacher. "
-                "Leave them out, or name a teacher."
-            )
 
     def changed(self) -> dict:
         """The values that are not the defaults: a run's settings."""
         usual = type(self)()._asdict()
-        return {
-            k: os.fspath(v) if isinstance(v, os.PathLike) else v
-            for k, v in self._asdict().items()
-            if v != usual[k]
-        }
+        return {k: v for k, v in self._asdict().items() if v != usual[k]}
 
     def encoder_arguments(self) -> dict:
         """What the encoder is built with, over what its preset says."""

@@ -248,10 +248,14 @@ def weights_of(init) -> list:
     return sorted(filter(_WEIGHTS.search, paths))
 
 
-def checked_files(paths, folder) -> dict:
-    """Hashes of the files, which must be those that the run began with."""
+def check_files_unchanged(paths, folder) -> dict:
+    """Return size and time of the files a run begins with, or began with.
+
+    Raises:
+        InputError: a file changed since the run began.
+    """
     now = {
-        str(path): files.sha256(path)
+        str(path): files.describe_version(path)
         for path in paths
         if files.is_file(path)  # reading reports it where it is needed
     }
@@ -260,7 +264,7 @@ def checked_files(paths, folder) -> dict:
     if changed:
         raise InputError(
             f"{folder.path} was begun with other files: {', '.join(changed)} "
-            "changed since. Name another folder for the current files, or "
-            "give the original ones."
+            "changed since (size or time of change). Name another folder for "
+            "the current files, or put the original ones back."
         )
     return now

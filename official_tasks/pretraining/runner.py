@@ -56,7 +56,7 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         guessing the commonest piece, the commoner answer), "parameters", and
         "curve", what was logged at each evaluation.
     """
-    from official_tasks.engine.models import checked_files, weights_of
+    from official_tasks.engine.models import check_files_unchanged, weights_of
 
     require_tensorflow("Pre-training")
     init = split(arguments)[0].init
@@ -66,7 +66,9 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 
     decided = {"data": str(data), **settings._asdict()}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        first = checked_files([*manifests(data, settings), *weights], folder)
+        first = check_files_unchanged(
+            [*manifests(data, settings), *weights], folder
+        )
         results = folder.done("pretrain")
         if results is None:
             results = pretrain(
@@ -81,7 +83,7 @@ def pretrain(
 ):
     """Trains in an open `RunFolder`, or resumes; returns the results.
 
-    `first_files`, of `checked_files`, are kept once nothing is refused.
+    `first_files`, of `check_files_unchanged`, are kept once nothing is refused.
     """
     import keras
 

@@ -1,5 +1,4 @@
 import itertools
-import json
 import multiprocessing
 import os
 import pickle
@@ -403,11 +402,9 @@ def test_a_writer_that_was_taken_over_stops(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_keras.data.pretraining_data._CHECKED_EVERY", -1)
 
     def taken_over(*_):
-        lease = tmp_path / ".lease"
-        holder = json.loads(lease.read_text()) | {"token": "x", "pid": 1}
-        lease.write_text(json.dumps(holder))
+        (tmp_path / ".lock").unlink()
 
-    with pytest.raises(InputError, match="was taken over by process 1 on"):
+    with pytest.raises(InputError, match="was taken over by"):
         create_pretraining_data(
             corpus(),
             tokenizer,

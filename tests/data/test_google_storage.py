@@ -69,7 +69,7 @@ def test_data_in_a_bucket_has_the_bytes_of_local_data(served):
     local = contents(folder / "data")
     assert len(local) > 8
     remote = bucket.folder("data")
-    remote.pop(".lease", None)
+    remote.pop(".lock", None)
     assert remote == local
     assert any(has_broken for *_, has_broken in bucket.uploads)
 

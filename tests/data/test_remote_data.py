@@ -48,7 +48,7 @@ def remote_contents(folder):
     return {
         os.path.relpath(path, folder): files.open_file(path).read()
         for path in files.walk(folder)
-        if not path.endswith(".lease")
+        if not path.endswith(".lock")
     }
 
 
@@ -96,7 +96,7 @@ def test_a_remote_build_that_was_killed_resumes(
         else:
             with pytest.raises(InputError, match="No finished"):
                 check_source(folder)
-    files.remove(f"{remote}/.lease")  # of a process that is dead
+    files.remove(f"{remote}/.lock")  # of a process that is dead
     with object_store(monkeypatch):
         assert create(remote, tokenizer) == whole
         assert remote_contents(remote) == contents(tmp_path / "local")
@@ -127,7 +127,7 @@ def test_a_remote_build_that_starts_again_leaves_no_other_shards(
     with object_store(monkeypatch, 24), pytest.raises(Killed):
         create(remote, tokenizer, copies=2)
     assert files.find(f"{remote}/train/*.tfrecord")
-    files.remove(f"{remote}/.lease")
+    files.remove(f"{remote}/.lock")
     files.remove(os.path.join(files.cache_folder(), "building"))
     whole = create(tmp_path / "local", tokenizer)
     with object_store(monkeypatch):

@@ -307,9 +307,6 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("early_stopping=0", "expected a whole number, 1 or more"),
         ("optimizer=sgd", "<adamw|lamb>"),
         ("class_weights=equal", "<balanced>"),
-        ("teacher=x --temperature=0", "expected a number above 0"),
-        ("teacher=x --teacher_weight=2", "expected a number from 0 to 1"),
-        ("temperature=3", "--temperature only applies with --teacher"),
         (
             "lora_rank=2 --freeze_layers=1",
             "--freeze_layers only applies without --lora_rank",
@@ -325,7 +322,7 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     done = call_script(*words.split(), folder=place)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     name = flag.split("=")[0]
-    if "expected" in message and "teacher" not in flag:
+    if "expected" in message:
         value = float(flag.split("=")[1])
         with pytest.raises(InputError, match=f"{name} is {value}; expected"):
             Hyperparameters(**{name: value}).check()
@@ -335,7 +332,6 @@ def test_a_value_that_cannot_be_is_refused(place, tmp_path, flag, message):
     ("values", "message"),
     [
         ({"lora_rank": 2, "freeze_layers": 1}, "LoRA freezes the entire"),
-        ({"temperature": 3.0}, "temperature only apply with a teacher"),
         ({"optimizer": None}, "optimizer is None; expected one of adamw"),
     ],
 )

@@ -18,7 +18,7 @@ from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.run_folder import RunFolder
 from official_tasks.engine.models import (
-    checked_files,
+    check_files_unchanged,
     ensemble_outputs,
     load_model,
     weights_of,
@@ -91,11 +91,11 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
     assert read and read <= set(weights_of(init))
     for number, path in enumerate(sorted(read)):
         with RunFolder(tmp_path / str(number), {}) as run:
-            run.finish("files", checked_files(weights_of(init), run))
+            run.finish("files", check_files_unchanged(weights_of(init), run))
             with open(path, "ab") as file:
                 file.write(b" ")
             with pytest.raises(InputError, match=f"{path} changed since"):
-                checked_files(weights_of(init), run)
+                check_files_unchanged(weights_of(init), run)
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,10 @@ def write_texts(folder, documents):
 
 
 def contents(folder):
-    """Path -> bytes of every file but journals and leases, which tell times."""
+    """Path -> bytes of every file but journals and locks."""
     found = {}
     for root, _, names in os.walk(folder):
-        for name in set(names) - {"progress.jsonl", ".lease"}:
+        for name in set(names) - {"progress.jsonl", ".lock"}:
             path = os.path.join(root, name)
             with open(path, "rb") as file:
                 found[os.path.relpath(path, folder)] = file.read()

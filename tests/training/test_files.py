@@ -9,7 +9,7 @@ from remote_folder import Killed, object_store
 
 from bert_keras import files, run_folder
 from bert_keras.errors import InputError
-from bert_keras.run_folder import Lease
+from bert_keras.run_folder import FolderLock
 
 
 @pytest.fixture
@@ -167,36 +167,79 @@ def test_paths_are_told_from_addresses(tmp_path):
     assert files.absolute("x") == os.path.abspath("x")
 
 
-def test_a_remote_lease_refuses_a_second_writer(remote, monkeypatch):
+@pytest.fixture
+def marked(remote, monkeypatch):
+    """A remote folder, and a function of changes that makes its marker."""
     monkeypatch.setattr(run_folder, "SETTLED_AFTER", 0)
     files.make_folder(remote)
-    path = f"{remote}/.lease"
-    first = Lease(path)
+
+    def write(**changes):
+        lock = FolderLock(remote)
+        marker = {**lock._marker, **changes}
+        with files.written_beside(lock.path) as path:
+            files.write_json(marker, path)
+        return lock
+
+    return remote, write
+
+
+def test_a_remote_folder_has_one_writer(marked):
+    remote, _ = marked
+    first = FolderLock(remote)
     first.check()
     with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
-        Lease(path)
+        FolderLock(remote)
     first.release()
-    second = Lease(path)
+    second = FolderLock(remote)
     with pytest.raises(InputError, match="taken over by process"):
         first.check()
+    first.release()  # frees nothing of another
+    second.check()
     second.remove()
     assert files.list_folder(remote) == []
 
 
-def test_of_two_that_take_a_remote_lease_at_once_one_gets_it(
+ENDED = 2**30  # above every number of a process
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_free"),
+    [
+        ({"pid": ENDED}, True),
+        ({"pid": ENDED, "host": "renamed"}, True),
+        # Another machine or container of the same name, at any time.
+        ({"pid": ENDED, "machine": "other"}, False),
+        ({"pid": ENDED, "machine": None}, False),
+        ({"pid": 1}, False),
+        ({"pid": "1"}, False),
+        ({"host": 1, "pid": [], "machine": {}}, False),
+    ],
+)
+def test_a_marker_is_replaced_where_its_process_surely_ended(
+    marked, changes, is_free
+):
+    remote, write = marked
+    write(**changes)
+    if is_free:
+        FolderLock(remote)
+        return
+    with pytest.raises(InputError, match="or remove ram://.*lock if it has"):
+        FolderLock(remote)
+
+
+def test_of_two_that_come_to_a_remote_folder_at_once_one_gets_it(
     remote, monkeypatch
 ):
     files.make_folder(remote)
-    path = f"{remote}/.lease"
 
     def other_comes(_):
         monkeypatch.setattr(run_folder.time, "sleep", lambda _: None)
-        monkeypatch.setattr(run_folder, "_alive", lambda _: False)
-        Lease(path)
+        monkeypatch.setattr(run_folder, "_has_ended", lambda _: True)
+        FolderLock(remote)
 
     monkeypatch.setattr(run_folder.time, "sleep", other_comes)
     with pytest.raises(InputError, match="is in use by process"):
-        Lease(path)
+        FolderLock(remote)
 
 
 @pytest.mark.parametrize(

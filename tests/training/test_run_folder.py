@@ -1,17 +1,12 @@
 """One run in a folder: its settings, finished stages, and one writer."""
 
-import fcntl
-import json
 import os
-import socket
-import subprocess
-import threading
 import time
 
 import pytest
 from run_script import waiting_process
 
-from bert_keras import files, run_folder
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 
@@ -63,48 +58,69 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_kill_while_the_folder_was_made_does_not_make_it_foreign(tmp_path):
-    (tmp_path / ".lease").write_text("")
+    (tmp_path / ".lock").write_text("")
     (tmp_path / ".run.json.partial-12").write_text("{")
     RunFolder(tmp_path, SETTINGS).close()
-    assert sorted(os.listdir(tmp_path)) == [".lease", "run.json"]
+    assert sorted(os.listdir(tmp_path)) == [".lock", "run.json"]
 
 
-def test_a_finished_stage_is_remembered_while_its_output_stands(tmp_path):
+@pytest.fixture
+def finished(tmp_path):
+    """A run folder with a finished stage of a file and a folder."""
     with RunFolder(tmp_path, SETTINGS) as run:
         assert run.done("corpus") is None
         with run.output("corpus.txt") as path:
             files.write_json("text", path)
             assert not os.path.exists(run.file("corpus.txt"))
-        run.finish("corpus", {"documents": 3}, outputs=["corpus.txt"])
-    with RunFolder(tmp_path, SETTINGS) as run:
+        with run.output("model") as path:
+            os.makedirs(f"{path}/inner")
+            files.write_json("weights", f"{path}/inner/weights")
+        run.finish("corpus", {"documents": 3}, ["corpus.txt", "model"])
         assert run.done("corpus") == {"documents": 3}
-        os.remove(run.file("corpus.txt"))
+    return tmp_path
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def garble(path):
+    path.write_text('{"figures": 3, "outputs": []}')
+
+
+@pytest.mark.parametrize("damage", [cut, empty, change, garble, os.remove])
+@pytest.mark.parametrize(
+    "name", ["corpus.txt", "model/inner/weights", "stages/corpus.json"]
+)
+def test_damage_to_a_finished_stage_is_named_with_its_fix(
+    finished, name, damage
+):
+    damage(finished / name)
+    record = finished / "stages" / "corpus.json"
+    with RunFolder(finished, SETTINGS) as run:
+        if record.exists():
+            with pytest.raises(InputError, match=name) as raised:
+                run.done("corpus")
+            assert f"remove {record}" in str(raised.value)
+            record.unlink()
         assert run.done("corpus") is None
 
 
-def held_by(folder, **changes):
-    """Rewrites the lease in `folder` as if another held it."""
-    with open(folder / ".lease", "r+", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # the holder may be writing it
-        holder = json.load(file) | changes
-        file.seek(0)
-        file.truncate()
-        json.dump(holder, file)
-
-
-def test_who_comes_while_the_lease_is_being_written_waits(tmp_path):
-    """Else two read at once that it is free, and both write a lease."""
-    came = threading.Event()
-
-    def come():
-        RunFolder(tmp_path, {}).close()
-        came.set()
-
-    with open(tmp_path / ".lease", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        threading.Thread(target=come, daemon=True).start()
-        assert not came.wait(0.3)
-    assert came.wait(60)
+def test_a_run_reads_a_record_of_any_size(tmp_path):
+    figures = {"text": "x" * (files.MOST_JSON + 1)}
+    with RunFolder(tmp_path, SETTINGS) as run:
+        run.finish("large", figures)
+        assert run.done("large") == figures
 
 
 def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
@@ -121,75 +137,43 @@ def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
     RunFolder(tmp_path, {}).close()  # a dead process frees it at once
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc")
-def test_a_dead_process_that_nobody_waited_for_holds_nothing(tmp_path):
-    with subprocess.Popen(["sleep", "600"]) as child:
-        RunFolder(tmp_path, {}).close()
-        held = {"host": socket.gethostname(), "pid": child.pid, "renewed": 0.0}
-        started = run_folder._process_started(child.pid)
-        held |= {"process_started": started, "token": ""}
-        (tmp_path / ".lease").write_text(json.dumps(held))
-        with pytest.raises(InputError, match=f"process {child.pid} on"):
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"pid": "x"}', "\0" * 9999]
+)
+def test_the_content_of_a_lock_does_not_matter(tmp_path, content):
+    (tmp_path / ".lock").write_text(content)
+    with RunFolder(tmp_path, {}):
+        (tmp_path / ".lock").write_text(content)
+        with pytest.raises(InputError, match="in use by another process"):
             RunFolder(tmp_path, {})
-        child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        RunFolder(tmp_path, {}).close()
 
 
-def test_a_process_number_counts_with_the_start_of_the_process(
-    tmp_path, monkeypatch
-):
-    run = RunFolder(tmp_path, {})
-    held_by(tmp_path, process_started=-1)
-    RunFolder(tmp_path, {}).close()
-    run.close()
-    run = RunFolder(tmp_path, {})  # where it cannot be read, it is alive
-    monkeypatch.setattr(run_folder, "_process_started", lambda pid: None)
-    with pytest.raises(InputError, match=f"process {os.getpid()} on host"):
-        RunFolder(tmp_path, {})
-    run.close()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.symlink_to(path.parent.parent / "precious"),
+        lambda path: path.mkdir(),
+        os.mkfifo,
+    ],
+)
+def test_a_lock_that_is_not_a_file_is_refused(tmp_path, make):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "run").mkdir()
+    make(tmp_path / "run" / ".lock")
+    with pytest.raises(InputError, match="not a regular file"):
+        RunFolder(tmp_path / "run", {})
+    assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_a_lease_of_another_host_is_void_after_three_minutes(tmp_path):
-    run = RunFolder(tmp_path, {})
-    held_by(tmp_path, host="elsewhere", renewed=time.time() - 170)
-    with pytest.raises(InputError, match="on host elsewhere"):
-        RunFolder(tmp_path, {})
-    held_by(tmp_path, host="elsewhere", renewed=time.time() - 181)
-    RunFolder(tmp_path, {}).close()
-    run.close()
-
-
-def test_a_lease_is_renewed(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "RENEWED_EVERY", 0.02)
+def test_a_lock_that_was_replaced_is_noticed(tmp_path):
     with RunFolder(tmp_path, {}) as run:
-        held_by(tmp_path, renewed=0.0)
-        patience = time.monotonic() + 10
-        while (
-            json.loads((tmp_path / ".lease").read_text() or "{}").get(
-                "renewed", 0
-            )
-            < time.time() - 5
-        ):
-            time.sleep(0.01)
-            assert time.monotonic() < patience
         run.check()
-
-
-def test_a_lease_that_was_taken_over_is_noticed(tmp_path):
-    with RunFolder(tmp_path, {}) as run:
-        held_by(tmp_path, host="elsewhere", token="another")
-        with pytest.raises(InputError, match="taken over"):
+        (tmp_path / ".lock").unlink()
+        with (
+            RunFolder(tmp_path, {}),
+            pytest.raises(InputError, match="taken over by process"),
+        ):
             run.check()
-    # Closing it does not free what the other holds.
-    with pytest.raises(InputError, match="on host elsewhere"):
-        RunFolder(tmp_path, {})
-
-
-def test_torn_leases_do_not_lock_for_ever(tmp_path):
-    for content in ('{"host": "a", "pi', "[]", "3", '{"host": 1}'):
-        (tmp_path / ".lease").write_text(content)
-        RunFolder(tmp_path, {}).close()
 
 
 def test_a_mistake_leaves_the_results_so_far_and_no_empty_folder(tmp_path):
