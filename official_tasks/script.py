@@ -45,7 +45,7 @@ _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
-LARGEST_BATCH = 2**31 - 1  # rows of a tensor that TensorFlow counts
+LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
 
 
 def start(main, define_flags, tensorflow=True, places=()):

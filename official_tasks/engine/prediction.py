@@ -1,20 +1,13 @@
-"""A served model's answers to many rows, in their order, as lines of JSON.
-
-Rows are answered in batches of like length; no more of the input is in memory
-than some hundred rows. Rows that an output holds already are not written again.
-"""
+"""The rows that `predict` asks a served model, from any file or a pipe."""
 
 import contextlib
+import glob
 import gzip
-import hashlib
 import json
 import os
 import sys
-import zlib
-from itertools import islice
 
-import numpy as np
-
+from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks.tasks.table import (
     KINDS,
@@ -27,10 +20,6 @@ from official_tasks.tasks.table import (
     plain_errors,
     rows_of,
 )
-
-# What reading a line raises that `predict` did not write.
-FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-BATCHES_AT_ONCE = 16  # are sorted by length together
 
 
 def asked(served, name, columns):
@@ -59,24 +48,56 @@ def lists_of(entry):
     ]
 
 
-def read_inputs(path, kind, columns, lists, own=None):
-    """Yields each row's inputs: a list of str, or of list of str.
+def input_paths(pattern) -> list[str]:
+    """Return the files that a pattern matches, sorted; a pipe as it is."""
+    from bert_keras.data.data_sets import is_data_set
+
+    if pattern == "-" or os.path.exists(pattern) or is_data_set(pattern):
+        return [pattern]
+    found = files.find(pattern) if glob.has_magic(pattern) else []
+    found = list(filter(os.path.isfile, found))
+    if not found:
+        raise InputError(f"{pattern}: no such file")
+    return found
+
+
+def count_rows(paths, *arguments) -> int | None:
+    """Read and check every row once; None where that can be done only once.
 
     Args:
-        path: a file, also `.gz`, a data set's name, or "-" for standard
-            input.
+        paths, *arguments: of `read_inputs`.
+    """
+    from bert_keras.data.data_sets import is_data_set
+
+    if any(path == "-" or is_data_set(path) for path in paths):
+        return None
+    return sum(1 for _ in read_inputs(paths, *arguments))
+
+
+def read_inputs(paths, kind, columns, lists, own=None):
+    """Yield each row's inputs: a list of str, or of list of str.
+
+    Args:
+        paths: files, also `.gz`, names of data sets, or "-" for standard
+            input; the rows of one follow those of the other.
         kind: "lines", "csv", "tsv" or "jsonl"; None: by the file's name.
-        columns: of a table, in the order of the inputs.
+        columns: of a table, in the order of the inputs; further ones that
+            are kept follow.
         lists: for each column whether it holds a list, written as JSON; of
             numbers where this is `int`.
         own: `Dialect`, of a file that is no UTF-8 or has no commas.
     """
-    own = own or Dialect()
+    for path in paths:
+        yield from _rows_of_file(path, kind, columns, lists, own or Dialect())
+
+
+def _rows_of_file(path, kind, columns, lists, own):
     kind = kind_of(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
-            f"The model takes {' and '.join(columns)}, a line one text. Give "
-            "a table with these columns: CSV, TSV, JSONL, Parquet, ..."
+            f"{path} has one text a line, and {' and '.join(columns)} are "
+            "read of each row. Give a table with these columns: CSV, TSV, "
+            "JSONL, Parquet, ..."
         )
     if kind == "lines" and own.separator:
         raise InputError(
@@ -154,150 +175,3 @@ def _list(place, column, value, of):
             f"them, got {json.dumps(items)[:60]}"
         )
     return items
-
-
-class Answers:
-    """The output: a line `{"row", "model", "signature", "inputs", "answer",
-    "crc32"}` a row, which `tools/compare.py` reads too; the last is of the
-    text before it.
-
-    Args:
-        path: a file, or "-" for standard output. A file that an interrupted
-            run of the same model on the same rows left is continued.
-        served: a `ServedModel`.
-        signature: its name.
-    """
-
-    def __init__(self, path, served, signature):
-        self.path, self.served, self.signature = path, served, signature
-        entry = served.card["signatures"][signature]
-        self.inputs = entry["input_order"]
-        self.model = served.card["fingerprint"][:12]
-        self.counts_truncated = "truncated" in entry["outputs"]
-        self.done, self.truncated = 0, 0
-        self.inputs_hash = hashlib.sha256()  # of the rows that are done
-        if path != "-" and os.path.isfile(path):
-            self._read_done()
-
-    def _read_done(self):
-        """Counts the lines that are complete, and cuts off one that is not."""
-        end = 0
-        with open(self.path, "rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    if not self._begins_next(line):
-                        self._refuse_foreign()
-                    break
-                try:
-                    record = json.loads(line)
-                    inputs, answer = record["inputs"], record["answer"]
-                    is_ours = line == self._line(inputs, answer)
-                    truncated = bool(answer.get("truncated"))
-                except FOREIGN:
-                    is_ours = False
-                if not is_ours:
-                    self._refuse_foreign()
-                self.inputs_hash.update(_spell(inputs))
-                self.done += 1
-                self.truncated += truncated
-                end += len(line)
-        os.truncate(self.path, end)
-
-    def _begins_next(self, line):
-        """Whether what is to be cut off is the beginning of our next line."""
-        begin = {"row": self.done, "model": self.model}
-        begin = json.dumps(begin).removesuffix("}").encode()
-        return line[: len(begin)] == begin[: len(line)]
-
-    def _refuse_foreign(self):
-        raise InputError(
-            f"{self.path}, line {self.done + 1}, is not of this model and "
-            "signature, or was changed. Name another --output, or give "
-            "--overwrite to answer all rows again."
-        )
-
-    def answered(self, rows, batch_size):
-        """Answers the rows that are not done yet; yields how many are.
-
-        Numbers depend in the last bits on what else is in a batch. So the
-        batches are those of the whole file: where it was interrupted, the
-        rows before are asked again with the rest, and not written.
-
-        Args:
-            rows: iterator of each row's inputs.
-        """
-        size = BATCHES_AT_ONCE * batch_size
-        before = self._skip(rows, size)
-        ask = getattr(self.served, self.signature)
-        with self._opened() as file:
-            while some := list(islice(rows, size - len(before))):
-                answers = _in_batches(ask, before + some, batch_size)
-                for row, answer in zip(
-                    some, answers[len(before) :], strict=True
-                ):
-                    line = self._line(self._by_name(row), answer)
-                    file.write(line.decode())
-                    self.done += 1
-                    self.truncated += bool(answer.get("truncated"))
-                file.flush()
-                before = []
-                yield self.done
-
-    def _opened(self):
-        if self.path == "-":
-            return contextlib.nullcontext(sys.stdout)
-        return open(self.path, "a", encoding="utf-8")
-
-    def _skip(self, rows, size):
-        """Checks the rows that are done; returns those of a `size` begun."""
-        inputs_hash, begun = hashlib.sha256(), []
-        for row in islice(rows, self.done):
-            inputs_hash.update(_spell(self._by_name(row)))
-            begun.append(row)
-            if len(begun) == size:
-                begun = []
-        if inputs_hash.digest() != self.inputs_hash.digest():
-            raise InputError(
-                f"{self.path} holds {self.done} answers to other rows. Name "
-                "another --output, or give --overwrite to replace it."
-            )
-        return begun
-
-    def _by_name(self, row):
-        return dict(zip(self.inputs, row, strict=True))
-
-    def _line(self, inputs, answer):
-        """The next line, as it is written."""
-        record = {
-            "row": self.done,
-            "model": self.model,
-            "signature": self.signature,
-            "inputs": inputs,
-            "answer": answer,
-        }
-        text = json.dumps(record, ensure_ascii=False).removesuffix("}")
-        checksum = zlib.crc32(text.encode())
-        return f'{text}, "crc32": "{checksum:08x}"}}\n'.encode()
-
-
-def _spell(inputs):
-    return json.dumps(inputs).encode() + b"\n"
-
-
-def _in_batches(ask, rows, batch_size):
-    """An answer a row, asked by length so that a batch wastes little."""
-    lengths = [sum(len(str(value)) for value in row) for row in rows]
-    order = np.argsort(lengths, kind="stable")
-    answers = [None] * len(rows)
-    for first in range(0, len(rows), batch_size):
-        batch = order[first : first + batch_size]
-        columns = zip(*[rows[i] for i in batch], strict=True)
-        outputs = ask(*map(list, columns))
-        for place, i in enumerate(batch):
-            # Sorted: TensorFlow's order is another one in each process.
-            answers[i] = {k: _plain(outputs[k][place]) for k in sorted(outputs)}
-    return answers
-
-
-def _plain(value):
-    return value.tolist() if hasattr(value, "tolist") else value
