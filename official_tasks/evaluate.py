@@ -52,7 +52,7 @@ def evaluate(
             writes nothing.
         overwrite: whether to replace files that are there.
     """
-    from official_tasks.engine.leaderboard import new_files
+    from official_tasks.engine.leaderboard import input_files, new_files
     from official_tasks.engine.models import predict_split
 
     if predictions is None:
@@ -66,7 +66,8 @@ def evaluate(
         predicted = task.read_predictions(predictions, examples)
     scores = task.score(examples, predicted)
     if output is not None:
-        with new_files(output, overwrite) as folder:
+        inputs = [*input_files(task), *filter(None, [predictions])]
+        with new_files(output, overwrite, inputs) as folder:
             task.write(examples, predicted, folder)
             write_json(scores, os.path.join(folder, "results.json"))
     return scores

@@ -1,8 +1,11 @@
 """Progress bars for long work, one look for all: rich, on the terminal.
 
-Where the output is no terminal, a bar leaves only its last state.
+Where the output is no terminal, a bar leaves its last state, and a line every
+half a minute.
 """
 
+import datetime
+import time
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -10,10 +13,12 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from official_tasks import stopping
 
@@ -21,23 +26,44 @@ from official_tasks import stopping
 console = Console(highlight=False, markup=False)
 
 
+LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
+
+
+class _Speed(ProgressColumn):
+    """What is done in a second."""
+
+    def render(self, task):
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
+
+
 @contextmanager
-def bar(title: str, total: int | None = None):
-    """A progress bar; yields `update(done, total=None, note="")`."""
+def bar(title: str, total: int | None = None, done: int = 0):
+    """Yield `update(done, total=None, note="")` of a progress bar.
+
+    Args:
+        title: what is done.
+        total: of how many; None where it is not known.
+        done: what an earlier run has done of it.
+    """
     columns = (
         TextColumn("  {task.description:<22}", markup=False),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
+        _Speed(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=False) as progress:
-        task = progress.add_task(title, total=total, note="")
+        task = progress.add_task(title, total=total, completed=done, note="")
+        report = _Lines(title, done)
 
         def update(done: int, total: int | None = None, note: str = ""):
             stopping.check()
             progress.update(task, completed=done, total=total, note=note)
+            if not console.is_terminal:
+                report(done, progress.tasks[0].total, note)
 
         try:
             yield update
@@ -45,6 +71,28 @@ def bar(title: str, total: int | None = None):
             # In a log file the error stands alone, without an empty bar.
             progress.live.transient = not console.is_terminal
             raise
+
+
+class _Lines:
+    """A line now and then, for a log file."""
+
+    def __init__(self, title, done):
+        self.title, self.first = title, done
+        self.start = self.last = time.monotonic()
+
+    def __call__(self, done, total, note):
+        now = time.monotonic()
+        if now - self.last < LINE_EVERY:
+            return
+        self.last = now
+        rate = (done - self.first) / (now - self.start)
+        line = f"{self.title} {note}".rstrip() + f": {done:,}"
+        line += f" of {total:,.0f}" if total else ""
+        line += f", {rate:,.1f}/s"
+        if total and rate > 0:
+            left = datetime.timedelta(seconds=round((total - done) / rate))
+            line += f", {left} left"
+        console.print(line, soft_wrap=True)
 
 
 @contextmanager

@@ -142,7 +142,9 @@ def _difference(old, new):
     # "1" and "1.0" are labels that differ.
     if old.shape != new.shape or {old.dtype.kind, new.dtype.kind} - {*"biuf"}:
         return np.inf
-    difference = np.abs(old - new.astype("float64")).max(initial=0.0)
+    # float32 is written in its shortest form, 0.1; outputs have no more.
+    dtype = "float32" if "f" in {old.dtype.kind, new.dtype.kind} else "float64"
+    difference = np.abs(old.astype(dtype) - new.astype(dtype)).max(initial=0.0)
     return np.inf if np.isnan(difference) else float(difference)
 
 

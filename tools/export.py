@@ -228,7 +228,7 @@ def compare(full, small, values):
     columns, lists = list(columns), lists_of(entry)
     if values.label:
         columns, lists = [*columns, values.label], [*lists, False]
-    rows = list(read_inputs(values.dev, None, columns, lists))
+    rows = list(read_inputs([values.dev], None, columns, lists))
     order = entry["input_order"]
     inputs = {name: [row[i] for row in rows] for i, name in enumerate(order)}
     labels = [row[-1] for row in rows] if values.label else None

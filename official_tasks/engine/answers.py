@@ -82,8 +82,9 @@ class Answers:
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             if self.work is None:
-                is_pipe = self.path == "-"
-                self._file = sys.stdout if is_pipe else open(self.path, "w")
+                self._file = sys.stdout
+                if self.path != "-":
+                    self._file = stack.enter_context(open(self.path, "w"))
             else:
                 files.make_folder(os.path.dirname(os.path.abspath(self.work)))
                 if self.work != self.path and os.path.isfile(self.path):

@@ -35,15 +35,27 @@ def predict_task(task, models, output, split="test", overwrite=False):
             f"split is {split!r}: expected one of {', '.join(SPLITS)}"
         )
     examples, predictions = predict_split(task, models, split)
-    with new_files(output, overwrite) as folder:
+    with new_files(output, overwrite, input_files(task)) as folder:
         task.write(examples, predictions, folder)
 
 
-@contextlib.contextmanager
-def new_files(folder, overwrite):
-    """Yields a folder whose files are put into `folder` at the end.
+def input_files(task) -> list:
+    """Return the files that a task reads, those to predict among them."""
+    test = getattr(task, "existing_files", lambda split: [])("test")
+    return [*task.data_files(), *test]
 
-    A file that is there with other bytes is refused unless `overwrite`.
+
+@contextlib.contextmanager
+def new_files(folder, overwrite, inputs=()):
+    """Yield a folder whose files are put into `folder` at the end.
+
+    Each is put there complete, or none is. A file that is there with other
+    bytes is refused unless `overwrite`.
+
+    Args:
+        folder: need not exist.
+        overwrite: replace files that are there.
+        inputs: files that are not replaced.
     """
     with tempfile.TemporaryDirectory() as written:
         yield written
@@ -62,9 +74,12 @@ def new_files(folder, overwrite):
                 f"{others[0]} is there already, with other content. Name "
                 "another --output, or give --overwrite to replace it."
             )
-        for path, there in paths.items():
-            files.make_folder(os.path.dirname(there))
-            shutil.copyfile(path, there)
+        for there in paths.values():
+            files.refuse_input_as_output(there, *inputs)
+        with contextlib.ExitStack() as stack:
+            for path, there in paths.items():
+                partial = stack.enter_context(files.written_beside(there))
+                shutil.copyfile(path, partial)
 
 
 def run_glue(make_task, init, output, **arguments) -> dict:

@@ -1,6 +1,5 @@
 """The rows that `predict` asks a served model, from any file or a pipe."""
 
-import contextlib
 import glob
 import gzip
 import json

@@ -1,7 +1,9 @@
 """All of GLUE at once: the average, the files, the zip; TFDS."""
 
+import errno
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from bert_keras import BertPreprocessor, InputError
 from official_tasks.engine import grid, leaderboard
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue
+from official_tasks.tasks.custom import CustomTask
 from official_tasks.tasks.glue import GlueTask
 
 DATA = "BERT_KERAS_DATA"
@@ -209,3 +212,36 @@ def test_tfds_gives_the_same_rows_as_the_files(
         got = GlueTask(row, data_dir="tfds:glue").read(split)
         assert [e[:3] for e in got] == [e[:3] for e in expected]
         assert [e.part for e in got] == [e.part for e in expected]
+
+
+def test_a_full_disk_leaves_no_cut_file_under_its_name(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("old")
+
+    def fill(source, target):
+        Path(target).write_text("cu")
+        if source.endswith("b"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    with (
+        pytest.raises(OSError, match="No space"),
+        leaderboard.new_files(tmp_path, overwrite=True) as folder,
+    ):
+        for name in "ab":
+            Path(folder, name).write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_official_files_replace_no_input(tmp_path):
+    data = tmp_path / "predictions.csv"
+    data.write_text("text\nso it is\n")
+    task = CustomTask(test=str(data))
+    with (
+        pytest.raises(InputError, match="is an input"),
+        leaderboard.new_files(
+            tmp_path, True, leaderboard.input_files(task)
+        ) as folder,
+    ):
+        Path(folder, "predictions.csv").write_text("new")
+    assert data.read_text() == "text\nso it is\n"

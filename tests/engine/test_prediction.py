@@ -1,8 +1,10 @@
 """`predict` on a stand-in that answers at once, and once as a script."""
 
+import csv
 import gzip
 import io
 import json
+import re
 import sys
 import types
 
@@ -12,9 +14,10 @@ from run_script import run_script
 
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
-from official_tasks import predict
+from official_tasks import predict, progress
 from official_tasks.engine import prediction
-from official_tasks.engine.prediction import Answers, read_inputs
+from official_tasks.engine.answers import Answers
+from official_tasks.engine.prediction import read_inputs
 from official_tasks.tasks.table import dialect
 from tools.compare import compare, read_records
 
@@ -44,11 +47,14 @@ class Served:
 TEXTS = [[("ab" * 7)[: n % 13]] for n in range(50)]
 
 
-def answered(path, served=None, rows=TEXTS, stop_after=None):
-    answers = Answers(str(path), served or Served(), "count")
-    for number, _ in enumerate(answers.answered(iter(rows), 2)):
-        if number == stop_after:
-            break
+def answered(path, served=None, rows=TEXTS, stop_after=None, **arguments):
+    with Answers(
+        str(path), served or Served(), "count", **arguments
+    ) as answers:
+        for number, _ in enumerate(answers.answered(iter(rows), 2)):
+            if number == stop_after:
+                return answers
+        answers.finish()
     return answers
 
 
@@ -78,12 +84,12 @@ class Batched(Served):
 def test_an_interrupted_file_is_continued_in_the_same_batches(
     tmp_path, done, tail
 ):
-    whole = answered(tmp_path / "whole", Batched())
-    lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
-    (tmp_path / "cut").write_text("".join(lines[:done]) + tail)
+    whole = answered(tmp_path / "whole.jsonl", Batched())
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_text("".join(lines[:done]) + tail)
     served = Batched()
-    again = answered(tmp_path / "cut", served)
-    assert (tmp_path / "cut").read_text() == "".join(lines)
+    again = answered(tmp_path / "cut.jsonl", served)
+    assert (tmp_path / "cut.jsonl").read_text() == "".join(lines)
     assert again.truncated == whole.truncated > 0
     # 32 rows are sorted by length together; those of a half are asked again.
     asked = 0 if done == 50 else 50 - done // 32 * 32
@@ -153,7 +159,7 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
         opened = gzip.open if name.endswith(".gz") else open
         with opened(path, "wb") as file:
             file.write(content)
-        return list(read_inputs(str(path), kind, list(columns), lists))
+        return list(read_inputs([str(path)], kind, list(columns), lists))
 
     lines = [["caf\u00e9, au lait"], [""], ["b\rc"]]
     content = "caf\u00e9, au lait\r\n\nb\rc".encode()
@@ -175,25 +181,25 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     path = tmp_path / "b.csv"
     path.write_bytes("id;text\n1;caf\u00e9\n".encode("cp1252"))
     own = dialect(";", "cp1252")
-    inputs = read_inputs(str(path), None, ["text"], [False], own)
+    inputs = read_inputs([str(path)], None, ["text"], [False], own)
     assert list(inputs) == [["caf\u00e9"]]
     with pytest.raises(InputError, match="give --encoding=cp1252"):
-        list(read_inputs(str(path), None, ["text"], [False]))
+        list(read_inputs([str(path)], None, ["text"], [False]))
     with pytest.raises(InputError, match="--separator is for CSV"):
-        list(read_inputs(str(path), "lines", ["text"], [False], own))
+        list(read_inputs([str(path)], "lines", ["text"], [False], own))
     with open(tmp_path / "a.txt", "rb") as pipe:
         stdin = types.SimpleNamespace(fileno=pipe.fileno)
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert list(read_inputs("-", None, ["text"], [False])) == lines
+        assert list(read_inputs(["-"], None, ["text"], [False])) == lines
 
 
 def test_rows_that_cannot_be_asked_are_refused(tmp_path):
     def read(content, columns, kind, lists):
         path = tmp_path / "a"
         path.write_text(content)
-        return list(read_inputs(str(path), kind, columns, lists))
+        return list(read_inputs([str(path)], kind, columns, lists))
 
-    with pytest.raises(InputError, match="a line one text"):
+    with pytest.raises(InputError, match="one text a line"):
         read("a", ["text", "text_pair"], "lines", [False, False])
     with pytest.raises(InputError, match="no column 'text'"):
         read("a,b\n1,2\n", ["text"], "csv", [False])
@@ -205,7 +211,162 @@ def test_rows_that_cannot_be_asked_are_refused(tmp_path):
         with pytest.raises(InputError, match="line 1: expected a list of int"):
             read(f'{{"ids": {ids}}}', ["ids"], "jsonl", [int])
     with pytest.raises(InputError, match="no such file"):
-        list(read_inputs(str(tmp_path / "b"), None, ["text"], [False]))
+        prediction.input_paths(str(tmp_path / "b"))
+
+
+class Vectors(Served):
+    """float32 outputs of every form, and lists of unequal length."""
+
+    def __init__(self):
+        super().__init__()
+        names = ["embedding", "label", "scores", "words"]
+        entry = {"input_order": ["text"], "outputs": dict.fromkeys(names, "")}
+        self.card["signatures"]["count"] = entry
+
+    def count(self, texts):
+        lengths = np.array([len(text) for text in texts], np.float32)
+        return {
+            "scores": lengths / np.float32(10),
+            "embedding": np.stack([lengths / 3, -lengths], 1),
+            "words": [text.split() for text in texts],
+            "label": [f"{len(text)}, long" for text in texts],
+        }
+
+
+def answer_to(tmp_path, name, content="id,label,text\n7,x,a b\n8,y,\n"):
+    source = tmp_path / "in.csv"
+    source.write_text(content)
+    columns, lists = ["text", "id", "label"], [False] * 3
+    rows = read_inputs([str(source)], None, columns, lists)
+    path = tmp_path / name
+    with Answers(str(path), Vectors(), "count", ["id", "label"]) as answers:
+        assert list(answers.answered(rows, 2)) == [2]
+        answers.finish()
+    assert {p.name for p in tmp_path.iterdir()} == {"in.csv", name}
+    return path
+
+
+def test_answers_are_jsonl_with_the_columns_that_are_kept(tmp_path):
+    path = answer_to(tmp_path, "out.jsonl")
+    first, second = records(path)
+    assert first["keep"] == {"id": "7", "label": "x"}
+    # 0.3 of float32, where float64 would say 0.30000001192092896.
+    assert '"scores": 0.3' in path.read_text()
+    assert first["answer"]["embedding"] == [1.0, -3.0]
+    assert second["answer"]["words"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "between"), [("out.csv", ","), ("out.TSV", "\t")]
+)
+def test_answers_are_csv_or_tsv(tmp_path, name, between):
+    with open(answer_to(tmp_path, name), newline="") as file:
+        first, second = csv.DictReader(file, delimiter=between)
+    assert first == {
+        "id": "7",
+        "label": "x",
+        "text": "a b",
+        "embedding": "[1.0, -3.0]",
+        "predicted_label": "3, long",
+        "scores": "0.3",
+        "words": '["a", "b"]',
+    }
+    assert second["id"] == "8" and second["text"] == ""
+
+
+def test_answers_are_parquet_with_lists_and_float32(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(answer_to(tmp_path, "out.parquet"))
+    assert table["id"].to_pylist() == ["7", "8"]
+    assert table["words"].to_pylist() == [["a", "b"], []]
+    assert str(table.schema.field("scores").type) == "float"
+    expected = np.float32([3, 0]) / np.float32(10)
+    np.testing.assert_array_equal(table["scores"].to_numpy(), expected)
+
+
+def test_answers_are_an_array_of_vectors(tmp_path):
+    vectors = np.load(answer_to(tmp_path, "out.npy"))
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, [[1, -3], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("out", "'no ending'"),
+        ("out.json", "ends in .jsonl, .csv"),
+        ("out.csv.gz", "got '.gz'"),
+        ("out.npy", ".npy is for vectors"),
+    ],
+)
+def test_other_formats_are_refused(tmp_path, name, word):
+    with pytest.raises(InputError, match=word):
+        Answers(str(tmp_path / name), Served(), "count")
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_an_output_has_one_writer(tmp_path, name, overwrite):
+    path = str(tmp_path / name)
+    with (
+        Answers(path, Served(), "count"),
+        pytest.raises(InputError, match="Another process writes"),
+        Answers(path, Served(), "count", overwrite=overwrite),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+def test_what_is_overwritten_goes_when_its_replacement_is_complete(
+    tmp_path, name
+):
+    path = tmp_path / name
+    answered(path, rows=TEXTS[:2])
+    before = path.read_text()
+    answered(path, stop_after=0, overwrite=True)
+    assert path.read_text() == before
+    answered(path, overwrite=True)
+    assert len(path.read_text()) > 10 * len(before)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    if name == "out.csv":
+        with pytest.raises(InputError, match="is there already"):
+            answered(path)
+
+
+def test_an_interrupted_table_is_continued(tmp_path):
+    whole = answered(tmp_path / "whole.csv", Batched())
+    answered(tmp_path / "cut.csv", Batched(), stop_after=0)
+    assert not (tmp_path / "cut.csv").exists()
+    served = Batched()
+    answered(tmp_path / "cut.csv", served)
+    assert sum(map(len, served.batches)) == whole.done - 32
+    whole = (tmp_path / "whole.csv").read_bytes()
+    assert (tmp_path / "cut.csv").read_bytes() == whole
+
+
+def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
+    for name in ("b.csv", "a.csv", "x[1].csv"):
+        (tmp_path / name).write_text(f"text\n{name}\n\n")
+    paths = prediction.input_paths(f"{tmp_path}/?.csv")
+    arguments = (None, ["text"], [False])
+    found = [row for (row,) in read_inputs(paths, *arguments)]
+    assert found == ["a.csv", "", "b.csv", ""]
+    assert prediction.count_rows(paths, *arguments) == 4
+    assert prediction.count_rows(["-"], *arguments) is None
+    named = f"{tmp_path}/x[1].csv"
+    assert prediction.input_paths(named) == [named]
+    with pytest.raises(InputError, match="no such file"):
+        prediction.input_paths(f"{tmp_path}/*.tsv")
+
+
+def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(progress, "console", progress.Console(file=shown))
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    with progress.bar("Asking", 10, 4) as update:
+        update(6)
+    line, *_ = shown.getvalue().splitlines()
+    assert re.fullmatch(r"Asking: 6 of 10, [\d,.]+/s, [\d:]+ left", line)
 
 
 def test_standard_output_gets_the_same_lines(tmp_path, monkeypatch):
@@ -226,6 +387,12 @@ def test_the_script_answers_and_its_output_can_be_compared(
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert "11 rows, 11 of them now; 9.1% truncated" in done.stderr
+    before = (tmp_path / "in.txt").read_text()
+    command[-1] = "--output=./in.txt"
+    refused = run_script(*command, "--overwrite", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "The output ./in.txt is an input" in refused.stderr
+    assert (tmp_path / "in.txt").read_text() == before
     found = read_records(tmp_path / "out.jsonl")
     served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0
@@ -245,7 +412,7 @@ def test_inputs_may_be_parquet_with_lists_as_they_are(tmp_path):
     parquet.write_table(pa.table(table), path)
 
     def read(columns, lists):
-        return list(read_inputs(path, None, columns, lists))
+        return list(read_inputs([path], None, columns, lists))
 
     assert read(["a", "b"], [False, True]) == [["one", ["x", "y"]], ["", ["z"]]]
     assert read(["ids"], [int]) == [[[1]], [[2]]]

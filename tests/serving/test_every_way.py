@@ -14,7 +14,7 @@ from served_samples import encoder, preprocessor, spread
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
-from official_tasks.engine.prediction import Answers
+from official_tasks.engine.answers import Answers
 
 LABELS = ["bad", "fine", "good"]
 # Export -> what its classifier is, whether it takes pairs.
@@ -73,8 +73,8 @@ def test_predict_and_the_server_answer(served, tmp_path):
         order = served.card["signatures"][name]["input_order"]
         row = [inputs[key][0] for key in order]
         path = tmp_path / f"{name}.jsonl"
-        done = Answers(str(path), served, name).answered(iter([row] * 3), 2)
-        assert list(done) == [3]
+        with Answers(str(path), served, name) as file:
+            assert list(file.answered(iter([row] * 3), 2)) == [3]
         lines = path.read_text().splitlines()
         for line in lines:
             found = json.loads(line)["answer"]

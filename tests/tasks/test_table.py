@@ -51,7 +51,7 @@ def test_an_empty_line_of_one_column_is_a_row(tmp_path, name):
     path = tmp_path / name
     path.write_text("text\na\n\n\nb\n\n")
     assert rows(path, ["text"]) == [["a"], [""], [""], ["b"], [""]]
-    asked = read_inputs(str(path), None, ["text"], [False])
+    asked = read_inputs([str(path)], None, ["text"], [False])
     assert len(list(asked)) == 5
     between = "," if name == "a.csv" else "\t"
     path.write_text(f"text{between}label\na{between}1\n\n")
@@ -69,7 +69,7 @@ def test_a_name_in_capitals_says_the_same(tmp_path):
     path = tmp_path / "EXPORT.CSV.GZ"
     path.write_bytes(gzip.compress(b"text,label\nso it is,1\n"))
     assert rows(path, ["text"]) == [["so it is"]]
-    (asked,) = read_inputs(str(path), None, ["text"], [False])
+    (asked,) = read_inputs([str(path)], None, ["text"], [False])
     assert asked == ["so it is"]
     assert kind_of("A.PARQUET") == "columns"
     pa = pytest.importorskip("pyarrow")
