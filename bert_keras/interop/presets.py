@@ -19,14 +19,10 @@ from bert_keras.interop.native import FORMAT, open_native
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import settle_case
-from bert_keras.modeling import weights
+from bert_keras.modeling import kernels, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
-from bert_keras.modeling.layers import (
-    skip_initialization,
-    weights_initializer,
-    without_copy,
-)
+from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import POOLER, published_weights
 
@@ -91,7 +87,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
         if tensor.check is not None:
             tensor.check()
     encoder_class = getattr(cls, "encoder_class", cls)
-    with skip_initialization():
+    with kernels.mode(draw_weights=False):
         encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
     # The head is small and initialised as it likes: some of it may stay so.
     if checkpoint.embedding:
@@ -451,7 +447,7 @@ def _assign(model, checkpoint, found):
     for name, tensor in checkpoint.tensors.items():
         if name in places and name in found:
             _check_shape(found[name], places[name].shape)
-            places[name].assign(without_copy(found[name].numbers()))
+            places[name].assign(kernels.share_memory(found[name].numbers()))
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)
@@ -459,7 +455,7 @@ def _assign(model, checkpoint, found):
     for name in report.initialised:
         if name.startswith("encoder/") and name.endswith("/kernel"):
             weight = places[name]
-            weight.assign(weights_initializer()(weight.shape))
+            weight.assign(make_initializer()(weight.shape))
     return report
 
 

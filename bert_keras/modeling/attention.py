@@ -1,29 +1,21 @@
-"""The transformer layer and its self-attention; what leaves the padding out.
+"""The transformer layer and its self-attention."""
 
-The scores at padding get a bias. Within `skipping_padding()` the dense layers
-are given the real tokens alone.
-"""
-
-import contextvars
 import functools
 
 import keras
 from keras import ops
 
-from bert_keras.modeling import layers
+from bert_keras.modeling import kernels, layers
 
 # Added to a score that must not count, as in the original: exp() of it is 0
 # compared with any other score, and float16 can hold it.
 EXCLUDED = -10000.0
 
-# Whether `skipping_padding()` is in force.
-_skips = contextvars.ContextVar("skips_padding", default=False)
-
 DIRECTIONS = ("bidirectional", "left_to_right", "right_to_left")
 
 
 def attention_bias(length, attention, padding_mask=None, example_ids=None):
-    """What is added to the scores: 0, or `EXCLUDED` where no one may look.
+    """Return the additive attention bias: 0, or `EXCLUDED` where masked.
 
     Args:
         length: tokens in a row, T.
@@ -69,7 +61,7 @@ class SelfAttention(layers.KeepsArguments):
     Args:
         num_heads: number of heads, N; divides `hidden_dim`.
         hidden_dim: width of the input and the output, D.
-        dropout: share of the attention probabilities dropped in training.
+        dropout: fraction of the attention probabilities dropped in training.
 
     Call arguments:
         inputs: float (B, T, D).
@@ -106,20 +98,21 @@ class SelfAttention(layers.KeepsArguments):
 
     def call(self, inputs, bias=None, seed=None, tokens=None, training=False):
         if training and tokens is None:
-            parts = self._joined(inputs)
+            parts = self._project_together(inputs)
         else:
-            parts = self._separate(inputs, tokens)
+            parts = self._project(inputs, tokens)
         # Query, key and value are (B, N, T, H) each.
-        # Keras's kernel cannot drop probabilities.
-        if (seed is None or not self.dropout) and _has_kernel(bias):
-            context = _attend_by_kernel(*parts, bias)
+        # The fused kernel cannot drop probabilities.
+        drops = seed is not None and self.dropout
+        if not drops and kernels.has_fused_attention(bias):
+            context = kernels.attend(*parts, bias)
         else:
             context = self._attend(*parts, bias, seed)
         if tokens is None:
             context = ops.transpose(context, (0, 2, 1, 3))  # (B, T, N, H)
             context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
         else:
-            context = tokens.join_heads(context)  # (L, D)
+            context = tokens.merge_heads(context)  # (L, D)
         return self.output_projection(context)
 
     def _attend(self, query, key, value, bias, seed):
@@ -127,11 +120,11 @@ class SelfAttention(layers.KeepsArguments):
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
         # Over S. Not normalised again after dropout, as in the original.
-        probabilities = layers.dropout(ops.softmax(scores), self.dropout, seed)
+        probabilities = kernels.dropout(ops.softmax(scores), self.dropout, seed)
         return ops.matmul(probabilities, value)  # (B, N, T, H)
 
-    def _separate(self, inputs, tokens):
-        """Query (scaled), key and value by a product each."""
+    def _project(self, inputs, tokens):
+        """Compute the scaled query, key and value by a product each."""
         # The query is scaled, not the scores: (B, T, D) is less than they are.
         query = self.query(inputs) * self._scale()
         parts = query, self.key(inputs), self.value(inputs)
@@ -144,24 +137,24 @@ class SelfAttention(layers.KeepsArguments):
         # (B, N, T, H)
         return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
 
-    def _joined(self, inputs):
-        """The same by one product, for training.
+    def _project_together(self, inputs):
+        """Compute the same by one product, for training.
 
         It took 4 % off a layer's step on a CPU at a width of 256 and nothing
         at 768. For a batch, joining the kernels costs next to nothing; a
         single row of 16 tokens at 768 took a fifth longer, so predictions go
-        by `_separate`.
+        by `_project`.
         """
         batch, length, width = ops.shape(inputs)
         projections = self.query, self.key, self.value
-        kernels = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
+        weights = [ops.cast(x.kernel, self.compute_dtype) for x in projections]
         biases = [ops.cast(x.bias, self.compute_dtype) for x in projections]
         # The query's scale, on D D numbers and not on B T D.
-        kernels[0] = kernels[0] * self._scale()
+        weights[0] = weights[0] * self._scale()
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
-        x = ops.matmul(x, ops.concatenate(kernels, axis=1))  # (B T, 3 D)
-        x = layers.add_bias(x, ops.concatenate(biases, axis=0))
+        x = ops.matmul(x, ops.concatenate(weights, axis=1))  # (B T, 3 D)
+        x = kernels.add_bias(x, ops.concatenate(biases, axis=0))
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
         # (3, B, N, T, H), then three of (B, N, T, H)
@@ -173,31 +166,6 @@ class SelfAttention(layers.KeepsArguments):
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
-
-
-def _has_kernel(bias):
-    """Whether Keras has a fused kernel here that is faster and as exact.
-
-    On TensorFlow it has none, and on JAX's CPU it is slower than plain
-    products. On a TPU Keras leaves the bias out.
-    """
-    if keras.backend.backend() != "jax":
-        return False
-    kind = keras.distribution.list_devices()[0].split(":")[0]
-    return kind == "gpu" or (kind == "tpu" and bias is None)
-
-
-def _attend_by_kernel(query, key, value, bias):
-    # (B, N, T, H) to (B, T, N, H), as Keras takes them
-    parts = [ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value)]
-    if bias is not None:
-        # cuDNN's kernel wants every row of the bias.
-        length = ops.shape(query)[2]
-        shape = (ops.shape(bias)[0], 1, length, length)  # (B, 1, T, S)
-        bias = ops.broadcast_to(ops.cast(bias, query.dtype), shape)
-    # The query is scaled already.
-    context = ops.dot_product_attention(*parts, bias=bias, scale=1.0)
-    return ops.transpose(context, (0, 2, 1, 3))  # (B, N, T, H)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -213,8 +181,8 @@ class TransformerLayer(layers.SeededLayer):
         num_heads: number of attention heads; divides `hidden_dim`.
         hidden_dim: width of input and output, D.
         intermediate_dim: width between the two feed-forward projections.
-        dropout: share of each sub-layer's output dropped in training.
-        attention_dropout: share of the attention probabilities dropped.
+        dropout: fraction of each sub-layer's output dropped in training.
+        attention_dropout: fraction of the attention probabilities dropped.
         activation: "gelu_tanh" or "gelu_exact".
         norm_epsilon: added to a variance before its root.
         rematerialize: whether training keeps the layer's input only and
@@ -301,7 +269,7 @@ class TransformerLayer(layers.SeededLayer):
             return self._layer(inputs, bias, seed, tokens, training)
 
         if self.rematerialize and training:
-            return keras.remat(layer)(inputs)
+            return kernels.rematerialize(layer, inputs, self.weights)
         return layer(inputs)
 
     def _layer(self, inputs, bias, seed, tokens, training):
@@ -318,89 +286,8 @@ class TransformerLayer(layers.SeededLayer):
     def _sum(self, residual, x, seed, site):
         """Residual and dropped `x` in float32, in which they are normalised."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        x = layers.dropout(ops.cast(x, dtype), self.dropout, seed, site)
+        x = kernels.dropout(ops.cast(x, dtype), self.dropout, seed, site)
         return ops.cast(residual, dtype) + x
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):
         return inputs_shape
-
-
-# What leaves the padding out.
-
-
-def skipping_padding(skips=True):
-    """Encoders called within compute nothing but attention on padding.
-
-    Their outputs are the same at real tokens; at padding they repeat a real
-    token of the same row. How many tokens are real is known only from the
-    values, so it takes a backend that allows such shapes: TensorFlow without
-    XLA, or anything eager.
-    """
-    return layers.setting(_skips, skips)
-
-
-def real_tokens(padding_mask, num_heads):
-    """`RealTokens` within `skipping_padding()`, else None."""
-    if padding_mask is None or not _skips.get():
-        return None
-    return RealTokens(padding_mask, num_heads)
-
-
-class RealTokens:
-    """Where the real tokens of a batch stand, L in all.
-
-    The first token of a row counts as real, whatever the mask says, so that
-    every row has one. Computed once for all layers.
-
-    Args:
-        padding_mask: int (B, T), 1 at tokens.
-        num_heads: number of attention heads, N.
-    """
-
-    def __init__(self, padding_mask, num_heads):
-        shape = ops.shape(padding_mask)
-        self.length = shape[1]
-        is_first = ops.equal(ops.arange(self.length), 0)
-        is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
-        flat = ops.reshape(is_real, (-1,))  # (B T,)
-        (places,) = ops.nonzero(flat)
-        # For each real token its place among B T, (L,); for each place the
-        # token that stands there or was the last before it, (B, T).
-        self.places = ops.cast(places, "int32")
-        tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
-        self.tokens = ops.reshape(tokens, shape)
-        # The same of heads: for each place of each the head among L N,
-        # (B, N, T), and for each token its heads among B N T, (L, N).
-        self.num_heads = num_heads
-        heads = ops.arange(num_heads, dtype="int32")
-        self.heads = self.tokens[:, None] * num_heads + heads[:, None]
-        row, place = self.places // self.length, self.places % self.length
-        first = row * num_heads * self.length + place  # (L,)
-        self.head_places = first[:, None] + heads * self.length
-
-    def of(self, x):
-        """Values (B, T) of the real tokens alone, (L,)."""
-        return layers.gather(ops.reshape(x, (-1,)), self.places)
-
-    def position_ids(self):
-        """Of each real token its place in its row, (L,)."""
-        return self.places % self.length
-
-    def in_rows(self, x):
-        """Vectors (L, D) in their rows again, (B, T, D)."""
-        return layers.gather(x, self.tokens)
-
-    def split_heads(self, x):
-        """Vectors (L, D) in rows, by heads: (B, N, T, H).
-
-        One copy, as splitting rows would be.
-        """
-        x = ops.reshape(x, (-1, x.shape[-1] // self.num_heads))  # (L N, H)
-        return layers.gather(x, self.heads)
-
-    def join_heads(self, x):
-        """Heads (B, N, T, H) as vectors of real tokens, (L, D)."""
-        width = x.shape[-1]
-        x = ops.reshape(x, (-1, width))  # (B N T, H)
-        x = layers.gather(x, self.head_places)  # (L, N, H)
-        return ops.reshape(x, (-1, self.num_heads * width))  # (L, D)

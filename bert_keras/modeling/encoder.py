@@ -14,12 +14,11 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
-from bert_keras.modeling import layers, weights
+from bert_keras.modeling import kernels, layers, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
     TransformerLayer,
     attention_bias,
-    real_tokens,
 )
 from bert_keras.modeling.inputs import (
     EncoderArguments,
@@ -128,7 +127,7 @@ class Portable:
         is frozen there.
         """
         # Zeros cost less than random numbers, and are replaced next.
-        with layers.skip_initialization():
+        with kernels.mode(draw_weights=False):
             copy = self._rebuilt(policy)
         weights.copy_weights(self, copy)
         # The copy's weights are merged, so LoRA itself is left out.
@@ -175,8 +174,8 @@ class BertEncoder(Portable, keras.Model):
         intermediate_dim: width inside the feed-forward network.
         max_sequence_length: longest row, in tokens.
         num_segments: number of segments that have a vector.
-        dropout: share dropped of embeddings and sub-layer outputs.
-        attention_dropout: share dropped of attention probabilities.
+        dropout: fraction dropped of embeddings and sub-layer outputs.
+        attention_dropout: fraction dropped of attention probabilities.
         activation: "gelu_tanh" (the original's code today) or "gelu_exact"
             (the original's at its release, transformers).
         attention: "bidirectional", or "left_to_right" or "right_to_left":
@@ -345,7 +344,8 @@ class BertEncoder(Portable, keras.Model):
             inputs.get("padding_mask"),
             example_ids,
         )
-        tokens = real_tokens(inputs.get("padding_mask"), self.num_heads)
+        padding_mask = inputs.get("padding_mask")
+        tokens = kernels.find_real_tokens(padding_mask, self.num_heads)
         states = [self._embed(inputs, tokens, training)]  # (B, T, D) or (L, D)
         for layer in self.transformer_layers:
             states.append(
@@ -355,7 +355,9 @@ class BertEncoder(Portable, keras.Model):
             states = states[-1:]
         # Padding gets the vector of the token before it: nobody reads it.
         if tokens is not None:
-            states = [tokens.in_rows(state) for state in states]  # (B, T, D)
+            states = [
+                tokens.put_in_rows(state) for state in states
+            ]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
@@ -371,7 +373,7 @@ class BertEncoder(Portable, keras.Model):
         parts = {name: inputs.get(name) for name in names}  # (B, T) each
         if tokens is not None:
             parts = {  # (L,) each
-                name: x if x is None else tokens.of(x)
+                name: x if x is None else tokens.select(x)
                 for name, x in parts.items()
             }
             if parts["position_ids"] is None:

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import kernels
 from bert_keras.modeling.inputs import check_ids
 from bert_keras.modeling.layers import (
     ACTIVATIONS,
@@ -20,8 +21,7 @@ from bert_keras.modeling.layers import (
     Projection,
     check_activation,
     gather_positions,
-    own_gradient,
-    weights_initializer,
+    make_initializer,
 )
 from bert_keras.modeling.weights import KeepsLora
 
@@ -105,7 +105,8 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
         # (V, D): the input embeddings once more, as in the original's code.
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
-        logits = _product(ops.reshape(x, (-1, width)), table)  # (B M, V)
+        x = ops.reshape(x, (-1, width))  # (B M, D)
+        logits = kernels.multiply_by_rows(x, table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
         # Half precision has 8 or 11 bits: too few to order V logits.
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
@@ -132,23 +133,6 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         return cls(**{**config, "embedding": embedding})
 
 
-@own_gradient
-def _product(x, table):
-    """`x` (rows, D) by each row of `table` (V, D): (rows, V).
-
-    Its gradient is written out, so that the table's comes as (V, D):
-    transposing (D, V) numbers costs 4 % of a small model's step on a CPU.
-    """
-
-    def gradient(*args, upstream=None):
-        upstream = args[0] if upstream is None else upstream
-        of_x = ops.matmul(upstream, table)  # (rows, D)
-        of_table = ops.matmul(ops.transpose(upstream), x)  # (V, D)
-        return of_x, of_table
-
-    return ops.matmul(x, ops.transpose(table)), gradient
-
-
 @keras.saving.register_keras_serializable("bert_keras")
 class LogitsHead(KeepsLora, keras.layers.Dense):
     """Dropout, then one dense layer in float32: logits of a few classes.
@@ -160,7 +144,7 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
     Args:
         units: number of classes, C.
-        dropout: share of the input dropped in training.
+        dropout: fraction of the input dropped in training.
         dtype: the encoder's policy; computes in float32 (float64 for that).
 
     Call arguments:
@@ -178,7 +162,7 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
     def __init__(self, units, dropout=0.0, dtype=None, **kwargs):
         super().__init__(
             units,
-            kernel_initializer=weights_initializer(),
+            kernel_initializer=make_initializer(),
             dtype=logits_dtype(dtype),
             **kwargs,
         )
@@ -255,7 +239,7 @@ class BiLSTM(KeepsArguments):
         self.units = units
         lstm = keras.layers.LSTM(
             units,
-            kernel_initializer=weights_initializer(),
+            kernel_initializer=make_initializer(),
             return_sequences=True,
             name="lstm",
             dtype=self.dtype_policy,

@@ -10,10 +10,10 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
+from bert_keras.modeling import kernels
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
 from bert_keras.modeling.inputs import EncoderArguments, PretrainerArguments
-from bert_keras.modeling.layers import arithmetic
 from bert_keras.modeling.task_models import TaskModel, encode, symbolic_inputs
 
 
@@ -101,7 +101,7 @@ class CrossEntropy(keras.losses.Loss):
     """Of labels, integers, and the logits of a vocabulary or of classes.
 
     As Keras's sparse one, but its gradient keeps the logits alone, and XLA
-    computes it in one pass where `arithmetic` does. Without a weight that says
+    computes it in one pass on a CPU. Without a weight that says
     otherwise each row counts once; Keras's own mean would divide by all
     places, padded ones too. A label that no logit has makes it NaN.
 
@@ -120,34 +120,7 @@ class CrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         logits = ops.convert_to_tensor(y_pred)
-        return _cross_entropy(ops.cast(y_true, "int32"), logits)  # (...)
-
-
-@arithmetic
-def _cross_entropy(labels, logits):
-    classes = ops.shape(logits)[-1]
-    labels = labels[..., None]
-
-    def is_label():  # (..., C)
-        return ops.equal(labels, ops.arange(classes, dtype="int32"))
-
-    @ops.custom_gradient
-    def losses(logits):
-        top = ops.max(logits, axis=-1, keepdims=True)
-        total = ops.sum(ops.exp(logits - top), axis=-1, keepdims=True)
-        log_total = top + ops.log(total)  # (..., 1)
-
-        def gradient(*args, upstream=None):
-            upstream = args[0] if upstream is None else upstream
-            probabilities = ops.exp(logits - log_total)  # (..., C)
-            ones = ops.cast(is_label(), logits.dtype)
-            return upstream[..., None] * (probabilities - ones)
-
-        of_label = ops.sum(ops.where(is_label(), logits, 0.0), axis=-1)
-        return log_total[..., 0] - of_label, gradient
-
-    known = ops.logical_and(labels >= 0, labels < classes)[..., 0]
-    return ops.where(known, losses(logits), float("nan"))
+        return kernels.cross_entropy(ops.cast(y_true, "int32"), logits)  # (...)
 
 
 def pretraining_metrics():

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_keras.modeling.attention import skipping_padding
-from bert_keras.modeling.layers import without_gradients
+from bert_keras.modeling import kernels
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.windows import in_chunks, windows
 
@@ -75,7 +74,7 @@ class Signature:
             outputs = self.function(*map(_with_a_row, tensors))
             return {name: value[:count] for name, value in outputs.items()}
 
-        with skipping_padding(self.skips_padding), without_gradients():
+        with kernels.mode(skip_padding=self.skips_padding, gradients=False):
             return tf.function(answer, autograph=False).get_concrete_function(
                 *self.specs()
             )

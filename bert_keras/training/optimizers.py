@@ -315,7 +315,8 @@ class AdamW(keras.optimizers.Optimizer):
     def _all_reduce_sum_gradients(self, grads_and_vars):
         """On TensorFlow: where the gradients are summed over replicas."""
         pairs = [(_dense(g, v), v) for g, v in grads_and_vars]
-        pairs = super()._all_reduce_sum_gradients(pairs)
+        if _step()._replicas() > 1:
+            pairs = super()._all_reduce_sum_gradients(pairs)
         grads = self._clip_together([gradient for gradient, _ in pairs])
         return list(zip(grads, [v for _, v in pairs], strict=True))
 

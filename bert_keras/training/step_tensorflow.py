@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import layers
+from bert_keras.modeling import kernels
 from bert_keras.training import step
 
 
@@ -69,7 +69,7 @@ class _Gradients:
 
     def _compute(self, batch):
         model, (x, y, weights) = self.model, batch
-        arithmetic = layers.compiled_arithmetic(_on_cpu())
+        arithmetic = kernels.mode(compile_large=_on_cpu())
         with arithmetic, tf.GradientTape() as tape:
             outputs = model(x, training=True)
             values = step.losses(
@@ -163,6 +163,9 @@ def _replicas():
 
 
 def _sum_over_replicas(x):
+    # `all_reduce` keeps the graph for ever: it registers a gradient for it.
+    if _replicas() == 1:
+        return x
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
 
@@ -230,7 +233,7 @@ def adam(variable, m, v, gradient, numbers, decayed):
         numbers: as of `adam_numbers`, in the weight's type.
         decayed: whether a share of the weight is taken off.
     """
-    if _on_cpu() and variable.shape.num_elements() >= layers.LARGE:
+    if _on_cpu() and variable.shape.num_elements() >= kernels.LARGE:
         corrected, epsilon = numbers["corrected"], numbers["epsilon"]
         taken_off = numbers["taken_off"] if decayed else 0.0
         _adam_in_one_pass(

@@ -13,15 +13,17 @@ from bert_keras.modeling.attention import (
     attention_bias,
 )
 from bert_keras.modeling.heads import BiLSTM
+from bert_keras.modeling.kernels import (
+    dropout,
+    gelu_exact,
+    gelu_tanh,
+    share_memory,
+)
 from bert_keras.modeling.layers import (
     BertEmbeddings,
     Dropout,
     LayerNorm,
     Projection,
-    dropout,
-    gelu_exact,
-    gelu_tanh,
-    without_copy,
 )
 from bert_keras.modeling.weights import paged_zeros
 
@@ -144,7 +146,7 @@ def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
     if joined:
         layer = SelfAttention(1, 8, 0.0, dtype=policy)
         layer.build((None, None, 8))
-        project, bias = layer._joined, layer.value.bias.value
+        project, bias = layer._project_together, layer.value.bias.value
     else:
         layer = Projection(8, dtype=policy)
         layer.build((None, None, 8))
@@ -262,7 +264,7 @@ def test_a_variable_takes_memory_and_writes_to_none_but_its_own():
     numbers = paged_zeros((2, 3))
     with keras.device("cpu"):
         variable = keras.Variable(np.ones((2, 3), "float32"))
-        variable.assign(without_copy(numbers))
+        variable.assign(share_memory(numbers))
     numbers[0] = 5.0
     assert variable.numpy().tolist() == [[5.0] * 3, [0.0] * 3]  # not copied
     variable.assign_add(np.ones((2, 3), "float32"))
@@ -280,7 +282,7 @@ def test_numbers_of_any_kind_and_place_are_assigned(kind):
         at[:] = numbers
     else:
         at = numbers.T.copy().T if kind == "columns" else numbers.astype(kind)
-    assert without_copy(at) is at
+    assert share_memory(at) is at
     variable = keras.Variable(np.ones((2, 3), "float32"))
-    variable.assign(without_copy(at))
+    variable.assign(share_memory(at))
     assert np.array_equal(variable.numpy(), numbers)

@@ -11,7 +11,7 @@ from model_samples import (
 from numpy_bert import dense, encode, mlm_logits, pretraining_loss
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import layers
+from bert_keras.modeling import kernels
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import (
     BertPretrainer,
@@ -276,7 +276,7 @@ def test_arithmetic_by_xla_trains_as_without(activation, dtype, monkeypatch):
     batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
     results = []
     for large in (2**40, 90):  # elements: of kernels and tables
-        monkeypatch.setattr(layers, "LARGE", large)
+        monkeypatch.setattr(kernels, "LARGE", large)
         keras.utils.set_random_seed(7)  # dropout is on
         model = random_pretrainer(
             activation=activation, dtype=dtype, num_layers=1

@@ -16,7 +16,7 @@ import tiny
 from bert_keras.interop.convert import CLASSES, sample_inputs
 from bert_keras.interop.google import save_google
 from bert_keras.interop.presets import load_model
-from bert_keras.modeling.layers import gelu_tanh
+from bert_keras.modeling.kernels import gelu_tanh
 from bert_keras.text.preprocessor import BertPreprocessor
 
 export = pytest.importorskip("official.nlp.tools.export_tfhub_lib")

@@ -1,0 +1,131 @@
+"""Tuned forms against their plain formulas, and what they leave behind."""
+
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_samples import SMALL, random_inputs
+
+from bert_keras.modeling import kernels
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.task_models import BertClassifier
+from bert_keras.training.optimizers import adamw
+
+RANDOM = np.random.default_rng(5)
+
+
+def draw(*shape):
+    return tf.constant(RANDOM.normal(size=shape), "float64")
+
+
+IDS = tf.constant([[1, 0, 1], [5, 2, 5]])
+# Each kernel, and the tensors that it is differentiated by.
+KERNELS = {
+    "gelu_tanh": (kernels.gelu_tanh, draw(3, 4)),
+    "gelu_exact": (kernels.gelu_exact, draw(3, 4)),
+    "add_bias": (kernels._add_bias_in_bfloat16, draw(3, 4), draw(4)),
+    "multiply_by_rows": (kernels.multiply_by_rows, draw(3, 4), draw(6, 4)),
+    "normalize": (
+        lambda *x: kernels.normalize(*x, 1e-3),
+        draw(2, 3, 4),
+        draw(4),
+        draw(4),
+    ),
+    "cross_entropy": (
+        lambda logits: kernels.cross_entropy(IDS, logits),
+        draw(2, 3, 6),
+    ),
+    "look_up": (lambda table: kernels.look_up(table, IDS), draw(6, 4)),
+    "few rows": (
+        lambda table: kernels.look_up(table, IDS % 2),
+        draw(2, 4),
+    ),
+}
+
+
+def differentiate(function, *tensors):
+    """Return the value and the gradients of the sum of its sines."""
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        y = function(*tensors)
+        loss = tf.reduce_sum(tf.sin(y))
+    return y, *map(tf.convert_to_tensor, tape.gradient(loss, tensors))
+
+
+def trace(function, *tensors, **options):
+    return tf.function(function, autograph=False, **options)(*tensors)
+
+
+def in_a_graph(function, *tensors, **options):
+    return trace(lambda *x: differentiate(function, *x), *tensors, **options)
+
+
+def by_xla(function, *tensors):
+    return in_a_graph(function, *tensors, jit_compile=True)
+
+
+def around_a_graph(function, *tensors):
+    return differentiate(lambda *x: trace(function, *x), *tensors)
+
+
+def in_a_loop(function, *tensors):
+    def add(i, *sums):
+        new = differentiate(function, *tensors)
+        return i + 1, *(a + b for a, b in zip(sums, new, strict=True))
+
+    def loop():
+        zeros = [tf.zeros_like(x) for x in differentiate(function, *tensors)]
+        return tf.while_loop(lambda i, *_: i < 2, add, (0, *zeros))[1:]
+
+    return [x / 2 for x in trace(loop)]
+
+
+WAYS = [differentiate, in_a_graph, around_a_graph, in_a_loop, by_xla]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernels_gradient_equals_that_of_its_plain_formula(name, way):
+    with kernels.mode(gradients=False):
+        expected = differentiate(*KERNELS[name])
+    found = way(*KERNELS[name])
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-10)
+
+
+class Watched(keras.losses.SparseCategoricalCrossentropy):
+    """A loss that notes the graphs that it is traced in."""
+
+    def __init__(self):
+        super().__init__(from_logits=True)
+        self.graphs = []
+
+    def call(self, y_true, y_pred):
+        self.graphs.append(weakref.ref(y_pred.graph))
+        return super().call(y_true, y_pred)
+
+
+def train_once(**arguments):
+    """Train and ask a model; return weak references to what it needed."""
+    encoder = BertEncoder(**SMALL, **arguments)
+    model = BertClassifier(encoder, labels=["a", "b"])
+    loss = Watched()
+    model.compile(adamw(1e-3, steps=2), loss)
+    inputs = random_inputs(batch=2)
+    model.fit(inputs, np.array([0, 1]), verbose=0)
+    model.predict(inputs, verbose=0)
+    tables = [weight.value for weight in model.weights]
+    return [*loss.graphs, *map(weakref.ref, [model, *tables])]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"rematerialize": True}, {"dtype": "mixed_bfloat16"}],
+)
+def test_a_trained_model_and_its_graphs_are_freed(arguments):
+    left = train_once(**arguments)
+    gc.collect()
+    assert not [x for x in left if x() is not None]
