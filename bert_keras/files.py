@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import stat
 import struct
 import tempfile
@@ -164,6 +165,23 @@ def _identities(source):
     }
 
 
+def split_paths(text: str) -> list[str]:
+    """Return the paths that stand in a text with commas between.
+
+    A path that exists may have commas in its name.
+    """
+    parts, paths = text.split(","), []
+    while parts:
+        count = next(
+            n
+            for n in range(len(parts), 0, -1)
+            if n == 1 or exists(",".join(parts[:n]))
+        )
+        paths.append(",".join(parts[:count]).strip())
+        del parts[:count]
+    return paths
+
+
 def folder_size(folder):
     """Bytes of all files in a local folder and in those below."""
     return sum(map(os.path.getsize, walk(folder)))
@@ -295,7 +313,11 @@ def written_beside(path):
         )
     parent, name = os.path.split(path)
     make_folder(parent)
-    partial = os.path.join(parent, f".{name}{PARTIAL}{uuid.uuid4().hex[:12]}")
+    _remove_abandoned(parent)
+    # Short: the name of the output may be as long as a name can be.
+    short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
+    suffix = f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
     try:
         yield partial
         _flush_tree(partial)
@@ -393,6 +415,30 @@ def remove(path):
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
+
+
+def _process_space() -> str:
+    """Return a name of what process numbers belong to: a boot, a container."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # Linux
+        parts.append(os.readlink("/proc/self/ns/pid"))
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            parts.append(file.read())
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
+
+
+def _remove_abandoned(folder):
+    """Remove partial files in `folder` whose writer was killed."""
+    for name in filter(is_partial, list_folder(folder)):
+        space, _, rest = name.rpartition(PARTIAL)[2].partition("-")
+        pid = rest.partition("-")[0]
+        if space == _process_space() and pid.isdecimal():
+            try:
+                os.kill(int(pid), 0)
+            except ProcessLookupError:
+                remove(os.path.join(folder, name))
+            except OSError:  # another user's process
+                continue
 
 
 def is_partial(name):

@@ -20,7 +20,7 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.files import is_file, read_json, write_json
+from bert_keras.files import is_file, read_json, split_paths, write_json
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
@@ -106,7 +106,7 @@ def main(values):
     task, _ = task_from_flags(values)
     scores = evaluate(
         task,
-        (values.model or "").split(","),
+        split_paths(values.model or ""),
         values.predictions,
         values.split,
         values.output,

@@ -100,7 +100,7 @@ def _write_official_files(values):
     if values.output == "-":
         raise InputError("--output is missing: give a folder for the files")
     task, _ = registry.task_from_flags(values)
-    models = values.model.split(",")
+    models = files.split_paths(values.model)
     predict_task(task, models, values.output, values.split, values.overwrite)
     progress.console.print(f"Written to {values.output}")
 

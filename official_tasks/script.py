@@ -40,6 +40,8 @@ WRONG_PLACE = (
     NotADirectoryError,
     PermissionError,
 )
+# A read-only file system, a loop of links, a name that is too long.
+WRONG_SYSTEM = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 # Of the script that this process runs:
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
@@ -235,6 +237,7 @@ def _parse(places, arguments):
         if len(rest) <= len(places):
             raise flags.Error(f"Expected {' '.join(places)}")
         _expand_home()
+        _check_encoding(arguments)
         return rest
     except flags.Error as error:
         sys.exit(_print_error(f"{error} (see --help)"))
@@ -257,6 +260,18 @@ def _print_help():
         flag_list = section.get_help("  ", include_special_flags=False)
         text.append(f"{title}:\n{flag_list}\n")
     print("\n".join(text), end="")
+
+
+def _check_encoding(words):
+    """Refuse names that are not UTF-8, which TensorFlow cannot open."""
+    for word in words:
+        try:
+            word.encode("utf-8")
+        except UnicodeEncodeError:
+            raise flags.Error(
+                f"{ascii(word)} is not UTF-8. Rename the file or the folder, "
+                "or set a UTF-8 locale"
+            ) from None
 
 
 def _expand_home():
@@ -303,6 +318,10 @@ def _run(main, tensorflow, words):
             f"{error.filename} cannot be written or read: {error.strerror}"
         )
     except Exception as error:
+        if getattr(error, "errno", None) in WRONG_SYSTEM and error.filename:
+            return _print_error(
+                f"{error.filename} cannot be written or read: {error.strerror}"
+            )
         reason = _full_disk(error)
         if reason is None:
             raise

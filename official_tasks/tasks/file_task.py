@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
+from bert_keras.files import split_paths
 from official_tasks.tasks.base import Defaults, Option, Task
 
 
@@ -96,8 +97,8 @@ class FileTask(Task):
         task reads tables.
         """
         if split in self.files:
-            named = self.files[split].split(",")
-            return [self._existing(path.strip()) for path in named]
+            named = split_paths(self.files[split])
+            return [self._existing(path) for path in named]
         names = self.row.files.get(split, ())
         if self.data_dir is None:
             either = f" or --data_dir with {names[0]}" if names else ""

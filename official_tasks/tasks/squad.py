@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.files import split_paths
 from bert_keras.text.wordpiece import encodable
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import Defaults, Encoded, Option
@@ -115,7 +116,7 @@ class SquadTask(FileTask):
         if stride < 1:
             raise InputError(f"stride is {stride}: expected 1 token or more")
         super().__init__(row, **files)
-        self.skip_ids = list(map(Path, skip_ids.split(","))) if skip_ids else []
+        self.skip_ids = [Path(p) for p in split_paths(skip_ids or "") if p]
         self.stride = stride
         self.null_threshold, self.null_odds = null_threshold, null_odds
 

@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from run_script import run_script
+from run_script import call_script, run_script
 
 from bert_keras.errors import InputError
 from bert_keras.serving.load import load_saved_model
@@ -420,3 +420,22 @@ def test_inputs_may_be_parquet_with_lists_as_they_are(tmp_path):
         read(["b"], [int])
     with pytest.raises(InputError, match="row 1: expected a list of texts"):
         read(["a"], [True])
+
+
+@pytest.mark.parametrize(
+    ("flag", "word"),
+    [
+        ("--output=loop.jsonl", "loop.jsonl cannot be written or read"),
+        ("--input=loop.jsonl", "loop.jsonl: no such file"),
+        ("--input=caf\udce9.txt", "is not UTF-8"),
+        (f"--output={'a' * 300}.jsonl", "cannot be written or read"),
+    ],
+)
+def test_names_that_no_file_can_have(tmp_path, classifier_export, flag, word):
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    (tmp_path / "in.txt").write_text("an hour\n")
+    command = ["-m", "official_tasks.predict", f"--model={classifier_export}"]
+    done = call_script(*command, "--input=in.txt", flag, folder=tmp_path)
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr

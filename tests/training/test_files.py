@@ -269,3 +269,35 @@ def test_an_output_that_is_an_input_is_refused(
     files.refuse_input_as_output(output, None, "tfds:imdb", "folder/c.*")
     with pytest.raises(InputError, match="is an input"):
         files.refuse_input_as_output(output, "new.txt", source)
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_output(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / ("a" * 250)  # as long as a name can be, almost
+    ended = 2**22 + 1  # more than Linux gives
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: ended)
+        patch.setattr(files, "remove", lambda path: None)  # killed
+        with pytest.raises(Killed), files.written_beside(path) as partial:
+            open(partial, "w").close()
+            raise Killed
+    assert [files.is_partial(left.name) for left in tmp_path.iterdir()] == [
+        True
+    ]
+    strange = tmp_path / f".b{files.PARTIAL}0-{ended}-2"  # of another machine
+    strange.touch()
+    with files.written_beside(tmp_path / "c") as partial:
+        open(partial, "w").close()
+        with files.written_beside(path) as other:
+            open(other, "w").close()
+    assert {*tmp_path.iterdir()} == {path, strange, tmp_path / "c"}
+
+
+def test_a_path_may_have_commas_in_its_name(tmp_path):
+    first, second = f"{tmp_path}/a,b.csv", f"{tmp_path}/c.csv"
+    assert files.split_paths(f"{first}, {second}")[1:] == ["b.csv", second]
+    open(first, "w").close()
+    assert files.split_paths(f"{first}, {second}") == [first, second]
+    assert files.split_paths(first) == [first]
+    assert files.split_paths("hf:a/b,x.csv") == ["hf:a/b", "x.csv"]
