@@ -3,7 +3,6 @@
 Those of pre-training are in pretrainer.py.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -30,6 +29,7 @@ from bert_keras.modeling.inputs import (
     argument_names,
     as_tensor,
 )
+from bert_keras.modeling.keras_adapter import TaskTrainer
 from bert_keras.modeling.weights import (
     adaptation,
     mark_untrained,
@@ -37,7 +37,7 @@ from bert_keras.modeling.weights import (
 )
 
 
-class TaskModel(Portable, keras.Model):
+class TaskModel(Portable, TaskTrainer, keras.Model):
     """An encoder with a head, as a functional Keras model.
 
     A subclass keeps the arguments of its constructor as attributes of the same
@@ -45,6 +45,19 @@ class TaskModel(Portable, keras.Model):
     from `symbolic_inputs()` and `encode(...)`, sets `pools` to whether it reads
     the pooled output, and registers with Keras. Saving, loading, copying and
     the filling in of inputs that were left out come from here.
+
+    `fit` and `evaluate` compute the loss of the global batch with any
+    optimizer, loss, metric and weights of Keras: for each loss sum(weight x
+    loss) / sum(weight), or what its reduction says, over all replicas. On one
+    device this equals Keras's own step. Gradients are summed over the
+    replicas, then clipped, then applied. A batch is cut into as many
+    micro-batches as the optimizer's attribute `accumulate` says. A subclass
+    with a `compute_loss` of its own gets Keras's step.
+
+    A model that does not read the pooled output sets
+    `encoder.pooler.trainable` to False, as Keras trains no weight without a
+    gradient. Where two models share an encoder, make the one that trains the
+    pooler last and set it to True before `compile`.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -57,8 +70,10 @@ class TaskModel(Portable, keras.Model):
 
     # What `from_preset` builds below the head.
     encoder_class = BertEncoder
-    # Whether the outputs depend on the pooler.
+    # True if the outputs depend on the pooler.
     pools = True
+    # True if the outputs are logits: losses on probabilities are refused.
+    returns_logits = True
     # The outputs with a token axis, (B, T, ...), which mean nothing at
     # padding; "logits" is the name of a model's only output.
     token_outputs: tuple[str, ...] = ()
@@ -68,6 +83,8 @@ class TaskModel(Portable, keras.Model):
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
+        if not self.pools:
+            encoder.pooler.trainable = False
         # Keras would take the global policy.
         self.dtype_policy = encoder.dtype_policy
         if hasattr(encoder, "load_report"):  # a new head on known weights
@@ -86,37 +103,6 @@ class TaskModel(Portable, keras.Model):
             name: getattr(self, name) for name in names if name not in passed
         }
 
-    @property
-    def trainable_variables(self) -> list[Any]:
-        # Keras's trainers read the variables, users the weights: both agree.
-        return self._in_use(super().trainable_variables)
-
-    @property
-    def trainable_weights(self) -> list[Any]:
-        return self._in_use(super().trainable_weights)
-
-    @property
-    def non_trainable_variables(self) -> list[Any]:
-        return super().non_trainable_variables + self._idle()
-
-    @property
-    def non_trainable_weights(self) -> list[Any]:
-        return super().non_trainable_weights + self._idle()
-
-    def _idle(self):
-        """What would train, but for `_in_use`."""
-        variables = super().trainable_variables
-        used = {id(variable) for variable in self._in_use(variables)}
-        return [v for v in variables if id(v) not in used]
-
-    def _in_use(self, variables):
-        """Without a pooler that no output depends on: it has no gradient."""
-        if self.pools:
-            return variables
-        idle = {id(weight) for weight in self.encoder.pooler.weights}
-        # Keras's variables compare by value, so their ids are looked up.
-        return [v for v in variables if id(v) not in idle]
-
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(self._complete(inputs), *args, **kwargs)
 
@@ -125,10 +111,10 @@ class TaskModel(Portable, keras.Model):
         return super().call(self._complete(inputs), training, mask)
 
     def _complete(self, inputs):
-        """The inputs by name, with None for each optional one left out."""
+        """Return the inputs by name, with None for each one left out."""
         if not isinstance(inputs, dict):
             inputs = {"token_ids": inputs}
-        expected = self._inputs_struct
+        expected = self.input
         unknown = sorted(set(inputs) - set(expected))
         if unknown:
             raise InputError(
@@ -139,46 +125,28 @@ class TaskModel(Portable, keras.Model):
         return {name: as_tensor(inputs.get(name)) for name in expected}
 
     def train_step(self, *arguments: Any) -> Any:
-        return self._step("train_step")(*arguments)
+        if self._has_own_loss():
+            return super().train_step(*arguments)
+        return _step().train_step(self, *arguments)
 
     def test_step(self, *arguments: Any) -> Any:
-        return self._step("test_step")(*arguments)
+        if self._has_own_loss():
+            return super().test_step(*arguments)
+        return _step().test_step(self, *arguments)
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Makes metrics and the optimizer's variables before `fit` traces.
+    def _has_own_loss(self):
+        """Return True if a subclass has a `compute_loss` of its own."""
+        return type(self).compute_loss is not keras.Model.compute_loss
 
-        Keras on TensorFlow calls it, and without a strategy leaves that to the
-        first trace of a step. What makes variables is then traced once more:
-        the first step took nearly twice as long.
-        """
-        data = getattr(iterator, "_distributed_dataset", None)
-        is_ours = isinstance(self._step("train_step"), functools.partial)
-        if data is None or self._distribute_strategy is not None or not is_ours:
-            super()._maybe_symbolic_build(iterator, data_batch)
-            return
-        # None for what was left out; no row is read for it.
-        batch = keras.tree.map_structure(
-            lambda spec: spec if hasattr(spec, "dtype") else None,
-            data.element_spec,
-        )
-        shapes = [x.shape for x in keras.tree.flatten(batch) if x is not None]
-        if all(shape.rank is not None for shape in shapes):
-            self._symbolic_build(data_batch=batch)
-
-    def _step(self, name):
-        """The optimizer's step where it has one, otherwise Keras's.
-
-        `adamw` and `lamb` have one: the loss of the global batch on any number
-        of devices. It knows only the losses of `compile`, so a model with a
-        `compute_loss` of its own gets Keras's step.
-        """
-        # In float16 Keras wraps the optimizer in one that scales the loss.
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        step = getattr(optimizer, name, None)
-        own_loss = type(self).compute_loss is not keras.Model.compute_loss
-        if step is None or own_loss:
-            return getattr(super(), name)
-        return functools.partial(step, self)
+    def _run(self, loop, x, *args, **kwargs):
+        callbacks = kwargs.get("callbacks") or []
+        # `callbacks` is the fifth argument after `x`.
+        if loop.__name__ == "fit" and len(args) < 5:
+            if isinstance(callbacks, keras.callbacks.Callback):
+                callbacks = [callbacks]
+            if isinstance(callbacks, list | tuple):
+                kwargs["callbacks"] = [*callbacks, _schedule_watch()]
+        return super()._run(loop, x, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -203,6 +171,22 @@ class TaskModel(Portable, keras.Model):
         # A graph keeps its dtypes, so it is made once more.
         encoder = self.encoder._rebuilt(policy)
         return type(self)(encoder, name=self.name, **self.arguments())
+
+
+def _step():
+    """Return the module with the training step of this backend."""
+    # When it is called: the room of training builds on this one.
+    if keras.backend.backend() == "tensorflow":
+        from bert_keras.training import step_tensorflow as step
+    else:
+        from bert_keras.training import step_jax as step
+    return step
+
+
+def _schedule_watch():
+    from bert_keras.training.optimizers import ScheduleWatch
+
+    return ScheduleWatch()
 
 
 def symbolic_inputs(*required, packed=False):

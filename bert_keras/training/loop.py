@@ -12,6 +12,7 @@ import keras
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.modeling.keras_adapter import build_metrics
 from bert_keras.training.optimizers import AdamW
 from bert_keras.training.state import strategy_scope
 
@@ -113,7 +114,7 @@ def _build_metrics(model, batches):
     """Makes the variables of the metrics, for their sums to be restored."""
     with strategy_scope(model):
         # From shapes alone: no batch is read and no step taken.
-        model._symbolic_build(data_batch=batches.element_spec)
+        build_metrics(model, batches.element_spec)
 
 
 def _add_missing_line(history, model, validation, state):

@@ -3,30 +3,39 @@
 The gradients of a step are summed over all replicas, then clipped by their
 common norm, then applied. A step whose gradients are not finite changes
 nothing and is counted. How the gradients of a global batch are computed is in
-`step.py`, `step_tensorflow.py` and `step_jax.py`.
+`step.py`, `step_tensorflow.py` and `step_jax.py`; fused arithmetic is in
+`optimizers_tensorflow.py`.
 """
 
 import math
 import re
+import types
+import warnings
 from typing import SupportsFloat
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.keras_adapter import (
+    SumsGradients,
+    learning_rate_schedule,
+    takes_summed_gradients,
+)
 
 # Biases and layer normalisation are not decayed, as in the original.
 NOT_DECAYED = re.compile(r"(^|/|_)(bias|beta|gamma)(:0)?$")
-# Keras's own of these act before the sum over replicas, know no exclusion by
-# path or count the schedule in micro-batches.
+# Keras's own of these act before the sum over replicas or after clipping, or
+# count the schedule in micro-batches.
 _NOT_KERAS = (
-    "clipnorm clipvalue global_clipnorm gradient_accumulation_steps".split()
+    "clipnorm clipvalue global_clipnorm gradient_accumulation_steps "
+    "loss_scale_factor".split()
 )
 
 
 def adamw(
     learning_rate: float,
-    steps: SupportsFloat,
+    steps: SupportsFloat | None = None,
     warmup: float = 0.1,
     weight_decay: float = 0.01,
     clip_norm: float | None = 1.0,
@@ -35,14 +44,17 @@ def adamw(
     power: float = 1.0,
     accumulate: int = 1,
 ) -> "AdamW":
-    """BERT's optimizer with its schedule, ready for `compile`.
+    """Return BERT's optimizer with its schedule, ready for `compile`.
 
     Args:
         learning_rate: the rate at the end of the warm-up; the paper has 1e-4
             for pre-training and 2e-5 to 5e-5 for fine-tuning.
         steps: number of training steps in all, such as `len(dataset)` or
-            `dataset.cardinality()` for each epoch.
-        warmup: share of the steps (below 1) or number of steps (1 and more).
+            `dataset.cardinality()` for each epoch. Without it the rate is
+            constant, for callbacks such as `LearningRateScheduler` and
+            `ReduceLROnPlateau` to set.
+        warmup: fraction of the steps (below 1) or number of steps (1 and
+            more).
         weight_decay: decoupled decay; biases and norms are left out.
         clip_norm: greatest norm of all gradients together.
         layer_decay: factor on the rate from each encoder layer to the one
@@ -56,7 +68,7 @@ def adamw(
             the whole batch.
     """
     return AdamW(
-        schedule(learning_rate, steps, warmup, power),
+        _rate(learning_rate, steps, warmup, power),
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
@@ -67,7 +79,7 @@ def adamw(
 
 def lamb(
     learning_rate: float,
-    steps: SupportsFloat,
+    steps: SupportsFloat | None = None,
     warmup: float = 0.1,
     weight_decay: float = 0.01,
     clip_norm: float | None = 1.0,
@@ -75,17 +87,17 @@ def lamb(
     power: float = 1.0,
     accumulate: int = 1,
 ) -> "Lamb":
-    """LAMB with the schedule of BERT, ready for `compile`.
+    """Return LAMB with the schedule of BERT, ready for `compile`.
 
     Args:
         learning_rate: the rate at the end of the warm-up. The paper's rule
-            for BERT at 128 pieces: 5 / 2 ** 3 / 1000 at 512 sequences a step,
+            for BERT at 128 tokens: 5 / 2 ** 3 / 1000 at 512 sequences a step,
             times the root of 2 for each doubling of the batch.
         steps, warmup, weight_decay, clip_norm, layer_decay, power, accumulate:
             as of `adamw`.
     """
     return Lamb(
-        schedule(learning_rate, steps, warmup, power),
+        _rate(learning_rate, steps, warmup, power),
         weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
@@ -93,13 +105,26 @@ def lamb(
     )
 
 
+def _rate(peak, steps, warmup, power):
+    """Return the schedule, or without `steps` a constant rate."""
+    if steps is not None:
+        return schedule(peak, steps, warmup, power)
+    if (warmup, power) != (0.1, 1.0):
+        raise InputError(
+            f"warmup is {warmup} and power {power}, but without steps the "
+            "learning rate is constant. Give steps, or leave both out."
+        )
+    return WarmupLinearDecay(number("learning_rate", peak), 1).peak
+
+
 def schedule(peak, steps, warmup=0, power=1.0):
-    """The learning rate of the original: linear up, then linear to 0.
+    """Return the learning rate of the original: linear up, linear to 0.
 
     Args:
         peak: what the rate rises to.
         steps: number of optimizer steps in all.
-        warmup: share of the steps (below 1) or number of steps (1 and more).
+        warmup: fraction of the steps (below 1) or number of steps (1 and
+            more).
         power: of the decay; 1 is a line.
 
     Raises:
@@ -115,15 +140,15 @@ def schedule(peak, steps, warmup=0, power=1.0):
         )
     if not 0 <= warmup < math.inf:
         raise InputError(
-            f"A warm-up of {warmup} is not possible. Expected a share of the "
-            "steps or a number of them."
+            f"A warm-up of {warmup} is not possible. Expected a fraction of "
+            "the steps or a number of them."
         )
     warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
     return WarmupLinearDecay(peak, steps, warmup_steps, power)
 
 
 def number(name, value):
-    """A number as it is; what holds one, such as a tensor, as a float.
+    """Return a number as it is; what holds one, such as a tensor, as float.
 
     Raises:
         InputError: it is not a number.
@@ -175,7 +200,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class AdamW(keras.optimizers.Optimizer):
+class AdamW(SumsGradients, keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as BERT's original code has it.
 
     Gradients are clipped together to `clip_norm` after they were summed over
@@ -187,14 +212,12 @@ class AdamW(keras.optimizers.Optimizer):
     step whose gradients are not finite changes nothing and counts in the
     schedule only.
 
-    A task model that is compiled with it takes `train_step` and `test_step`
-    from here, so that `modeling` imports nothing of this room.
-
     Args:
         learning_rate: float or schedule; a schedule counts optimizer steps.
-        weight_decay: share of a weight taken off per unit of learning rate.
-        beta_1: share of the old first moment kept.
-        beta_2: share of the old second moment kept.
+        weight_decay: fraction of a weight subtracted per unit of learning
+            rate.
+        beta_1: weight of the old first moment in the new one.
+        beta_2: weight of the old second moment in the new one.
         epsilon: added to the root of the second moment.
         clip_norm: greatest norm of all gradients together; None clips
             nothing.
@@ -205,7 +228,7 @@ class AdamW(keras.optimizers.Optimizer):
             the embeddings most slowly.
         accumulate: micro-batches into which each replica's rows of a batch
             are cut and that are computed one after another, in the memory of
-            one. Takes a task model of ours.
+            one. Task models of this package only.
         **kwargs: `use_ema`, `ema_momentum` and what else Keras's optimizers
             take beyond clipping and accumulation.
 
@@ -216,7 +239,7 @@ class AdamW(keras.optimizers.Optimizer):
 
     Raises:
         InputError: an argument out of its range, or one of Keras's that would
-            act before the sum over replicas.
+            act before the sum over replicas; weights in half precision.
     """
 
     def __init__(
@@ -255,8 +278,8 @@ class AdamW(keras.optimizers.Optimizer):
         positive = self.clip_norm is None or self.clip_norm > 0
         for name, value, fits, expected in (
             ("weight_decay", self.decay, self.decay >= 0, "0 or more"),
-            ("beta_1", beta_1, 0 <= self.beta_1 < 1, "a share below 1"),
-            ("beta_2", beta_2, 0 <= self.beta_2 < 1, "a share below 1"),
+            ("beta_1", beta_1, 0 <= self.beta_1 < 1, "a fraction below 1"),
+            ("beta_2", beta_2, 0 <= self.beta_2 < 1, "a fraction below 1"),
             ("epsilon", epsilon, self.epsilon >= 0, "0 or more"),
             ("clip_norm", clip_norm, positive, "more than 0, or None"),
             ("layer_decay", layer_decay, self.layer_decay > 0, "more than 0"),
@@ -265,11 +288,13 @@ class AdamW(keras.optimizers.Optimizer):
             if not fits:
                 raise InputError(f"{name} is {value}; expected {expected}.")
         self.accumulate = int(accumulate)
-        self._cuts_batches = False
+        # What a step has in common for all weights, while it is applied.
+        self._shared = types.SimpleNamespace(numbers=None)
 
     def build(self, variables):
         if self.built:
             return
+        check_dtypes(variables)
         super().build(variables)
         self.gradient_norm, self.skipped_steps, self.skipped_in_row = (
             self.add_variable((), dtype=dtype, name=name)
@@ -293,46 +318,36 @@ class AdamW(keras.optimizers.Optimizer):
         # Weights of one kind share the numbers of a step: see `_numbers`.
         self._kinds = list(zip(dtypes, rates, strict=True))
 
-    def train_step(self, model, *arguments):
-        """A step of a task model on a global batch, as Keras calls it."""
-        # This model cuts its batch: see `apply`.
-        self._cuts_batches = True
-        return _step().train_step(model, self.accumulate, *arguments)
-
-    def test_step(self, model, *arguments):
-        """The losses of a global batch in evaluation, as Keras calls it."""
-        return _step().test_step(model, *arguments)
-
     def apply(self, grads, trainable_variables=None):
-        if self.accumulate > 1 and not self._cuts_batches:
-            raise InputError(
-                f"accumulate={self.accumulate} takes a task model of "
-                "bert_keras, such as BertPretrainer: another Keras model does "
-                "not cut its batch. Take accumulate=1 here."
-            )
-        return super().apply(grads, trainable_variables)
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        """On TensorFlow: where the gradients are summed over replicas."""
-        pairs = [(_dense(g, v), v) for g, v in grads_and_vars]
-        if _step()._replicas() > 1:
-            pairs = super()._all_reduce_sum_gradients(pairs)
-        grads = self._clip_together([gradient for gradient, _ in pairs])
-        return list(zip(grads, [v for _, v in pairs], strict=True))
-
-    def _clip_gradients(self, grads):
-        """On other backends: gradients are already global here."""
-        if keras.backend.backend() == "tensorflow":
-            return grads
-        return self._clip_together(grads)
+        grads = list(grads)
+        if not takes_summed_gradients(self):
+            # A foreign model's step: a task model of ours sums by itself.
+            if self.accumulate > 1:
+                raise InputError(
+                    f"accumulate={self.accumulate} takes a task model of "
+                    "bert_keras, such as BertPretrainer: another Keras model "
+                    "does not cut its batch. Take accumulate=1 here."
+                )
+            if keras.backend.backend() == "tensorflow":
+                grads = _fused().sum_over_replicas(grads)
+        if not self.built and trainable_variables is not None:
+            with keras.name_scope(self.name, caller=self):
+                self.build(trainable_variables)
+        if any(gradient is not None for gradient in grads):
+            grads = self._clip_together(grads)
+        try:
+            super().apply(grads, trainable_variables)
+        finally:
+            # Tensors of a graph, which would keep it alive.
+            self._shared.numbers = None
 
     def _clip_together(self, grads):
-        """Clipped gradients, each with the numbers that `update_step` takes.
+        """Return clipped gradients; compute what `update_step` shares.
 
         All gradients are 0 where their common norm is not finite: a skipped
         step.
         """
-        norm = _global_norm(grads)
+        norm = _global_norm([g for g in grads if g is not None])
         finite = ops.isfinite(norm)
         skipped = ops.cast(ops.logical_not(finite), self.skipped_steps.dtype)
         self.gradient_norm.assign(ops.cast(norm, "float32"))
@@ -346,14 +361,16 @@ class AdamW(keras.optimizers.Optimizer):
         # Divided by 0, whatever is broken becomes 0: one pass for both.
         divisor = ops.where(finite, divisor, 0.0)
         kinds = dict.fromkeys(self._kinds)
-        numbers = {kind: self._numbers(*kind) for kind in kinds}
+        self._shared.numbers = {kind: self._numbers(*kind) for kind in kinds}
         return [
-            (ops.divide_no_nan(g, ops.cast(divisor, g.dtype)), numbers)
+            None
+            if g is None
+            else ops.divide_no_nan(g, ops.cast(divisor, g.dtype))
             for g in grads
         ]
 
     def _numbers(self, dtype, layer_rate):
-        """What the step of all weights of one kind has in common.
+        """Return what the step of all weights of one kind has in common.
 
         Once a step and not once a weight: a base model has 199 of them.
 
@@ -370,26 +387,24 @@ class AdamW(keras.optimizers.Optimizer):
         step = ops.cast(step, dtype)
         numbers = {
             "rate": ops.cast(self.learning_rate, dtype) * layer_rate * taken,
-            # The shares by which the moments move.
+            # By these the moments move towards the gradient and its square.
             "moved": [(1.0 - beta) * taken for beta in betas],
             "powers": [ops.power(ops.cast(b, dtype), step) for b in betas],
         }
         if self._is_fused(dtype):
-            return _step().adam_numbers(self.decay, self.epsilon, **numbers)
+            return _fused().adam_numbers(self.decay, self.epsilon, **numbers)
         return numbers
 
     def update_step(self, gradient, variable, learning_rate):
-        # From `_clip_together`, with the learning rate among the numbers.
-        gradient, numbers = gradient
         # Each moment has the shape of its weight.
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         kind, decayed = self._kinds[index], self._decayed[index]
-        numbers = numbers[kind]
+        numbers = self._shared.numbers[kind]  # the learning rate among them
         decay = self.decay if decayed else 0
         gradient = ops.cast(gradient, variable.dtype)
         if self._is_fused(kind[0]):
-            return _step().adam(
+            return _fused().adam(
                 variable, m.value, v.value, gradient, numbers, bool(decay)
             )
         # Kingma and Ba 2015, algorithm 1: beta m + (1 - beta) g, written as
@@ -410,7 +425,7 @@ class AdamW(keras.optimizers.Optimizer):
         return self.assign_sub(variable, numbers["rate"] * update)
 
     def _is_fused(self, dtype):
-        """Whether one operation of TensorFlow does the whole update."""
+        """Return True if one operation of TensorFlow does the update."""
         # The operation rounds 1 - beta_2 to 1e-5 of itself, of which only
         # the correction by the same beta_2 leaves nothing.
         return (
@@ -421,7 +436,7 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def scale_update(self, update, variable, decayed):
-        """The update times a factor of its weight's: none in Adam."""
+        """Return the update times a factor of its weight: none in Adam."""
         return update
 
     def get_config(self):
@@ -462,7 +477,7 @@ class Lamb(AdamW):
         super().__init__(learning_rate, weight_decay, name=name, **kwargs)
 
     def scale_update(self, update, variable, decayed):
-        """The update times the trust ratio, 1 where a norm is 0."""
+        """Return the update times the trust ratio, 1 where a norm is 0."""
         if not decayed:
             return update
         length, step = _norm(variable), _norm(update)
@@ -474,13 +489,13 @@ class Lamb(AdamW):
 
 
 def layer_rates(paths, layer_decay):
-    """The factor on the learning rate of each variable, by its path."""
+    """Return the factor on the learning rate of each variable, by path."""
     # encoder/layer_11/attention/query/kernel
     layers = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
     count = max((int(match[1]) + 1 for match in layers if match), default=0)
 
     def depth(path, match):
-        """Layers between this variable and the heads, its own included."""
+        """Count the layers up to the heads, the variable's own included."""
         if match:
             return count - int(match[1])
         return count + 1 if re.search(r"(^|/)embeddings/", path) else 0
@@ -489,21 +504,76 @@ def layer_rates(paths, layer_decay):
     return [layer_decay ** depth(path, match) for path, match in pairs]
 
 
-def _step():
-    """The module with the training step of this backend."""
-    if keras.backend.backend() == "tensorflow":
-        # Now, so that this file is imported where there is no TensorFlow.
-        from bert_keras.training import step_tensorflow as step
-    else:
-        from bert_keras.training import step_jax as step
-    return step
+def check_dtypes(variables):
+    """Raise if weights that train are in half precision.
+
+    Most updates are below the distance of a bfloat16 weight to the next one,
+    and 0.999, Adam's beta_2, is 1.
+    """
+    for variable in variables:
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if dtype in ("bfloat16", "float16"):
+            raise InputError(
+                f"The weight {getattr(variable, 'path', variable.name)} is "
+                f"{dtype}, in which most updates round to 0. Train in "
+                f'dtype="mixed_{dtype}", with float32 weights: '
+                f'model.with_dtype("mixed_{dtype}").'
+            )
+
+
+class ScheduleWatch(keras.callbacks.Callback):
+    """Warns at the first step beyond a `WarmupLinearDecay`.
+
+    The rate is 0 from there on, so that nothing is learned.
+    """
+
+    def on_train_begin(self, logs=None):
+        self._warned = False
+        self._steps = self._iterations()
+        self._seen = 0
+        # A first step now would be one beyond.
+        self._check(self._steps + 1)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # `batch` grows by more than 1 under `steps_per_execution`.
+        self._steps += batch + 1 - self._seen
+        self._seen = batch + 1
+        self._check(self._steps)
+
+    def _iterations(self):
+        return int(self.model.optimizer.iterations.numpy())
+
+    def _check(self, steps):
+        schedule = learning_rate_schedule(self.model.optimizer)
+        if self._warned or not isinstance(schedule, WarmupLinearDecay):
+            return
+        if steps > schedule.steps:
+            self._warned = True
+            warnings.warn(
+                f"The learning rate is 0: the schedule ended after "
+                f"{schedule.steps} steps, and training goes on. Give adamw or "
+                "lamb the steps of all epochs, and compile again to train "
+                "further.",
+                stacklevel=2,
+            )
+
+
+def _fused():
+    """Return the module with TensorFlow's fused operations."""
+    # Now, so that this file is imported where there is no TensorFlow.
+    from bert_keras.training import optimizers_tensorflow
+
+    return optimizers_tensorflow
 
 
 def _global_norm(grads):
-    """Of all gradients together, in float32 or better."""
+    """Return the norm of all gradients together, in float32 or better."""
     grads = [_at_least_float32(gradient) for gradient in grads]
     if keras.backend.backend() == "tensorflow":
-        return ops.sqrt(_step().sum_of_squares(grads))
+        return ops.sqrt(_fused().sum_of_squares(grads))
     # One number a weight; the root of their sum is the common norm.
     squares = [ops.sum(ops.square(gradient)) for gradient in grads]
     return ops.sqrt(ops.sum(ops.stack(squares)))
@@ -516,11 +586,3 @@ def _norm(x):
 def _at_least_float32(x):
     x = ops.convert_to_tensor(x)
     return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
-
-
-def _dense(gradient, variable):
-    """The dense form of what TensorFlow gives as a list of rows."""
-    # tf.IndexedSlices, of a look-up in a foreign model's table.
-    if hasattr(gradient, "indices"):
-        return ops.add(gradient, ops.zeros(variable.shape, gradient.dtype))
-    return gradient

@@ -6,46 +6,88 @@ loss is its own mean over the global batch: sum(weight x loss) / sum(weight),
 and the losses are then added. What such a mean divides by follows from the
 weights alone and not from the model, so it is summed over all rows of all
 replicas before the first micro-batch is computed; then each micro-batch's mean
-counts by its share. So no loss needs gradients of its own, and no micro-batch
-a second computation.
+counts by its fraction. So no loss needs gradients of its own, and no
+micro-batch a second computation. Gradients are summed over the replicas, then
+clipped, then applied: by any Keras optimizer.
 
 Nothing here is TensorFlow's or JAX's; the loops over the micro-batches are in
-`step_tensorflow.py` and `step_jax.py`, the sum over the replicas and the
-update in `optimizers.py`.
+`step_tensorflow.py` and `step_jax.py`, where a task model's `train_step` and
+`test_step` go on.
 """
+
+import inspect
 
 import keras
 from keras import ops, tree
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import keras_adapter
+from bert_keras.training.optimizers import check_dtypes
 
 
 def build(model, batch):
-    """Makes what `compile` has left open until the first batch is seen."""
-    if model._compile_loss is None:
-        raise InputError(
-            "The model was compiled without a loss. Give `compile` one."
-        )
-    if not (model._compile_loss.built and model.optimizer.built):
-        model._symbolic_build(data_batch=batch)
-    paths = [item.path for item in model._compile_loss._flat_losses]
-    names = [path[0] for path in paths if path and isinstance(path[0], str)]
+    """Resolve the losses of `compile` for the model's outputs; check them."""
+    if not keras_adapter.has_losses(model):
+        if not model.losses:
+            raise InputError(
+                "The model was compiled without a loss. Give `compile` one."
+            )
+        return
+    outputs, labels = model.output, batch[1]
     # Losses by name find their labels by name.
-    if names and not isinstance(batch[1], dict):
+    if isinstance(outputs, dict) and not isinstance(labels, dict):
         raise InputError(
-            f"The labels are a {type(batch[1]).__name__}. Expected a dict by "
-            f"the names of the model's outputs: {', '.join(names)}."
+            f"The labels are a {type(labels).__name__}. Expected a dict by "
+            f"the names of the model's outputs: {', '.join(outputs)}."
         )
+    keras_adapter.build_losses(model, labels)
+    if model.returns_logits:
+        for item in keras_adapter.compiled_losses(model):
+            _check_takes_logits(item.loss)
+
+
+def _check_takes_logits(loss):
+    """Raise if a loss reads logits as probabilities."""
+    function = getattr(loss, "fn", loss.call)
+    argument = inspect.signature(function).parameters.get("from_logits")
+    if argument is None:
+        return
+    if not loss.get_config().get("from_logits", argument.default):
+        # sparse_categorical_crossentropy: SparseCategoricalCrossentropy
+        name = function.__name__.title().replace("_", "")
+        raise InputError(
+            f"The loss {loss.name} takes probabilities, but the model returns "
+            f"logits. Compile it with keras.losses.{name}(from_logits=True)."
+        )
+
+
+def prepare_optimizer(model, replicas=1):
+    """Make the optimizer take gradients of the global batch."""
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if replicas > 1 and inner.gradient_accumulation_steps:
+        raise InputError(
+            "gradient_accumulation_steps does not work on several replicas. "
+            "Take adamw(accumulate=...), which cuts each batch."
+        )
+    check_dtypes(model.trainable_variables)
+    keras_adapter.take_summed_gradients(optimizer)
+
+
+def micro_batches(model):
+    """Return `accumulate` of the optimizer: any Keras optimizer may have it."""
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return getattr(inner, "accumulate", 1)
 
 
 def compares_rows(model):
-    """Whether a loss compares the rows of a batch with each other."""
-    items = model._compile_loss._flat_losses
+    """Return True if a loss compares the rows of a batch with each other."""
+    items = keras_adapter.compiled_losses(model)
     return any(getattr(item.loss, "compares_rows", False) for item in items)
 
 
 def check_cut(model):
-    """Refuses micro-batches to a loss that compares rows."""
+    """Raise if a loss compares rows that micro-batches would part."""
     if compares_rows(model):
         raise InputError(
             "The loss compares every row of a batch with every other one, "
@@ -55,31 +97,31 @@ def check_cut(model):
 
 
 def rows(batch):
-    """Number of rows: an int where it is known, else a tensor."""
+    """Return the number of rows: an int where it is known, else a tensor."""
     # Inputs that were left out are None.
     first = next(v for v in tree.flatten(batch) if v is not None)
     return ops.shape(first)[0]
 
 
 def normalisers(model, batch):
-    """What each loss's mean divides by, float (1 + losses,).
+    """Return what each loss's mean divides by, float (1 + losses,).
 
     The number of rows comes first. A mean over rows and over their elements
     divides by the elements, of which each row has the same number.
     """
     count = rows(batch)
     values = [count]
-    for item in model._compile_loss._flat_losses:
+    for item in keras_adapter.compiled_losses(model):
         weights = _weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # A loss that is a sum has a place here too, which nothing reads.
+        # A loss that is a sum has an index here too, which nothing reads.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
 
 
 def losses(model, batch, outputs, divisors, replicas=1):
-    """The total of a micro-batch, then its single losses, (1 + losses,).
+    """Return the total loss of a micro-batch, and what is logged of it.
 
     Args:
         model: a model that was compiled, and has computed `outputs`.
@@ -89,43 +131,61 @@ def losses(model, batch, outputs, divisors, replicas=1):
         replicas: by this Keras has divided each mean, under `tf.distribute`.
 
     Returns:
-        float (1 + losses,). Summed over all micro-batches of all replicas, it
-        is the total and each single loss of the global batch.
+        float (), whose gradient is taken; and float (1 + losses,), the total
+        and each single loss. Summed over all micro-batches of all replicas
+        they are those of the global batch.
     """
     _, y, weights = batch
-    # (1 + losses,), of which the micro-batch has this much; 0 of weights that
-    # are all 0.
-    shares = ops.divide_no_nan(normalisers(model, batch), divisors)
-    total, each = 0.0, []
-    for i, item in enumerate(model._compile_loss._flat_losses):
-        value = item.loss(
-            _at(item.path, y),
-            _at(item.path, outputs),
-            _weights_at(item.path, weights),
-        )
-        value = ops.cast(value, keras.config.floatx())
-        # A mean of these rows, times their share: its part of the global mean.
-        if item.loss.reduction != "sum":
-            value = value * replicas * shares[i + 1]
-        each.append(value)
+    # (1 + losses,), the micro-batch's fraction of each; 0 of weights that are
+    # all 0.
+    fractions = ops.divide_no_nan(normalisers(model, batch), divisors)
+    total, logged_total, singles = 0.0, 0.0, []
+    for i, item in enumerate(keras_adapter.compiled_losses(model)):
+        labels, predictions = _at(item.path, y), _at(item.path, outputs)
+        value = item.loss(labels, predictions, _weights_at(item.path, weights))
+        value = logged = ops.cast(value, keras.config.floatx())
+        if item.loss.reduction in (None, "none"):
+            # Keras learns from the sum, and logs the mean.
+            value, logged = ops.sum(value), ops.mean(value) * fractions[0]
+        elif item.loss.reduction != "sum":
+            # A mean of these rows, times their fraction: its part of the
+            # global mean.
+            if replicas > 1 and _has_rows(item.loss, labels, predictions):
+                value = value * replicas
+            value = logged = value * fractions[i + 1]
+        singles.append(logged)
         # After it is listed: a single loss is logged without its weight.
         if item.loss_weights is not None:
             value = value * item.loss_weights
-        total = total + value
+            logged = logged * item.loss_weights
+        total, logged_total = total + value, logged_total + logged
     # Penalties on the weights, the same in every micro-batch.
     for value in model.losses:
-        total = total + ops.cast(ops.sum(value), total.dtype) * shares[0]
-    return ops.stack([total, *each])
+        value = ops.cast(ops.sum(value), keras.config.floatx()) * fractions[0]
+        total, logged_total = total + value, logged_total + value
+    return total, ops.stack([logged_total, *singles])
+
+
+def _has_rows(loss, labels, predictions):
+    """Return True if Keras divides a loss's mean by the replicas.
+
+    It does where `call` returns a value a row, and not where that is a scalar.
+    """
+    if type(loss).__call__ is not keras.losses.Loss.__call__:
+        return True
+    convert = lambda x: ops.convert_to_tensor(x, loss.dtype)  # noqa: E731
+    # Computed for its shape: nothing of it is left in the graph.
+    labels, predictions = tree.map_structure(convert, (labels, predictions))
+    return len(loss.call(labels, predictions).shape) > 0
 
 
 def track(model, values, divisors, replicas=1):
-    """Adds a global batch's losses to the means that `fit` shows.
+    """Add a global batch's losses to the means that `fit` shows.
 
     Each replica adds its `values`; Keras divides the sum over the replicas
     by the sum of what is given as their weight.
     """
-    trackers = [model._loss_tracker, *model._compile_loss.metrics]
-    for i, tracker in enumerate(trackers):
+    for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
         tracker.update_state(values[i] * replicas, divisors[0] / replicas)
 
 
@@ -136,5 +196,5 @@ def _at(path, values):
 
 
 def _weights_at(path, weights):
-    """One loss's weights: its own, or those of all losses."""
+    """Return one loss's weights: its own, or those of all losses."""
     return _at(path, weights) if tree.is_nested(weights) else weights

@@ -13,10 +13,13 @@ from bert_keras.errors import InputError
 from bert_keras.training import step
 
 
-def train_step(model, accumulate, state, data):
-    """One optimizer step; returns the logs and the new state."""
+def train_step(model, state, data):
+    """Take one optimizer step; return the logs and the new state."""
     trainable, non_trainable, optimizer_variables, metrics = state
     batch = keras.utils.unpack_x_y_sample_weight(data)
+    step.build(model, batch)
+    step.prepare_optimizer(model)
+    accumulate = step.micro_batches(model)
     divisors = step.normalisers(model, batch)
 
     def loss(trainable, non_trainable, metrics, micro_batch):
@@ -24,8 +27,8 @@ def train_step(model, accumulate, state, data):
         # JAX wants a function without side effects: variables come in as values
         # and what they become goes out.
         with _stateless(model, *values) as scope:
-            each = _losses(model, micro_batch, divisors, training=True)
-            scaled = model.optimizer.scale_loss(each[0])
+            total, each = _losses(model, micro_batch, divisors, training=True)
+            scaled = model.optimizer.scale_loss(total)
         return scaled, (each, *_updated(model, scope))
 
     gradients_of = jax.value_and_grad(loss, has_aux=True)
@@ -57,19 +60,20 @@ def train_step(model, accumulate, state, data):
 
 
 def test_step(model, state, data):
-    """The losses of the global batch in evaluation; logs and new state."""
+    """Compute the losses of the global batch; return logs and new state."""
     trainable, non_trainable, metrics = state
     batch = keras.utils.unpack_x_y_sample_weight(data)
+    step.build(model, batch)
     divisors = step.normalisers(model, batch)
     with _stateless(model, *state) as scope:
-        values = _losses(model, batch, divisors, training=False)
+        _, values = _losses(model, batch, divisors, training=False)
     non_trainable, metrics = _updated(model, scope)
     logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, metrics)
 
 
 def _losses(model, batch, divisors, training):
-    """Losses of a micro-batch, which is added to the metrics too."""
+    """Return the losses of a micro-batch; add it to the metrics."""
     x, y, weights = batch
     outputs = model(x, training=training)
     model.compute_metrics(x, y, outputs, weights)
@@ -77,7 +81,7 @@ def _losses(model, batch, divisors, training):
 
 
 def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
-    """A scope in which the model's variables have these values."""
+    """Return a scope in which the model's variables have these values."""
     mapping = [
         *zip(model.trainable_variables, trainable, strict=True),
         *zip(model.non_trainable_variables, non_trainable, strict=True),
@@ -108,7 +112,7 @@ def _track(model, metrics, values, divisors):
 
 
 def _micro_batches(batch, accumulate):
-    """The batch as (micro-batches, rows of one, ...).
+    """Return the batch as (micro-batches, rows of one, ...).
 
     Every micro-batch has rows of every device: they lie there one after
     another.

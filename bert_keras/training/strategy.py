@@ -1,8 +1,7 @@
 """From a name to the devices a model is trained on; numerics that fit.
 
-`--distribution`, `--tpu` and `--dtype` of the scripts end here. The fixes that
-Keras needs under `tf.distribute` are in `keras_fixes.py`, the mathematics of a
-step over several devices in `step.py`.
+`--distribution`, `--tpu` and `--dtype` of the scripts end here. The mathematics
+of a step over several devices is in `step.py`.
 """
 
 import contextlib
@@ -77,9 +76,6 @@ def make_strategy(distribution="off", tpu="local"):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         names = [d.name for d in tf.config.list_logical_devices(kind)]
         strategy = tf.distribute.MirroredStrategy(names)
-    from bert_keras.training.keras_fixes import fix_keras
-
-    fix_keras()
     replicas = strategy.num_replicas_in_sync
     return Strategy(distribution, strategy, replicas, is_chief)
 

@@ -18,9 +18,11 @@ ROOMS = {
     "interop": {"modeling", "text"},
     "serving": {"modeling", "text", "interop"},
 }
-# `from_preset` and `save_preset` hand on to interop when they are called.
+# `from_preset` and `save_preset` hand on to interop when they are called, the
+# step of a task model to training.
 AT_CALL_TIME = {
     ("modeling/encoder.py", "interop"),
+    ("modeling/task_models.py", "training"),
     ("text/preprocessor.py", "interop"),
     ("text/tokenizer.py", "interop"),
 }

@@ -1,0 +1,191 @@
+"""The only module that uses private Keras API, each use with its reason.
+
+tests/modeling/test_keras_adapter.py holds the contract with Keras 3.15. It is
+in `modeling` because a task model inherits from `TaskTrainer`.
+"""
+
+import functools
+import types
+
+import keras
+from keras import tree
+
+from bert_keras.modeling.kernels import tf
+
+# The losses of `compile`. Keras's own total divides by the rows of a replica;
+# the loss of the global batch takes each loss, its reduction and its weight.
+
+
+def has_losses(model):
+    """Return True if `compile` was given a loss."""
+    return model._compile_loss is not None
+
+
+def build_losses(model, labels):
+    """Resolve the losses of `compile` for the model's outputs, once."""
+    if not model._compile_loss.built:
+        model._compile_loss.build(labels, model.output)
+
+
+def compiled_losses(model):
+    """Return (path, loss, weight, name) of each loss of `compile`."""
+    return model._compile_loss._flat_losses if has_losses(model) else []
+
+
+def loss_trackers(model):
+    """Return the means that `fit` shows: the total, then single losses."""
+    singles = model._compile_loss.metrics if has_losses(model) else []
+    return [model._loss_tracker, *singles]
+
+
+def build_metrics(model, data):
+    """Create the variables of metrics, losses and optimizer, from shapes.
+
+    Args:
+        model: a compiled model.
+        data: a batch, or tensor specs in its structure.
+    """
+    model._symbolic_build(data_batch=data)
+
+
+# Gradients. Keras's optimizers clip each replica's gradients and then sum
+# them; the models of this package sum first.
+
+
+def take_summed_gradients(optimizer):
+    """Make an optimizer expect gradients summed over all replicas."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    optimizer._all_reduce_sum_gradients = _return_pairs
+
+
+def takes_summed_gradients(optimizer):
+    """Return True after `take_summed_gradients(optimizer)`."""
+    return "_all_reduce_sum_gradients" in vars(optimizer)
+
+
+def _return_pairs(pairs):
+    """Return the (gradient, variable) pairs that Keras would have summed."""
+    return list(pairs)
+
+
+class SumsGradients:
+    """Mixin of an optimizer whose `apply` sums over the replicas itself."""
+
+    def _all_reduce_sum_gradients(self, pairs):
+        return _return_pairs(pairs)
+
+
+def learning_rate_schedule(optimizer):
+    """Return the schedule of an optimizer, or None for a constant rate."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = getattr(optimizer, "_learning_rate", None)
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    return rate if isinstance(rate, schedule) else None
+
+
+class TaskTrainer:
+    """Mixin of a Keras model: what Keras 3.15 gets wrong in `fit`.
+
+    Under MultiWorkerMirroredStrategy `fit` fails twice: it builds the model
+    from the mean of a batch over all workers, outside of any step, and it
+    reduces scalar logs along an axis that they lack. `steps_per_execution`
+    fails under MirroredStrategy: its loop reads a placeholder that nothing
+    feeds. Without a strategy the first step is traced twice. All four are
+    TensorFlow's trainer; the others are left as they are.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        strategy = self._distribute_strategy
+        if strategy is None:
+            specs = _batch_specs(iterator)
+            # A loss that needs values, as `run_eagerly` allows, cannot be
+            # built from shapes.
+            if specs is not None and not self.run_eagerly:
+                self._symbolic_build(data_batch=specs)
+            return
+        # This process's first rows: only their shapes are used.
+        for _, _, batches in iterator or ():
+            data_batch = tree.map_structure(
+                lambda x: strategy.experimental_local_results(x)[0],
+                next(batches),
+            )
+            break
+        with strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
+
+    def _make_function(self, step_function, *arguments):
+        make = super()._make_function
+        if keras.backend.backend() != "tensorflow":
+            return make(step_function, *arguments)
+        several = tf.distribute.MultiWorkerMirroredStrategy
+        if isinstance(self._distribute_strategy, several):
+            make = functools.partial(_with_local_logs(make.__func__), self)
+        function = make(step_function, *arguments)
+        kinds = (tf.distribute.MirroredStrategy, several)
+        steps = self.steps_per_execution
+        # A TPU keeps Keras's own loop.
+        if steps == 1 or not isinstance(self._distribute_strategy, kinds):
+            return function
+        return _take_steps_from_the_host(self, function, steps)
+
+
+def _batch_specs(iterator):
+    """Return tensor specs of a data set's batches, or None if unknown."""
+    data = getattr(iterator, "_distributed_dataset", None)
+    if data is None:
+        return None
+    # None for what was left out; no row is read for it.
+    specs = tree.map_structure(
+        lambda spec: spec if hasattr(spec, "dtype") else None,
+        data.element_spec,
+    )
+    shapes = [x.shape for x in tree.flatten(specs) if x is not None]
+    return specs if all(shape.rank is not None for shape in shapes) else None
+
+
+def _with_local_logs(make_function):
+    """Return Keras's `_make_function` with its logs reduced on this worker.
+
+    It is a copy that finds another `reduce_per_replica` among its globals.
+    Between workers nothing is reduced: `fit` reads the metrics themselves,
+    summed over all replicas, at the end of an epoch.
+    """
+
+    def reduce_per_replica(values, strategy, reduction):
+        def mean(value):
+            local = strategy.experimental_local_results(value)
+            return tf.reduce_mean(tf.stack(local), axis=0)
+
+        return tree.map_structure(mean, values)
+
+    names = {
+        **make_function.__globals__,
+        "reduce_per_replica": reduce_per_replica,
+    }
+    return types.FunctionType(
+        make_function.__code__,
+        names,
+        make_function.__name__,
+        make_function.__defaults__,
+        make_function.__closure__,
+    )
+
+
+def _take_steps_from_the_host(model, function, steps):
+    """Return a function that calls one of a single step `steps` times."""
+
+    def execute(iterator):
+        outputs = None
+        model.steps_per_execution = 1  # `function` reads it when it is traced
+        try:
+            for _ in range(steps):
+                outputs = function(iterator)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            # The data ended within the group: what was computed counts.
+            if outputs is None:
+                raise
+        finally:
+            model.steps_per_execution = steps
+        return outputs
+
+    return execute
