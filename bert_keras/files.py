@@ -332,6 +332,28 @@ def written_beside(path):
         remove(partial)
 
 
+@contextlib.contextmanager
+def plain_link(folder):
+    """Yield a path of the folder that TensorFlow takes as it is.
+
+    TensorFlow reads *, ?, [ and a backslash in some paths as a pattern, and
+    takes no names that are not UTF-8. Such a folder gets a link elsewhere.
+    """
+    folder = os.fspath(folder)
+    try:
+        folder.encode()
+        is_plain = not set("*?[]{}\\") & set(folder)
+    except UnicodeEncodeError:
+        is_plain = False
+    if is_plain or is_remote(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_keras-") as place:
+        link = os.path.join(place, "folder")
+        os.symlink(os.path.abspath(folder), link)
+        yield link
+
+
 def refuse_folder(path):
     """One sentence where a file is to be written and a folder stands."""
     if is_folder(path):

@@ -23,10 +23,11 @@ from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.files import PathLike
 from bert_keras.interop.tensors import License, write_license
 from bert_keras.interop.text_settings import check_fits
+from bert_keras.manifest import add_hash, check_files, describe_files
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving import verify as verification
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.load import CARD
+from bert_keras.serving.load import CARD, PROTO, read_card
 from bert_keras.serving.quantize import TOLERANCES, narrowed
 from bert_keras.serving.signatures import (
     NOT_A_MODEL,
@@ -161,18 +162,16 @@ def export_saved_model(
         module = tf.Module()
         module.weights = [w.value for model in served for w in model.weights]
         default = {"serving_default": next(iter(functions.values()))}
-        tf.saved_model.save(module, partial, default | functions)
+        with files.plain_link(partial) as plain:
+            tf.saved_model.save(module, plain, default | functions)
         card = {
             **_card(signatures, functions, options),
             **_needs(audit(partial, portable)),
             "fingerprint": fingerprint,
             "sequence_length": rows.sequence_length,
-            "sha256": {
-                name: files.sha256(os.path.join(partial, name))
-                for name in _names(partial)
-            },
+            "files": describe_files(partial, _names(partial)),
         }
-        files.write_json(card, os.path.join(partial, CARD))
+        files.write_json(add_hash(card), os.path.join(partial, CARD))
         if verify:
             _check_answers(partial, answered, TOLERANCES[dtype])
     return folder
@@ -205,7 +204,7 @@ def audit(folder, portable):
             `portable` and needs more than TensorFlow's core.
     """
     proto = saved_model_pb2.SavedModel()
-    with open(os.path.join(folder, "saved_model.pb"), "rb") as file:
+    with open(os.path.join(folder, PROTO), "rb") as file:
         proto.ParseFromString(file.read())
     counts = collections.Counter()
     for meta_graph in proto.meta_graphs:
@@ -240,7 +239,7 @@ def _card(signatures, functions, options):
         request = {key: [row] for key, row in signature.inputs.items()}
         answer = functions[name](*map(tf.constant, request.values()))
         entries[name] = {
-            # Read by `load.py` and `rest.py`.
+            # Read by `load.py` and `server.py`.
             "inputs": {
                 spec.name: f"{spec.dtype.name} {AXES[spec.shape.rank]}"
                 for spec in signature.specs()
@@ -254,7 +253,7 @@ def _card(signatures, functions, options):
         }
     return {
         "format": "bert_keras SavedModel",
-        "format_version": 1,
+        "format_version": 2,
         "default": next(iter(signatures)),
         "signatures": entries,
         "license_of_weights": options["license"] or "not stated",
@@ -327,7 +326,7 @@ def _without_names(config):
 
 
 def already_there(folder, fingerprint):
-    """Whether the same export is there, whole; refuses anything else.
+    """Return True if the same export is there, whole; refuse anything else.
 
     Where a file of it is damaged or missing it is to be written again, unless
     that would remove files that are not its own.
@@ -335,29 +334,26 @@ def already_there(folder, fingerprint):
     if not (os.path.lexists(folder) or files.exists(folder)):
         return False
     try:
-        card = files.read_json(os.path.join(folder, CARD))
-        current, hashes = card["fingerprint"], dict(card["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        current, hashes = None, {}
-    if current != fingerprint:
+        card = read_card(folder)
+    except InputError:
+        card = {"fingerprint": None, "files": {}}
+    if card["fingerprint"] != fingerprint:
         if files.is_folder(folder) and not files.list_folder(folder):
             return False
-        what = "another export" if current else "something else"
+        what = "another export" if card["fingerprint"] else "something else"
         raise InputError(
-            f"{folder} is there and holds {what}. Name a new folder, or remove "
+            f"{folder} exists and holds {what}. Name a new folder, or remove "
             "that one."
         )
-    there = set(_names(folder))
-    if all(
-        name in there and files.sha256(os.path.join(folder, name)) == digest
-        for name, digest in hashes.items()
-    ):
-        return True
-    others = sorted(there - {CARD, *hashes})
-    if others:
-        raise InputError(
-            f"The export in {folder} is damaged, and other files are there "
-            f"({', '.join(others[:5])}), which writing it again would remove. "
-            "Name a new folder."
-        )
-    return False
+    try:
+        check_files(folder, card["files"], "")
+    except InputError:
+        others = sorted({*_names(folder)} - {CARD, *card["files"]})
+        if others:
+            raise InputError(
+                f"The export in {folder} is damaged, and other files are in "
+                f"the folder ({', '.join(others[:5])}), which writing it again "
+                "would remove. Name a new folder."
+            ) from None
+        return False
+    return True

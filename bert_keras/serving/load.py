@@ -8,23 +8,38 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import files
-from bert_keras.errors import InputError, cut_middle
-from bert_keras.manifest import check_fields
+from bert_keras.errors import InputError
+from bert_keras.manifest import check_fields, check_files, read_manifest
 from bert_keras.text.wordpiece import encodable
 
-CARD = "signature_card.json"
+CARD, PROTO = "signature_card.json", "saved_model.pb"
+CARD_FIELDS = {
+    **dict.fromkeys(("default", "fingerprint", "license_of_weights"), str),
+    **dict.fromkeys(("files", "options", "signatures", "versions"), dict),
+    "needs": list,
+    "sequence_length": int,
+}
+ENTRY_FIELDS = {
+    **dict.fromkeys(("inputs", "outputs", "request", "answer"), dict),
+    **dict.fromkeys(("input_order", "padded", "labels"), list),
+}
 
 
 def load_saved_model(folder: files.PathLike) -> "ServedModel":
-    """A SavedModel of `export_saved_model`, one method a signature.
+    """Load a SavedModel of `export_saved_model`; one method a signature.
+
+    Every file is compared with its hash in the card first.
 
     Returns:
         A `ServedModel`.
 
     Raises:
-        InputError: no such folder, or not a SavedModel of this package.
+        InputError: no such folder, not a SavedModel of this package, or one
+            with a file that is missing or was changed.
 
     Example:
 
@@ -34,53 +49,70 @@ def load_saved_model(folder: files.PathLike) -> "ServedModel":
     """
     folder = files.absolute(folder)
     card = read_card(folder)
+    check_files(folder, card["files"], "Export the model again.")
     if "tensorflow_text" in card["needs"]:
         import tensorflow_text  # noqa: F401  (registers its operations)
-    return ServedModel(tf.saved_model.load(folder), card)
+    # TensorFlow reads [ and * in a path as a pattern.
+    with files.plain_link(folder) as plain:
+        return ServedModel(tf.saved_model.load(plain), card, folder)
 
 
 def read_card(folder):
-    """The signature card of an export.
+    """Return the signature card of an export, checked.
 
     Raises:
         InputError: the folder is no export, or its card is damaged.
     """
     folder = os.fspath(folder)
+    path = os.path.join(folder, CARD)
     names = set(files.list_folder(folder) if files.is_folder(folder) else ())
-    if CARD in names and "saved_model.pb" in names:
-        path = os.path.join(folder, CARD)
-        try:
-            card = files.read_json(path)
-            _check_card(card)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{path} is no signature card, or it is damaged "
-                f"({cut_middle(str(error), 300)}). Export the model again."
-            ) from None
-        return card
+    if CARD in names:
+        return read_manifest(path, "SavedModel", _check_card)
     if {"config.json", "model.safetensors"} <= names:
         raise InputError(
-            f"{folder} holds weights, not a SavedModel. Make one of it with "
+            f"{folder} holds weights, not a SavedModel. Make one with "
             f"tools/export.py --model={folder}; or load the weights with "
             f"`from_preset`, such as BertClassifier.from_preset({folder!r})."
         )
     raise InputError(
         f"{folder} is not a folder that export_saved_model made: it lacks "
-        f"{CARD} or saved_model.pb. Export the model, or name another folder."
+        f"{CARD}. Export the model, or name another folder."
     )
 
 
 def _check_card(card):
-    """Raises where a field that a call needs is not what it must be."""
-    check_fields(card, {"needs": list, "signatures": dict, "default": str})
+    """Raise where a field is missing or is not of its type."""
+    check_fields(card, CARD_FIELDS)
+    for name, entry in card["files"].items():
+        if not all(map(files.is_plain_name, name.split("/"))):
+            raise ValueError(f"{name!r} is no name of a file in the folder")
+        check_fields(entry, {"bytes": int, "sha256": str})
+    if PROTO not in card["files"]:
+        raise ValueError(f"{PROTO} is not in 'files'")
+    check_fields(card["options"], {"dtype": str, "long_text": str})
     for entry in card["signatures"].values():
-        check_fields(
-            entry, {"inputs": dict, "input_order": list, "padded": list}
-        )
+        check_fields(entry, ENTRY_FIELDS)
         if sorted(entry["input_order"]) != sorted(entry["inputs"]):
             raise ValueError("'input_order' must name the inputs")
         check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
+        check_fields(entry["request"], dict.fromkeys(entry["inputs"], list))
     card["signatures"][card["default"]]  # is there
+
+
+def read_signatures(folder):
+    """Return name -> the signature as TensorFlow Serving describes it."""
+    proto = saved_model_pb2.SavedModel()
+    with files.open_file(os.path.join(folder, PROTO)) as file:
+        proto.ParseFromString(file.read())
+    return {
+        name: json_format.MessageToDict(
+            signature,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
+        for name, signature in proto.meta_graphs[0].signature_def.items()
+        if not name.startswith("__")
+    }
 
 
 class ServedModel:
@@ -94,10 +126,13 @@ class ServedModel:
         card: the signature card: inputs, outputs, an example, versions.
         signatures: names of the methods.
         loaded: what `tf.saved_model.load` gave.
+        folder: folder that it was loaded from.
     """
 
-    def __init__(self, loaded: Any, card: dict[str, Any]) -> None:
+    def __init__(self, loaded: Any, card: dict[str, Any], folder: str) -> None:
         self.loaded = loaded
+        self._process = os.getpid()
+        self.folder = folder
         self.card = card
         self.signatures = sorted(card["signatures"])
 
@@ -112,7 +147,13 @@ class ServedModel:
         function = self.loaded.signatures[name]
 
         def call(*texts, **named):
-            tensors = _tensors(name, entry, texts, named)
+            if os.getpid() != self._process:
+                raise InputError(
+                    "The model was loaded before this process was forked; "
+                    "TensorFlow would wait for ever. Load it in this process."
+                )
+            columns = _name_columns(name, entry["input_order"], texts, named)
+            tensors = to_tensors(entry, read_columns(name, entry, columns))
             try:
                 outputs = function(**tensors)
             except tf.errors.InvalidArgumentError as error:
@@ -136,21 +177,57 @@ class ServedModel:
         return [*super().__dir__(), *self.signatures]
 
 
-def _tensors(name, entry, texts, named):
-    order = entry["input_order"]
+def _name_columns(name, order, texts, named):
+    """Return input name -> rows of a call's arguments."""
     columns = dict(zip(order, texts, strict=False)) | named
-    if len(texts) + len(named) != len(order) or set(columns) != set(order):
+    if len(columns) != len(texts) + len(named) or len(texts) > len(order):
         raise InputError(
             f"{name} takes {' and '.join(order)}, one list each; got "
-            f"{len(texts)} by place and {sorted(named)} by name."
+            f"{len(texts)} by position and {sorted(named)} by name."
+        )
+    return columns
+
+
+def read_columns(name, entry, columns):
+    """Return input name -> list of rows, checked, in the signature's order.
+
+    Args:
+        name: name of the signature.
+        entry: entry of the signature in the card.
+        columns: input name -> rows: lists, arrays, tensors or iterators.
+    """
+    order = entry["input_order"]
+    if set(columns) != set(order):
+        raise InputError(
+            f"{name} takes {' and '.join(order)}, one list each; got "
+            f"{sorted(columns)}."
         )
     columns = {
-        key: _rows(name, key, _listed(value), entry["inputs"][key])
-        for key, value in columns.items()
+        key: _rows(name, key, _listed(columns[key]), entry["inputs"][key])
+        for key in order
     }
     lengths = {key: len(value) for key, value in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name} takes lists of one length; got {lengths}.")
+    ids = [k for k in order if entry["inputs"][k].startswith("int32")]
+    for row, values in enumerate(zip(*(columns[k] for k in ids), strict=True)):
+        first = _lengths(values[0])
+        if any(_lengths(value) != first for value in values):
+            raise InputError(
+                f"{name} takes as many values in each of {', '.join(ids)}; row "
+                f"{row} has {list(map(_lengths, values))}."
+            )
+    return columns
+
+
+def _lengths(row):
+    """Return the length of a list, or the lengths of the lists in it."""
+    inner = [len(item) for item in row if isinstance(item, list)]
+    return inner or [len(row)]
+
+
+def to_tensors(entry, columns):
+    """Return checked columns as tensors; see `read_columns`."""
     return {
         key: as_tensor(rows, spec_of(entry["inputs"][key]))
         for key, rows in columns.items()
@@ -203,7 +280,9 @@ def _fits(value, dtype, axes):
         )
     if dtype == "string":
         return isinstance(value, str | bytes)
-    return isinstance(value, Integral) and 0 <= value < 1 << 31
+    # True is an Integral.
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_integer and 0 <= value < 1 << 31
 
 
 def spec_of(kind):

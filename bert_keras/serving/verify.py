@@ -176,13 +176,14 @@ def answer_in_fresh_process(folder, requests):
         questions = os.path.join(scratch, "requests.json")
         results = os.path.join(scratch, "answers.npz")
         files.write_json(encoded, questions)
-        done = subprocess.run(
-            [sys.executable, replay.__file__, folder, questions, results]
-            + packages,
-            capture_output=True,
-            text=True,
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
-        )
+        with files.plain_link(folder) as plain:
+            done = subprocess.run(
+                [sys.executable, replay.__file__, plain, questions, results]
+                + packages,
+                capture_output=True,
+                text=True,
+                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+            )
         if done.returncode:
             raise InputError(
                 f"A fresh process could not answer with {folder}; it ended "

@@ -51,7 +51,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
     card = files.read_json(tmp_path / "served" / CARD)
     assert card["license_of_weights"] == "apache-2.0"
     assert (tmp_path / "served" / "LICENSE").read_text() == TEXT
-    assert "LICENSE" in card["sha256"]
+    assert "LICENSE" in card["files"]
 
 
 def test_what_the_export_is_told_goes_before(home, tmp_path):

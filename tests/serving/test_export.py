@@ -268,8 +268,12 @@ def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
     assert (
         shown["answer"]["label"] == served.classify(**shown["request"])["label"]
     )
-    for name, digest in card["sha256"].items():
-        assert files.sha256(os.path.join(folder, name)) == digest
+    for name, entry in card["files"].items():
+        path = os.path.join(folder, name)
+        assert entry == {
+            "bytes": os.path.getsize(path),
+            "sha256": files.sha256(path),
+        }
     assert card["versions"]["bert_keras"]
 
 

@@ -4,35 +4,120 @@ import ast
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from served_samples import encoder, preprocessor, spread
 
 from bert_keras import files
 from bert_keras.errors import InputError
+from bert_keras.manifest import add_hash
+from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving import load
-from bert_keras.serving.load import _tensors, load_saved_model
+from bert_keras.serving.export import export_saved_model
+from bert_keras.serving.load import (
+    load_saved_model,
+    read_columns,
+    to_tensors,
+)
+
+
+@pytest.fixture
+def export(toy_export, tmp_path):
+    """A copy of the toy export, to be damaged."""
+    return shutil.copytree(toy_export, tmp_path / "served")
+
+
+def change_card(folder, **fields):
+    """Write the card with other fields, sealed again; None removes one."""
+    path = folder / "signature_card.json"
+    card = {**files.read_json(path), **fields}
+    del card["sha256"]
+    card = {name: value for name, value in card.items() if value is not None}
+    path.write_text(json.dumps(add_hash(card)))
 
 
 @pytest.mark.parametrize(
-    "lie",
+    ("lie", "word"),
     [
-        {"needs": "tensorflow"},
-        {"default": "other"},
-        {"signatures": []},
-        {"signatures": {"classify": 5}},
-        {"signatures": {"classify": {"inputs": {}, "padded": []}}},
-        {"signatures": json.loads('{"a":' * 70 + "1" + "}" * 70)},
+        ({"needs": "tensorflow"}, "needs"),
+        ({"needs": None}, "needs"),
+        ({"default": "other"}, "other"),
+        ({"signatures": []}, "signatures"),
+        ({"signatures": {"classify": 5}}, "manifest"),
+        ({"signatures": {"classify": {"inputs": {}, "padded": []}}}, "missing"),
+        ({"fingerprint": None}, "fingerprint"),
+        ({"options": None}, "options"),
+        ({"sequence_length": None}, "sequence_length"),
+        ({"files": {}}, "saved_model.pb"),
+        ({"files": {"../x": {"bytes": 1, "sha256": ""}}}, "../x"),
+        ({"signatures": json.loads('{"a":' * 70 + "1" + "}" * 70)}, "deep"),
     ],
 )
-def test_a_card_that_lies_is_refused(toy_export, tmp_path, lie):
-    (tmp_path / "saved_model.pb").touch()
-    card = files.read_json(os.path.join(toy_export, "signature_card.json"))
-    path = tmp_path / "signature_card.json"
-    path.write_text(json.dumps({**card, **lie}))
-    with pytest.raises(InputError, match="no signature card"):
-        load_saved_model(tmp_path)
+def test_a_card_that_lies_is_refused(export, lie, word):
+    change_card(export, **lie)
+    with pytest.raises(InputError, match="signature_card.json") as raised:
+        load_saved_model(export)
+    assert word in str(raised.value)
+
+
+@pytest.mark.parametrize("field", ["inputs", "outputs", "request", "padded"])
+def test_a_signature_without_a_field_is_refused(export, field):
+    card = files.read_json(export / "signature_card.json")
+    del card["signatures"]["classify"][field]
+    change_card(export, signatures=card["signatures"])
+    with pytest.raises(InputError, match=f"'{field}' is missing"):
+        load_saved_model(export)
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+FILES = (
+    "saved_model.pb",
+    "signature_card.json",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", [damage, os.remove, pathlib.Path.touch])
+def test_a_damaged_or_missing_file_is_named(export, name, change):
+    if change is pathlib.Path.touch:  # empty
+        os.remove(export / name)
+    change(export / name)
+    with pytest.raises(InputError, match=name):
+        load_saved_model(export)
+
+
+def test_weights_of_another_export_are_refused(export, tmp_path):
+    models = [spread(BertClassifier(encoder(), labels=["a", "b"]))]
+    models.append(BertClassifier(encoder(), labels=["a", "b"]))
+    one, other = (
+        export_saved_model(model, preprocessor(), tmp_path / f"{i}")
+        for i, model in enumerate(models)
+    )
+    shutil.rmtree(os.path.join(one, "variables"))
+    shutil.copytree(
+        os.path.join(other, "variables"), os.path.join(one, "variables")
+    )
+    with pytest.raises(InputError, match="variables"):
+        load_saved_model(one)
+
+
+@pytest.mark.parametrize("name", ["exp[1]", "a*b?", "x" * 250, b"caf\xe9"])
+def test_any_name_of_a_folder_is_exported_to_and_loaded(tmp_path, name):
+    folder = os.path.join(tmp_path, os.fsdecode(name), "served")
+    model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
+    export_saved_model(model, preprocessor(), folder, verify=True)
+    assert load_saved_model(folder).classify(["bad"])["label"]
+    assert os.listdir(os.path.dirname(folder)) == ["served"]
 
 
 def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
@@ -84,6 +169,11 @@ ENTRIES = {
 }
 
 
+def tensors(name, rows):
+    columns = read_columns("classify", ENTRIES[name], {name: rows})
+    return to_tensors(ENTRIES[name], columns)
+
+
 @pytest.mark.parametrize(
     "texts",
     [
@@ -95,7 +185,7 @@ ENTRIES = {
     ],
 )
 def test_a_served_model_takes_texts_of_any_holder(texts):
-    found = _tensors("classify", ENTRIES["text"], [texts], {})["text"]
+    found = tensors("text", texts)["text"]
     assert found.numpy().tolist() == [b"an", b"hour"]
 
 
@@ -116,7 +206,7 @@ def test_a_served_model_takes_texts_of_any_holder(texts):
 )
 def test_a_served_model_names_the_row_that_it_cannot_take(name, rows, message):
     with pytest.raises(InputError, match=message):
-        _tensors("classify", ENTRIES[name], [rows], {})
+        tensors(name, rows)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +223,6 @@ def test_a_served_model_names_the_row_that_it_cannot_take(name, rows, message):
     ],
 )
 def test_lists_of_unequal_length_are_filled_up(name, rows, expected):
-    tensor = _tensors("classify", ENTRIES[name], [rows], {})[name]
+    tensor = tensors(name, rows)[name]
     assert tensor.dtype == ("string" if name == "lists" else "int32")
     assert tensor.numpy().tolist() == expected
