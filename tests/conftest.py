@@ -39,7 +39,7 @@ engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_heads modeling/test_layers paper/test_feature_table
 paper/test_results paper/test_tables
-paper/test_variants pretraining/test_run_doctor serving/test_rest
+paper/test_variants pretraining/test_run_doctor
 serving/test_signatures tasks/test_encoding tasks/test_file_task
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task
@@ -55,7 +55,7 @@ devices/test_devices serving/test_export tools/test_scripts tools/test_benchmark
 tools/test_demo engine/test_finetuning serving/test_every_way docs/test_notebook
 golden/test_golden devices/test_jax pretraining/test_model
 pretraining/test_pretrain modeling/test_task_models paper/test_reproduce
-engine/test_hyperparameters serving/test_load_test modeling/test_pretrainer
+engine/test_hyperparameters modeling/test_pretrainer
 modeling/test_registration tools/test_packaging engine/test_family_runs
 serving/test_server
 """.split()

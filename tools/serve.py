@@ -2,207 +2,126 @@
 
     python tools/serve.py --model=runs/served
 
-In: the folder of a SavedModel that tools/export.py made. Then
-http://127.0.0.1:8501/ is a page to try every signature on, and
+In: the folder of a SavedModel that tools/export.py made. It prints its address
+once every signature has answered. http://127.0.0.1:8501/ is a page to try
+them, and
 
     curl -d '{"instances": [{"text": "An hour well spent."}]}' \
         http://127.0.0.1:8501/v1/models/model:predict
 
-asks for one answer. /health and /metrics (Prometheus) are for machines.
-Requests that wait are answered together; too many are answered 429, too large
-ones 413. Only the hosts of --allowed_hosts are served: by default what the
-server listens on; with --host=0.0.0.0 this machine's name and every address.
---workers=4 starts as many processes, each with its model and its share of the
-cores; one that ends is replaced. For trying a model and for small loads;
-TensorFlow Serving takes the same folder and the same requests. Starts in about
-5 seconds; Ctrl-C ends it.
+asks for one answer. Requests are answered one after the other; too many are
+answered 429, too large ones 413. For trials and small loads: in production
+TensorFlow Serving takes the same folder and the same requests. There is no
+encryption and no password. Starts in about 5 seconds. Ctrl-C or SIGTERM ends
+it after the requests that it has.
 Needs: pip install 'bert_keras[serve]'.
 """
 
-import contextlib
-import multiprocessing
-import multiprocessing.connection
 import os
 import re
 import signal
 import socket
-import sys
-import threading
 
 from absl import flags
 
 from official_tasks import script
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
+GRACE_SECONDS = 30  # for clients that do not read their answers
+
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
-    flags.DEFINE_string("name", "model", "What the addresses call the model.")
+    flags.DEFINE_string("name", "model", "Name of the model in addresses.")
     flags.DEFINE_string(
         "host", "127.0.0.1", "Address to listen on; 0.0.0.0 is every one."
     )
-    flags.DEFINE_integer("port", 8501, "Port.", 0, 65535)
-    flags.DEFINE_integer("max_text", 100_000, "Bytes of a text at most.", 1)
+    flags.DEFINE_integer("port", 8501, "Port; 0 for a free one.", 0, 65535)
+    flags.DEFINE_integer("max_rows", 64, "Rows of a request.", 1)
     flags.DEFINE_integer(
-        "max_tokens", 131_072, "Tokens that a request may have read.", 1
+        "max_bytes", 131_072, "Bytes of all texts of a request.", 1
     )
-    flags.DEFINE_integer("max_waiting", 256, "Texts that may wait.", 1)
-    flags.DEFINE_float(
-        "slow_client", 10.0, "Seconds for headers, and again for a body."
-    )
-    flags.DEFINE_integer("workers", 1, "Processes that answer.", 1)
-    flags.DEFINE_list(
-        "allowed_hosts",
-        None,
-        "Names and addresses that browsers may ask for, without ports, such "
-        "as model.example.com; * is any. Default: those that it listens on.",
+    flags.DEFINE_integer(
+        "max_tokens", 16_384, "Tokens that the model reads for a request.", 1
     )
     flags.mark_flag_as_required("model")
-    script.require_positive("slow_client")
     script.require(
         "letters, digits, . _ -", re.compile(r"[\w.-]+").fullmatch, "name"
-    )
-    script.require(
-        "names or addresses without http:// and without ports",
-        lambda host: "/" not in host and host.count(":") != 1,
-        "allowed_hosts",
     )
 
 
 def main(values):
+    with _listen(values.host, values.port) as listening:
+        server = _make_server(values)
+
+        def stop(*_):
+            server.should_exit = True
+
+        # uvicorn handles SIGINT and SIGTERM itself while it runs, and sends
+        # them again at its end.
+        names = {"SIGINT", "SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
+        for number in signal.valid_signals():
+            is_ignored = signal.getsignal(number) == signal.SIG_IGN  # nohup
+            if getattr(number, "name", "") in names and not is_ignored:
+                signal.signal(number, stop)
+        listening.listen()
+        host = f"[{values.host}]" if ":" in values.host else values.host
+        port = listening.getsockname()[1]
+        print(f"ready: http://{host}:{port}/", flush=True)
+        server.run(sockets=[listening])
+    os._exit(0)  # a call of TensorFlow may go on after a second Ctrl-C
+
+
+def _listen(host, port):
+    """Return a bound socket, which refuses connections until it listens."""
     from bert_keras.errors import InputError
 
-    settings = {
-        name: getattr(values, name)
-        for name in ("model", "name", "host", "port", "max_text", "max_tokens")
-        + ("max_waiting", "slow_client", "allowed_hosts")
-    }
-    family = socket.AF_INET6 if ":" in values.host else socket.AF_INET
-    with socket.socket(family) as listening:
-        # Bound now; connections are accepted from when a model is loaded.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((values.host, values.port))
-        except OSError as error:
-            raise InputError(
-                f"--host={values.host} --port={values.port} cannot be "
-                f"listened on: {error.strerror}. Choose another."
-            ) from None
-        if values.workers == 1:
-            answer(listening, settings)
-        else:
-            supervise(listening, settings, values.workers)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise InputError(
+            f"--host={host} --port={port}: {error.strerror}. Choose another."
+        ) from None
+    return listening
 
 
-def answer(listening, settings, number=0, ready=None):
-    """Answers what comes on a bound socket, until the process is to end.
-
-    Args:
-        settings: flags by name.
-        number: of this process, where there are several.
-        ready: event that is set once the model is loaded. The process that
-            started this one holds it, and ends this one when it ends.
-    """
+def _make_server(values):
+    """Return a `uvicorn.Server` whose model has answered once."""
     from bert_keras.errors import InputError
     from bert_keras.serving.load import load_saved_model
 
     try:
         import uvicorn
 
-        from bert_keras.serving.rest import Limits
-        from bert_keras.serving.server import (
-            create_app,
-            hosts_of,
-            server_config,
-        )
+        from bert_keras.serving.server import Limits, create_app
     except ModuleNotFoundError as error:
         raise InputError(
             f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
         ) from None
-    host, slow_client = settings["host"], settings["slow_client"]
+    served = load_saved_model(values.model)
+    for name, entry in served.card["signatures"].items():
+        getattr(served, name)(**entry["request"])  # the first call is slow
+    is_local = values.host in LOOPBACK
     app = create_app(
-        load_saved_model(settings["model"]),
-        settings["name"],
-        Limits.of_text(settings["max_text"], tokens=settings["max_tokens"]),
-        settings["max_waiting"],
-        slow_client,
-        settings["allowed_hosts"] or hosts_of(host),
-        number,
+        served,
+        values.name,
+        Limits(values.max_rows, values.max_bytes, values.max_tokens),
+        LOOPBACK if is_local else ["*"],
     )
-    config = server_config(app, host, settings["port"], slow_client)
-    server = uvicorn.Server(config)
-    if ready is not None:
-        ready.set()
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
-
-
-def _end_with_parent():
-    parent = multiprocessing.parent_process().sentinel
-    multiprocessing.connection.wait([parent])
-    os._exit(1)
-
-
-def supervise(listening, settings, count):
-    """Keeps so many processes that answer; one that ends is replaced.
-
-    Raises:
-        InputError: one ended before it could answer.
-    """
-    from bert_keras.errors import InputError
-    from official_tasks import progress
-
-    cores = os.cpu_count() or 1
-    if count > cores:
-        progress.console.print(
-            f"note: --workers={count} on {cores} cores: each holds the model, "
-            "and more than the cores answer no faster"
-        )
-    # TensorFlow would start a thread a core in each of them.
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(max(1, cores // count)))
-    context = multiprocessing.get_context("spawn")
-    workers = {}
-
-    def start(number):
-        ready = context.Event()
-        process = context.Process(
-            target=answer, args=(listening, settings, number, ready)
-        )
-        process.start()
-        workers[number] = process, ready
-
-    # Ends as Ctrl-C does, so that the others end too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        for number in range(count):
-            start(number)
-        while True:
-            ends = [process.sentinel for process, _ in workers.values()]
-            multiprocessing.connection.wait(ends)
-            for number, (process, ready) in list(workers.items()):
-                if process.is_alive():
-                    continue
-                code = process.exitcode
-                if not ready.is_set():
-                    raise InputError(
-                        f"Worker {number} ended with code {code} before it "
-                        "could answer. --workers=1 shows its reason."
-                    )
-                progress.console.print(
-                    f"worker {number}, process {process.pid}, ended with code "
-                    f"{code}; another takes its place"
-                )
-                start(number)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        for process, _ in workers.values():
-            process.terminate()
-        for process, _ in workers.values():
-            process.join(10)
-            process.kill()
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    return uvicorn.Server(config)
 
 
 if __name__ == "__main__":
-    # Only the processes that answer need it.
-    script.start(main, define_flags, tensorflow=False)
+    script.start(main, define_flags)

@@ -1,415 +1,348 @@
-"""The served model over HTTP, in TensorFlow Serving's REST form.
-
-An ASGI application on Starlette, on uvicorn with time-outs. For trying a model
-and for small loads; for production TensorFlow Serving speaks the same form.
-"""
+"""Trial server: a SavedModel over HTTP in TensorFlow Serving's REST form."""
 
 import asyncio
 import base64
-import functools
-import hashlib
+import concurrent.futures
+import dataclasses
 import importlib.resources
-import ipaddress
 import json
-import os
 import re
 import reprlib
-import socket
-import time
-import urllib.parse
 
+import numpy as np
 import tensorflow as tf
-import uvicorn
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    generate_latest,
-)
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bert_keras.serving.batching import Batcher, GoneError
-from bert_keras.serving.rest import (
-    Limits,
-    RequestError,
-    format_answer,
-    openapi,
-    parse,
-)
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 
-DROPPED_AT_MOST = 64 << 20  # bytes read of a body that is too large
-# What was not read of a body would be taken for the next request.
-CLOSE = {"Connection": "close"}
-HEAD_AT_MOST = 1 << 16  # bytes of a request's first line and headers
-# Bytes of a request: the largest body that is read and dropped, and what
-# chunks and trailers put around it.
-REQUEST_AT_MOST = 128 << 20
-AHEAD_AT_MOST = 100  # requests sent before those in front are answered
-PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(/versions/\d+)?")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-ANY_ADDRESS = "any address"  # a site's name cannot be one
-EVERYWHERE = ("0.0.0.0", "::", "")
+PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?(:predict|/\w+)?")
+KEYS = {"signature_name", "instances", "inputs"}
+MAX_VALUES = 1 << 21  # of an answer, padding included: 40 MB of JSON
+MAX_DROPPED = 64 << 20  # bytes read of a body that is too large
+BODY_SECONDS = 10
+WAITING = 4  # largest requests that may wait
+FRAME = 3  # [CLS] and two [SEP]
+# Windows of `answer` start 128 tokens apart, or overlap by two thirds.
+ANSWER_STRIDE, ANSWER_WINDOWS = 128, 3
+WINDOWED = ("classify", "embed", "tag")
+TEXTS_AT_ONCE = 32
+LESS = "Send fewer or shorter rows."
 
 
-def hosts_of(host):
-    """The hosts that requests ask for where a server listens on `host`."""
-    if host in EVERYWHERE:
-        own = socket.gethostname(), socket.getfqdn()
-        return [*LOOPBACK, *dict.fromkeys(own), ANY_ADDRESS]
-    return [*LOOPBACK] if host in LOOPBACK else [host]
+class RequestError(InputError):
+    """Raised for a request that is refused with the HTTP status `status`."""
+
+    def __init__(self, message, status=400):
+        super().__init__(message)
+        self.status = status
 
 
-def create_app(
-    served,
-    name="model",
-    limits=None,
-    max_waiting=256,
-    slow_client=10.0,
-    allowed_hosts=LOOPBACK,
-    worker=0,
-):
-    """The ASGI application.
+@dataclasses.dataclass
+class Limits:
+    """Limits of one request.
+
+    Attributes:
+        max_rows: rows.
+        max_bytes: bytes of all its texts.
+        max_tokens: tokens that the model reads; 32 rows of 512.
+    """
+
+    max_rows: int = 64
+    max_bytes: int = 1 << 17
+    max_tokens: int = 1 << 14
+
+
+def create_app(served, name="model", limits=None, hosts=("*",)):
+    """Return the ASGI application.
 
     Args:
         served: a `ServedModel`.
-        name: what the model is called in the addresses.
+        name: name of the model in the addresses.
         limits: `Limits` of a request.
-        max_waiting: rows that may wait; beyond them the answer is 429.
-        slow_client: seconds in which a client sends its body; else 408.
-        allowed_hosts: names and addresses that a request may ask for in its
-            `Host`, without ports; "*" is any; see also `hosts_of`.
-        worker: the number of this process, of several, for the metrics.
+        hosts: names that the `Host` of a request may have.
     """
-    service = _Service(
-        served, name, limits or Limits(), max_waiting, slow_client, worker
-    )
+    service = _Service(served, name, limits or Limits())
+    path = "/v1/models/{rest:path}"
     return Starlette(
         routes=[
-            Route("/", service.page),
-            Route("/card", service.card),
-            Route("/openapi.json", service.openapi),
-            Route("/health", service.health),
-            Route("/metrics", service.metrics),
-            Route("/v1/models/{rest:path}", service.model, methods=["GET"]),
-            Route("/v1/models/{rest:path}", service.predict, methods=["POST"]),
+            *(Route(at, service.show) for at in ("/", "/card", "/health")),
+            Route(path, service.describe, methods=["GET"]),
+            Route(path, service.predict, methods=["POST"]),
         ],
-        middleware=[Middleware(_FromHere, allowed_hosts)],
+        # A site may point its own name to this machine.
+        middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
+        exception_handlers={
+            InputError: _refuse,
+            ClientDisconnect: _refuse,
+            tf.errors.InvalidArgumentError: _refuse,
+            HTTPException: lambda request, error: _refuse(
+                request,
+                RequestError(
+                    f"{error.detail}: {request.method} "
+                    f"{request.url.path[:200]}. Expected POST "
+                    f"/v1/models/{name}:predict.",
+                    error.status_code,
+                ),
+            ),
+        },
     )
 
 
-class _FromHere:
-    """Refuses what a page of another site made a browser send.
-
-    By `Origin`; and by `Host`, for a site may have its name point to this
-    machine and is then the same origin for a browser. (Starlette's
-    TrustedHostMiddleware does not say what it expects.)
-    """
-
-    def __init__(self, app, allowed_hosts):
-        self.app = app
-        self.allowed_hosts = [host.lower() for host in allowed_hosts]
-
-    async def __call__(self, scope, receive, send):
-        refusal = None
-        if scope["type"] == "http":
-            refusal = self._refusal(Headers(scope=scope))
-        await (refusal or self.app)(scope, receive, send)
-
-    def _refusal(self, headers):
-        named = headers.get("host", "").lower()
-        host, allowed = _host_of(named), self.allowed_hosts
-        is_address = ANY_ADDRESS in allowed and _is_address(host)
-        if not (host in allowed or is_address or "*" in allowed):
-            message = (
-                f"The host {reprlib.repr(host)} is not served here. Expected "
-                f"one of {', '.join(allowed)}; --allowed_hosts of "
-                "tools/serve.py names more."
-            )
-            return JSONResponse({"error": message}, 421, CLOSE)
-        origin = headers.get("origin")
-        if origin and origin.lower().partition("://")[2] != named:
-            message = (
-                f"A page of {reprlib.repr(origin)} may not ask here; only "
-                f"the server's own page may."
-            )
-            return JSONResponse({"error": message}, 403, CLOSE)
-        return None
-
-
-def _host_of(named):
-    """A `Host` without its port and an address's brackets; or None."""
-    try:
-        return urllib.parse.urlsplit(f"//{named}").hostname
-    except ValueError:
-        return None
-
-
-def _is_address(host):
-    try:
-        return bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
+def _refuse(request, error):
+    """Return the response to a request that failed."""
+    status, message = getattr(error, "status", 400), str(error)
+    # TensorFlow adds nodes of the graph.
+    message = message.split("unavailable>")[-1].split("\n\t [[")[0].strip()
+    # The unread part of a body would be taken for the next request.
+    return JSONResponse({"error": message}, status, {"Connection": "close"})
 
 
 class _Service:
-    def __init__(self, served, name, limits, max_waiting, slow_client, worker):
+    def __init__(self, served, name, limits):
         self.served, self.name, self.limits = served, name, limits
-        self.slow_client = slow_client
-        self.batcher = Batcher(served, max_waiting=max_waiting, limits=limits)
         page = importlib.resources.files("bert_keras.serving") / "page.html"
         self.html = page.read_text(encoding="utf-8")
-        self.policy = _policy(self.html)
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "bert_requests",
-            "Requests answered.",
-            ["signature", "status"],
-            registry=self.registry,
-        )
-        self.seconds = Histogram(
-            "bert_request_seconds",
-            "Time from a request's last byte to its answer.",
-            ["signature"],
-            registry=self.registry,
-        )
-        waiting = Gauge(
-            "bert_rows_waiting", "Rows that wait.", registry=self.registry
-        )
-        waiting.set_function(lambda: self.batcher.waiting)
-        process = Info(
-            "bert_worker", "Whose figures these are.", registry=self.registry
-        )
-        process.info({"worker": str(worker), "process": str(os.getpid())})
+        self.signatures = read_signatures(served.folder)
+        # TensorFlow uses every core for one call: one at a time.
+        self.worker = concurrent.futures.ThreadPoolExecutor(1)
+        self.turn = asyncio.Lock()
+        self.waiting = 0  # bytes of the requests that wait
 
-    async def page(self, request):
-        policy = {"Content-Security-Policy": self.policy}
-        return HTMLResponse(self.html, headers=policy)
+    async def show(self, request):
+        match request.url.path:
+            case "/":
+                return HTMLResponse(self.html)
+            case "/card":
+                return JSONResponse({**self.served.card, "name": self.name})
+        return JSONResponse({"status": "ok"})  # warmed up before
 
-    async def card(self, request):
-        return JSONResponse({**self.served.card, "name": self.name})
-
-    async def openapi(self, request):
-        return JSONResponse(openapi(self.served.card, self.name))
-
-    async def health(self, request):
-        return JSONResponse({"status": "ok", "waiting": self.batcher.waiting})
-
-    async def metrics(self, request):
-        return Response(
-            generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST
-        )
-
-    async def model(self, request):
-        path = request.url.path
-        if not self._address(path):
-            return self._refuse("", self._no_model(path))
-        if path.endswith("/metadata"):
-            return JSONResponse(
-                {
-                    "model_spec": {"name": self.name, "version": "1"},
-                    "metadata": {
-                        "signature_def": self.served.card["signatures"]
-                    },
-                }
-            )
+    async def describe(self, request):
+        action = self._action(request)
+        if action == "/metadata":
+            model = {"name": self.name, "signature_name": "", "version": "1"}
+            signatures = {"signature_def": {"signature_def": self.signatures}}
+            return JSONResponse({"model_spec": model, "metadata": signatures})
+        if action:
+            raise HTTPException(405 if action == ":predict" else 404)
         status = {"error_code": "OK", "error_message": ""}
         version = {"version": "1", "state": "AVAILABLE", "status": status}
         return JSONResponse({"model_version_status": [version]})
 
     async def predict(self, request):
-        signature = ""
+        if self._action(request) != ":predict":
+            raise HTTPException(404)
+        origin = request.headers.get("origin", "://" + request.url.netloc)
+        if origin.partition("://")[2] != request.url.netloc:
+            raise RequestError("Only this server's own page may ask.", 403)
+        body = await self._body(request)
+        parsed = parse(body, self.served.card, self.limits)
+        most = WAITING * self.limits.max_bytes
+        if self.waiting and self.waiting + len(body) > most:
+            raise RequestError("Too many requests wait. Try again.", 429)
+        self.waiting += len(body)
         try:
-            path = request.url.path
-            address = self._address(path)
-            if not address or path != address + ":predict":
-                raise self._no_model(path)
-            body = await self._body(request)
-            began = time.perf_counter()
-            parsed = parse(body, self.served.card, self.limits)
-            signature = parsed.signature
-            outputs = await self.batcher.ask(
-                signature, parsed.inputs, request.is_disconnected
-            )
-            # A large answer takes a while: not on the event loop.
-            content = await asyncio.to_thread(
-                lambda: json.dumps(
-                    format_answer(outputs, parsed.by_row)
-                ).encode()
-            )
-        except RequestError as error:
-            return self._refuse(signature, error)
-        except ClientDisconnect:
-            return self._refuse(signature, GoneError())
-        except tf.errors.InvalidArgumentError as error:  # such as of ids
-            message = f"The model takes no such input: {error.message}"
-            return self._refuse(signature, RequestError(message))
-        except tf.errors.ResourceExhaustedError:
-            message = "No memory is left for it; send less."
-            return self._refuse(signature, RequestError(message, 503))
-        self.seconds.labels(signature).observe(time.perf_counter() - began)
-        self.requests.labels(signature, 200).inc()
+            async with self.turn:
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+                loop = asyncio.get_running_loop()
+                content = await loop.run_in_executor(
+                    self.worker, self._answer, *parsed
+                )
+        finally:
+            self.waiting -= len(body)
         return Response(content, media_type="application/json")
 
-    def _address(self, path):
-        """The beginning of a path that names this model, or None."""
-        match = PATH.match(path)
-        return match[0] if match and match["name"] == self.name else None
-
-    def _no_model(self, path):
-        return RequestError(
-            f"There is nothing at {reprlib.repr(path)}. Expected "
-            f"/v1/models/{self.name}:predict.",
-            404,
-        )
-
-    def _refuse(self, signature, error):
-        self.requests.labels(signature, error.status).inc()
-        again = {"Retry-After": "1"} if error.status == 429 else {}
-        content = {"error": str(error)}
-        return JSONResponse(content, error.status, {**CLOSE, **again})
+    def _action(self, request):
+        """Return what follows the model in the path."""
+        found = PATH.fullmatch(request.scope["path"])
+        if not found or found[1] != self.name or found[2] not in (None, "1"):
+            raise HTTPException(404)
+        return found[3]
 
     async def _body(self, request):
-        """The body, if it is small and comes soon.
+        """Return the body; read and drop one that is too large.
 
-        One that is too large is read and dropped: a client that is cut off
-        while it sends never reads why.
+        A client that is cut off while it sends never reads why.
         """
-        most = self.limits.body
-        dropped = max(DROPPED_AT_MOST, most)
-        too_large = RequestError(f"The body is larger than {most} bytes.", 413)
-        declared = request.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > dropped:
-            raise too_large
+        most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0
         try:
-            async with asyncio.timeout(self.slow_client):
+            async with asyncio.timeout(BODY_SECONDS):
                 async for chunk in request.stream():
                     size += len(chunk)
-                    if size > dropped:
-                        raise too_large
                     if size <= most:
                         chunks.append(chunk)
+                    elif size > MAX_DROPPED:
+                        break
         except TimeoutError:
-            raise RequestError(
-                f"The body did not come within {self.slow_client:g} seconds.",
-                408,
-            ) from None
+            raise RequestError("The body came too slowly.", 408) from None
         if size > most:
-            raise too_large
+            raise RequestError(f"The body has over {most} bytes.", 413)
         return b"".join(chunks)
 
-
-def _policy(html):
-    """A Content-Security-Policy that runs the page's own script alone."""
-
-    def of(tag):
-        text = html.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
-        digest = hashlib.sha256(text.encode()).digest()
-        return f"{tag}-src 'sha256-{base64.b64encode(digest).decode()}'"
-
-    return "; ".join(
-        [
-            "default-src 'none'",
-            of("script"),
-            of("style"),
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        ]
-    )
-
-
-def server_config(app, host, port, slow_client):
-    """The `uvicorn.Config` of the application.
-
-    Args:
-        app: the ASGI application.
-        host: name or address to listen on.
-        port: 0 for a free one.
-        slow_client: seconds in which a client sends its headers, and in which
-            it reads at least something of its answer.
-    """
-    return uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=functools.partial(_Connection, slow_client),
-        ws="none",
-        log_level="warning",
-        access_log=False,
-    )
-
-
-class _Connection(HttpToolsProtocol):
-    """One connection, looked at every so many seconds.
-
-    uvicorn has no time-out for a request's headers or for a client that does
-    not read, and no limit to the headers' size or to requests sent ahead.
-    Once its headers are read, `_Service._body` gives a body its own time.
-    """
-
-    def __init__(self, seconds, **arguments):
-        super().__init__(**arguments)
-        self.seconds = seconds
-        self._received = 0  # bytes since the last request was done
-        self._seen = None
-
-    def connection_made(self, transport):
-        super().connection_made(transport)
-        self._seen = self._state()
-        self._look = self.loop.call_later(self.seconds, self._look_again)
-
-    def connection_lost(self, exc):
-        self._look.cancel()
-        super().connection_lost(exc)
-
-    def on_response_complete(self):
-        self._received = 0
-        super().on_response_complete()
-
-    def data_received(self, data):
-        request = self.cycle
-        super().data_received(data)
-        if self.cycle is not request:
-            self._received = 0
-        self._received += len(data)
-        if self.transport.is_closing():
-            return
-        if self._awaits_head() and self._received > HEAD_AT_MOST:
-            self.send_400_response(
-                f"The headers are larger than {HEAD_AT_MOST} bytes."
-            )
-        elif (
-            self._received > REQUEST_AT_MOST
-            or len(self.pipeline) > AHEAD_AT_MOST
+    def _answer(self, name, columns, by_row):
+        """Return the answer as JSON; runs in the worker's thread."""
+        signatures, card = self.served.loaded.signatures, self.served.card
+        counts = _count_tokens(name, columns, card, signatures["tokenize"])
+        shapes = [x.shape for x in signatures[name].structured_outputs.values()]
+        widths = [shape[-1] or 1 for shape in shapes if shape.rank == 3]
+        values = len(counts) * max(counts) * max(widths, default=1)
+        tokens = 0 if name == "tokenize" else sum(counts)
+        for size, most, what in (
+            (values, MAX_VALUES, "values in the answer"),
+            (tokens, self.limits.max_tokens, "tokens that the model reads"),
         ):
-            self.transport.abort()
+            if size > most:
+                raise RequestError(
+                    f"{size} {what}; expected at most {most}. {LESS}", 413
+                )
+        tensors = to_tensors(card["signatures"][name], columns)
+        outputs = signatures[name](**tensors)
+        return json.dumps(to_json(outputs, by_row)).encode()
 
-    def _awaits_head(self):
-        return self.cycle is None or self.cycle.response_complete
 
-    def _state(self):
-        """What it does, for which request, and what the client has to read."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent:
-            return "sends", self.cycle, unsent
-        return "waits" if self._awaits_head() else "works", self.cycle, 0
+def parse(body, card, limits):
+    """Return (signature, columns of checked rows, True if they came by row)."""
+    try:
+        content = files.parse_json(body)
+    except ValueError as error:
+        raise RequestError(f"The body is not JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise RequestError("The body is not a JSON object.")
+    name = content.get("signature_name", "serving_default")
+    name = card["default"] if name == "serving_default" else name
+    if not isinstance(name, str) or name not in card["signatures"]:
+        raise RequestError(
+            f"There is no signature {reprlib.repr(name)}. Expected one of "
+            f"{', '.join(sorted(card['signatures']))}.",
+            404,
+        )
+    entry, by_row = card["signatures"][name], "instances" in content
+    if set(content) - KEYS or by_row == ("inputs" in content):
+        raise RequestError(
+            f"The body has {reprlib.repr(sorted(content))}. Expected "
+            "`instances` or `inputs`, and perhaps `signature_name`."
+        )
+    content = _decode(content["instances" if by_row else "inputs"])
+    columns = _columns(content, entry["input_order"], by_row)
+    columns = read_columns(name, entry, columns)
+    count = len(next(iter(columns.values())))
+    if not 1 <= count <= limits.max_rows:
+        raise RequestError(f"{count} rows; expected 1 to {limits.max_rows}.")
+    size = sum(map(len, _texts(columns)))
+    if size > limits.max_bytes:
+        raise RequestError(
+            f"{size} bytes of text; expected at most {limits.max_bytes}. "
+            f"{LESS}",
+            413,
+        )
+    return name, columns, by_row
 
-    def _look_again(self):
-        *before, unread = self._seen
-        self._seen = self._state()
-        *now, unsent = self._seen
-        if now == before and now[0] != "works" and unsent >= unread:
-            self.transport.abort()
-        else:
-            self._look = self.loop.call_later(self.seconds, self._look_again)
+
+def _decode(value):
+    """Return texts as bytes, also of {"b64": ...}, in lists and objects."""
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except (TypeError, ValueError):
+            raise RequestError("A `b64` is not base64.") from None
+    if isinstance(value, dict):
+        return {key: _decode(item) for key, item in value.items()}
+    return value.encode() if isinstance(value, str) else value
+
+
+def _columns(content, order, by_row):
+    """Return input name -> rows, of a list of rows or a dict of columns."""
+    if by_row and not isinstance(content, list):
+        raise RequestError("`instances` is not a list.")
+    rows = content if by_row else [content]
+    is_bare = not any(isinstance(row, dict) for row in rows)
+    if is_bare and len(order) == 1:
+        return {order[0]: content}  # the only input's rows
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict) or set(row) != set(order):
+            raise RequestError(
+                f"{f'Instance {number}' if by_row else '`inputs`'} is "
+                f"{reprlib.repr(row)}. Expected an object of "
+                f"{' and '.join(order)}."
+            )
+    return {
+        key: [r[key] for r in rows] if by_row else content[key] for key in order
+    }
+
+
+def _texts(columns):
+    """Return the texts of all rows, in lists or not; no token ids."""
+    rows = [row for column in columns.values() for row in column]
+    lists = [row if isinstance(row, list) else [row] for row in rows]
+    return [
+        text for texts in lists for text in texts if isinstance(text, bytes)
+    ]
+
+
+def _count_tokens(name, columns, card, tokenize):
+    """Return the tokens that the model reads for each row, padding included."""
+    rows = list(zip(*columns.values(), strict=True))
+    texts, lengths = sorted(set(_texts(columns)), key=len), {}
+    kind = next(iter(card["signatures"][name]["inputs"].values()))
+    if kind.startswith("int32"):
+        lists = [row[0] for row in rows]
+        inner = [len(x) for ids in lists for x in ids if isinstance(x, list)]
+        longest = max(map(len, lists)) * max(inner, default=1)
+        return [max(longest, 1)] * len(rows)
+    for first in range(0, len(texts), TEXTS_AT_ONCE):
+        some = texts[first : first + TEXTS_AT_ONCE]
+        count = tokenize(text=tf.constant(some))["count"].numpy()
+        lengths |= dict(zip(some, count.tolist(), strict=True))
+    if name == "tokenize":
+        return [lengths[text] for (text,) in rows]
+    most, overlap = card["sequence_length"], 0
+    if name == "answer":
+        overlap = max(most / ANSWER_STRIDE, ANSWER_WINDOWS)
+    elif name in WINDOWED and card["options"]["long_text"] == "windows":
+        overlap = 2
+    counts = []
+    for *first, last in rows:
+        others = sum(lengths[text] for text in first) + FRAME
+        texts = last if isinstance(last, list) else [last]
+        tokens = [others + lengths[text] for text in texts]
+        counts.append(
+            sum(n if n <= most else most + int(overlap * n) for n in tokens)
+        )
+        if name == "fill_mask":  # logits take a third of a token's work
+            counts[-1] += min(last.count(b"[MASK]"), most)
+    return counts
+
+
+def to_json(outputs, by_row):
+    """Return an answer, output name -> tensor, as TensorFlow Serving does."""
+    values = {key: _plain(x.numpy()) for key, x in outputs.items()}
+    if len(values) == 1:  # its values stand alone
+        (values,) = values.values()
+    elif by_row:
+        rows = zip(*values.values(), strict=True)
+        values = [dict(zip(values, row, strict=True)) for row in rows]
+    return {"predictions" if by_row else "outputs": values}
+
+
+def _plain(array):
+    if array.dtype == object and array.size:
+        array = np.frompyfunc(_text, 1, 1)(array)
+    return np.asarray(array).tolist()
+
+
+def _text(value):
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

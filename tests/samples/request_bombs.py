@@ -17,7 +17,7 @@ IDS = {
 }
 
 
-def many(row, first=None, rows=256):
+def many(row, first=None, rows=64):
     return [first or row, *[row] * (rows - 1)]
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import real_models
 import request_bombs
+from serving_process import server
 
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
-from tools.benchmark.load_test import server
 
 pytestmark = [
     pytest.mark.long,

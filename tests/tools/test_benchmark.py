@@ -346,7 +346,7 @@ def test_half_an_environment_is_not_used(tmp_path, monkeypatch, error):
 @pytest.mark.parametrize(
     "tool",
     "benchmark.steps benchmark.data benchmark.serving "
-    "benchmark.tokenizer benchmark.load_test "
+    "benchmark.tokenizer "
     "maintenance.prove_tokenizer "
     "train_vocabulary extend_vocabulary extract_features".split(),
 )

@@ -1,0 +1,55 @@
+"""tools/serve.py in a process of its own, and requests to it."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+
+from run_script import ROOT
+
+PREDICT = "/v1/models/model:predict"
+
+
+def start(folder, *flags):
+    """Start the server; return the process, which may not be ready."""
+    script = str(ROOT / "tools" / "serve.py")
+    return subprocess.Popen(
+        [sys.executable, script, f"--model={folder}", "--port=0", *flags],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def server(folder, *flags):
+    """Yield (port, process) of a server that has printed its address."""
+    process = start(folder, *flags)
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"ready: http://[^ ]+:(\d+)/\n", line)
+        assert found, line + process.stderr.read()
+        yield int(found[1]), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def call(port, method, path, body=None, headers=None):
+    """Return (status, text) of one request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers or {})
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+
+
+def predict(port, content, path=PREDICT):
+    """Return (status, JSON) of a request: bytes, or a JSON value."""
+    body = content if isinstance(content, bytes) else json.dumps(content)
+    status, text = call(port, "POST", path, body)
+    return status, json.loads(text)
