@@ -28,8 +28,8 @@ _HOME = {
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
     "enable_lora": "modeling.weights",
-    "save_lora": "interop.native",
-    "load_lora": "interop.native",
+    "save_lora": "interop.lora",
+    "load_lora": "interop.lora",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
     "CosineRegression": "training.similarity",
@@ -45,8 +45,8 @@ _HOME = {
 if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     from bert_keras.errors import InputError as InputError
     from bert_keras.interop.downloads import presets as presets
-    from bert_keras.interop.native import load_lora as load_lora
-    from bert_keras.interop.native import save_lora as save_lora
+    from bert_keras.interop.lora import load_lora as load_lora
+    from bert_keras.interop.lora import save_lora as save_lora
     from bert_keras.interop.publishing import push_to_hub as push_to_hub
     from bert_keras.modeling.encoder import BertEncoder as BertEncoder
     from bert_keras.modeling.pretrainer import (

@@ -1,25 +1,18 @@
-"""Converts weights of any format into another, and proves the result.
+"""Converts weights of any format to a Hugging Face folder, and proves it.
 
     python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12.zip \\
-        --output=bert_base --format=huggingface
+        --output=bert_base
 
 In: a folder of Hugging Face, sentence-transformers, keras-hub or this
-package, a checkpoint or zip of the original, a Model Garden checkpoint, a
-SavedModel of TF Hub, org/name on the Hugging Face Hub, or a name that the
-original released. Out: a folder in the format named (bert_keras,
-huggingface, google, keras_hub or, of a BertEmbedder, sentence_transformers)
-with the weights, every head that the format has a place for, label names,
-tokenizer and lengths; and one line with the greatest difference between the
-outputs of the source and of the folder just written, loaded again, on fixed
-random rows.
-
-A format whose home computes with other settings than the model (the form of
-GELU, an epsilon) is refused; --accept_difference writes it all the same, and
-the difference that it makes is what the line shows.
+package, the folder of a run, a checkpoint or zip of the original, a Model
+Garden checkpoint, a SavedModel of TF Hub, org/name on the Hugging Face Hub,
+or a name that the original released. Out: a folder that transformers opens,
+as `save_preset` writes it, with weights, head, label names and tokenizer; and
+one line with the greatest difference between the outputs of the source and of
+the folder just written, loaded again, on fixed random rows.
 
 A source whose settings and vocabulary contradict each other about the case of
-the text is refused; --lowercase or --nolowercase settles it. The folder
-written in the native format is then loaded without a question.
+the text is refused; --lowercase or --nolowercase settles it.
 
 pytorch_model.bin is a pickle, which can run any code; --allow_torch reads it
 in a process of its own with PyTorch's restricted loader.
@@ -39,20 +32,6 @@ def define_flags():
     flags.DEFINE_string("source", None, "What to convert: a path or a name.")
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_overwrite()
-    flags.DEFINE_enum(
-        "format",
-        "bert_keras",
-        [
-            *("bert_keras", "huggingface", "google", "keras_hub"),
-            "sentence_transformers",
-        ],
-        "Format to write.",
-    )
-    flags.DEFINE_bool(
-        "accept_difference",
-        False,
-        "Write a format whose own package computes otherwise.",
-    )
     flags.DEFINE_bool(
         "lowercase",
         None,
@@ -70,13 +49,7 @@ def main(values):
         source = values.source
         if values.allow_torch:
             source = without_pickle(source, plain)
-        done = convert(
-            source,
-            values.output,
-            values.format,
-            values.accept_difference,
-            values.lowercase,
-        )
+        done = convert(source, values.output, values.lowercase)
     progress.console.print(
         f"{values.output}: {done.task} of {values.source} ({done.format}), "
         f"max abs difference {done.difference:.1e}"

@@ -29,12 +29,6 @@ PATHS = {"init", "vocabulary", "phase_2_data"}
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of a run, or a model folder.")
     flags.DEFINE_string("name", None, "org/name on the Hub.")
-    flags.DEFINE_enum(
-        "format",
-        "huggingface",
-        ["huggingface", "bert_keras"],
-        "Format of the weights; transformers loads the first.",
-    )
     flags.DEFINE_string(
         "license", None, "Licence of the weights, such as apache-2.0."
     )
@@ -62,10 +56,9 @@ def main(values):
     from bert_keras.interop import publishing
     from bert_keras.interop.convert import model_class
     from bert_keras.interop.presets import open_checkpoint
-    from official_tasks.engine.models import preset_of
 
     script.prepare_output(values, is_folder=True, inputs=("model",))
-    checkpoint = open_checkpoint(preset_of(values.model))
+    checkpoint = open_checkpoint(values.model)
     model = model_class(checkpoint).from_preset(checkpoint)
     preprocess = bert_keras.BertPreprocessor.from_preset(checkpoint)
     origin = getattr(model, "encoder", model).origin or ""
@@ -75,14 +68,13 @@ def main(values):
     card = publishing.model_card(
         model,
         values.name,
-        format=values.format,
         license=values.license,
         base_model=base,
         **facts_of_run(values.model, values.limits),
     )
     if values.output:
         publishing.write_published(
-            values.output, model, preprocess, values.name, values.format, card
+            values.output, model, preprocess, values.name, card
         )
         progress.console.print(values.output, soft_wrap=True)
         return
@@ -90,7 +82,6 @@ def main(values):
         model,
         preprocess,
         values.name,
-        format=values.format,
         card=card,
         private=values.private,
         revision=values.revision,

@@ -1,8 +1,4 @@
-"""Weights of any readable format into any writable one, and the proof.
-
-It stands above the models and the formats; what reads and writes a format is
-in the file of that format.
-"""
+"""Weights of any readable format to a Hugging Face folder, and the proof."""
 
 import dataclasses
 import os
@@ -12,49 +8,20 @@ import warnings
 import numpy as np
 from keras import ops
 
+import bert_keras
+from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop import huggingface
-from bert_keras.interop.google import save_google
-from bert_keras.interop.huggingface import has_weights, places, save_huggingface
-from bert_keras.interop.keras_hub import save_keras_hub
-from bert_keras.interop.native import save_native
-from bert_keras.interop.presets import listed, open_checkpoint
-from bert_keras.interop.sentence_transformers import (
-    save_sentence_transformers,
+from bert_keras.interop.heads import BY_ARCHITECTURE, HEADS
+from bert_keras.interop.huggingface import has_weights, places
+from bert_keras.interop.presets import (
+    find_model_folder,
+    listed,
+    open_checkpoint,
 )
+from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import pickles_in, unpickle_folder
-from bert_keras.interop.tensors import COMPUTES, SAME_HEAD
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
-from bert_keras.modeling.task_models import (
-    BertChooser,
-    BertClassifier,
-    BertEmbedder,
-    BertSpanPredictor,
-    BertTagger,
-)
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
-WRITERS = {
-    "bert_keras": save_native,
-    "huggingface": save_huggingface,
-    "google": save_google,
-    "keras_hub": save_keras_hub,
-    "sentence_transformers": save_sentence_transformers,
-}
-CLASSES = {
-    cls.__name__: cls
-    for cls in (
-        BertEncoder,
-        BertPretrainer,
-        BertCausalModel,
-        BertClassifier,
-        BertEmbedder,
-        BertSpanPredictor,
-        BertTagger,
-        BertChooser,
-    )
-}
 # What files hold next to the weights: slots of optimizers, counters, position
 # numbers, and the output table of masked words, which is the token table.
 SPARE = (
@@ -75,11 +42,10 @@ class Conversion:
         task: the class of its head.
         difference: the greatest absolute difference between an output of the
             source's model and one of the converted folder's.
-        left_out: weights that are not in the folder: the format has no place
-            for them, or the source did not have them.
-        at_random: weights in the folder that no one ever trained.
-        skipped: tensors of the source that no model here has a place for.
-        dropped: other things that the format has no place for.
+        left_out: weights that are not in the folder, as the source did not
+            have them.
+        untrained: weights in the folder that no one ever trained.
+        skipped: tensors of the source that no model here has.
     """
 
     source: str
@@ -87,56 +53,33 @@ class Conversion:
     task: str
     difference: float
     left_out: list
-    at_random: list
+    untrained: list
     skipped: list
-    dropped: list
 
     @property
     def remark(self):
-        """What the folder lacks; empty where it lacks nothing."""
+        """A sentence on what the folder lacks; empty if it lacks nothing."""
         parts = []
-        lost = self.left_out + self.dropped
-        if lost:
-            parts.append(f"without {', '.join(lost)}")
-        if self.at_random:
-            parts.append(f"at random: {', '.join(self.at_random)}")
+        if self.left_out:
+            parts.append(f"without {', '.join(self.left_out)}")
+        if self.untrained:
+            parts.append(f"untrained: {', '.join(self.untrained)}")
         if self.skipped:
-            parts.append(f"not taken along: {listed(self.skipped)}")
+            parts.append(f"skipped: {listed(self.skipped)}")
         return "; ".join(parts)
 
 
-def convert(
-    source,
-    folder,
-    format="bert_keras",
-    accept_difference=False,
-    lowercase=None,
-):
-    """Converts one preset, loads the result and compares the outputs.
+def convert(source, folder, lowercase=None):
+    """Convert one preset, load the result and compare the outputs.
 
     Args:
         source: any preset.
-        folder: where the converted one goes.
-        format: a key of `WRITERS`.
-        accept_difference: write the weights even where the format's home
-            computes with other settings (its form of GELU, its epsilon).
+        folder: where the converted one goes; see `save_model`.
         lowercase: settles the case of the text where the source does not.
     """
-    if format not in WRITERS:
-        raise InputError(
-            f"The format is {format!r}. Expected {', '.join(WRITERS)}."
-        )
     checkpoint = open_checkpoint(source)
     cls = model_class(checkpoint)
     model = _load(cls, checkpoint)
-    written = model
-    if accept_difference:
-        settings = {
-            name: value
-            for name, value in COMPUTES[format].items()
-            if name not in SAME_HEAD or cls is BertPretrainer
-        }
-        written = _load(cls, checkpoint, **settings)
     text = None
     if checkpoint.read_text or lowercase is not None:
         # Only here, and not for a preset without text: it needs TensorFlow.
@@ -144,35 +87,27 @@ def convert(
 
         text = BertPreprocessor.from_preset(checkpoint, lowercase=lowercase)
     missing = model.load_report.initialised
-    left_out = WRITERS[format](folder, written, text, missing)
+    save_model(folder, model, text, missing)
     again = _load(cls, open_checkpoint(folder))
-    dropped = []
-    keeps = ("bert_keras", "sentence_transformers")
-    if checkpoint.embedding is not None and format not in keeps:
-        settings = [f"{k} {v}" for k, v in checkpoint.embedding.items()]
-        dropped = [f"how sentences are embedded ({', '.join(settings)})"]
-    for name in ("problem", "pair", "may_be_none"):  # what answers mean
-        meant = getattr(model, name, None)
-        if meant != getattr(again, name, None):
-            dropped.append(f"{name} {meant}")
     return Conversion(
         source=checkpoint.source,
         format=checkpoint.format,
         task=checkpoint.head,
-        difference=greatest_difference(model, again),
-        left_out=left_out,
-        at_random=sorted({*missing, *untrained_weights(model)} - set(left_out)),
+        difference=compare_models(model, again),
+        left_out=missing,
+        untrained=sorted(set(untrained_weights(model)) - set(missing)),
         skipped=[n for n in model.load_report.skipped if not _is_spare(n)],
-        dropped=dropped,
     )
 
 
 def model_class(checkpoint):
-    """The class of a checkpoint's model, one of `CLASSES`."""
+    """Return the class of a checkpoint's model, one of `HEADS`."""
+    if checkpoint.head_fault is not None:
+        raise checkpoint.head_fault
     if checkpoint.of_class:
         fits = " or ".join(
             theirs
-            for theirs, ours in huggingface.CLASSES.items()
+            for theirs, ours in BY_ARCHITECTURE.items()
             if ours in checkpoint.of_class
         )
         raise InputError(
@@ -180,33 +115,34 @@ def model_class(checkpoint):
             "its config.json names no class. Write the right one into it, as "
             'in "architectures": ["BertForSequenceClassification"].'
         )
-    if checkpoint.head not in CLASSES:
+    if checkpoint.head not in HEADS:
         raise InputError(
             f"{checkpoint.source} is a {checkpoint.head}, which only its own "
-            f"task knows. Expected one of {', '.join(CLASSES)}."
+            f"task knows. Expected one of {', '.join(HEADS)}."
         )
-    return CLASSES[checkpoint.head]
+    return getattr(bert_keras, checkpoint.head)
 
 
 def _load(cls, checkpoint, **arguments):
-    """The model; the conversion itself says what is new in it."""
+    """Load the model; the conversion itself says what is new in it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         return cls.from_preset(checkpoint, **arguments)
 
 
 def _is_spare(name):
-    """Whether a tensor is an optimizer's, a counter, or a second copy."""
+    """Return True for an optimizer's tensor, a counter, or a second copy."""
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
 def without_pickle(source, folder):
-    """The source, or `folder` with safetensors in place of its pickle.
+    """Return the source, or `folder` with safetensors for its pickle.
 
     Args:
         source: any preset.
         folder: an empty one, for a source whose only weights are a pickle.
     """
+    source = find_model_folder(source)
     for inner in places(source):
         place = os.path.join(source, inner)
         if has_weights(place):
@@ -220,29 +156,27 @@ def without_pickle(source, folder):
 # The proof: outputs of both models on the same rows.
 
 
-def greatest_difference(first, second):
-    """Over all outputs, on fixed rows of random tokens with padding.
+def compare_models(first, second):
+    """Return the greatest difference of outputs, on fixed random rows.
 
-    What the second model had no weights for is copied from the first.
+    Outputs at padding are left out. What the second model had no weights for
+    is copied from the first.
     """
     weights = published_weights(first)
     for name, weight in published_weights(second).items():
         if name in second.load_report.initialised:
             weight.assign(weights[name])
     inputs = sample_inputs(first)
-    real = inputs["padding_mask"].astype(bool)
-    ones, others = _outputs(first, inputs), _outputs(second, inputs)
-    worst = 0.0
-    for name, one in ones.items():
-        apart = np.abs(one - others[name])
-        if name in first.token_outputs:
-            apart = apart[real]
-        worst = float(np.maximum(worst, apart.max()))  # keeps NaN
-    return worst
+    is_real = inputs["padding_mask"].astype(bool)
+    outputs = [_outputs(model, inputs) for model in (first, second)]
+    for output in outputs:
+        for name in set(output) & set(first.token_outputs):
+            output[name] = output[name][is_real]
+    return greatest_difference(*outputs)
 
 
 def _outputs(model, inputs):
-    """The outputs by name; the only one of a model is `logits`."""
+    """Return the outputs by name; the only one of a model is `logits`."""
     outputs = model(inputs)
     if not isinstance(outputs, dict):
         outputs = {"logits": outputs}
@@ -250,7 +184,7 @@ def _outputs(model, inputs):
 
 
 def sample_inputs(model):
-    """Four rows of random tokens in two segments, each with more padding."""
+    """Return four rows of random tokens, each with more padding."""
     encoder = getattr(model, "encoder", model)
     length = min(32, encoder.max_sequence_length)
     random = np.random.default_rng(0)
@@ -265,8 +199,10 @@ def sample_inputs(model):
         ).astype("int32"),
         "padding_mask": (positions < lengths).astype("int32"),
     }
-    if isinstance(model, BertChooser):  # two choices for each of two rows
+    if isinstance(
+        model, bert_keras.BertChooser
+    ):  # two choices for each of two rows
         return {k: v.reshape(2, 2, length) for k, v in inputs.items()}
-    if isinstance(model, BertPretrainer):
+    if isinstance(model, bert_keras.BertPretrainer):
         inputs["mask_positions"] = np.tile(positions[: length // 2], (4, 1))
     return inputs

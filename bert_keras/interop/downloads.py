@@ -16,20 +16,14 @@ import zipfile
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import google, huggingface, tensor_files
+from bert_keras.interop.block import CONFIG
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.manifest import (
-    check_entries,
-    check_fields,
-    find_fault,
-    read_manifest,
-)
 from bert_keras.modeling.sizes import SIZES
 
 logger = logging.getLogger(__name__)
 
-# Folders of this package's own weights, each with the hashes of its files.
+# Folders of this package's own weights.
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
-MANIFEST = "manifest.json"
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
 # Name -> the day in its address. The small ones came out together, with the
 # base model once more; its first release is the one that papers used.
@@ -142,33 +136,8 @@ def presets() -> list[str]:
 
 def packaged_names():
     """The names of the weights that come with this package."""
-    places = glob.glob(os.path.join(glob.escape(PACKAGED), "*", MANIFEST))
+    places = glob.glob(os.path.join(glob.escape(PACKAGED), "*", CONFIG))
     return sorted(os.path.basename(os.path.dirname(path)) for path in places)
-
-
-def packaged_folder(name):
-    """The folder of weights of this package; the hash of each file is checked.
-
-    Raises:
-        WeightsError: a file is not the one that was packed.
-    """
-    folder = os.path.join(PACKAGED, name)
-    manifest = read_manifest(
-        os.path.join(folder, MANIFEST), "preset", _check_manifest
-    )
-    for file, entry in manifest["files"].items():
-        path = os.path.join(folder, file)
-        fault = find_fault(path, entry)
-        if fault is not None:
-            raise WeightsError(
-                path, f"the file {fault}", "Install bert_keras again"
-            )
-    return folder
-
-
-def _check_manifest(manifest):
-    check_fields(manifest, {"files": dict})
-    check_entries(manifest["files"])
 
 
 def released_name(preset):

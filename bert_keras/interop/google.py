@@ -1,5 +1,6 @@
-"""The original's checkpoints, read and written: bert_config.json, vocab.txt,
-bert_model.ckpt; as a folder, as one checkpoint in it, or as a released zip.
+"""Checkpoints of the original: a folder, one checkpoint in it, or a zip.
+
+Their files are bert_config.json, vocab.txt and bert_model.ckpt.
 """
 
 import io
@@ -11,25 +12,13 @@ import tempfile
 import zipfile
 import zlib
 
-from bert_keras import files
-from bert_keras.errors import InputError
 from bert_keras.interop import tensors, text_settings
-from bert_keras.interop.native import new_folder
-from bert_keras.interop.tensor_bundle import (
-    read_tf_checkpoint,
-    write_tf_checkpoint,
-)
+from bert_keras.interop.heads import HEADS, layers_in
+from bert_keras.interop.tensor_bundle import read_tf_checkpoint
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.modeling.weights import published_weights
 
-CONFIG, VOCABULARY, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
-WRITTEN = (
-    CONFIG,
-    VOCABULARY,
-    f"{PREFIX}.index",
-    f"{PREFIX}.data-00000-of-00001",
-)
+CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
 
 # The library's names <-> variable names of the original's checkpoints.
 _LAYER = "bert/encoder/layer_{}"
@@ -50,11 +39,10 @@ _NORM = {
     "mlm/norm": "cls/predictions/transform/LayerNorm",
 }
 # These kernels lie in the files as (outputs, inputs).
-_OUTPUTS = {
-    "nsp": "cls/seq_relationship/output",
-    "classifier": "output",
-    "span": "cls/squad/output",
-}
+_HEADS = layers_in("google")
+_OUTPUTS = {"nsp": "cls/seq_relationship/output"}
+for _layer in _HEADS.values():
+    _OUTPUTS |= _layer
 NAMES = {
     "encoder/embeddings/token/embeddings": "bert/embeddings/word_embeddings",
     "encoder/embeddings/position/embeddings": (
@@ -67,7 +55,7 @@ NAMES = {
     **tensors.expanded(_DENSE, _NORM),
     **tensors.expanded(_OUTPUTS, theirs=("_weights", "_bias")),
 }
-TURNED = tuple(f"{head}/kernel" for head in _OUTPUTS)
+TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
 # Reading.
@@ -83,11 +71,11 @@ def open_google(prefix, source=None):
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.renamed(read_tf_checkpoint(prefix), NAMES, source)
-    for name in TURNED:
+    for name in TRANSPOSED:
         if name in found:
             found[name] = found[name].transposed()
     path = os.path.join(folder, CONFIG)
-    head, arguments = _head(found, path)
+    head, arguments = _head(found)
     return tensors.Checkpoint(
         source=source,
         format="google",
@@ -98,7 +86,7 @@ def open_google(prefix, source=None):
         skipped=skipped,
         read_text=text_settings.text_reader(
             os.path.join(folder, VOCABULARY),
-            lambda: _read_text(path, source),
+            lambda: {"cases": name_cases(source)},
         ),
         initializer_range=read_json(path).handed_on("initializer_range"),
     )
@@ -130,85 +118,29 @@ def read_config(path):
     }
 
 
-def _read_text(path, source):
-    """What this package states in the settings, or the case by the name."""
-    text = text_settings.read_settings(read_json(path))
-    return {**text, "cases": text["cases"] or name_cases(source)}
+# A word of its own: "lowercased" and "showcased" say nothing.
+_CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """What the name of a released folder or zip says about the case."""
+    """Return what the name of a released folder or zip says of the case."""
     name = os.path.basename(os.path.normpath(source)).lower()
-    match = re.search(r"(un)?cased", name)
+    match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}
 
 
-def _head(found, path):
-    """The class that the weights beyond the encoder belong to, and its labels
-    and problem: the original's files have none, this package adds them."""
-    if "classifier/bias" in found:
-        count = math.prod(found["classifier/bias"].shape)
-        return "BertClassifier", tensors.stated_labels(read_json(path), count)
-    if "span/bias" in found:
-        return "BertSpanPredictor", {}
+def _head(found):
+    """Return the class of the weights beyond the encoder, and its arguments."""
+    for head, layer in _HEADS.items():
+        for name in layer:
+            bias = found.get(f"{name}/bias")
+            if bias is not None and HEADS[head].has_labels:
+                return head, tensors.unnamed_labels(math.prod(bias.shape))
+            if bias is not None:
+                return head, {}
     if "mlm/bias" in found or "nsp/bias" in found:
         return "BertPretrainer", {}
     return "BertEncoder", {}
-
-
-# Writing.
-
-
-def save_google(folder, model, preprocessor=None, without=()):
-    """Writes the folder; arguments and result are as of `save_native`."""
-    tensors.check_computable(model, "google", "the original")
-    weights = {
-        name: weight
-        for name, weight in published_weights(model).items()
-        if name not in without
-    }
-    unknown = [name for name in weights if not tensors.mapped(name, NAMES)]
-    if unknown:
-        raise InputError(
-            f"The original has no place for {unknown[0]} of a "
-            f"{type(model).__name__}. Save it in another format."
-        )
-    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
-        config = _config(model)
-        if preprocessor is not None:
-            config |= text_settings.settings_of(preprocessor)
-            path = os.path.join(partial, VOCABULARY)
-            text_settings.write_pieces(preprocessor, path)
-        files.write_json(config, os.path.join(partial, CONFIG))
-        numbers = {
-            tensors.mapped(name, NAMES): (
-                (lambda weight=weight: weight.numpy().T)
-                if name in TURNED
-                else weight.numpy
-            )
-            for name, weight in weights.items()
-        }
-        write_tf_checkpoint(os.path.join(partial, PREFIX), numbers)
-    return list(without)
-
-
-def _config(model):
-    encoder = getattr(model, "encoder", model)
-    named = {n: getattr(model, n, None) for n in ("labels", "problem")}
-    return {
-        **{name: value for name, value in named.items() if value},
-        "attention_probs_dropout_prob": encoder.attention_dropout,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": encoder.dropout,
-        "hidden_size": encoder.hidden_dim,
-        **tensors.settings_of_start(model),
-        "intermediate_size": encoder.intermediate_dim,
-        "max_position_embeddings": encoder.max_sequence_length,
-        "num_attention_heads": encoder.num_heads,
-        "num_hidden_layers": encoder.num_layers,
-        "type_vocab_size": encoder.num_segments,
-        "vocab_size": encoder.vocabulary_size,
-    }
 
 
 # The zip files in which the original's weights were released.

@@ -6,45 +6,28 @@ Their tokenizer files are in `text_settings.py`.
 import dataclasses
 import functools
 import glob
+import math
 import os
 import re
 
-import numpy as np
-
 from bert_keras import files
-from bert_keras.errors import InputError
-from bert_keras.interop import tensor_files, tensors, text_settings
-from bert_keras.interop.native import new_folder
+from bert_keras.interop import block, tensor_files, tensors, text_settings
+from bert_keras.interop.block import CONFIG, WEIGHTS
+from bert_keras.interop.heads import BY_ARCHITECTURE, HEADS, layers_in
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.modeling.weights import POOLER, published_weights
+from bert_keras.modeling.weights import (
+    POOLER,
+    in_encoder,
+    in_use,
+    published_weights,
+    untrained_weights,
+)
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SAFETENSORS = (WEIGHTS, INDEX)
-WRITTEN = (CONFIG, WEIGHTS, *text_settings.WRITTEN_TEXT)
 KERAS = "tf_model.h5"
 INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
 
-# Every class that the format may name, with the class of ours that holds it.
-CLASSES = {
-    "BertModel": "BertEncoder",
-    "BertForPreTraining": "BertPretrainer",
-    "BertForMaskedLM": "BertPretrainer",
-    "BertLMHeadModel": "BertCausalModel",
-    "BertForNextSentencePrediction": "BertPretrainer",
-    "BertForSequenceClassification": "BertClassifier",
-    "BertForMultipleChoice": "BertChooser",
-    "BertForTokenClassification": "BertTagger",
-    "BertForQuestionAnswering": "BertSpanPredictor",
-}
-# These classes of transformers have no pooler.
-WITHOUT_POOLER = (
-    "BertForMaskedLM",
-    "BertLMHeadModel",
-    "BertForTokenClassification",
-    "BertForQuestionAnswering",
-)
 # What transformers computes under each name.
 ACTIVATIONS = {
     "gelu": "gelu_exact",
@@ -58,10 +41,6 @@ PROBLEMS = {
     "multi_label_classification": "multi",
     "regression": "regression",
 }
-TIED = ("BertPretrainer", "BertCausalModel")
-LABELLED = ("BertClassifier", "BertTagger")
-WITH_DROPOUT = ("BertClassifier", "BertChooser", "BertTagger")
-
 # The library's names <-> tensor names of Hugging Face's BERT classes.
 _LAYER = "encoder.layer.{}"
 _DENSE = {
@@ -92,11 +71,11 @@ _TABLES = {
     "mlm/bias": "cls.predictions.bias",
 }
 # The head's own layer, by our class: three of theirs are a `classifier`.
-_HEADS = {
-    "BertClassifier": {"classifier": "classifier"},
-    "BertTagger": {"tagger": "classifier"},
-    "BertChooser": {"chooser": "classifier"},
-    "BertSpanPredictor": {"span": "qa_outputs"},
+_HEADS = layers_in("huggingface")
+# Copies of tied weights, which a file may repeat: copy -> weight.
+_TIED = {
+    "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
+    "cls.predictions.decoder.bias": "mlm/bias",
 }
 _ENDS = (".weight", ".bias")
 _TOPS = ("cls", "classifier", "qa_outputs")
@@ -116,14 +95,21 @@ def names(head):
 def open_huggingface(folder):
     """The `Checkpoint` of a Hugging Face folder.
 
-    `architectures` in its settings says whose head it holds; the folders of
-    2019 lack that, and their tensors say it.
+    The `bert_keras` block in its settings says whose head it holds, otherwise
+    `architectures`; the folders of 2019 lack that, and their tensors say it.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
-    _check_model(config)
+    own = block.read_block(folder, config)
+    _check_model(config, own)
     weights = _read_weights(folder)
-    stated = _stated_head(config)
-    heads = [stated] if stated else _possible_heads(config, weights)
+    if own is not None:
+        return _read_own(folder, config, own, weights)
+    try:
+        stated = _stated_head(config)
+        heads = [stated] if stated else _possible_heads(config, weights)
+    except WeightsError as fault:
+        checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
+        return dataclasses.replace(checkpoint, head_fault=fault)
     of_class = {
         head: functools.partial(_checkpoint, folder, config, weights, head)
         for head in heads
@@ -134,21 +120,46 @@ def open_huggingface(folder):
     return dataclasses.replace(checkpoint, of_class=of_class)
 
 
+def _read_own(folder, config, own, weights):
+    """The `Checkpoint` of a folder with a block of ours."""
+    head = own.text("class")
+    checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
+    stored, modern_name, _ = weights
+    found, skipped = tensors.renamed(stored, names(head), folder, modern_name)
+    # A head that transformers does not have is under our names.
+    ours = [name for name in skipped if "/" in name and not in_encoder(name)]
+    found = _transposed(found) | {name: stored[name] for name in ours}
+    checkpoint.head = head
+    checkpoint.head_arguments = block.read_arguments(own)
+    checkpoint.tensors = block.add_check(found, folder, own)
+    checkpoint.skipped = [name for name in skipped if name not in ours]
+    block.apply(own, checkpoint, folder)
+    if checkpoint.read_text is not None:
+        read = checkpoint.read_text
+        checkpoint.read_text = lambda: dataclasses.replace(read(), settled=True)
+    return checkpoint
+
+
 def _checkpoint(folder, config, weights, head):
     """The folder as that of our class of this name."""
     encoder = _read_encoder(config)
-    arguments = _read_arguments(config, head)
-    stored, modern_name, is_turned = weights
+    stored, modern_name, is_transposed = weights
     found, skipped = tensors.renamed(stored, names(head), folder, modern_name)
-    for name, tensor in found.items():
-        if is_turned and name.endswith("/kernel"):
-            found[name] = tensor.transposed()
+    if is_transposed:
+        found = _transposed(found)
+    arguments, fault = {}, None
+    try:
+        arguments = _read_arguments(config, head, found)
+    except WeightsError as error:
+        fault = error
+    _check_tied(found, stored, modern_name)
     return tensors.Checkpoint(
         source=str(folder),
         format="huggingface",
         encoder=encoder,
         head=head,
         head_arguments=arguments,
+        head_fault=fault,
         tensors=found,
         skipped=skipped,
         read_text=text_settings.huggingface_text(
@@ -158,8 +169,49 @@ def _checkpoint(folder, config, weights, head):
     )
 
 
-def _check_model(config):
-    """Refuses what is not a plain BERT, by name."""
+def _transposed(found):
+    """The tensors, whose kernels are stored as (outputs, inputs)."""
+    return {
+        name: tensor.transposed() if name.endswith("/kernel") else tensor
+        for name, tensor in found.items()
+    }
+
+
+def _check_tied(found, stored, modern_name):
+    """Have `mlm/bias` compare the copies of tied weights, once it is loaded.
+
+    transformers 5 computes with a copy that differs; no class here does.
+    """
+    if "mlm/bias" not in found:
+        return
+    copies = {
+        found[_TIED[plain]]: tensor
+        for name, tensor in stored.items()
+        if (plain := modern_name(name)) in _TIED and _TIED[plain] in found
+    }
+    if not copies:
+        return
+
+    def compare():
+        for weight, copy in copies.items():
+            if not weight.equals(copy):
+                raise WeightsError(
+                    copy.file,
+                    "the output weights are not those of the token table",
+                    "Load it with transformers, or as a BertEncoder",
+                    tensor=copy.name,
+                    expected=f"the values of {weight.name}",
+                    found="others",
+                )
+
+    found["mlm/bias"] = found["mlm/bias"].checked_by(compare)
+
+
+def _check_model(config, own):
+    """Refuses what is not a plain BERT, by name.
+
+    `own` is the block of ours, or None.
+    """
     if "auto_map" in config or "custom_pipelines" in config:
         raise WeightsError(
             config.path,
@@ -167,7 +219,7 @@ def _check_model(config):
             "Convert it with the code that it came with",
         )
     kind = config.text("model_type", "bert")
-    if kind != "bert":
+    if kind != "bert" and not (own is not None and kind == block.NAME):
         raise WeightsError(
             config.path,
             f'this is a model of type "{kind}"',
@@ -216,9 +268,10 @@ def _stated_head(config):
     stated = config.texts("architectures", [])
     if not stated:
         return None
-    if stated[0] not in CLASSES:
-        config.refuse("architectures", " or ".join(CLASSES), stated[0])
-    head = CLASSES[stated[0]]
+    if stated[0] not in BY_ARCHITECTURE:
+        expected = " or ".join(BY_ARCHITECTURE)
+        config.refuse("architectures", expected, stated[0])
+    head = BY_ARCHITECTURE[stated[0]]
     if head == "BertCausalModel" and not config.boolean("is_decoder", False):
         return "BertPretrainer"
     return head
@@ -237,7 +290,7 @@ def _possible_heads(config, weights):
     heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
     bias = by_name.get("classifier.bias")
     if bias:
-        outputs, pools = np.prod(bias.shape), "pooler.dense.weight" in by_name
+        outputs, pools = math.prod(bias.shape), "pooler.dense.weight" in by_name
         one = len(_read_labels(config)) == 1  # as for a regression
         fits = {
             "BertClassifier": pools and (outputs > 1 or one),
@@ -250,13 +303,18 @@ def _possible_heads(config, weights):
     return heads or ["BertEncoder"]
 
 
-def _read_arguments(config, head):
-    """The arguments of our class beyond the encoder."""
-    arguments = {}
-    if head in TIED and not config.boolean("tie_word_embeddings", True):
+def _read_arguments(config, head, found):
+    """The arguments of our class beyond the encoder.
+
+    `found` has the tensors by our names.
+    """
+    arguments, row = {}, HEADS[head]
+    if row.is_tied and not config.boolean("tie_word_embeddings", True):
         config.refuse("tie_word_embeddings", "true, as in BERT", "false")
-    if head in LABELLED:
-        arguments["labels"] = _read_labels(config)
+    if row.has_labels:
+        bias = found.get(f"{row.layer}/bias")
+        count = math.prod(bias.shape) if bias else None
+        arguments["labels"] = _read_labels(config, count)
     if head == "BertClassifier":
         # Unnamed, transformers takes one output for regression.
         one = len(arguments["labels"]) == 1
@@ -265,18 +323,26 @@ def _read_arguments(config, head):
             problem = config.choice("problem_type", PROBLEMS)
             arguments["problem"] = PROBLEMS[problem]
         arguments["labels"] = tensors.named(**arguments)
-    if head in WITH_DROPOUT and "classifier_dropout" in config:
+    if row.has_dropout and "classifier_dropout" in config:
         arguments["dropout"] = config.share("classifier_dropout")
     return arguments
 
 
-def _read_labels(config):
-    """The label names in the order of the logits."""
+def _read_labels(config, count=None):
+    """The label names in the order of the logits.
+
+    Args:
+        config: `Fields` of config.json.
+        count: outputs of the head; where the file has no names, or the two
+            that are the default, there are as many unnamed labels.
+    """
     by_index = config.object("id2label", {}).values
-    if not by_index:
-        count = config.integer("num_labels", 2, maximum=2**20)
-        return [f"LABEL_{index}" for index in range(count)]
     labels = [by_index.get(str(index)) for index in range(len(by_index))]
+    stated = len(labels) or config.integer("num_labels", 2, maximum=2**20)
+    unnamed = [f"LABEL_{index}" for index in range(count or stated)]
+    is_unnamed = all(type(label) in (int, float) for label in labels)
+    if is_unnamed or labels == ["LABEL_0", "LABEL_1"]:
+        return unnamed
     if not all(isinstance(label, str) for label in labels):
         expected = f"names of 0 to {len(by_index) - 1}"
         config.refuse("id2label", expected, by_index)
@@ -372,36 +438,62 @@ def _modern_name_in_h5(path):
 # Writing a folder that transformers loads as its own.
 
 
-def save_huggingface(folder, model, preprocessor=None, without=()):
-    """Writes the folder; arguments and result are as of `save_native`.
+def describe(model, preprocessor=None, without=()):
+    """Return config.json without our block, and the tensors to write.
 
     The class that is named follows from the weights that are not left out.
-    Where it has no pooler, that is left out too.
+    Where transformers computes another head, or has none like it, it is told
+    of the encoder alone, and the head goes under our names. Where it cannot
+    compute the encoder, it is told of another `model_type`, which it refuses.
+
+    Args:
+        model: `BertEncoder` or a task model.
+        preprocessor: its `BertPreprocessor`, or None.
+        without: names of weights to leave out.
+
+    Returns:
+        dict, and dict of tensor name -> (shape, function that returns the
+        values).
     """
-    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
-        return write_huggingface(partial, model, preprocessor, without)
-
-
-def write_huggingface(folder, model, preprocessor=None, without=()):
-    """Writes the files of `save_huggingface` to a folder that is there."""
-    every = published_weights(model)
-    head = type(model).__name__
-    kind = _architecture(head, set(every) - set(without))
-    without = [*without, *(POOLER if kind in WITHOUT_POOLER else ())]
-    weights = {k: v for k, v in every.items() if k not in without}
+    without = {*without, *_unused_pooler(model)}
+    weights = {
+        name: weight
+        for name, weight in sorted(published_weights(model).items())
+        if name not in without
+    }
+    kind = _architecture(model, weights)
+    table = names("" if kind == "BertModel" else type(model).__name__)
     prefix = "" if kind == "BertModel" else "bert."
-    numbers = _named_numbers(weights, names(head), prefix)
-    config = _config(model, kind, preprocessor)
-    files.write_json(config, os.path.join(folder, CONFIG))
-    tensor_files.write_safetensors(os.path.join(folder, WEIGHTS), numbers)
-    if preprocessor is not None:
-        text_settings.write_huggingface_tokenizer(folder, preprocessor)
-    return sorted(set(without))
+    arrays = {}
+    for name, weight in weights.items():
+        if kind == "BertModel" and not in_encoder(name):
+            arrays[name] = tuple(weight.shape), weight.numpy
+            continue
+        theirs = tensors.mapped(name, table)
+        if in_encoder(name):
+            theirs = prefix + theirs
+        shape, read = tuple(weight.shape), weight.numpy
+        if name.endswith("/kernel"):  # theirs is (outputs, inputs)
+            shape, read = shape[::-1], lambda w=weight: w.numpy().T
+        arrays[theirs] = shape, read
+    return _config(model, kind, preprocessor), arrays
 
 
-def _architecture(head, weights):
+def _unused_pooler(model):
+    """The pooler's weights, if they are random and no output reads them."""
+    random = untrained_weights(model)
+    used = in_use(model, random)
+    return POOLER if POOLER[0] in set(random) - set(used) else ()
+
+
+def _architecture(model, weights):
     """The class of transformers that holds exactly these weights of ours."""
-    if head == "BertPretrainer":
+    encoder, head = getattr(model, "encoder", model), type(model).__name__
+    is_same = not getattr(model, "bilstm_dim", None) and all(
+        getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))
+        for name in ("activation", "norm_epsilon")
+    )
+    if head == "BertPretrainer" and is_same:
         masked, following = "mlm/bias" in weights, "nsp/bias" in weights
         return {
             (True, True): "BertForPreTraining",
@@ -409,41 +501,18 @@ def _architecture(head, weights):
             (False, True): "BertForNextSentencePrediction",
             (False, False): "BertModel",
         }[masked, following]
-    for theirs, ours in CLASSES.items():
-        if ours == head:
-            return theirs
-    return "BertModel"  # the weights of the head are then refused
-
-
-def _named_numbers(weights, table, prefix):
-    """Dict of their name -> (shape, function that returns the numbers)."""
-    found = {}
-    for name, weight in weights.items():
-        theirs = tensors.mapped(name, table)
-        if theirs is None:
-            raise InputError(
-                f"transformers has no place for {name}. Save the model in "
-                "the library's native format, with save_preset."
-            )
-        if name.startswith("encoder/"):
-            theirs = prefix + theirs
-        shape, read = tuple(weight.shape), weight.numpy
-        if name.endswith("/kernel"):  # theirs is (outputs, inputs)
-            shape, read = shape[::-1], lambda w=weight: w.numpy().T
-        found[theirs] = shape, read
-    return found
+    known = HEADS[head].architectures if is_same and head in HEADS else ()
+    return (*known, "BertModel")[0]
 
 
 def _config(model, kind, preprocessor):
-    """The contents of config.json for the class `kind` of transformers."""
+    """The fields of config.json for the class `kind` of transformers."""
     encoder = getattr(model, "encoder", model)
-    directed = encoder.attention == "left_to_right"
-    if not directed:
-        tensors.check_computable(model, "huggingface", "transformers")
-    named = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    is_computable = encoder.attention != "right_to_left"
+    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
     config = {
         "architectures": [kind],
-        "model_type": "bert",
+        "model_type": "bert" if is_computable else block.NAME,
         "vocab_size": encoder.vocabulary_size,
         "num_hidden_layers": encoder.num_layers,
         "num_attention_heads": encoder.num_heads,
@@ -453,23 +522,27 @@ def _config(model, kind, preprocessor):
         "type_vocab_size": encoder.num_segments,
         "hidden_dropout_prob": encoder.dropout,
         "attention_probs_dropout_prob": encoder.attention_dropout,
-        "hidden_act": named[encoder.activation],
+        "hidden_act": theirs[encoder.activation],
         "layer_norm_eps": encoder.norm_epsilon,
-        "is_decoder": directed,
-        **tensors.settings_of_start(model),
+        "is_decoder": encoder.attention == "left_to_right",
         "position_embedding_type": "absolute",
         "torch_dtype": "float32",
     }
+    if encoder.initializer_range is not None:
+        config["initializer_range"] = encoder.initializer_range
     if preprocessor is not None:
         config["pad_token_id"] = preprocessor.tokenizer.pad_id
-    if hasattr(model, "labels"):
+    if kind == "BertModel":
+        return config
+    row = HEADS[type(model).__name__]
+    if row.has_labels:
         labels = model.labels or ["LABEL_0"]
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     if hasattr(model, "problem"):
-        problems = {ours: theirs for theirs, ours in PROBLEMS.items()}
-        # Of one score theirs says no more: see `from_preset(problem=...)`.
+        problems = {ours: name for name, ours in PROBLEMS.items()}
+        # transformers has no ranking: it is one score there.
         config["problem_type"] = problems.get(model.problem, "regression")
-    if type(model).__name__ in WITH_DROPOUT:
+    if row.has_dropout:
         config["classifier_dropout"] = model.dropout
     return config

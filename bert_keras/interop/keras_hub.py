@@ -1,4 +1,4 @@
-"""keras-hub preset folders, of its backbone and its tasks, read and written.
+"""keras-hub preset folders, of its backbone and its tasks, read.
 
 No class is imported by the name in a file: it is compared with a short list.
 """
@@ -7,31 +7,16 @@ import os
 import re
 
 from bert_keras import files
-from bert_keras.errors import InputError
 from bert_keras.interop import tensor_files, tensors, text_settings
-from bert_keras.interop.native import new_folder
+from bert_keras.interop.heads import layers_in
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import published_weights
 
 CONFIG, TASK_CONFIG = "config.json", "task.json"
 TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
-# keras-hub has no place for label names, the problem and the longest word:
-# they stand in the metadata, which it ignores.
-METADATA = "metadata.json"
 WEIGHTS, TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
 ASSETS = os.path.join("assets", "tokenizer")
 VOCABULARY = "vocabulary.txt"
-WRITTEN = (
-    WEIGHTS,
-    TASK_WEIGHTS,
-    "assets",
-    CONFIG,
-    TASK_CONFIG,
-    METADATA,
-    TOKENIZER,
-    PREPROCESSOR,
-)
 # Its backbone and its tasks, with the class of ours that holds each.
 TASKS = {
     "BertTextClassifier": "BertClassifier",
@@ -39,12 +24,10 @@ TASKS = {
     "BertMaskedLM": "BertPretrainer",
     "BertTextEmbedder": "BertEncoder",  # the rest of it has no weights
 }
-# Its class for a task of ours, by the name of its module.
-_CLASSES = {
-    "text_classifier": "BertTextClassifier",
-    "masked_lm": "BertMaskedLM",
-}
 POOLINGS = ("mean", "cls", "max")
+
+# Its masked-word head has Keras's defaults, whatever its backbone has.
+_MLM_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
 
 # The library's names <-> paths in keras-hub's weight files. Keras counts the
 # layers of one class: the second dense layer of a model would be `dense_1`. A
@@ -79,9 +62,10 @@ BACKBONE_NAMES = {
 # The second file, of a task: by our model class.
 _MLM = "layers/masked_lm_head"
 TASK_NAMES = {
-    "BertClassifier": tensors.expanded(
-        {"classifier": "layers/dense"}, theirs=_ENDS
-    ),
+    **{
+        head: tensors.expanded(layer, theirs=_ENDS)
+        for head, layer in layers_in("keras_hub").items()
+    },
     "BertPretrainer": {
         "mlm/bias": f"{_MLM}/vars/0",
         **tensors.expanded(
@@ -182,7 +166,7 @@ def _read_task(folder):
     config = _config_of(file, TASKS)
     head = TASKS[file.text("class_name")]
     if head == "BertPretrainer":
-        return head, dict(tensors.KERAS_HUB_HEAD), None
+        return head, dict(_MLM_HEAD), None
     if head == "BertEncoder":
         pooling = config.choice("pooling_mode", POOLINGS, "mean")
         normalize = config.boolean("normalize", True)
@@ -191,9 +175,7 @@ def _read_task(folder):
     if activation not in ("linear", "softmax", "sigmoid"):
         config.refuse("activation", "linear, softmax or sigmoid", activation)
     count = config.integer("num_classes", maximum=2**20)
-    path = os.path.join(folder, METADATA)
-    metadata = tensor_files.read_json(path, optional=True)
-    arguments = tensors.stated_labels(metadata, count)
+    arguments = tensors.unnamed_labels(count)
     if activation == "sigmoid":
         arguments["problem"] = "multi"
     arguments["dropout"] = config.share("dropout", 0.1)
@@ -206,9 +188,8 @@ def _read_text(folder):
     if not os.path.exists(path):
         return {}
     config = _config_of(tensor_files.read_json(path), ["BertTokenizer"])
-    metadata, preprocessor = (
-        tensor_files.read_json(os.path.join(folder, file), optional=True)
-        for file in (METADATA, PREPROCESSOR)
+    preprocessor = tensor_files.read_json(
+        os.path.join(folder, PREPROCESSOR), optional=True
     )
     rows = preprocessor.object("config", {})
     return {
@@ -217,145 +198,10 @@ def _read_text(folder):
             "keep_special_tokens": config.boolean(
                 "special_tokens_in_strings", False
             ),
-            "max_word_length": metadata.integer("max_word_length", 200),
+            "max_word_length": 200,
         },
         "cases": {path: config.boolean("lowercase", False)},
         "sequence_length": rows.integer("sequence_length")
         if "sequence_length" in rows
         else None,
-    }
-
-
-# Writing what keras-hub reads back as the same backbone, tokenizer and task.
-
-
-def save_keras_hub(folder, model, preprocessor=None, without=()):
-    """Writes the folder; arguments and result are as of `save_native`.
-
-    keras-hub reads no folder that lacks weights: of those that are to be left
-    out the pooler is written as it is, a head is refused. It has no place for
-    a next-sentence head, which is left out.
-    """
-    encoder = getattr(model, "encoder", model)
-    tensors.check_computable(model, "keras_hub", "keras-hub")
-    weights = published_weights(model)
-    table = BACKBONE_NAMES | TASK_NAMES.get(type(model).__name__, {})
-    left_out = [name for name in weights if not tensors.mapped(name, table)]
-    _check_complete(model, left_out, without)
-    parts = {WEIGHTS: {}, TASK_WEIGHTS: {}}
-    for name, weight in weights.items():
-        if name not in left_out:
-            file = WEIGHTS if name.startswith("encoder/") else TASK_WEIGHTS
-            # Keras gives the first layer of a class no number.
-            path = tensors.mapped(name, table)
-            path = path.replace("_encoder_0/", "_encoder/")
-            shape = tensors.parted(name, weight.shape, encoder.num_heads)
-            parts[file][path] = shape, weight.numpy
-    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
-        for file, numbers in parts.items():
-            if numbers:
-                tensor_files.write_h5(os.path.join(partial, file), numbers)
-        _write_settings(partial, model, preprocessor)
-    return left_out
-
-
-def _check_complete(model, left_out, without):
-    """Refuses a head that has no place, or one that was never trained."""
-    homeless = [name for name in left_out if not name.startswith("nsp/")]
-    if homeless:
-        raise InputError(
-            f"keras-hub has no place for {homeless[0]} of a "
-            f"{type(model).__name__}. Save it in another format."
-        )
-    empty = [n for n in without if not n.startswith(("nsp/", "encoder/"))]
-    if empty:
-        raise InputError(
-            f"{empty[0]} was never trained, and keras-hub reads no "
-            f"{type(model).__name__} without it. Save the encoder alone."
-        )
-
-
-def _write_settings(folder, model, preprocessor):
-    encoder = getattr(model, "encoder", model)
-    task = _task(model, preprocessor)
-    kept = ("labels", "problem")
-    metadata = {n: getattr(model, n) for n in kept if hasattr(model, n)}
-    values = {CONFIG: _backbone(encoder)}
-    if task is not None:
-        values[TASK_CONFIG] = task
-    if preprocessor is not None:
-        metadata["max_word_length"] = preprocessor.tokenizer.max_word_length
-        values[TOKENIZER] = _tokenizer(preprocessor)
-        # Of the backbone alone that of texts: it has the length.
-        values[PREPROCESSOR] = (
-            task["config"]["preprocessor"]
-            if task
-            else _preprocessor("text_classifier", preprocessor)
-        )
-        os.makedirs(os.path.join(folder, ASSETS))
-        path = os.path.join(folder, ASSETS, VOCABULARY)
-        text_settings.write_pieces(preprocessor, path)
-    values[METADATA] = metadata
-    for file, value in values.items():
-        files.write_json(value, os.path.join(folder, file))
-
-
-def _task(model, preprocessor):
-    """The JSON of a task, or None for the backbone alone."""
-    if type(model).__name__ == "BertClassifier":
-        kind = "text_classifier"
-        settings = {
-            "num_classes": len(model.labels or "1"),
-            "activation": "linear",
-            "dropout": model.dropout,
-        }
-    elif type(model).__name__ == "BertPretrainer":
-        kind, settings = "masked_lm", {}
-    else:
-        return None
-    settings["backbone"] = _backbone(model.encoder)
-    settings["preprocessor"] = preprocessor and _preprocessor(
-        kind, preprocessor
-    )
-    return _object(f"bert_{kind}", _CLASSES[kind], settings)
-
-
-def _backbone(encoder):
-    sizes = {name: getattr(encoder, name) for name in (*DIMENSIONS, "dropout")}
-    return _object("bert_backbone", "BertBackbone", sizes)
-
-
-def _preprocessor(kind, preprocessor):
-    return _object(
-        f"bert_{kind}_preprocessor",
-        f"{_CLASSES[kind]}Preprocessor",
-        {
-            "tokenizer": _tokenizer(preprocessor),
-            "config_file": PREPROCESSOR,
-            "sequence_length": preprocessor.sequence_length,
-        },
-    )
-
-
-def _tokenizer(preprocessor):
-    ours = preprocessor.tokenizer
-    return _object(
-        "bert_tokenizer",
-        "BertTokenizer",
-        {
-            "config_file": TOKENIZER,
-            "lowercase": ours.lowercase,
-            "strip_accents": ours.strip_accents,
-            "special_tokens_in_strings": ours.keep_special_tokens,
-        },
-    )
-
-
-def _object(module, cls, config):
-    """What keras-hub deserializes to an object of that class."""
-    return {
-        "module": f"keras_hub.src.models.bert.{module}",
-        "class_name": cls,
-        "config": config,
-        "registered_name": f"keras_hub>{cls}",
     }

@@ -15,7 +15,8 @@ import zipfile
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop import tensors
-from bert_keras.interop.native import FORMAT, open_native
+from bert_keras.interop.block import CONFIG
+from bert_keras.interop.heads import HEADS, LABELED_WEIGHTS
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import settle_case
@@ -30,21 +31,12 @@ logger = logging.getLogger(__name__)
 
 KNOWN = (
     "a folder of this package, of Hugging Face, of sentence-transformers or "
-    "of keras-hub, a checkpoint or a zip of the original, a checkpoint of "
-    "Model Garden, a SavedModel of TF Hub; or a name: org/name on the Hugging "
-    "Face Hub, or one of bert_keras.presets()"
+    "of keras-hub, the folder of a run, a checkpoint or a zip of the "
+    "original, a checkpoint of Model Garden, a SavedModel of TF Hub; or a "
+    "name: org/name on the Hugging Face Hub, or one of bert_keras.presets()"
 )
 # Tokens a row where neither the caller nor the preset says.
 SEQUENCE_LENGTH = 128
-# A file may hold some of these heads and not the others, each complete.
-PARTIAL = {"BertPretrainer": ("mlm/", "nsp/")}
-# Weights with one output a label, on their last axis.
-LABELLED = (
-    "classifier/kernel",
-    "classifier/bias",
-    "tagger/kernel",
-    "tagger/bias",
-)
 SHOWN = 8  # names of weights that a report lists
 
 
@@ -81,6 +73,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     checkpoint = open_checkpoint(preset, revision)
     checkpoint = belonging_to(cls.__name__, checkpoint)
     encoder_given, head_given = _split(cls, arguments)
+    _check_head(cls, checkpoint)
     found, head_arguments, why = _head(cls, checkpoint, head_given)
     check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
     for tensor in found.values():
@@ -165,7 +158,7 @@ def open_checkpoint(preset, revision=None):
     preset = os.fspath(preset)
     is_path = os.path.exists(preset) or os.path.exists(f"{preset}.index")
     if is_path and revision is None:
-        return _open_path(preset)
+        return _open_path(find_model_folder(preset))
     from bert_keras.interop import downloads
 
     name = None if is_path else downloads.hub_name(preset)
@@ -180,13 +173,21 @@ def open_checkpoint(preset, revision=None):
         checkpoint.source = checkpoint.origin = source
         return checkpoint
     if preset in downloads.packaged_names():
-        checkpoint = _open_path(downloads.packaged_folder(preset))
+        checkpoint = _open_path(os.path.join(downloads.PACKAGED, preset))
         checkpoint.source = checkpoint.origin = preset
         return checkpoint
     released = downloads.released_name(preset)
     return _open_path(
         downloads.fetch_released(released) if released else preset
     )
+
+
+def find_model_folder(path):
+    """Return `model` in the folder of a run; any other path as it is."""
+    inner = os.path.join(os.fspath(path), "model")
+    is_run = os.path.isfile(os.path.join(inner, CONFIG))
+    is_run = is_run and not os.path.isfile(os.path.join(path, CONFIG))
+    return inner if is_run else path
 
 
 def _open_path(path):
@@ -219,12 +220,10 @@ def _open_folder(folder):
         from bert_keras.interop import sentence_transformers
 
         return sentence_transformers.open_sentence_transformers(folder)
-    config = os.path.join(folder, "config.json")
+    config = os.path.join(folder, CONFIG)
     if os.path.exists(config):
-        fields = read_json(config)
-        if fields.raw("format") == FORMAT:
-            return open_native(folder)
-        if "registered_name" in fields:  # as Keras serializes a class
+        # As Keras serializes a class.
+        if "registered_name" in read_json(config):
             from bert_keras.interop.keras_hub import open_keras_hub
 
             return open_keras_hub(folder)
@@ -247,12 +246,12 @@ def _open_folder(folder):
 
 
 def _model_folders(folder):
-    """A sentence that names the model folders in the folder of a run."""
+    """Return a sentence that names the model folders below a folder."""
     root = glob.escape(folder)
     settings = [
         path
         for depth in ("*", "*/*")
-        for path in sorted(glob.glob(os.path.join(root, depth, "config.json")))
+        for path in sorted(glob.glob(os.path.join(root, depth, CONFIG)))
     ]
     if not settings:
         return ""
@@ -296,6 +295,15 @@ def _split(cls, arguments):
     return encoder, head
 
 
+def _check_head(cls, checkpoint):
+    """Raise the fault of the stored head if the class would take that head."""
+    # With a class that is not known the head stays unknown.
+    heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
+    is_encoder = not hasattr(cls, "encoder_class")
+    if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
+        raise checkpoint.head_fault
+
+
 def _head(cls, checkpoint, given):
     """The tensors that the class has a place for, the head's arguments, and
     why the stored head is not among them, None where it is."""
@@ -325,7 +333,7 @@ def _head(cls, checkpoint, given):
     reordered = {
         name: tensor.changed(tensor.shape, lambda x: x[..., order])
         for name, tensor in checkpoint.tensors.items()
-        if name in LABELLED
+        if name in LABELED_WEIGHTS
     }
     return checkpoint.tensors | reordered, arguments, None
 
@@ -465,7 +473,7 @@ def _check_complete(model, checkpoint, report):
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
     missing = weights.in_use(model, report.initialised)
-    for head in PARTIAL.get(name, ()):
+    for head in HEADS[name].parts if name in HEADS else ():
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
             if head == "nsp/":  # which alone reads the pooler

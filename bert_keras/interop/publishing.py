@@ -7,35 +7,16 @@ from typing import TYPE_CHECKING
 import keras
 
 from bert_keras.errors import InputError
-from bert_keras.interop import downloads, native, sentence_transformers
-from bert_keras.interop.huggingface import save_huggingface
-from bert_keras.interop.native import new_folder, save_native
-from bert_keras.interop.sentence_transformers import save_sentence_transformers
+from bert_keras.interop import downloads, saving, sentence_transformers
+from bert_keras.interop.heads import HEADS
+from bert_keras.interop.saving import new_folder, save_model
 from bert_keras.modeling import weights
 
 if TYPE_CHECKING:
     from bert_keras.text.preprocessor import BertPreprocessor
 
-WRITERS = {"huggingface": save_huggingface, "bert_keras": save_native}
 CARD = "README.md"
-WRITTEN = (*native.WRITTEN, *sentence_transformers.WRITTEN, CARD)
-# What the Hub lists a model under, and how transformers calls its class.
-TASKS = {
-    "BertEncoder": ("feature-extraction", "AutoModel"),
-    "BertPretrainer": ("fill-mask", "AutoModelForPreTraining"),
-    "BertCausalModel": ("text-generation", "AutoModelForCausalLM"),
-    "BertClassifier": (
-        "text-classification",
-        "AutoModelForSequenceClassification",
-    ),
-    "BertSpanPredictor": (
-        "question-answering",
-        "AutoModelForQuestionAnswering",
-    ),
-    "BertTagger": ("token-classification", "AutoModelForTokenClassification"),
-    "BertChooser": ("multiple-choice", "AutoModelForMultipleChoice"),
-    "BertEmbedder": ("sentence-similarity", "AutoModel"),
-}
+WRITTEN = (*saving.WRITTEN, CARD)
 
 
 def push_to_hub(
@@ -43,7 +24,6 @@ def push_to_hub(
     preprocessor: "BertPreprocessor",
     name: str,
     *,
-    format: str = "huggingface",
     card: str | None = None,
     private: bool | None = None,
     revision: str | None = None,
@@ -57,8 +37,6 @@ def push_to_hub(
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
-        format: "huggingface", which transformers and `from_preset` load, or
-            "bert_keras", which keeps what the first has no place for.
         card: text of README.md; None has `model_card` write it.
         private: whether a new folder is seen by its owner alone; None is the
             account's default.
@@ -68,14 +46,14 @@ def push_to_hub(
         The address of the commit.
 
     Raises:
-        InputError: the name is none, a weight was never trained, the format
-            has no place for one, or the Hub refuses.
+        InputError: no such name is possible, a weight was never trained, or
+            the Hub refuses.
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()
     with tempfile.TemporaryDirectory() as place:
         folder = os.path.join(place, "model")
-        write_published(folder, model, preprocessor, name, format, card)
+        write_published(folder, model, preprocessor, name, card)
         with downloads.hub_errors(
             lambda reason: (
                 f"{name} cannot be published on the Hugging Face Hub "
@@ -93,22 +71,13 @@ def push_to_hub(
     return commit.commit_url
 
 
-def write_published(
-    folder, model, preprocessor, name, format="huggingface", card=None
-):
-    """Writes to `folder` what `push_to_hub` uploads."""
-    if format not in WRITERS:
-        raise InputError(
-            f"The format is {format!r}. Expected {' or '.join(WRITERS)}."
-        )
+def write_published(folder, model, preprocessor, name, card=None):
+    """Write to `folder` what `push_to_hub` uploads."""
     without = _never_trained(model)
     if card is None:
-        card = model_card(model, name, format=format)
-    write = WRITERS[format]
-    if format == "huggingface" and _pools_as_theirs(model):
-        write = save_sentence_transformers  # the same, and how it pools
+        card = model_card(model, name)
     with new_folder(folder, WRITTEN, model, preprocessor) as partial:
-        write(partial, model, preprocessor, without)
+        save_model(partial, model, preprocessor, without)
         path = os.path.join(partial, CARD)
         with open(path, "w", encoding="utf-8") as file:
             file.write(card)
@@ -157,7 +126,6 @@ def model_card(
     model,
     name,
     *,
-    format="huggingface",
     sections=(),
     metrics=None,
     dataset=None,
@@ -169,7 +137,6 @@ def model_card(
     Args:
         model: the model.
         name: `org/name`, with or without "hf://" before it.
-        format: as in `push_to_hub`.
         sections: (title, text) pairs that come before how to load it.
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
@@ -182,10 +149,10 @@ def model_card(
     """
     name = _checked_name(name)
     kind = type(model).__name__
-    if kind not in TASKS:
+    if kind not in HEADS:
         raise InputError(
             f"A {kind} cannot be published. Expected one of "
-            f"{', '.join(TASKS)}; save_preset keeps any other model."
+            f"{', '.join(HEADS)}; save_preset keeps any other model."
         )
     encoder = getattr(model, "encoder", model)
     own = encoder.license and encoder.license.name
@@ -196,7 +163,7 @@ def model_card(
         )
     license = license or own
     library = downloads.huggingface_hub("A model card")
-    task, auto_class = TASKS[kind]
+    task = HEADS[kind].task
     results = [
         library.EvalResult(
             task_type=task,
@@ -208,7 +175,7 @@ def model_card(
         for metric, value in (metrics or {}).items()
     ]
     data = library.ModelCardData(
-        library_name="transformers" if format == "huggingface" else "keras",
+        library_name="transformers",
         license=license,
         pipeline_tag=task,
         base_model=base_model,
@@ -231,9 +198,8 @@ def model_card(
     ]
     for title, text in [*sections, ("How to load it", _loading(model, name))]:
         parts += [f"## {title}", text]
-    if format == "huggingface":
-        parts.append(_transformers(auto_class, name))
-    if format == "huggingface" and _pools_as_theirs(model):
+    parts.append(_transformers(HEADS[kind].auto_class, name))
+    if _pools_as_theirs(model):
         parts.append(
             "With sentence-transformers, which pools too: "
             f'`SentenceTransformer("{name}")`.'

@@ -4,23 +4,16 @@ how it pools."""
 import os
 
 from bert_keras import files
-from bert_keras.errors import InputError
-from bert_keras.interop import huggingface
-from bert_keras.interop.huggingface import (
-    CONFIG,
-    open_huggingface,
-    write_huggingface,
-)
-from bert_keras.interop.native import new_folder
+from bert_keras.interop.block import CONFIG
+from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.text_settings import check_fits
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 # Of each module the folder inside, as it is written.
 PLACES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
 KINDS = tuple(PLACES)
-WRITTEN = (*huggingface.WRITTEN, MODULES, SETTINGS, *PLACES.values())
+WRITTEN = (MODULES, SETTINGS, PLACES["Pooling"], PLACES["Normalize"])
 POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -36,10 +29,11 @@ def open_sentence_transformers(folder):
         files.check_inside(os.path.join(folder, place), folder)
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
-    checkpoint.embedding = {
-        "pooling": _pooling(os.path.join(folder, modules["Pooling"])),
-        "normalize": "Normalize" in modules,
-    }
+    if "Pooling" in modules:  # a CrossEncoder has the Transformer alone
+        checkpoint.embedding = {
+            "pooling": _pooling(os.path.join(folder, modules["Pooling"])),
+            "normalize": "Normalize" in modules,
+        }
     if checkpoint.read_text is not None:
         read, path = checkpoint.read_text, os.path.join(inner, SETTINGS)
         checkpoint.read_text = lambda: _with_settings(read(), path)
@@ -75,7 +69,8 @@ def _modules(folder):
                 found=kind,
             )
         found[kind] = place
-    if not {"Transformer", "Pooling"} <= set(found):
+    is_embedder = {"Transformer", "Pooling"} <= set(found)
+    if not is_embedder and set(found) != {"Transformer"}:
         raise WeightsError(
             path,
             "the embedding is not complete",
@@ -106,32 +101,20 @@ def _pooling(folder):
 # Writing.
 
 
-def save_sentence_transformers(folder, model, preprocessor=None, without=()):
-    """Writes a folder that sentence-transformers loads with equal vectors.
+def write_modules(folder, model, preprocessor):
+    """Write how sentences are embedded, next to the files of Hugging Face.
+
+    Nothing is written of a model that does not embed, or pools in a way that
+    sentence-transformers does not have.
 
     Args:
-        folder: where to.
-        model: a `BertEmbedder`, or an encoder whose weights' folder says how it
-            pools.
-        preprocessor: its `BertPreprocessor`; the folder cannot be without.
-        without: as of `save_huggingface`.
-
-    Returns:
-        names of the weights that were left out.
-
-    Raises:
-        InputError: another model, no preprocessor or that of another model,
-            a pooling that sentence-transformers does not have.
+        folder: where to; it is there.
+        model: the model.
+        preprocessor: its `BertPreprocessor`.
     """
-    check_fits(model, preprocessor)
     how = getattr(model, "sentence_embedding", None)
     if how is None or how["pooling"] not in POOLINGS.values():
-        pooling = f"pooling {how['pooling']!r}" if how else "none"
-        raise InputError(
-            f"The {type(model).__name__} cannot be written for "
-            "sentence-transformers. Expected a BertEmbedder with pooling "
-            f"{' or '.join(POOLINGS.values())}, got {pooling}."
-        )
+        return
     kinds = KINDS if how["normalize"] else KINDS[:2]
     modules = [
         {
@@ -150,14 +133,11 @@ def save_sentence_transformers(folder, model, preprocessor=None, without=()):
         "max_seq_length": preprocessor.sequence_length,
         "do_lower_case": False,  # the tokenizer itself does
     }
-    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
-        left_out = write_huggingface(partial, model, preprocessor, without)
-        for kind in kinds[1:]:
-            os.mkdir(os.path.join(partial, PLACES[kind]))
-        for name, value in (
-            (MODULES, modules),
-            (SETTINGS, settings),
-            (os.path.join(PLACES["Pooling"], CONFIG), pooling),
-        ):
-            files.write_json(value, os.path.join(partial, name))
-    return left_out
+    for kind in kinds[1:]:
+        os.mkdir(os.path.join(folder, PLACES[kind]))
+    for name, value in (
+        (MODULES, modules),
+        (SETTINGS, settings),
+        (os.path.join(PLACES["Pooling"], CONFIG), pooling),
+    ):
+        files.write_json(value, os.path.join(folder, name))

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints: index, tensors and a writer, checked in Python.
+"""TensorFlow checkpoints: index and tensors, checked in Python.
 
 A `prefix` is the path of a checkpoint without `.index`.
 """
@@ -178,7 +178,7 @@ def read_bytes(entry):
         return file.read(entry.size)
 
 
-# Variables of a TensorFlow checkpoint as tensors, and a writer of them.
+# Variables of a TensorFlow checkpoint as tensors.
 
 FLOAT32, FLOATS = 1, (1, 2, 14, 19)
 LARGE = 16 * 1024 * 1024  # bytes
@@ -274,19 +274,3 @@ def find_prefix(folder):
             found=", ".join(found),
         )
     return os.path.join(folder, found[0]) if found else None
-
-
-def write_tf_checkpoint(prefix, tensors):
-    """Writes exactly these variables, without an object graph.
-
-    `tensors` is a dict of variable name -> function that returns the numbers.
-    """
-    import tensorflow as tf
-
-    names = sorted(tensors)
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.constant(tensors[name](), tf.float32) for name in names],
-    )

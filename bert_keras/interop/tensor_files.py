@@ -355,22 +355,6 @@ def _tensor(path, name, dataset):
     return stored_tensor(path, name, dtype, shape, offset)
 
 
-def write_h5(path, tensors):
-    """Writes float32 datasets one by one, groups as their names say.
-
-    Args:
-        path: the file.
-        tensors: dict of dataset path -> (shape, function that returns the
-            numbers in any shape of that size).
-    """
-    import h5py
-
-    with h5py.File(path, "w") as file:
-        for name, (shape, read) in tensors.items():
-            numbers = np.asarray(read(), "float32").reshape(shape)
-            file.create_dataset(name, data=numbers)
-
-
 # pytorch_model*.bin to safetensors, in a process of its own. A pickle can run
 # any code when it is read. PyTorch's restricted loader lets tensors through and
 # nothing else; whatever still goes wrong ends with the child process.

@@ -3,8 +3,7 @@
 A reader looks at headers only. It gives each tensor the library's name and
 shape, and says which arguments the encoder and the head take. Reading a
 tensor's numbers comes last, one by one. Also here: the licence of weights,
-which settings each format's home computes with, tables of names, and the
-shapes that follow from the settings.
+tables of names, and the shapes that follow from the settings.
 """
 
 import dataclasses
@@ -17,6 +16,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
+from bert_keras.interop.heads import HEADS, count_outputs
 from bert_keras.modeling.weights import paged_zeros
 
 # The licence of weights: what their folder says of it, and its text.
@@ -170,6 +170,11 @@ class Tensor:
             )
         return array
 
+    def equals(self, other):
+        """Return True if both hold the same values."""
+        same = self.shape == other.shape and self.turned == other.turned
+        return same and np.array_equal(self.numbers(), other.numbers())
+
     def changed(self, shape, change):
         """Of this shape, the numbers that `change` makes of all of these."""
         return dataclasses.replace(
@@ -179,6 +184,16 @@ class Tensor:
             rows=None,
             turned=False,
         )
+
+    def checked_by(self, check):
+        """Return the tensor with one more check, which comes first."""
+        others = [check, self.check]
+
+        def check_all():
+            for each in filter(None, others):
+                each()
+
+        return dataclasses.replace(self, check=check_all)
 
     def transposed(self):
         return dataclasses.replace(
@@ -204,6 +219,8 @@ class Checkpoint:
         license: the `License` of the weights, where the folder states one.
         initializer_range: the deviation of new weights that it states.
         untrained: names of weights that were saved as they began, at random.
+        head_fault: the `WeightsError` for which the head cannot be used; the
+            encoder can.
         of_class: where the files fit the heads of several classes and name
             none: dict of class name -> function that returns the
             `Checkpoint` of it. `head` is then the encoder's.
@@ -223,57 +240,9 @@ class Checkpoint:
     license: License | None = None
     initializer_range: float | None = None
     untrained: list = dataclasses.field(default_factory=list)
+    head_fault: InputError | None = None
     of_class: dict = dataclasses.field(default_factory=dict)
     keep: object = None
-
-
-# What other implementations compute, and whether a model of ours is that.
-
-ORIGINAL = {"activation": "gelu_tanh", "norm_epsilon": 1e-12}
-# Its masked-word head takes Keras's defaults, whatever its backbone has.
-KERAS_HUB_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
-# A head that computes as its encoder does.
-SAME_HEAD = {"mlm_activation": None, "mlm_norm_epsilon": None}
-# Format -> setting -> the only value that its home knows.
-COMPUTES = {
-    "bert_keras": {},
-    "huggingface": SAME_HEAD,
-    "sentence_transformers": SAME_HEAD,
-    "google": ORIGINAL | SAME_HEAD,
-    "keras_hub": ORIGINAL | KERAS_HUB_HEAD,
-}
-
-
-def check_computable(model, format, whose):
-    """Refuses settings under which the other code, `whose`, computes otherwise.
-
-    `format` is a key of `COMPUTES`.
-    """
-    encoder = getattr(model, "encoder", model)
-    if encoder.attention != "bidirectional":
-        raise InputError(
-            f"The model's attention is {encoder.attention!r}, but {whose} "
-            "computes 'bidirectional': the outputs would be others. Save "
-            "another format."
-        )
-    for name, value in COMPUTES[format].items():
-        found = getattr(model if name in SAME_HEAD else encoder, name, value)
-        if found == value or _same_in_effect(name, found, value, encoder):
-            continue
-        raise InputError(
-            f"The model's {name} is {found!r}, but {whose} computes "
-            f"{value!r}: the outputs would differ. Load the model with "
-            f"{name}={value!r} (--accept_difference of convert_checkpoint) "
-            "to accept that, or save another format."
-        )
-
-
-def _same_in_effect(name, found, value, encoder):
-    """Whether None, the encoder's own, is what is wanted, or the reverse."""
-    if name not in SAME_HEAD:
-        return False
-    own = getattr(encoder, name.removeprefix("mlm_"))
-    return (found or own) == (value or own)
 
 
 def named(labels, problem):
@@ -282,27 +251,14 @@ def named(labels, problem):
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
-def stated_labels(fields, count):
-    """The labels and the problem of a classifier, which a file may state.
+def unnamed_labels(count):
+    """Return labels and problem of a classifier whose file names no labels.
 
-    Args:
-        fields: `Fields` of the file.
-        count: outputs of the head.
-
-    Returns:
-        dict of "labels", see `named`, and "problem".
+    A caller's `labels=` of this number take their place.
     """
-    labels = fields.texts("labels", [f"LABEL_{i}" for i in range(count)])
-    if len(labels) != count:
-        fields.refuse("labels", f"{count} names", f"{len(labels)}")
-    problem = fields.text("problem", "regression" if count == 1 else "single")
+    labels = [f"LABEL_{index}" for index in range(count)]
+    problem = "regression" if count == 1 else "single"
     return {"labels": named(labels, problem), "problem": problem}
-
-
-def settings_of_start(model):
-    """How the model's home draws new weights, where it said so itself."""
-    known = getattr(model, "encoder", model).initializer_range
-    return {} if known is None else {"initializer_range": known}
 
 
 # Tables of names: the library's on the left, another format's on the right. In
@@ -379,15 +335,6 @@ def renamed(tensors, table, source, theirs=lambda name: name):
 # names to these; a kernel is (inputs, outputs). Shapes follow from the settings
 # alone, so that a file is checked before anything is allocated.
 
-# The layer of each class that is nothing but one projection, and how many
-# numbers it puts out for how many labels.
-HEADS = {
-    "BertClassifier": ("classifier", len),
-    "BertTagger": ("tagger", len),
-    "BertSpanPredictor": ("span", lambda labels: 2),
-    "BertChooser": ("chooser", lambda labels: 1),
-}
-
 
 def encoder_shapes(encoder):
     """Dict of name -> shape of every weight of an encoder of these sizes."""
@@ -420,17 +367,17 @@ def head_shapes(head, arguments, encoder):
     takes beyond the encoder, whose sizes are `encoder`.
     """
     hidden = encoder["hidden_dim"]
-    if head in ("BertPretrainer", "BertCausalModel"):
+    row = HEADS.get(head)
+    if row is not None and row.is_tied:
         return {
             **_dense("mlm/dense", hidden, hidden),
             **_norm("mlm/norm", hidden),
             "mlm/bias": (encoder["vocabulary_size"],),
             **_dense("nsp", hidden, 2),
         }
-    if head not in HEADS:
+    if row is None or row.layer is None:
         return {}
-    layer, count = HEADS[head]
-    outputs = count(arguments.get("labels") or "1")
+    layer, outputs = row.layer, count_outputs(row, arguments.get("labels"))
     units = arguments.get("bilstm_dim")
     if not units:
         return _dense(layer, hidden, outputs)
@@ -466,15 +413,3 @@ def joined(name, tensor):
     else:  # (D, N, H)
         shape = (shape[0], shape[1] * shape[2])
     return tensor.changed(shape, lambda x: x.reshape(shape))
-
-
-def parted(name, shape, heads):
-    """The shape of the library's weight where each head has an axis."""
-    match = _PATTERN.search(name)
-    if not match or (match[1], match[2]) == ("output", "bias"):
-        return tuple(shape)
-    if match[2] == "bias":
-        return (heads, shape[0] // heads)
-    if match[1] == "output":
-        return (heads, shape[0] // heads, shape[1])
-    return (shape[0], heads, shape[1] // heads)

@@ -47,9 +47,10 @@ class Portable:
         return load_model(cls, preset, **arguments)
 
     def save_preset(self, folder: PathLike, preprocessor: Any = None) -> None:
-        """Writes configuration, weights and vocabulary to `folder`.
+        """Write configuration, weights and vocabulary to `folder`.
 
-        The optimizer's state does not go into it.
+        It is a Hugging Face folder, which transformers opens too. The
+        optimizer's state is not written.
 
         Args:
             folder: made.
@@ -65,9 +66,9 @@ class Portable:
                 "vocabulary too. Give the BertPreprocessor that the model was "
                 "trained with: save_preset(folder, preprocess)."
             )
-        from bert_keras.interop.native import save_native
+        from bert_keras.interop.saving import save_model
 
-        save_native(folder, self, preprocessor)
+        save_model(folder, self, preprocessor)
 
     @classmethod
     def from_config(

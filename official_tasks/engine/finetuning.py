@@ -163,7 +163,7 @@ class _Run:
         self.hyperparameters = hyperparameters
         keras.utils.set_random_seed(seed)
         self.preprocess = bert_keras.BertPreprocessor.from_preset(
-            models.preset_of(init),
+            init,
             sequence_length=arguments["sequence_length"],
             pad_to_longest=True,
         )
@@ -205,7 +205,7 @@ class _Run:
         )
         chosen.adapt(model)
         if self.scale and not from_scratch:
-            stored = open_checkpoint(models.preset_of(self.init)).head_arguments
+            stored = open_checkpoint(self.init).head_arguments
             if stored.get("problem") == "regression":
                 # Its head was saved in the units of its data.
                 self.scale.take_out_of(model.classifier)

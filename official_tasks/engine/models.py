@@ -11,7 +11,11 @@ import tensorflow as tf
 import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
-from bert_keras.interop.presets import belonging_to, open_checkpoint
+from bert_keras.interop.presets import (
+    belonging_to,
+    find_model_folder,
+    open_checkpoint,
+)
 from bert_keras.modeling import weights
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
@@ -88,16 +92,10 @@ def load_trained(task, preset):
     return model, preprocess
 
 
-def preset_of(path):
-    """The model folder of a run's folder; anything else as it is."""
-    inside = os.path.join(os.fspath(path), "model")
-    return inside if os.path.isdir(inside) else path
-
-
 def _open(preset, dtype, **encoder_arguments):
     """The checkpoint of a preset, and its encoder."""
     require_tensorflow("A task's model")
-    checkpoint = open_checkpoint(preset_of(preset))
+    checkpoint = open_checkpoint(preset)
     with warnings.catch_warnings():
         # The task's model says what is new in it, head and encoder together.
         warnings.simplefilter("ignore", UntrainedWarning)
@@ -181,7 +179,7 @@ def predict_split(task, models, split):
             "one."
         )
     # Such as labels, which a test file alone does not have.
-    first = open_checkpoint(preset_of(models[0]))
+    first = open_checkpoint(models[0])
     task.take_arguments(first.head_arguments)
     examples = task.read(split)
     encoded, outputs = ensemble_outputs(task, models, examples)
@@ -235,7 +233,7 @@ def weights_of(init) -> list:
     package itself under that name."""
     from bert_keras.interop import downloads
 
-    preset = os.fspath(preset_of(init))
+    preset = os.fspath(find_model_folder(init))
     if not os.path.exists(preset) and preset in downloads.packaged_names():
         preset = os.path.join(downloads.PACKAGED, preset)
     if os.path.isfile(preset):

@@ -103,7 +103,7 @@ MODEL_PARALLEL = r"""
 import re, sys
 import keras, numpy as np
 from bert_keras import BertClassifier, adamw
-from bert_keras.interop.native import save_native
+from bert_keras.interop.saving import save_model
 from model_samples import random_encoder, random_inputs
 
 x, y = random_inputs(batch=4), np.array([0, 1, 1, 0])
@@ -117,7 +117,7 @@ def trained():
     return model, history
 
 model = BertClassifier(random_encoder(**still), ["no", "yes"])
-save_native(sys.argv[1], model)
+save_model(sys.argv[1], model)
 _, one_device = trained()
 page = open(sys.argv[2], encoding="utf-8").read()
 (recipe,) = re.findall(r"```python\n(import keras\n.*?)```", page, re.DOTALL)

@@ -15,7 +15,7 @@ from weight_names import CLASSIFIER
 
 import bert_keras
 from bert_keras.errors import UntrainedWarning
-from bert_keras.interop.huggingface import save_huggingface
+from bert_keras.interop.saving import save_model
 
 PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -30,7 +30,7 @@ def old(folder):
 
 def hugging(folder):
     model = tiny.model("BertClassifier", activation="gelu_exact")
-    save_huggingface(folder, model, tiny.preprocessor())
+    save_model(folder, model, tiny.preprocessor())
 
 
 def garden(folder):

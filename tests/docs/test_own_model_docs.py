@@ -91,7 +91,7 @@ def test_each_run_goes_on_from_the_one_before_and_the_last_is_packed(done):
         assert results["parameters"] == first["parameters"]
         assert results["before"] is not None
     packed = json.loads((folder / "packed/config.json").read_text())
-    assert packed["encoder"]["num_layers"] == 1
+    assert packed["num_hidden_layers"] == 1
 
 
 def test_the_python_of_the_page_runs():

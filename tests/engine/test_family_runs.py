@@ -4,6 +4,7 @@ import csv
 import json
 
 import pytest
+import tiny
 from model_samples import fill
 
 from bert_keras import (
@@ -86,11 +87,11 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     texts = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert set(texts.values()) == {""}
     assert (tmp_path / "out" / "null_odds.json").exists()
-    config = run / "model" / "config.json"
-    stored = json.loads(config.read_text())
-    assert stored["arguments"]["may_be_none"] is True
-    stored["arguments"]["may_be_none"] = "yes"
-    config.write_text(json.dumps(stored))
+    config = json.loads((run / "model" / "config.json").read_text())
+    stored = config["bert_keras"]["arguments"]
+    assert stored["may_be_none"] is True
+    stored["may_be_none"] = "yes"
+    tiny.edit_config(run / "model", block_arguments=stored)
     with pytest.raises(InputError, match="may_be_none"):
         predict_task(CustomSpans(test=test), [str(run)], tmp_path)
 
@@ -110,11 +111,11 @@ def test_a_model_of_pairs_is_served_as_one_by_default(init, tmp_path):
 
     assert inputs("served") == ["text", "text_pair"]
     assert inputs("alone", pair=False) == ["text"]
-    config = folder / "config.json"
-    stored = json.loads(config.read_text())
-    assert stored["arguments"]["pair"] is True
-    stored["arguments"]["pair"] = "yes"
-    config.write_text(json.dumps(stored))
+    config = json.loads((folder / "config.json").read_text())
+    stored = config["bert_keras"]["arguments"]
+    assert stored["pair"] is True
+    stored["pair"] = "yes"
+    tiny.edit_config(folder, block_arguments=stored)
     with pytest.raises(InputError, match="pair"):
         inputs("damaged")
 

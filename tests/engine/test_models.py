@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from foreign_formats import write_google, write_keras_hub
 from task_samples import save_toy_model, sentences, write_csv
 
 from bert_keras import (
@@ -13,8 +14,6 @@ from bert_keras import (
     BertPreprocessor,
     InputError,
 )
-from bert_keras.interop.google import save_google
-from bert_keras.interop.keras_hub import save_keras_hub
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.run_folder import RunFolder
 from official_tasks.engine.models import (
@@ -82,10 +81,11 @@ def test_a_model_of_other_labels_or_of_another_kind_is_refused(
         evaluate(other, [place / "init"])
 
 
-@pytest.mark.parametrize("save", [save_google, save_keras_hub])
+@pytest.mark.parametrize("save", [write_google, write_keras_hub])
 def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
     own, init = save_toy_model(tmp_path / "own"), tmp_path / "init"
-    model = BertEncoder.from_preset(own)
+    encoder = BertEncoder.from_preset(own)
+    model = BertClassifier(encoder, ["a", "b"])
     save(str(init), model, BertPreprocessor.from_preset(own))
     read = {t.file for t in open_checkpoint(init).tensors.values()}
     assert read and read <= set(weights_of(init))

@@ -13,10 +13,10 @@ import time
 import tracemalloc
 
 from mutation import mutate
+from tiny import CLASSES
 from weight_samples import write_data_samples, write_samples
 
 from bert_keras.errors import InputError
-from bert_keras.interop.convert import CLASSES
 from bert_keras.interop.presets import (
     check_tensors,
     load_model,
@@ -111,6 +111,8 @@ def _read(path, build):
             checkpoint.head_arguments,
         )
         for tensor in checkpoint.tensors.values():
+            if tensor.check is not None:
+                tensor.check()
             if tensor.numbers().shape != tuple(tensor.shape):
                 raise AssertionError(f"{tensor.name} has another shape")
         if checkpoint.read_text is not None:

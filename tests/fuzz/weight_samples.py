@@ -1,20 +1,24 @@
 """A toy folder in every readable format, for the fuzzing of the readers."""
 
-import json
 import os
 import shutil
 import zipfile
 
 import numpy as np
+from foreign_formats import (
+    shape_with_heads,
+    write_google,
+    write_h5,
+    write_json,
+    write_keras_hub,
+    write_pieces,
+)
+from tiny import remove_block
 
-from bert_keras.interop.google import save_google
-from bert_keras.interop.huggingface import names, save_huggingface
-from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.huggingface import names
 from bert_keras.interop.model_garden import NAMES, PARTS, TABLES
-from bert_keras.interop.native import save_native
-from bert_keras.interop.tensor_files import write_h5
-from bert_keras.interop.tensors import mapped, parted
-from bert_keras.interop.text_settings import write_pieces
+from bert_keras.interop.saving import save_model
+from bert_keras.interop.tensors import mapped
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import published_weights
@@ -70,11 +74,17 @@ def _plain(save):
     return write
 
 
+def _foreign(path, model, text):
+    """A folder of Hugging Face without our block."""
+    save_model(path, model, text)
+    remove_block(path)
+
+
 def _sharded(path, model, text):
     """The weights in two files with an index."""
     from safetensors.numpy import load_file, save_file
 
-    save_huggingface(path, model, text)
+    _foreign(path, model, text)
     whole = os.path.join(path, "model.safetensors")
     tensors = load_file(whole)
     os.remove(whole)
@@ -83,13 +93,13 @@ def _sharded(path, model, text):
     for file in files:
         part = {n: tensors[n] for n, own in index.items() if own == file}
         save_file(part, os.path.join(path, file))
-    _write_json(path, "model.safetensors.index.json", {"weight_map": index})
+    write_json(path, "model.safetensors.index.json", {"weight_map": index})
     return path
 
 
 def _tf_h5(path, model, text):
     """The same folder with transformers' Keras file."""
-    save_huggingface(path, model, text)
+    _foreign(path, model, text)
     os.remove(os.path.join(path, "model.safetensors"))
     table, found = names("BertClassifier"), {}
     for name, weight in published_weights(model).items():
@@ -99,13 +109,13 @@ def _tf_h5(path, model, text):
         if end != "embeddings":
             theirs = f"{theirs.rpartition('/')[0]}/{end}"
         top = "bert/bert" if name.startswith("encoder/") else "classifier"
-        found[f"{top}/{theirs}:0"] = weight.shape, weight.numpy
+        found[f"{top}/{theirs}:0"] = weight.numpy()
     write_h5(os.path.join(path, "tf_model.h5"), found)
     return path
 
 
 def _zip(path, model, text):
-    save_google(path, model, text)
+    write_google(path, model, text)
     with zipfile.ZipFile(f"{path}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(os.listdir(path)):
             archive.write(os.path.join(path, name), f"uncased/{name}")
@@ -120,7 +130,9 @@ def _saved_model(path, model, text):
     module, encoder = tf.Module(), model.encoder
     module.numbered = [
         tf.Variable(
-            np.reshape(w.numpy(), parted(name, w.shape, encoder.num_heads)),
+            np.reshape(
+                w.numpy(), shape_with_heads(name, w.shape, encoder.num_heads)
+            ),
             name=mapped(name, NAMES),
         )
         for name, w in published_weights(encoder).items()
@@ -148,13 +160,13 @@ def _object_checkpoint(path, model, text):
             if not hasattr(owner, part):
                 setattr(owner, part, tf.train.Checkpoint())
             owner = getattr(owner, part)
-        shape = parted(name, weight.shape, encoder.num_heads)
+        shape = shape_with_heads(name, weight.shape, encoder.num_heads)
         numbers = np.reshape(weight.numpy(), shape)
         setattr(owner, last, tf.Variable(numbers))
     os.mkdir(path)
     checkpoint = tf.train.Checkpoint(encoder=root)
     checkpoint.write(os.path.join(path, "bert_model.ckpt"))
-    write_pieces(text, os.path.join(path, "vocab.txt"))
+    write_pieces(os.path.join(path, "vocab.txt"), text)
     return path
 
 
@@ -172,33 +184,19 @@ def _object_key(name, layers):
 
 
 def _sentences(path, model, text):
-    save_huggingface(path, model.encoder, text)
-    os.mkdir(os.path.join(path, "1_Pooling"))
-    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
-    modules = [
-        {"type": f"sentence_transformers.models.{kind}", "path": place}
-        for kind, place in kinds.items()
-    ]
-    _write_json(path, "modules.json", modules)
-    _write_json(path, "sentence_bert_config.json", {"max_seq_length": 8})
-    pooling = {"pooling_mode_mean_tokens": True}
-    _write_json(path, "1_Pooling/config.json", pooling)
+    model.encoder.sentence_embedding = {"pooling": "mean", "normalize": False}
+    _foreign(path, model.encoder, text)
     return path
 
 
-def _write_json(folder, name, value):
-    with open(os.path.join(folder, name), "w") as file:
-        json.dump(value, file)
-
-
 WRITERS = {
-    "bert_keras": _plain(save_native),
-    "huggingface": _plain(save_huggingface),
+    "bert_keras": _plain(save_model),
+    "huggingface": _plain(_foreign),
     "huggingface_sharded": _sharded,
     "huggingface_h5": _tf_h5,
-    "google": _plain(save_google),
+    "google": _plain(write_google),
     "google_zip": _zip,
-    "keras_hub": _plain(save_keras_hub),
+    "keras_hub": _plain(write_keras_hub),
     "saved_model": _saved_model,
     "model_garden": _object_checkpoint,
     "sentence_transformers": _sentences,

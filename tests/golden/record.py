@@ -120,11 +120,11 @@ def record_packaged():
         folder = Path(folder) / "model"
         program = (
             "import sys, bert_keras\n"
-            "from bert_keras.interop import huggingface\n"
+            "from bert_keras.interop import saving\n"
             "name = 'bert_keras_mini_en'\n"
             "model = bert_keras.BertPretrainer.from_preset(name)\n"
             "text = bert_keras.BertPreprocessor.from_preset(name)\n"
-            "huggingface.save_huggingface(sys.argv[1], model, text)\n"
+            "saving.save_model(sys.argv[1], model, text)\n"
         )
         subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
         model = BertForPreTraining.from_pretrained(folder).eval()

@@ -1,90 +1,57 @@
-"""Every class through every format and back; the script that does it."""
+"""Every class through the format and back; the script that does it."""
 
+import json
 import os
 import pickle
 import shutil
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny
-from run_script import ROOT, run_script
+from run_script import ROOT, call_script, run_script
 from test_sentence_transformers import sentence_folder
+from tiny import CLASSES
 
 from bert_keras import BertPreprocessor, WordPieceTokenizer
 from bert_keras.errors import InputError
 from bert_keras.interop import tensor_files
 from bert_keras.interop.convert import (
-    CLASSES,
-    WRITERS,
+    compare_models,
     convert,
-    greatest_difference,
     model_class,
     without_pickle,
 )
-from bert_keras.interop.huggingface import save_huggingface
-from bert_keras.interop.native import save_native
+from bert_keras.interop.heads import HEADS
 from bert_keras.interop.presets import open_checkpoint
+from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import unpickle_folder
 from bert_keras.interop.tensors import License
 from bert_keras.modeling.weights import published_weights
-from tools import convert_checkpoint
 
 SCRIPT = ROOT / "tools" / "convert_checkpoint.py"
-# What each format has a place for.
-PLACES = {
-    "bert_keras": set(CLASSES),
-    "huggingface": set(CLASSES) - {"BertEmbedder"},  # an encoder there
-    "google": {
-        "BertEncoder",
-        "BertPretrainer",
-        "BertClassifier",
-        "BertSpanPredictor",
-    },
-    "keras_hub": {"BertEncoder", "BertClassifier"},
-    "sentence_transformers": set(),  # gives an encoder: see its own tests
-}
-# Classes that transformers has no pooler for.
-WITHOUT_POOLER = ("BertCausalModel", "BertSpanPredictor", "BertTagger")
-POOLER = ["encoder/pooler/bias", "encoder/pooler/kernel"]
 
 
 def saved(folder, name, **arguments):
     if name == "BertCausalModel":
         arguments["attention"] = "left_to_right"
     model = tiny.model(name, **arguments)
-    save_native(folder, model, tiny.preprocessor())
+    save_model(folder, model, tiny.preprocessor())
     return model
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """A folder and the names of the weights in it, for each class."""
-    found = {}
-    for name in CLASSES:
-        folder = tmp_path_factory.mktemp(name) / "a"
-        found[name] = folder, set(published_weights(saved(folder, name)))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("format", "name"),
-    [(format, name) for format in WRITERS for name in sorted(PLACES[format])],
-)
-def test_a_class_goes_through_a_format_unchanged(
-    tmp_path, sources, name, format
-):
-    folder, weights = sources[name]
-    # A name that says nothing of the text, or one that lies.
-    target = tmp_path / ("uncased" if name == "BertClassifier" else "b")
-    done = convert(folder, target, format)
-    assert done.difference == 0.0
-    without = format == "huggingface" and name in WITHOUT_POOLER
-    assert done.left_out == (POOLER if without else [])
-    written = open_checkpoint(target)
-    assert (written.format, written.head) == (format, name)
-    assert set(written.tensors) == weights - set(done.left_out)
+@pytest.mark.parametrize("with_block", [True, False])
+@pytest.mark.parametrize("name", sorted(HEADS))
+def test_a_class_is_written_and_read_unchanged(tmp_path, name, with_block):
+    weights = set(published_weights(saved(tmp_path / "a", name)))
+    done = convert(tmp_path / "a", tmp_path / "uncased")  # a name that lies
+    assert (done.difference, done.remark) == (0.0, "")
+    if not with_block:  # then as any folder of Hugging Face
+        tiny.remove_block(tmp_path / "uncased")
+        name = "BertEncoder" if name == "BertEmbedder" else name
+    written = open_checkpoint(tmp_path / "uncased")
+    assert written.head == name
+    assert set(written.tensors) == weights
     assert written.skipped == []
     assert written.encoder["max_sequence_length"] == 16
     if name == "BertClassifier":
@@ -98,134 +65,90 @@ def test_a_class_goes_through_a_format_unchanged(
 
 
 @pytest.mark.parametrize("length", [150, 200])  # 200 positions, 128 by default
-@pytest.mark.parametrize("format", sorted(f for f in PLACES if PLACES[f]))
-def test_lengths_accents_and_special_tokens_travel(tmp_path, format, length):
+def test_lengths_accents_and_special_tokens_travel(tmp_path, length):
     model = tiny.model("BertEncoder", max_sequence_length=200, num_layers=1)
     own = {"lowercase": True, "strip_accents": False}
     own["keep_special_tokens"] = True
     text = BertPreprocessor(WordPieceTokenizer(tiny.PIECES, **own), length)
-    save_native(tmp_path / "a", model, text)
-    convert(tmp_path / "a", tmp_path / "b", format)
-    again = BertPreprocessor.from_preset(tmp_path / "b")
+    save_model(tmp_path / "a", model, text)
+    again = BertPreprocessor.from_preset(tmp_path / "a")
     assert again.sequence_length == length
     assert {name: getattr(again.tokenizer, name) for name in own} == own
 
 
-@pytest.mark.parametrize("format", sorted(WRITERS))
-def test_of_sentence_transformers_the_length_travels(tmp_path, format):
-    sentence_folder(tmp_path / "a")
-    done = convert(tmp_path / "a", tmp_path / "b", format, True)
-    assert open_checkpoint(tmp_path / "b").read_text().sequence_length == 9
-    lost = "without how sentences are embedded (pooling mean, normalize True)"
-    keeps = ("bert_keras", "sentence_transformers")
-    assert done.remark == ("" if format in keeps else lost)
+@pytest.mark.parametrize("problem", ["regression", "ranking", "multi"])
+def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
+    kind = CLASSES["BertClassifier"]
+    labels = ["a", "b"] if problem == "multi" else None
+    model = kind(tiny.encoder(), labels, problem=problem, pair=True)
+    save_model(tmp_path / "a", model)
+    again = kind.from_preset(tmp_path / "a")
+    assert again.arguments() == model.arguments()
 
 
 @pytest.mark.parametrize(
-    "argument",
+    ("name", "encoder", "head", "architecture", "model_type"),
     [
-        {"activation": "gelu_exact"},
-        {"attention": "left_to_right"},
-        {"norm_epsilon": 1e-5},
+        # transformers computes no right-to-left attention: it must refuse.
+        (
+            "BertPretrainer",
+            {"attention": "right_to_left"},
+            {},
+            "BertForPreTraining",
+            "bert_keras",
+        ),
+        # It has no such heads: it must take the encoder alone.
+        ("BertClassifier", {}, {"bilstm_dim": 3}, "BertModel", "bert"),
+        (
+            "BertPretrainer",
+            {},
+            {"mlm_activation": "gelu_exact"},
+            "BertModel",
+            "bert",
+        ),
+        (
+            "BertPretrainer",
+            {"activation": "gelu_exact"},
+            {"mlm_activation": "gelu_exact"},
+            "BertForPreTraining",
+            "bert",
+        ),
     ],
 )
-def test_what_a_format_would_compute_otherwise_is_refused(tmp_path, argument):
-    model = saved(tmp_path / "a", "BertEncoder", **argument)
-    (name,) = argument
-    for format in ("google", "keras_hub"):
-        with pytest.raises(InputError, match=f"model's {name} is .* computes"):
-            convert(tmp_path / "a", tmp_path / "b", format)
-        assert not os.path.exists(tmp_path / "b")
-    convert(tmp_path / "a", tmp_path / "c", "huggingface")
-    again = CLASSES["BertEncoder"].from_preset(tmp_path / "c")
-    assert again.get_config() == model.get_config()
-
-
-@pytest.mark.parametrize("problem", ["regression", "ranking"])
-@pytest.mark.parametrize("format", ["huggingface", "google", "keras_hub"])
-def test_one_score_of_a_pair_keeps_or_says_what_it_means(
-    tmp_path, format, problem
+def test_transformers_is_told_of_nothing_that_it_computes_otherwise(
+    tmp_path, name, encoder, head, architecture, model_type
 ):
-    kind = CLASSES["BertClassifier"]
-    model = kind(tiny.encoder(), problem=problem, pair=True)
-    save_native(tmp_path / "a", model)
-    done = convert(tmp_path / "a", tmp_path / "b", format)
-    again = kind.from_preset(tmp_path / "b")
-    lost = [] if again.problem == problem else [f"problem {problem}"]
-    assert bool(lost) == ((format, problem) == ("huggingface", "ranking"))
-    assert (again.labels, done.dropped) == (None, [*lost, "pair True"])
-
-
-def test_right_to_left_stays_in_the_native_format(tmp_path):
-    saved(tmp_path / "a", "BertEncoder", attention="right_to_left")
-    convert(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(InputError, match="transformers computes"):
-        convert(tmp_path / "a", tmp_path / "c", "huggingface")
-
-
-def test_the_difference_of_the_other_form_of_gelu_is_returned(tmp_path):
-    saved(tmp_path / "a", "BertEncoder", activation="gelu_exact")
-    done = convert(
-        tmp_path / "a", tmp_path / "b", "google", accept_difference=True
-    )
-    assert 1e-7 < done.difference < 1e-2
-    again = open_checkpoint(tmp_path / "b")
-    assert again.encoder["activation"] == "gelu_tanh"
-
-
-def test_a_head_without_a_place_is_refused_by_name(tmp_path):
-    saved(tmp_path / "a", "BertTagger")
-    for format in ("google", "keras_hub"):
-        with pytest.raises(InputError, match="no place for tagger/"):
-            convert(tmp_path / "a", tmp_path / "b", format)
-    with pytest.raises(InputError, match="'onnx'. Expected bert_keras"):
-        convert(tmp_path / "a", tmp_path / "b", "onnx")
+    head |= {"labels": ["a", "b"]} if name == "BertClassifier" else {}
+    model = CLASSES[name](tiny.encoder(**encoder), **head)
+    save_model(tmp_path / "a", model)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    assert config["model_type"] == model_type
+    again = CLASSES[name].from_preset(tmp_path / "a")
+    assert again.arguments() == model.arguments()
+    assert again.load_report.initialised == again.load_report.skipped == []
+    assert compare_models(model, again) == 0
 
 
 def test_a_head_of_a_task_is_refused_by_its_name(tmp_path):
     from official_tasks.tasks.feature_tagger import FeatureTagger
 
     tagger = FeatureTagger(tiny.encoder(), ["O"], "last", lstm_dim=2)
-    save_native(tmp_path / "a", tagger)
+    save_model(tmp_path / "a", tagger)
     with pytest.raises(InputError, match="is a FeatureTagger, .* one of Bert"):
         model_class(open_checkpoint(tmp_path / "a"))
+    assert FeatureTagger.from_preset(tmp_path / "a").load_report.skipped == []
 
 
-def test_keras_hub_goes_without_the_next_sentence_head(tmp_path):
-    saved(tmp_path / "a", "BertPretrainer")
-    with pytest.raises(InputError, match="mlm_activation is None, but keras-h"):
-        convert(tmp_path / "a", tmp_path / "b", "keras_hub")
-    done = convert(
-        tmp_path / "a", tmp_path / "b", "keras_hub", accept_difference=True
-    )
-    assert sorted(done.left_out) == ["nsp/bias", "nsp/kernel"]
-    assert 1e-6 < done.difference < 1e-2
-    again = convert(tmp_path / "b", tmp_path / "c", "keras_hub")
-    assert again.difference == 0.0
-
-
-@pytest.mark.parametrize("format", sorted(f for f in PLACES if PLACES[f]))
-def test_what_a_source_lacks_is_not_made_up(tmp_path, format):
+def test_what_a_source_lacks_is_not_made_up(tmp_path):
     model = tiny.model("BertPretrainer")
-    save_huggingface(tmp_path / "a", model, without=["nsp/kernel", "nsp/bias"])
-    done = convert(
-        tmp_path / "a", tmp_path / "b", format, format == "keras_hub"
-    )
-    lost = sorted(["nsp/bias", "nsp/kernel", *POOLER])
-    assert sorted(done.left_out + done.at_random) == lost
-    assert done.at_random == (POOLER if format == "keras_hub" else [])
+    pooler = ["encoder/pooler/bias", "encoder/pooler/kernel"]
+    lost = ["nsp/bias", "nsp/kernel"]
+    save_model(tmp_path / "a", model, without=[*lost, *pooler])
+    done = convert(tmp_path / "a", tmp_path / "b")
+    assert (sorted(done.left_out), done.untrained) == ([*pooler, *lost], [])
     again = CLASSES["BertPretrainer"].from_preset(tmp_path / "b")
-    assert set(again.load_report.initialised) == set(done.left_out)
-
-
-def test_a_head_that_was_never_trained_is_no_head_of_keras_hub(tmp_path):
-    model = tiny.model("BertPretrainer")
-    head = [n for n in published_weights(model) if n.startswith("mlm/")]
-    save_huggingface(tmp_path / "a", model, without=head)
-    with pytest.raises(InputError, match="mlm/.* was never trained"):
-        convert(
-            tmp_path / "a", tmp_path / "b", "keras_hub", accept_difference=True
-        )
+    assert again.load_report.initialised == [*pooler, *lost]
 
 
 def test_a_difference_is_seen():
@@ -233,10 +156,10 @@ def test_a_difference_is_seen():
     second.load_report = type("Report", (), {"initialised": []})
     kernel = second.transformer_layers[1].output_projection.kernel
     kernel.assign(np.asarray(kernel) * 1.01)
-    assert greatest_difference(first, second) > 1e-4
+    assert compare_models(first, second) > 1e-4
     bias = second.pooler.bias  # of the last output alone
     bias.assign(np.full(bias.shape, np.nan))
-    assert np.isnan(greatest_difference(first, second))
+    assert compare_models(first, second) == np.inf
 
 
 # Pickles: read on request only, and in a process of their own.
@@ -254,7 +177,7 @@ class Trap:
 
 def test_a_pickle_is_read_on_request_only_and_apart(tmp_path):
     folder, mark = tmp_path / "old", tmp_path / "mark"
-    save_huggingface(folder, tiny.model("BertEncoder"))
+    save_model(folder, tiny.model("BertEncoder"))
     os.remove(folder / "model.safetensors")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(str(mark))))
     with pytest.raises(InputError, match="--allow_torch"):
@@ -309,44 +232,31 @@ def test_a_pickle_next_to_links_is_not_copied(tmp_path):
 # The script.
 
 
-def test_the_script_prints_the_difference_and_settles_the_case(
-    tmp_path, capsys
-):
+def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
     model = tiny.model("BertClassifier")
-    save_huggingface(tmp_path / "a", model, tiny.preprocessor())
+    save_model(tmp_path / "a", model, tiny.preprocessor())
+    tiny.remove_block(tmp_path / "a")
     fast = (tmp_path / "a" / "tokenizer.json").read_text()
     (tmp_path / "a" / "tokenizer.json").write_text(
         fast.replace('"lowercase": false', '"lowercase": true')
     )
-
-    values = SimpleNamespace(
-        source=str(tmp_path / "a"),
-        output=str(tmp_path / "b"),
-        format="google",
-        accept_difference=True,
-        lowercase=None,
-        allow_torch=False,
-        overwrite=False,
-    )
-    with pytest.raises(InputError, match="--nolowercase"):
-        convert_checkpoint.main(values)
-    values.lowercase = False
-    convert_checkpoint.main(values)
-    written = open_checkpoint(tmp_path / "b")
-    assert written.format == "google"
-    assert set(written.read_text().cases.values()) == {False}
+    flags = (f"--source={tmp_path / 'a'}", f"--output={tmp_path / 'b'}")
+    done = call_script(SCRIPT, *flags, folder=tmp_path)
+    assert done.returncode and "--nolowercase" in done.stderr
+    done = call_script(SCRIPT, *flags, "--nolowercase", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = open_checkpoint(tmp_path / "b").read_text()
+    assert set(text.cases.values()) == {False}
     # One line, however long the paths are: a script may read it.
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = done.stdout.splitlines()
     assert "b: BertClassifier of" in line
-    assert "(huggingface), max abs difference" in line
+    assert "(huggingface), max abs difference 0.0e+00" in line
 
 
 def test_the_script_runs_in_a_process_of_its_own(tmp_path):
     saved(tmp_path / "a", "BertClassifier")
-    done = run_script(
-        SCRIPT, "--source=a", "--output=b", "--format=google", folder=tmp_path
-    )
+    done = run_script(SCRIPT, "--source=a", "--output=b", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "b: BertClassifier of a (bert_keras), max abs difference 0.0e+00"
+        "b: BertClassifier of a (huggingface), max abs difference 0.0e+00"
     ]

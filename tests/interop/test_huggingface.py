@@ -10,15 +10,16 @@ import tiny
 import weight_names
 from model_samples import assert_holds
 from safetensors.numpy import load_file, save_file
+from tiny import CLASSES
 from weight_names import CLASSIFIER, ENCODER, HUGGINGFACE, PRETRAINER, SPAN
 
 from bert_keras.errors import InputError
-from bert_keras.interop.convert import CLASSES, convert
-from bert_keras.interop.huggingface import save_huggingface
+from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import (
     load_model,
     open_checkpoint,
 )
+from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -85,7 +86,7 @@ def test_a_head_without_a_name_is_known_by_its_tensors(tmp_path, kind, stated):
     numbers = folder_of(tmp_path, kind, architectures=stated, **problem)
     row = convert(tmp_path, tmp_path / "own")
     assert row.task == KINDS[kind][0]
-    assert (row.skipped, row.at_random) == ([], [])
+    assert (row.skipped, row.untrained) == ([], [])
     assert_holds(load_model(CLASSES[row.task], tmp_path / "own"), numbers)
 
 
@@ -167,23 +168,19 @@ def test_what_is_not_taken_along_is_named(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     row = convert(tmp_path, tmp_path / "own")  # config.json says BertModel
     assert row.skipped == ["classifier.weight"]
-    assert row.remark == "not taken along: classifier.weight"
+    assert row.remark == "skipped: classifier.weight"
 
 
 def test_settings_of_the_start_come_along(tmp_path):
     folder_of(tmp_path / "a", initializer_range=0.05)
     pieces = [*tiny.PIECES[1:], "[PAD]"]
     (tmp_path / "a" / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    for source, target, format in (
-        ("a", "own", "bert_keras"),
-        ("own", "b", "huggingface"),
-    ):
-        convert(tmp_path / source, tmp_path / target, format, lowercase=True)
+    convert(tmp_path / "a", tmp_path / "b", lowercase=True)
     config = json.loads((tmp_path / "b" / "config.json").read_text())
     assert config["initializer_range"] == 0.05
     assert config["pad_token_id"] == 7
     folder_of(tmp_path / "c")  # which says neither
-    convert(tmp_path / "c", tmp_path / "d", "huggingface")
+    convert(tmp_path / "c", tmp_path / "d")
     config = json.loads((tmp_path / "d" / "config.json").read_text())
     assert not {"initializer_range", "pad_token_id"} & set(config)
 
@@ -267,7 +264,7 @@ def keras_path(name, middle):
 def test_another_model_is_refused_by_name(tmp_path, setting, word):
     folder_of(tmp_path, "BertForSequenceClassification", **setting)
     with pytest.raises(WeightsError, match=word):
-        open_checkpoint(tmp_path)
+        load_model(CLASSES["BertClassifier"], tmp_path)
 
 
 def test_the_problem_type_and_the_form_of_gelu_come_along(tmp_path):
@@ -291,11 +288,8 @@ def test_the_problem_type_and_the_form_of_gelu_come_along(tmp_path):
 def test_one_output_without_a_name_is_a_regression(tmp_path):
     model = tiny.model("BertClassifier")
     one = type(model)(model.encoder, problem="regression")
-    save_huggingface(tmp_path / "a", one)
-    path = tmp_path / "a" / "config.json"
-    config = json.loads(path.read_text())
-    assert config.pop("problem_type") == "regression"
-    path.write_text(json.dumps(config))
+    save_model(tmp_path / "a", one)
+    tiny.edit_config(tmp_path / "a", problem_type=None, bert_keras=None)
     again = load_model(CLASSES["BertClassifier"], tmp_path / "a")
     assert again.problem == "regression" and again.labels is None
     assert tiny.largest_difference(one(tiny.INPUTS), again(tiny.INPUTS)) == 0
@@ -413,7 +407,7 @@ def test_a_folder_without_a_vocabulary_says_so(tmp_path):
 
 def test_left_to_right_is_a_decoder(tmp_path):
     model = tiny.model("BertCausalModel", attention="left_to_right")
-    save_huggingface(tmp_path / "a", model)
+    save_model(tmp_path / "a", model)
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     assert config["is_decoder"] is True
     assert config["architectures"] == ["BertLMHeadModel"]

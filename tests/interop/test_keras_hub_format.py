@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tiny
 import weight_names
+from tiny import CLASSES
 from weight_names import ENCODER, KERAS_HUB
 
-from bert_keras.interop.convert import CLASSES, model_class
-from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.convert import model_class
 from bert_keras.interop.presets import (
     load_model,
     open_checkpoint,
@@ -62,17 +62,6 @@ def test_each_dataset_comes_to_its_place(tmp_path, old):
         assert np.array_equal(found[name].numpy(), expected), name
     assert model.load_report.skipped == model.load_report.initialised == []
     assert (model.dropout, model.activation) == (0.2, "gelu_tanh")
-
-
-def test_the_eleventh_layer_is_not_the_second(tmp_path):
-    model = tiny.model("BertEncoder", num_layers=11)
-    save_keras_hub(tmp_path / "a", model)
-    with h5py.File(tmp_path / "a" / "model.weights.h5") as file:
-        kernel = file[
-            "layers/transformer_encoder_10/_feedforward_output_dense/vars/0"
-        ][:]
-    layer = model.transformer_layers[10]
-    assert np.array_equal(kernel, layer.output_projection.kernel.numpy())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ STATED = "---\nlanguage: en\nlicense: apache-2.0\n---\n# BERT\n"
 def home(tmp_path):
     """A folder of pre-trained weights as it may lie on the Hub."""
     BertPretrainer(encoder()).save_preset(tmp_path / "own", preprocessor())
-    convert(tmp_path / "own", tmp_path / "home", "huggingface", True)
+    convert(tmp_path / "own", tmp_path / "home")
     (tmp_path / "home" / "README.md").write_text(STATED)
     (tmp_path / "home" / "LICENSE.txt").write_text(TEXT)
     return tmp_path / "home"
@@ -62,18 +62,15 @@ def test_what_the_export_is_told_goes_before(home, tmp_path):
     assert not (folder / "LICENSE").exists()
 
 
-@pytest.mark.parametrize(
-    ("format", "name"), [("bert_keras", "apache-2.0"), ("huggingface", None)]
-)
-def test_a_copy_keeps_its_text_and_in_the_own_format_its_name(
-    home, tmp_path, format, name
-):
-    convert(home, tmp_path / "copy", format)
-    assert open_checkpoint(tmp_path / "copy").license == License(name, TEXT)
+def test_a_copy_keeps_its_text_and_its_name(home, tmp_path):
+    convert(home, tmp_path / "copy")
+    license = open_checkpoint(tmp_path / "copy").license
+    assert license == License("apache-2.0", TEXT)
 
 
 def test_new_weights_have_none(tmp_path):
     model = BertClassifier(encoder(), labels=["bad", "good"])
     model.save_preset(tmp_path / "new", preprocessor())
-    assert "license" not in files.read_json(tmp_path / "new" / "config.json")
+    config = files.read_json(tmp_path / "new" / "config.json")
+    assert "license" not in config["bert_keras"]
     assert BertClassifier.from_preset(tmp_path / "new").encoder.license is None

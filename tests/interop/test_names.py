@@ -22,11 +22,11 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import downloads as releases
 from bert_keras.interop.downloads import WANTED
-from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import (
     load_model,
     open_checkpoint,
 )
+from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import settle_case, shown_case
 from bert_keras.modeling.encoder import BertEncoder
@@ -83,15 +83,15 @@ def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
     model = load_model(BertEncoder, name, revision="v1")
     assert hub == [("org/tiny", "v1", list(WANTED))]
     assert model.load_report.source == "hf://org/tiny@0123abc"
-    save_native(tmp_path / "own", model, tiny.preprocessor())
+    save_model(tmp_path / "own", model, tiny.preprocessor())
     encoder = load_model(BertEncoder, tmp_path / "own")  # has a path of its own
     classifier = BertClassifier(encoder, ["no", "yes"])
     tuned = classifier.with_dtype("bfloat16")
-    save_native(tmp_path / "tuned", tuned, tiny.preprocessor())
+    save_model(tmp_path / "tuned", tuned, tiny.preprocessor())
     for folder in ("own", "tuned"):
         config = (tmp_path / folder / "config.json").read_text()
         assert '"source": "hf://org/tiny@0123abc"' in config
-    save_native(tmp_path / "new", tiny.encoder())
+    save_model(tmp_path / "new", tiny.encoder())
     assert '"source"' not in (tmp_path / "new" / "config.json").read_text()
 
 

@@ -17,7 +17,6 @@ from tiny import model as toy
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop import downloads
-from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import published_weights
 from official_tasks.engine import finetuning
 from official_tasks.engine.models import weights_of
@@ -52,7 +51,7 @@ def packed(tmp_path, monkeypatch):
 def test_it_loads_without_a_network(no_network, preset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if preset != NAME:  # a folder of that name goes first
-        shutil.copytree(downloads.packaged_folder(NAME), NAME)
+        shutil.copytree(os.path.join(downloads.PACKAGED, NAME), NAME)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         preset, sequence_length=16
     )
@@ -113,7 +112,7 @@ def test_it_finds_real_names_better_than_random_weights(tmp_path):
 
 
 def test_it_is_small_and_listed_first():
-    folder = downloads.packaged_folder(NAME)
+    folder = os.path.join(downloads.PACKAGED, NAME)
     paths = [os.path.join(folder, name) for name in os.listdir(folder)]
     assert sum(map(os.path.getsize, paths)) <= 16 * 1024 * 1024
     names = bert_keras.presets()
@@ -128,29 +127,16 @@ def test_a_name_near_it_gets_it(near):
         bert_keras.BertEncoder.from_preset(near)
 
 
-@pytest.mark.parametrize("lost", ["model.safetensors", "vocab.txt"])
-def test_a_file_that_changed_is_refused(packed, lost):
-    path = packed[1] / lost
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-    says = f"{lost}: the file is damaged: its bytes.*Install bert_keras again"
-    with pytest.raises(WeightsError, match=says):
-        bert_keras.BertEncoder.from_preset("toy_en")
-    path.unlink()
-    with pytest.raises(WeightsError, match=f"{lost}: the file is missing"):
-        bert_keras.BertPreprocessor.from_preset("toy_en")
-
-
 def test_packing_rounds_each_weight_to_bfloat16(packed):
     model, folder = packed
-    stored = load_file(folder / "model.safetensors")
-    weights = published_weights(model)
-    assert stored.keys() == weights.keys()
-    for name, weight in weights.items():
-        rounded = weight.numpy().astype(ml_dtypes.bfloat16)
-        assert np.array_equal(stored[name], rounded)
     again = bert_keras.BertPretrainer.from_preset("toy_en")
+    stored = published_weights(again)
+    for name, weight in published_weights(model).items():
+        rounded = weight.numpy().astype(ml_dtypes.bfloat16).astype("float32")
+        assert np.array_equal(stored[name].numpy(), rounded)
+    assert load_file(folder / "model.safetensors")[
+        "cls.predictions.bias"
+    ].dtype == np.dtype(ml_dtypes.bfloat16)
     inputs = INPUTS | {
         "mask_positions": np.zeros((len(INPUTS["token_ids"]), 1), "int32")
     }

@@ -16,14 +16,14 @@ from page_commands import commands, script_of
 from run_script import call_script
 
 from bert_keras.errors import InputError
-from bert_keras.interop.native import save_native
+from bert_keras.interop.heads import HEADS
 from bert_keras.interop.presets import load_model
 from bert_keras.interop.publishing import (
-    TASKS,
     model_card,
     push_to_hub,
     write_published,
 )
+from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import License
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
@@ -143,12 +143,9 @@ def hub(monkeypatch, tmp_path):
     server.server_close()
 
 
-@pytest.mark.parametrize("format", ["huggingface", "bert_keras"])
-def test_what_is_published_is_loaded_with_equal_weights(hub, format):
+def test_what_is_published_is_loaded_with_equal_weights(hub):
     model, preprocess = tiny.model("BertClassifier"), tiny.preprocessor()
-    address = push_to_hub(
-        model, preprocess, "org/toy", format=format, private=True
-    )
+    address = push_to_hub(model, preprocess, "org/toy", private=True)
     assert address == f"https://huggingface.co/org/toy/commit/{COMMIT}"
     assert hub.private is True and hub.message
     again = load_model(BertClassifier, "hf://org/toy")
@@ -168,24 +165,10 @@ def test_a_refusal_of_the_hub_is_one_sentence(hub, monkeypatch):
     assert not hub.stored
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "toy"}, "toy is no name on the Hub. Expected org/name"),
-        ({"format": "keras"}, "'keras'. Expected huggingface or bert_keras"),
-    ],
-)
-def test_names_and_formats_that_are_none_are_refused(
-    tmp_path, arguments, message
-):
-    arguments = {"name": "org/toy", **arguments}
-    with pytest.raises(InputError, match=message):
-        write_published(
-            tmp_path / "out",
-            tiny.model("BertEncoder"),
-            tiny.preprocessor(),
-            **arguments,
-        )
+def test_a_name_that_is_none_is_refused(tmp_path):
+    model, text = tiny.model("BertEncoder"), tiny.preprocessor()
+    with pytest.raises(InputError, match="Expected org/name"):
+        write_published(tmp_path / "out", model, text, "toy")
 
 
 def test_a_head_that_was_never_trained_is_not_published(tmp_path):
@@ -201,14 +184,11 @@ def test_a_head_that_was_never_trained_is_not_published(tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("format", ["huggingface", "bert_keras"])
-def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path, format):
+def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path):
     start = tiny.model("BertPretrainer")
     with_mlm = {k for k in published_weights(start) if "mlm/" in k}
     pretrainer = load_mlm_alone(start, tmp_path / "mlm")
-    write_published(
-        tmp_path / "o", pretrainer, tiny.preprocessor(), "org/toy", format
-    )
+    write_published(tmp_path / "o", pretrainer, tiny.preprocessor(), "org/toy")
     with pytest.warns(UserWarning, match="nsp/kernel"):
         again = load_model(BertPretrainer, tmp_path / "o")
     expected, found = published_weights(start), published_weights(again)
@@ -218,17 +198,16 @@ def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path, format):
         )
 
 
-@pytest.mark.parametrize("format", ["huggingface", "bert_keras"])
-def test_what_was_written_before_is_replaced_and_nothing_else(tmp_path, format):
+def test_what_was_written_before_is_replaced_and_nothing_else(tmp_path):
     made = tmp_path / "o", tiny.model("BertEmbedder"), tiny.preprocessor()
     made[1].encoder.license = License("mit", "All may use it.")
     for card in ("first", "second"):
-        write_published(*made, "org/toy", format, card)
+        write_published(*made, "org/toy", card)
         assert (tmp_path / "o" / "README.md").read_text() == card
         assert (tmp_path / "o" / "LICENSE").read_text() == "All may use it."
     (tmp_path / "o" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="other files .thesis.tex."):
-        write_published(*made, "org/toy", format)
+        write_published(*made, "org/toy")
 
 
 def test_how_an_embedder_pools_is_published(tmp_path):
@@ -259,7 +238,7 @@ def load_mlm_alone(pretrainer, folder):
     """It again, from a folder without next sentence and pooler."""
     lacking = ("nsp/", "encoder/pooler/")
     names = [n for n in published_weights(pretrainer) if n.startswith(lacking)]
-    save_native(folder, pretrainer, tiny.preprocessor(), names)
+    save_model(folder, pretrainer, tiny.preprocessor(), names)
     with pytest.warns(UserWarning):
         return load_model(BertPretrainer, folder)
 
@@ -287,7 +266,7 @@ def test_a_class_that_the_hub_does_not_know_is_refused():
         model_card(Mine(tiny.encoder(), labels=["a", "b"]), "org/toy")
 
 
-@pytest.mark.parametrize("kind", sorted(TASKS))
+@pytest.mark.parametrize("kind", sorted(HEADS))
 def test_a_card_of_every_model_reads_back(kind):
     directed = {"attention": "left_to_right"}
     arguments = directed if kind == "BertCausalModel" else {}
@@ -300,7 +279,7 @@ def test_a_card_of_every_model_reads_back(kind):
         base_model="org/base",
     )
     card = huggingface_hub.ModelCard(text)
-    assert card.data.pipeline_tag == TASKS[kind][0]
+    assert card.data.pipeline_tag == HEADS[kind].task
     assert card.data.license == "apache-2.0"
     assert card.data.base_model == "org/base"
     (result,) = card.data.eval_results
@@ -308,7 +287,7 @@ def test_a_card_of_every_model_reads_back(kind):
     assert f'{kind}.from_preset("hf://org/toy")' in card.text
     reads_texts = kind not in ("BertPretrainer", "BertChooser")
     assert ("model.predict(preprocess(" in card.text) == reads_texts
-    assert f"{TASKS[kind][1]}.from_pretrained" in card.text
+    assert f"{HEADS[kind].auto_class}.from_pretrained" in card.text
 
 
 def commands_of(page, script):

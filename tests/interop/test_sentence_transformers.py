@@ -7,19 +7,15 @@ import pytest
 import tiny
 from test_huggingface import folder_of, write_json
 
-from bert_keras.errors import InputError
 from bert_keras.interop.convert import convert
-from bert_keras.interop.native import save_native
 from bert_keras.interop.presets import (
     load_model,
     open_checkpoint,
 )
-from bert_keras.interop.sentence_transformers import (
-    save_sentence_transformers,
-)
+from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertEmbedder
+from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.text.preprocessor import BertPreprocessor
 
 MODULE = "sentence_transformers.models."
@@ -59,7 +55,7 @@ def test_pooling_normalisation_and_length_are_kept(tmp_path, inner):
     assert encoder.sentence_embedding == expected
     text = BertPreprocessor.from_preset(tmp_path / "a")
     assert text.sequence_length == 9
-    save_native(tmp_path / "b", encoder, text)
+    save_model(tmp_path / "b", encoder, text)
     again = load_model(BertEncoder, tmp_path / "b")
     assert again.sentence_embedding == expected
     assert BertPreprocessor.from_preset(tmp_path / "b").sequence_length == 9
@@ -121,8 +117,8 @@ def test_a_module_outside_the_folder_is_refused(tmp_path):
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
 def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):
     model = BertEmbedder(tiny.model("BertEncoder"), pooling, normalize)
-    save_native(tmp_path / "a", model, tiny.preprocessor())
-    done = convert(tmp_path / "a", tmp_path / "b", "sentence_transformers")
+    save_model(tmp_path / "a", model, tiny.preprocessor())
+    done = convert(tmp_path / "a", tmp_path / "b")
     assert (done.difference, done.remark) == (0.0, "")
     names = {"", "1_Pooling", *(["2_Normalize"] if normalize else [])}
     assert {
@@ -134,18 +130,25 @@ def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):
     assert tiny.largest_difference(model(tiny.IDS), again(tiny.IDS)) == 0.0
     text = BertPreprocessor.from_preset(tmp_path / "b")
     assert text.sequence_length == 12
-    # Of the encoder it is as good a home, and may be written again.
+    # The encoder alone keeps it, and may be written again.
     encoder = load_model(BertEncoder, tmp_path / "b")
-    assert save_sentence_transformers(tmp_path / "b", encoder, text) == []
+    save_model(tmp_path / "b", encoder, text)
+    assert (tmp_path / "b" / "modules.json").exists()
 
 
-def test_a_model_that_does_not_embed_or_as_no_other_is_not_written(tmp_path):
-    body = tiny.encoder()
-    for model, found in (
-        (body, "none"),
-        (tiny.model("BertTagger"), "none"),
-        (BertEmbedder(body, "pooled"), "pooling 'pooled'"),
-    ):
-        with pytest.raises(InputError, match=f"BertEmbedder with.*got {found}"):
-            save_sentence_transformers(tmp_path, model, tiny.preprocessor())
-    assert not os.listdir(tmp_path)
+def test_a_pooling_that_sentence_transformers_lacks_is_in_the_block(tmp_path):
+    model = BertEmbedder(tiny.encoder(), "pooled", normalize=False)
+    save_model(tmp_path / "a", model, tiny.preprocessor())
+    assert not (tmp_path / "a" / "modules.json").exists()
+    again = BertEmbedder.from_preset(tmp_path / "a")
+    assert again.arguments() == model.arguments()
+
+
+def test_a_cross_encoder_is_a_classifier(tmp_path):
+    """Its modules.json names the Transformer alone, since version 6."""
+    folder_of(tmp_path, "BertForSequenceClassification")
+    module = {"type": f"{MODULE}Transformer", "path": ""}
+    write_json(tmp_path, "modules.json", [module])
+    model = load_model(BertClassifier, tmp_path)
+    assert model.labels == ["no", "so", "yes"]
+    assert model.load_report.initialised == []

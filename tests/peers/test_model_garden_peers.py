@@ -12,9 +12,9 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import numpy as np
 import pytest
 import tiny
+from tiny import CLASSES
 
-from bert_keras.interop.convert import CLASSES, sample_inputs
-from bert_keras.interop.google import save_google
+from bert_keras.interop.convert import sample_inputs
 from bert_keras.interop.presets import load_model
 from bert_keras.modeling.kernels import gelu_tanh
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -147,25 +147,6 @@ def test_a_saved_model_of_tf_hub_is_read(tmp_path, config, with_mlm, capsys):
     text = BertPreprocessor.from_preset(tmp_path / "hub", sequence_length=8)
     assert text.tokenizer.lowercase is True
     assert text.tokenizer.vocabulary == tiny.PIECES
-
-
-def test_model_garden_converts_what_is_written(tmp_path, config, capsys):
-    # Its converter reads the original's names and fails on a missing one.
-    import tensorflow as tf
-    from official.nlp.tools import tf2_bert_encoder_checkpoint_converter as tf2
-
-    mine = tiny.model("BertPretrainer")
-    save_google(tmp_path / "a", mine)
-    tf2.convert_checkpoint(
-        config,
-        str(tmp_path / "b" / "ckpt"),
-        str(tmp_path / "a" / "bert_model.ckpt"),
-    )
-    theirs = export.get_bert_encoder(config)
-    prefix = tf.train.latest_checkpoint(str(tmp_path / "b"))
-    status = tf.train.Checkpoint(model=theirs).restore(prefix)
-    status.assert_existing_objects_matched()
-    told(capsys, "written for the original", compared(mine, theirs))
 
 
 @pytest.mark.parametrize(

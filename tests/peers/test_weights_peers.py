@@ -8,16 +8,12 @@ import os
 import numpy as np
 import pytest
 import tiny
+from tiny import CLASSES
 
 from bert_keras.errors import InputError
-from bert_keras.interop.convert import (
-    CLASSES,
-    sample_inputs,
-    without_pickle,
-)
-from bert_keras.interop.huggingface import save_huggingface
-from bert_keras.interop.keras_hub import save_keras_hub
+from bert_keras.interop.convert import sample_inputs, without_pickle
 from bert_keras.interop.presets import load_model
+from bert_keras.interop.saving import save_model
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -115,7 +111,7 @@ def test_transformers_loads_what_is_written(
 ):
     mine = tiny_model(name, activation=activation)
     kind, names = PAIRS[name]
-    save_huggingface(tmp_path / "a", mine, tiny.preprocessor())
+    save_model(tmp_path / "a", mine, tiny.preprocessor())
     other, keys = getattr(transformers, kind).from_pretrained(
         tmp_path / "a", output_loading_info=True
     )
@@ -157,7 +153,7 @@ def test_half_a_pretrainer_is_loaded_and_written_back(
     mine = load_model(CLASSES["BertPretrainer"], tmp_path / "a")
     assert compared(mine, other, {output: name}) < TOLERANCE
     missing = mine.load_report.initialised
-    save_huggingface(tmp_path / "b", mine, without=missing)
+    save_model(tmp_path / "b", mine, without=missing)
     again, keys = getattr(transformers, kind).from_pretrained(
         tmp_path / "b", output_loading_info=True
     )
@@ -220,7 +216,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, transformers):
             return os.mkdir, (str(tmp_path / "mark"),)
 
     model = tiny.model("BertEncoder")
-    save_huggingface(tmp_path / "old", model)
+    save_model(tmp_path / "old", model)
     (tmp_path / "old" / "model.safetensors").unlink()
     path = tmp_path / "old" / "pytorch_model.bin"
     path.write_bytes(pickle.dumps(Trap()))
@@ -231,7 +227,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, transformers):
 
 def test_the_ids_of_transformers_tokenizer_are_the_same(tmp_path, transformers):
     mine = tiny.preprocessor()
-    save_huggingface(tmp_path / "a", tiny.model("BertEncoder"), mine)
+    save_model(tmp_path / "a", tiny.model("BertEncoder"), mine)
     other = transformers.AutoTokenizer.from_pretrained(tmp_path / "a")
     texts = ["good badly, ", "Good goodly", "bad" * 20, "good [MASK] bad"]
     for text in texts:
@@ -286,34 +282,6 @@ def keras_hub():
 def hub_inputs(model):
     inputs = sample_inputs(model)
     return {k: v for k, v in inputs.items() if k != "mask_positions"}
-
-
-def test_keras_hub_loads_what_is_written(tmp_path, keras_hub, capsys):
-    mine = tiny.model("BertEncoder")
-    save_keras_hub(tmp_path / "a", mine, tiny.preprocessor())
-    other = keras_hub.models.BertBackbone.from_preset(str(tmp_path / "a"))
-    difference = greatest(
-        ours(mine, hub_inputs(mine)), ours(other, hub_inputs(mine))
-    )
-    told(capsys, "written BertBackbone", difference)
-    assert difference < TOLERANCE
-    tokenizer = keras_hub.models.BertTokenizer.from_preset(str(tmp_path / "a"))
-    assert tokenizer.get_vocabulary() == tiny.PIECES
-    assert tokenizer.lowercase is False
-
-
-def test_keras_hub_loads_a_classifier_that_is_written(
-    tmp_path, keras_hub, capsys
-):
-    mine = tiny.model("BertClassifier")
-    save_keras_hub(tmp_path / "a", mine, tiny.preprocessor())
-    other = keras_hub.models.TextClassifier.from_preset(str(tmp_path / "a"))
-    difference = greatest(
-        ours(mine, hub_inputs(mine)), ours(other, hub_inputs(mine))
-    )
-    told(capsys, "written BertTextClassifier", difference)
-    assert difference < TOLERANCE
-    assert other.preprocessor.sequence_length == 12
 
 
 def hub_backbone(keras_hub):

@@ -114,7 +114,7 @@ def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
     settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 1}
     results = runner.run(data, tmp_path, packed=True, **settings)
     config = files.read_json(tmp_path / "model" / "config.json")
-    assert config.get("arguments", {}).get("examples_per_row") is None
+    assert config["bert_keras"]["arguments"]["examples_per_row"] is None
     assert results["data"]["padding"] < 0.2
     assert 0 <= results["nsp_accuracy"] <= 1
 

@@ -1,5 +1,9 @@
 """Toy models and texts that the tests of weights share."""
 
+import hashlib
+import json
+import os
+
 import numpy as np
 
 from bert_keras.modeling.encoder import BertEncoder
@@ -17,6 +21,19 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "##ly"]
 IDS = np.array([[2, 5, 7, 3], [2, 6, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
+CLASSES = {
+    cls.__name__: cls
+    for cls in (
+        BertEncoder,
+        BertPretrainer,
+        BertCausalModel,
+        BertClassifier,
+        BertEmbedder,
+        BertSpanPredictor,
+        BertTagger,
+        BertChooser,
+    )
+}
 SIZES = {
     "vocabulary_size": 8,
     "num_layers": 2,
@@ -56,6 +73,35 @@ def model(name, **arguments):
         # Biases and scales too, so that a swapped pair shows.
         weight.assign(random.normal(0.5, 0.3, weight.shape))
     return made
+
+
+def edit_config(folder, **fields):
+    """Change fields of a saved folder's config.json, and its own hash.
+
+    Fields of the `bert_keras` block are those with its name before them, as
+    in `block_version`; the value None removes a field.
+    """
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    block = config.get("bert_keras", {})
+    for name, value in fields.items():
+        place = block if name.startswith("block_") else config
+        name = name.removeprefix("block_")
+        place[name] = value
+        if value is None:
+            del place[name]
+    if "bert_keras" in config:
+        del block["sha256"]
+        text = json.dumps(config, sort_keys=True)
+        block["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+
+
+def remove_block(folder):
+    """Make a saved folder one that this package did not write."""
+    edit_config(folder, bert_keras=None)
 
 
 def largest_difference(first, second):

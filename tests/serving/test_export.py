@@ -20,7 +20,7 @@ from served_samples import (
 
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.native import save_native
+from bert_keras.interop.saving import save_model
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import (
@@ -123,7 +123,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
     model = spread(BertPretrainer(encoder()))
     nsp = ["nsp/kernel", "nsp/bias"]
     pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
-    save_native(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
+    save_model(tmp_path / "a", model, preprocessor(), without=[*nsp, *pooler])
     with pytest.warns(UntrainedWarning, match="pooler.*nsp"):
         model = BertPretrainer.from_preset(tmp_path / "a")
     out = tmp_path / "out"
@@ -138,7 +138,7 @@ def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
 
 def test_an_encoder_without_a_pooler_is_exported_where_none_is_read(tmp_path):
     pooler = ["encoder/pooler/kernel", "encoder/pooler/bias"]
-    save_native(
+    save_model(
         tmp_path / "a", spread(encoder()), preprocessor(), without=pooler
     )
     with pytest.warns(UntrainedWarning, match="pooler"):

@@ -9,7 +9,7 @@ from served_samples import VOCABULARY, encoder, preprocessor
 
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.native import save_native
+from bert_keras.interop.saving import save_model
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -53,7 +53,7 @@ def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
         ),
         strict=True,
     ):
-        save_native(folder, model, preprocess)
+        save_model(folder, model, preprocess)
     a, same, other, cased = folders
     assert export.preprocessor_of([a, same]).sequence_length == 12
     with pytest.raises(InputError, match="other differ in vocabulary;"):

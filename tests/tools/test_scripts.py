@@ -325,8 +325,7 @@ ON_A_FULL_DISK = {
         5_000,
     ),
     "convert": (
-        "tools/convert_checkpoint.py --source=runs/yours/model --output=full "
-        "--format=huggingface",
+        "tools/convert_checkpoint.py --source=runs/yours/model --output=full",
         20_000,
     ),
 }

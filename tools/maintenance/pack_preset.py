@@ -5,10 +5,9 @@
 
 In: the folder of a pre-trained model, and the data of its held-out documents.
 Out: in --output, which may hold README.md and LICENSE already, the weights in
-bfloat16 (half the bytes), the settings, the vocabulary, and manifest.json with
-the hash of each file, which `from_preset` compares. It prints these, and the
-held-out figures of both folders, computed in float32. Takes some minutes on
-one CPU core.
+bfloat16 (half the bytes), as `save_preset` writes them. It prints the hash of
+each file, and the held-out metrics of both folders, computed in float32. Takes
+some minutes on one CPU core.
 """
 
 import os
@@ -17,8 +16,7 @@ import tempfile
 
 from absl import flags
 
-from bert_keras.interop.downloads import MANIFEST
-from bert_keras.manifest import describe_files, write_manifest
+from bert_keras.manifest import describe_files
 from official_tasks import script
 from official_tasks.pretraining.settings import Execution, Settings, phases
 
@@ -37,11 +35,11 @@ def define_flags():
 
 
 def pack(model_folder, folder):
-    """Writes the preset; returns name -> bytes and hash of its files."""
+    """Write the preset; return name -> bytes and hash of its files."""
     from bert_keras import BertPreprocessor
     from bert_keras.interop.convert import model_class
-    from bert_keras.interop.native import save_native
     from bert_keras.interop.presets import open_checkpoint
+    from bert_keras.interop.saving import save_model
 
     checkpoint = open_checkpoint(model_folder)
     model = model_class(checkpoint).from_preset(checkpoint)
@@ -54,12 +52,9 @@ def pack(model_folder, folder):
     )
     with tempfile.TemporaryDirectory() as temporary:
         packed = os.path.join(temporary, "model")
-        save_native(packed, model, text, kind="BF16")
+        save_model(packed, model, text, kind="BF16")
         shutil.copytree(packed, folder, dirs_exist_ok=True)
-    names = sorted(set(os.listdir(folder)) - {MANIFEST})
-    entries = describe_files(folder, names)
-    write_manifest(os.path.join(folder, MANIFEST), {"files": entries})
-    return entries
+    return describe_files(folder, sorted(os.listdir(folder)))
 
 
 def held_out(preset, data, length, batches) -> dict:

@@ -79,22 +79,19 @@ class Inputs:
     @functools.cache  # noqa: B019
     def base(self):
         """Folder of random weights of base size, in Hugging Face's format."""
-        from bert_keras.interop.convert import convert
-
-        own = os.path.join(self.folder, "base")
-        pieces = read_vocabulary(self.needed("vocabulary", "vocabulary"))
-        encoder = bert_keras.BertEncoder(len(pieces), **SIZES["base"])
-        tokenizer = bert_keras.WordPieceTokenizer(pieces)
-        encoder.save_preset(own, bert_keras.BertPreprocessor(tokenizer, 128))
         path = os.path.join(self.folder, "base-huggingface")
-        convert(own, path, "huggingface", accept_difference=True)
+        pieces = read_vocabulary(self.needed("vocabulary", "vocabulary"))
+        # Its form of GELU is that of the other libraries.
+        encoder = bert_keras.BertEncoder(
+            len(pieces), **SIZES["base"], activation="gelu_exact"
+        )
+        tokenizer = bert_keras.WordPieceTokenizer(pieces)
+        encoder.save_preset(path, bert_keras.BertPreprocessor(tokenizer, 128))
         return path
 
     @functools.cache  # noqa: B019
     def mini(self):
         """The packaged model's name, and folders of the same encoder."""
-        from bert_keras.interop.huggingface import save_huggingface
-
         name = "bert_keras_mini_en"
         folders = {
             form: os.path.join(self.folder, f"{name}-{form}")
@@ -105,7 +102,7 @@ class Inputs:
             name, activation="gelu_exact"
         )
         preprocess = bert_keras.BertPreprocessor.from_preset(name)
-        save_huggingface(folders["huggingface"], encoder, preprocess)
+        encoder.save_preset(folders["huggingface"], preprocess)
         bert_keras.export_saved_model(encoder, preprocess, folders["served"])
         return {"mini": name, **folders}
 

@@ -1,0 +1,40 @@
+"""The one comparer of outputs: conversions, exports, recorded answers."""
+
+import numpy as np
+
+
+def greatest_difference(first, second, relative=False):
+    """Return the greatest absolute difference between two sets of outputs.
+
+    Args:
+        first: dict of name -> NumPy array; or one array.
+        second: likewise.
+        relative: divide the differences of each output by its greatest
+            absolute value in `first`, if that is over 1.
+
+    Returns:
+        float; infinity where names, shapes or anything but numbers differ,
+        or where a number is not finite.
+    """
+    if not isinstance(first, dict):
+        first, second = {"": first}, {"": second}
+    if first.keys() != second.keys():
+        return np.inf
+    differences = [
+        _difference(np.asarray(first[name]), np.asarray(second[name]), relative)
+        for name in first
+    ]
+    return max(differences, default=0.0)
+
+
+def _difference(first, second, relative):
+    if first.shape != second.shape:
+        return np.inf
+    kinds = {first.dtype.kind, second.dtype.kind}
+    if "f" not in kinds or kinds - set("fiu"):
+        return 0.0 if np.array_equal(first, second) else np.inf
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return np.inf
+    first, second = first.astype("float64"), second.astype("float64")
+    size = np.abs(first).max(initial=1.0) if relative else 1.0
+    return float(np.abs(first - second).max(initial=0.0) / size)

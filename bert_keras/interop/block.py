@@ -1,0 +1,160 @@
+"""The `bert_keras` block of config.json in a Hugging Face folder.
+
+It holds what that format lacks: our class and its arguments, directions of
+attention, how sentences are embedded, the source of the weights, which of
+them are untrained; and size and SHA-256 of every other file and of
+config.json itself. Damaged and exchanged files are refused by name.
+"""
+
+import functools
+import os
+
+from bert_keras import files
+from bert_keras.interop import tensors
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.manifest import describe_files, find_fault
+from bert_keras.modeling import weights
+
+NAME = "bert_keras"
+VERSION = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+OLD_FORMAT = (
+    "Save the model again: load it with the version that wrote it, and "
+    "convert it with its tools/convert_checkpoint.py --format=huggingface"
+)
+IF_MEANT = (
+    "Save or fetch the folder again; if the change is intended, remove the "
+    f'"{NAME}" block from config.json'
+)
+
+
+def write_config(folder, config, model):
+    """Write config.json with the block; the other files are there already.
+
+    Args:
+        folder: the folder.
+        config: dict, of Hugging Face's fields.
+        model: `BertEncoder` or a task model.
+    """
+    names = [os.path.relpath(path, folder) for path in files.walk(folder)]
+    block = {**_describe(model), "files": describe_files(folder, names)}
+    block["sha256"] = files.json_hash({**config, NAME: block})
+    files.write_json({**config, NAME: block}, os.path.join(folder, CONFIG))
+
+
+def _describe(model):
+    encoder = getattr(model, "encoder", model)
+    arguments = {} if model is encoder else dict(model.arguments())
+    if "examples_per_row" in arguments:  # of each run, not of the weights
+        arguments["examples_per_row"] = None
+    block = {
+        "version": VERSION,
+        "class": type(model).__name__,
+        "attention": encoder.attention,
+        "arguments": arguments,
+        "untrained": weights.untrained_weights(model),
+        "embedding": getattr(model, "sentence_embedding", None),
+        "source": encoder.origin,
+        "license": encoder.license and encoder.license.name,
+    }
+    return {name: value for name, value in block.items() if value is not None}
+
+
+def read_block(folder, config):
+    """Return the `Fields` of the block; None in a folder of others.
+
+    Every file but the weights is compared with its hash; the weights are by
+    `add_check`.
+
+    Args:
+        folder: the folder.
+        config: `Fields` of its config.json.
+    """
+    if config.raw("format") == NAME:
+        raise WeightsError(
+            config.path,
+            "an earlier version of bert_keras wrote this format",
+            OLD_FORMAT,
+        )
+    # transformers copies the block of the folder that its model came from.
+    if NAME not in config or "transformers_version" in config:
+        return None
+    block = config.object(NAME)
+    if block.integer("version") > VERSION:
+        raise WeightsError(
+            config.path,
+            "a newer version of bert_keras wrote this",
+            "Install the newer version",
+            expected=f"version up to {VERSION}",
+            found=block.raw("version"),
+        )
+    rest = {k: v for k, v in block.values.items() if k != "sha256"}
+    if block.text("sha256") != files.json_hash({**config.values, NAME: rest}):
+        raise WeightsError(
+            config.path, "the file has changed since it was written", IF_MEANT
+        )
+    for name in block.object("files").values:
+        if name != WEIGHTS:
+            check_file(folder, block, name)
+    return block
+
+
+def check_file(folder, block, name):
+    """Raise `WeightsError` unless a file is the one that was written."""
+    entry = block.object("files").object(name)
+    parts = name.split("/")
+    if len(parts) > 2 or not all(map(files.is_plain_name, parts)):
+        block.refuse("files", "names of files in the folder", name)
+    files.check_inside(os.path.join(folder, parts[0]), folder)
+    expected = {
+        "bytes": entry.integer("bytes", maximum=2**62),
+        "sha256": entry.text("sha256"),
+    }
+    path = os.path.join(folder, *parts)
+    fault = find_fault(path, expected)
+    if fault is not None:
+        raise WeightsError(path, f"the file {fault}", IF_MEANT)
+
+
+def add_check(found, folder, block):
+    """Return the tensors, of which the first one loaded checks the file."""
+    check = functools.cache(
+        functools.partial(check_file, folder, block, WEIGHTS)
+    )
+    return {name: tensor.checked_by(check) for name, tensor in found.items()}
+
+
+def read_arguments(block):
+    """Return the head's arguments; those of our own heads are checked."""
+    settings = block.object("arguments", {})
+    checks = {
+        "labels": settings.texts,
+        "problem": settings.text,
+        "dropout": settings.share,
+        "mlm_activation": settings.text,
+        "mlm_norm_epsilon": settings.share,
+        "may_be_none": settings.boolean,
+        "pair": settings.boolean,
+        "pooling": settings.text,
+        "normalize": settings.boolean,
+    }
+    for name in filter(settings.__contains__, checks):
+        checks[name](name)
+    if "bilstm_dim" in settings:
+        settings.integer("bilstm_dim", maximum=2**20)
+    if "name" in settings.values:
+        settings.refuse("name", "no name, which is the caller's", "one")
+    return dict(settings.values)
+
+
+def apply(block, checkpoint, folder):
+    """Put what the block says over what Hugging Face's fields say."""
+    checkpoint.encoder["attention"] = block.text("attention")
+    checkpoint.embedding = block.object("embedding", {}).values or None
+    checkpoint.origin = block.text("source") if "source" in block else None
+    checkpoint.untrained = block.texts("untrained", [])
+    if "license" in block:
+        stated = tensors.license_of(folder)
+        checkpoint.license = tensors.License(
+            block.text("license"), stated and stated.text
+        )

@@ -1,0 +1,127 @@
+"""The table of heads: their classes, tensors, labels, and names on the Hub.
+
+Every format, publishing and serving read it. A new head is a row here and a
+model class in `modeling`.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """A row of `HEADS`: what is known of one model class.
+
+    Args:
+        architectures: classes of transformers with this head; the first one
+            is written.
+        auto_class: class of transformers that loads any of them.
+        task: the Hub's `pipeline_tag`.
+        layer: published name of the head's dense layer; None where it has
+            none, or several.
+        outputs: number of outputs of the layer; None: one for each label.
+        tensors: dict of format -> name of the layer in that format.
+        parts: prefixes of parts of which a file may hold some only.
+        has_labels: True if the layer has one output for each label.
+        has_dropout: True if the class takes `dropout` for its head.
+        is_tied: True if the head multiplies with the token table.
+    """
+
+    architectures: tuple[str, ...]
+    auto_class: str
+    task: str
+    layer: str | None = None
+    outputs: int | None = None
+    tensors: dict = dataclasses.field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    has_labels: bool = False
+    has_dropout: bool = False
+    is_tied: bool = False
+
+
+HEADS = {
+    "BertEncoder": Head(("BertModel",), "AutoModel", "feature-extraction"),
+    "BertPretrainer": Head(
+        (
+            "BertForPreTraining",
+            "BertForMaskedLM",
+            "BertForNextSentencePrediction",
+        ),
+        "AutoModelForPreTraining",
+        "fill-mask",
+        parts=("mlm/", "nsp/"),
+        is_tied=True,
+    ),
+    "BertCausalModel": Head(
+        ("BertLMHeadModel",),
+        "AutoModelForCausalLM",
+        "text-generation",
+        is_tied=True,
+    ),
+    "BertClassifier": Head(
+        ("BertForSequenceClassification",),
+        "AutoModelForSequenceClassification",
+        "text-classification",
+        layer="classifier",
+        tensors={
+            "huggingface": "classifier",
+            "google": "output",
+            "keras_hub": "layers/dense",
+        },
+        has_labels=True,
+        has_dropout=True,
+    ),
+    "BertTagger": Head(
+        ("BertForTokenClassification",),
+        "AutoModelForTokenClassification",
+        "token-classification",
+        layer="tagger",
+        tensors={"huggingface": "classifier"},
+        has_labels=True,
+        has_dropout=True,
+    ),
+    "BertSpanPredictor": Head(
+        ("BertForQuestionAnswering",),
+        "AutoModelForQuestionAnswering",
+        "question-answering",
+        layer="span",
+        outputs=2,
+        tensors={"huggingface": "qa_outputs", "google": "cls/squad/output"},
+    ),
+    "BertChooser": Head(
+        ("BertForMultipleChoice",),
+        "AutoModelForMultipleChoice",
+        "multiple-choice",
+        layer="chooser",
+        outputs=1,
+        tensors={"huggingface": "classifier"},
+        has_dropout=True,
+    ),
+    "BertEmbedder": Head((), "AutoModel", "sentence-similarity"),
+}
+# transformers' class -> ours.
+BY_ARCHITECTURE = {
+    architecture: name
+    for name, head in HEADS.items()
+    for architecture in head.architectures
+}
+# Weights with one output a label, on their last axis.
+LABELED_WEIGHTS = tuple(
+    f"{head.layer}/{end}"
+    for head in HEADS.values()
+    if head.has_labels
+    for end in ("kernel", "bias")
+)
+
+
+def layers_in(format):
+    """Return dict of class -> {our name of its layer: that of the format}."""
+    return {
+        name: {head.layer: head.tensors[format]}
+        for name, head in HEADS.items()
+        if format in head.tensors
+    }
+
+
+def count_outputs(head, labels):
+    """Return the number of outputs of a head's layer under these labels."""
+    return head.outputs or len(labels or "1")

@@ -1,0 +1,78 @@
+"""A model with its vocabulary, to a Hugging Face folder.
+
+config.json has a `bert_keras` block; see block.py. A model that says how
+sentences are embedded is written as sentence-transformers reads it.
+"""
+
+import contextlib
+import os
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.interop import (
+    block,
+    huggingface,
+    sentence_transformers,
+    tensor_files,
+    tensors,
+    text_settings,
+)
+
+WRITTEN = (
+    block.CONFIG,
+    block.WEIGHTS,
+    *text_settings.WRITTEN_TEXT,
+    *sentence_transformers.WRITTEN,
+    tensors.LICENSE,
+)
+
+
+def save_model(folder, model, preprocessor=None, without=(), kind="F32"):
+    """Write the folder under a temporary name, then rename it.
+
+    The optimizer's state is not written.
+
+    Args:
+        folder: where to.
+        model: `BertEncoder` or a task model.
+        preprocessor: its `BertPreprocessor`; no vocabulary is written without.
+        without: names of weights to leave out: loading draws them at random.
+        kind: dtype in the file, as safetensors names it: "F32", or "BF16"
+            for half the bytes and 8 bits of precision.
+    """
+    with new_folder(folder, WRITTEN, model, preprocessor) as partial:
+        config, arrays = huggingface.describe(model, preprocessor, without)
+        path = os.path.join(partial, block.WEIGHTS)
+        tensor_files.write_safetensors(path, arrays, kind)
+        if preprocessor is not None:
+            text_settings.write_huggingface_tokenizer(partial, preprocessor)
+            sentence_transformers.write_modules(partial, model, preprocessor)
+        block.write_config(partial, config, model)
+
+
+@contextlib.contextmanager
+def new_folder(folder, names, model, preprocessor):
+    """Yield an empty folder, which takes the place of `folder` at the end.
+
+    The license of the weights is written to it.
+
+    Args:
+        folder: where to; may hold files that are written again, and no other.
+        names: of the files that are written.
+        model: the model.
+        preprocessor: its `BertPreprocessor`, or None.
+    """
+    if preprocessor is not None:
+        text_settings.check_fits(model, preprocessor)
+    present = files.list_folder(folder) if files.is_folder(folder) else ()
+    others = sorted(set(present) - set(names))
+    if others:
+        raise InputError(
+            f"The folder {folder} holds other files ({', '.join(others[:5])})"
+            ", which saving would remove. Name a new folder."
+        )
+    with files.written_beside(folder) as partial:
+        os.mkdir(partial)
+        yield partial
+        license = getattr(model, "encoder", model).license
+        tensors.write_license(license, partial)
