@@ -23,12 +23,13 @@ from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import script
-from official_tasks.pretraining.cost import plan
+from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.runner import run
 from official_tasks.pretraining.settings import (
     OBJECTIVES,
     Execution,
     Settings,
+    note_masks,
     phases,
     split,
 )
@@ -47,7 +48,8 @@ FIGURES = (
 
 _ROWS = {
     "sequence_length": "pieces of an example.",
-    "max_predictions": "masked pieces, at most.",
+    "max_predictions": "masked pieces, at most; by default as --mask_rate "
+    "asks for.",
     "batch_size": "sequences a step.",
 }
 # Field of `Settings` or of `Execution` -> what --help says, and the choices.
@@ -147,13 +149,13 @@ def _arguments(values):
 
 
 def print_plan(data, **arguments):
-    """Prints what `run` would take, and checks its inputs."""
+    """Print what `run` would take, and check its inputs."""
     for line in plan(data, **arguments):
         console.print(line, soft_wrap=True)
 
 
-def print_figures(results):
-    """Prints the held-out figures, and those before the first step."""
+def print_metrics(results):
+    """Print the held-out metrics, those before the first step, and notes."""
     before = results["before"] or {}
     for name in FIGURES:
         if name in results:
@@ -161,6 +163,8 @@ def print_figures(results):
             if name in before:
                 line += f" (before the first step: {before[name]:.4g})"
             console.print(f"  {line}")
+    for note in results["notes"]:
+        console.print(f"note: {note}", soft_wrap=True)
 
 
 def main(values):
@@ -172,8 +176,10 @@ def main(values):
     arguments = _arguments(values)
     if values.dry_run:
         print_plan(values.data, **arguments)
-    else:
-        print_figures(run(values.data, values.output, **arguments))
+        return
+    for note in note_masks(split(arguments)[0]):
+        console.print(f"note: {note}", soft_wrap=True)
+    print_metrics(run(values.data, values.output, **arguments))
 
 
 if __name__ == "__main__":

@@ -85,11 +85,12 @@ def define_fields(usual, texts, least=None):
     """A flag for each of these fields, with its type and its default.
 
     Args:
-        usual: NamedTuple or dataclass of the defaults.
+        usual: NamedTuple or dataclass of the defaults, or a dataclass.
         texts: name -> what `--help` says; or a pair of that and the choices.
         least: the smallest whole number; any where None.
     """
-    hints = typing.get_type_hints(type(usual))
+    is_class = isinstance(usual, type)
+    hints = typing.get_type_hints(usual if is_class else type(usual))
     for name, text in texts.items():
         default, kind = getattr(usual, name), hints[name]
         if isinstance(text, tuple):

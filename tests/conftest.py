@@ -39,13 +39,13 @@ engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_heads modeling/test_layers paper/test_feature_table
 paper/test_results paper/test_tables
-paper/test_variants pretraining/test_run_doctor
+paper/test_variants
 serving/test_signatures tasks/test_encoding tasks/test_file_task
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task
 tasks/test_table tasks/test_tagging text/test_masking text/test_packing
 text/test_tokenizer_tools text/test_vocabulary text/test_wordpiece
-tools/test_arrows tools/test_doctor tools/test_quick_part
+tools/test_arrows tools/test_quick_part
 training/test_checkpoint training/test_files training/test_similarity
 """.split()
 # What takes longest begins first, and the files of FAST come last, so that no

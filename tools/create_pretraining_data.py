@@ -31,7 +31,8 @@ from official_tasks import progress, script
 # Field of `SamplingRules`, in their order -> what --help says.
 RULES = {
     "sequence_length": "Pieces of an example.",
-    "max_predictions": "Masked pieces, at most.",
+    "max_predictions": "Masked pieces, at most; by default as --mask_rate "
+    "asks for.",
     "short_probability": "Share of short examples.",
     "mask_rate": "Share of the pieces to predict.",
     "mask_mix": "Percent masked, replaced, kept.",
@@ -51,7 +52,7 @@ def define_flags():
     )
     flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
     flags.DEFINE_string("output", None, "Folder to write.")
-    script.define_fields(SamplingRules(), RULES)
+    script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
     flags.DEFINE_integer("copies", 1, "How often train/ uses the text.", 1)
     flags.DEFINE_float(

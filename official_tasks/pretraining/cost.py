@@ -5,7 +5,6 @@ then the plan of a run on its data (`--dry_run`). docs/cost.md says where each
 formula comes from, and how far it is from runs that were published.
 """
 
-import itertools
 import tempfile
 import time
 from typing import NamedTuple
@@ -13,13 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 import bert_keras
-from bert_keras import files
 from bert_keras.data.building import build_stores
 from bert_keras.data.corpus import read_documents
-from bert_keras.data.examples import CAPACITY, DrawnExamples
 from bert_keras.errors import InputError
 from bert_keras.text.vocabulary import read_vocabulary
-from official_tasks.pretraining.settings import model_sizes, phases, prepare
+from official_tasks.pretraining.settings import model_sizes, phases
 
 # Operations of a training step in forward passes: backward takes two.
 PASSES = 3
@@ -34,8 +31,6 @@ GB = 1e9
 HOUR = 3600
 STEPS = 3  # timed at a time
 CORPUS_SAMPLE = 2_000_000  # characters of the corpus from which tokens are made
-WINDOWS = 3  # of examples, that the input holds at a time
-RECORDS_SAMPLE = 256  # examples whose records are measured
 
 
 class Model(NamedTuple):
@@ -335,106 +330,3 @@ def text_rate(corpus, vocabulary) -> tuple[float, float]:
         seconds = time.process_time() - began
         tokens = stores["train"].manifest["tokens"]
     return tokens / seconds, size / tokens
-
-
-# The plan of a run on its data.
-
-
-def plan(data, **arguments) -> list[str]:
-    """Checks the inputs; says what the run would take, one thing a line.
-
-    Args:
-        data: folder of pre-training data.
-        **arguments: as of `runner.run`.
-
-    Raises:
-        InputError: an input that the run could not use.
-    """
-    import tensorflow as tf
-
-    from official_tasks.pretraining.model import OBJECTIVES, compiled_model
-    from official_tasks.pretraining.source import PretrainingSource
-
-    settings, execution, strategy = prepare(arguments)
-    objective = OBJECTIVES[settings.objectives]
-    source = PretrainingSource(data, settings, objective)
-    source.check()
-    with strategy.scope():
-        model = compiled_model(settings, objective, source, execution)
-    parameters = model.count_params()
-    trained = sum(int(np.prod(w.shape)) for w in model.trainable_weights)
-    manifest = source.store.manifest
-    names = [device.name for device in tf.config.list_logical_devices()]
-    lines = [
-        f"Data: {manifest['documents']:,} documents, "
-        f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens; "
-        "every byte is as the manifests say; "
-        f"{len(source.vocabulary):,} pieces",
-        f"Devices: {', '.join(names)}; {strategy.name}, "
-        f"{strategy.num_replicas} replica(s)",
-        f"Model: {parameters:,} parameters, of which {trained:,} learn; "
-        f"objectives {settings.objectives}",
-    ]
-    for phase in phases(settings):
-        lines += _phase_lines(phase, source, strategy.num_replicas)
-        need = memory_bytes(
-            Model(*(getattr(model.encoder, name) for name in Model._fields)),
-            phase.sequence_length,
-            predictions_of(settings, phase),
-            phase.batch_size
-            // (strategy.num_replicas * execution.accumulation),
-            half=model.encoder.compute_dtype != "float32",
-        )
-        lines.append(f"  memory of a device: about {format_bytes(need)}")
-        lines += _input_lines(phase, source)
-    keep, every = execution.keep, execution.keep_every
-    checkpoint = 4 * (parameters + 2 * trained)
-    parts = [
-        f"{format_bytes(checkpoint * (keep + 1))} for {keep} checkpoints and "
-        "one being written"
-    ]
-    if every:
-        count = settings.steps // every
-        disk = format_bytes(checkpoint * count)
-        parts.append(f"{disk} for {count:,} that stay for good")
-    parts.append(f"{format_bytes(4 * parameters)} for the model")
-    return [*lines, f"Disk of the run: {', '.join(parts)}"]
-
-
-def _phase_lines(phase, source, replicas):
-    each, rest = divmod(phase.batch_size, replicas)
-    if rest:
-        raise InputError(
-            f"The batch of {phase.batch_size} sequences cannot be shared "
-            f"equally by {replicas} replicas. Choose a multiple."
-        )
-    steps = phase.last - phase.first
-    examples = steps * phase.batch_size
-    return [
-        f"Phase {phase.number}: {steps:,} steps of {phase.batch_size:,} "
-        f"sequences of {phase.sequence_length}, {each:,} a replica",
-        f"  {examples:,} examples, {steps * phase.tokens_per_step:,} tokens, "
-        f"{examples / source.epoch_size(phase):.2f} epochs over the data",
-    ]
-
-
-def _input_lines(phase, source):
-    """Memory and disk of both kinds of data, from a sample of examples."""
-    from bert_keras.data.record_files import serialize
-
-    drawn = DrawnExamples(source.store, source.rules(phase), 0)
-    epoch = drawn.windows.epoch_size
-    held = WINDOWS * min(CAPACITY, epoch)
-    pairs = drawn.load(0, 0)
-    pair = pairs.nbytes / pairs.count
-    records = serialize(drawn.rows(pairs[slice(RECORDS_SAMPLE)], 0))
-    record = sum(map(len, records)) / len(records) + 16  # its frame
-    sides = (f"{source.tokens}/{side}" for side in ("train", "held_out"))
-    paths = itertools.chain.from_iterable(map(files.walk, sides))
-    store = sum(map(files.size, paths))
-    return [
-        f"  sampled on the fly: {format_bytes(store)} of disk for any number "
-        f"of epochs, {format_bytes(held * pair)} of memory",
-        f"  as records: {format_bytes(epoch * record)} of disk for each copy "
-        f"of the data, {format_bytes(held * record)} of memory",
-    ]

@@ -48,23 +48,28 @@ def compiled_model(settings, objective, source, execution):
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
         mark_untrained(model, [k for k, v in weights if v.path in frozen])
+    model.compile(
+        make_optimizer(settings, execution),
+        objective.losses(),
+        weighted_metrics=objective.metrics(),
+        steps_per_execution=execution.steps_per_execution,
+    )
+    return model
+
+
+def make_optimizer(settings, execution):
+    """Return the run's optimizer, without variables of a model yet."""
     schedule = {
         "learning_rate": settings.learning_rate,
         "steps": settings.steps,
         "warmup": settings.warmup,
         "accumulate": execution.accumulation,
     }
-    model.compile(
-        bert_keras.lamb(**schedule)
-        if settings.optimizer == "lamb"
-        else bert_keras.adamw(
-            **schedule, bias_correction=settings.bias_correction
-        ),
-        objective.losses(),
-        weighted_metrics=objective.metrics(),
-        steps_per_execution=execution.steps_per_execution,
+    if settings.optimizer == "lamb":
+        return bert_keras.lamb(**schedule)
+    return bert_keras.adamw(
+        **schedule, bias_correction=settings.bias_correction
     )
-    return model
 
 
 def new_model(settings, objective, vocabulary_size, examples_per_row=None):
@@ -82,9 +87,26 @@ def new_model(settings, objective, vocabulary_size, examples_per_row=None):
 
 
 def model_of_weights(settings, objective, vocabulary, made):
-    """The model of `settings.init`, its vocabulary grown to `vocabulary`.
+    """Return the model of `settings.init`, grown to `vocabulary`."""
+    checkpoint, extension = check_weights(settings, objective, vocabulary, made)
+    model = objective.model_class.from_preset(
+        checkpoint,
+        dropout=settings.dropout,
+        attention_dropout=settings.dropout,
+        dtype=settings.dtype,
+    )
+    if extension.replaced:
+        model = extend_model(model, extension)
+    return model
+
+
+def check_weights(settings, objective, vocabulary, made):
+    """Return the checkpoint of `settings.init`, and its `Extension`.
+
+    No weight is read.
 
     Args:
+        vocabulary: of the data; becomes that of the model.
         made: how the data was made; "lowercase" and "strip_accents".
 
     Raises:
@@ -97,15 +119,7 @@ def model_of_weights(settings, objective, vocabulary, made):
         tokenizer.vocabulary, vocabulary, settings.init
     )
     _check_fit(checkpoint, tokenizer, settings, objective, made)
-    model = objective.model_class.from_preset(
-        checkpoint,
-        dropout=settings.dropout,
-        attention_dropout=settings.dropout,
-        dtype=settings.dtype,
-    )
-    if extension.replaced:
-        model = extend_model(model, extension)
-    return model
+    return checkpoint, extension
 
 
 def _check_fit(checkpoint, tokenizer, settings, objective, made):

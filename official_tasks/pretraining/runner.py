@@ -5,10 +5,11 @@ from bert_keras.files import write_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import page
 from official_tasks.pretraining.settings import (
+    check_settings,
+    note_masks,
     phase_at,
     phases,
     prepare,
-    split,
     tokens_until,
 )
 
@@ -57,18 +58,16 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         "curve", what was logged at each evaluation.
     """
     from official_tasks.engine.models import check_files_unchanged, weights_of
+    from official_tasks.pretraining.source import check_data_unchanged
 
     require_tensorflow("Pre-training")
-    init = split(arguments)[0].init
-    weights = weights_of(init) if init else []
     settings, execution, strategy = prepare(arguments)
-    from official_tasks.pretraining.source import manifests
-
+    check_settings(settings, strategy.num_replicas)
+    weights = weights_of(settings.init) if settings.init else []
     decided = {"data": str(data), **settings._asdict()}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        first = check_files_unchanged(
-            [*manifests(data, settings), *weights], folder
-        )
+        first = check_files_unchanged(weights, folder)
+        check_data_unchanged(data, settings, folder)
         results = folder.done("pretrain")
         if results is None:
             results = pretrain(
@@ -81,9 +80,11 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 def pretrain(
     data, folder, settings, execution, strategy, first_files, callbacks=()
 ):
-    """Trains in an open `RunFolder`, or resumes; returns the results.
+    """Train in an open `RunFolder`, or resume; return the results.
 
-    `first_files`, of `check_files_unchanged`, are kept once nothing is refused.
+    Args:
+        first_files: of `check_files_unchanged`; recorded once nothing is
+            refused.
     """
     import keras
 
@@ -92,13 +93,14 @@ def pretrain(
 
     objective = OBJECTIVES[settings.objectives]
     source = PretrainingSource(data, settings, objective)
-    source.check()
+    data_files = source.check_once(folder)
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = compiled_model(settings, objective, source, execution)
     folder.finish("files", first_files)
+    folder.finish("data_files", data_files)
     used = phases(settings)
-    facts = _stage(folder, "data", lambda: source.facts(used[0]))
+    measured = _stage(folder, "data", lambda: source.measure_data(used[0]))
     run = Run(folder, settings, source, model, strategy)
     before = None
     if settings.init:
@@ -112,10 +114,11 @@ def pretrain(
         "nsp_majority_baseline": baselines["nsp_majority"],
         "before": before,
         "parameters": model.count_params(),
-        "data": facts,
+        "data": measured,
         "curve": curve,
         "guesses": run.guesses(),
     }
+    results["notes"] = find_notes(results)
     if strategy.is_chief:
         run.write(results)
     return results
@@ -134,12 +137,9 @@ class Run:
     """The training of one run: batches, evaluation and output by the step."""
 
     def __init__(self, folder, settings, source, model, strategy):
-        from official_tasks.engine.training import InputWatch
-
         self.folder, self.settings, self.source = folder, settings, source
         self.model, self.strategy = model, strategy
         self.state = None
-        self.watch = InputWatch()
 
     def train(self, execution, callbacks=()):
         """All phases in one schedule; returns the curve."""
@@ -166,14 +166,13 @@ class Run:
             tokens_until=lambda step: tokens_until(step, settings),
             guesses=self.guesses,
             bounds=[phase.last for phase in phases(settings)],
-            callbacks=[self.watch, *callbacks],
+            callbacks=callbacks,
         )
 
     def batches(self, first_step):
         """Training batches from a step on, to the end of its phase."""
         phase = phase_at(first_step + 1, self.settings)
-        batches = self.watch.watched(self.source.batches(phase, first_step))
-        return self.strategy.batches(batches)
+        return self.strategy.batches(self.source.batches(phase, first_step))
 
     def evaluate(self, step):
         """Held-out figures, at the length of the phase of `step`."""
@@ -204,6 +203,44 @@ class Run:
         page.write_report(self.folder, lambda: render(results, self.settings))
 
 
+# What of a run deserves a look.
+
+MOST_UNKNOWN = 0.01
+OVERFIT = 1.0  # nats from the loss of training to that of held-out text
+
+
+def find_notes(results) -> list[str]:
+    """Return a sentence, with advice, for each sign of a fault."""
+    last, data = results["curve"][-1], results["data"]
+    notes = []
+    if data["unknown"] > MOST_UNKNOWN:
+        notes.append(
+            f"{data['unknown']:.1%} of the tokens are [UNK]: the vocabulary is "
+            "of another language, or of another case than the data was made "
+            "with."
+        )
+    name = "lm_accuracy" if "lm_accuracy" in results else "mlm_accuracy"
+    if results[name] <= results[BASELINES[name]]:
+        notes.append(
+            f"The model predicts tokens no better ({results[name]:.1%}) than "
+            f"the most frequent token does ({results[BASELINES[name]]:.1%}). "
+            "Take more steps, another learning_rate (1e-3 suits models of a "
+            "few million parameters), or a shorter warmup."
+        )
+    loss = last.get("loss", last["val_loss"])
+    if last["val_loss"] - loss >= OVERFIT:
+        notes.append(
+            f"The held-out loss is {last['val_loss'] - loss:.2f} above the one "
+            "of training: take more text, fewer steps or more dropout."
+        )
+    if skipped := last.get("skipped_steps"):
+        notes.append(
+            f"{skipped:,.0f} steps had gradients that were not finite and were "
+            "skipped. Take a lower learning_rate, or float32."
+        )
+    return notes
+
+
 # The run's report.
 
 
@@ -220,6 +257,7 @@ def render(results, settings) -> str:
         page.tiles(_figures(results)),
         _curves(results["curve"], settings),
         page.guesses_section(results["guesses"], GUESSES),
+        _notes([*note_masks(settings), *results["notes"]]),
         _data(results["data"], settings),
         page.section(
             "Settings",
@@ -230,6 +268,11 @@ def render(results, settings) -> str:
     return page.page(
         "bert_keras pre-training", "Pre-training", counts, sections
     )
+
+
+def _notes(notes):
+    rows = page.table(zip(notes))
+    return page.section("Worth a look", "", rows) if notes else ""
 
 
 def _figures(results):
@@ -282,17 +325,14 @@ def _curves(curve, settings):
     return page.charts(text, drawn)
 
 
-def _data(facts, settings):
+def _data(measured, settings):
     rows = [
-        ("second sentences that are random", f"{facts['random_next']:.1%}"),
-        ("padding", f"{facts['padding']:.1%}"),
-        (
-            "pieces a second that the input gives alone",
-            f"{facts['input_tokens_per_second']:,.0f}",
-        ),
+        ("second sentences that are random", f"{measured['random_next']:.1%}"),
+        ("padding", f"{measured['padding']:.1%}"),
+        ("[UNK]", f"{measured['unknown']:.2%}"),
     ]
     if settings.objectives.startswith("mlm"):  # otherwise nothing is masked
-        masked = f"{facts['mask_rate']:.1%}"
+        masked = f"{measured['mask_rate']:.1%}"
         rows.insert(0, ("predicted pieces per piece", masked))
     text = "The first batches of the run."
     return page.section("Data", text, page.table(rows, numbers=(1,)))

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from bert_keras.data.sampling import SamplingRules, count_predictions
 from bert_keras.errors import InputError
 from bert_keras.modeling.sizes import SIZES
 
@@ -20,6 +21,8 @@ class Settings(NamedTuple):
     init, vocabulary: weights to start from, and the vocabulary to train with.
     size: a name of `SIZES`; the three numbers after it override it.
     dropout: of layers and of attention.
+    max_predictions, phase_2_max_predictions: None is as many as `mask_rate`
+        asks for: 20 of 128 and 77 of 512.
     steps: optimizer steps of both phases together, in one schedule.
     phase_2_steps: share or number of them, at the end, on longer sequences;
         None is a tenth, and with records of one length 0.
@@ -49,12 +52,12 @@ class Settings(NamedTuple):
     num_heads: int | None = None
     dropout: float = 0.1
     sequence_length: int = 128
-    max_predictions: int = 20
+    max_predictions: int | None = None
     batch_size: int = 256
     steps: int = 1_000_000
     phase_2_steps: float | None = None
     phase_2_sequence_length: int = 512
-    phase_2_max_predictions: int = 77  # 15 % of 512
+    phase_2_max_predictions: int | None = None
     phase_2_batch_size: int | None = None
     evaluations: int = 10
     evaluation_steps: int = 100
@@ -140,6 +143,11 @@ def model_sizes(settings) -> dict:
         sizes["num_heads"] = max(1, settings.hidden_dim // 64)
     given = {k: getattr(settings, k) for k in SIZE_FIELDS}
     sizes |= {k: v for k, v in given.items() if v is not None}
+    if sizes["hidden_dim"] % sizes["num_heads"]:
+        raise InputError(
+            f"hidden_dim is {sizes['hidden_dim']}; expected a multiple of "
+            f"num_heads, which is {sizes['num_heads']}."
+        )
     return {**sizes, "intermediate_dim": 4 * sizes["hidden_dim"]}
 
 
@@ -150,17 +158,24 @@ def phases(settings) -> list[Phase]:
     steps at 128 pieces and learns the later positions in the rest, at 512
     (its appendix A.2).
     """
-    s, bound = settings, settings.steps - _phase_2_steps(settings)
-    batch_size = s.phase_2_batch_size or s.batch_size
+    bound = settings.steps - _phase_2_steps(settings)
+    batch_size = settings.batch_size
+
+    def phase(number, first, last, prefix, batch_size):
+        length = getattr(settings, f"{prefix}sequence_length")
+        most = getattr(settings, f"{prefix}max_predictions")
+        if most is None:
+            most = count_predictions(length, settings.mask_rate)
+        return Phase(number, first, last, length, most, batch_size)
+
     both = [
-        Phase(1, 0, bound, s.sequence_length, s.max_predictions, s.batch_size),
-        Phase(
+        phase(1, 0, bound, "", batch_size),
+        phase(
             2,
             bound,
-            s.steps,
-            s.phase_2_sequence_length,
-            s.phase_2_max_predictions,
-            batch_size,
+            settings.steps,
+            "phase_2_",
+            settings.phase_2_batch_size or batch_size,
         ),
     ]
     return [phase for phase in both if phase.first < phase.last]
@@ -196,6 +211,62 @@ def _phase_2_steps(settings):
     return second
 
 
+def sampling_rules(settings, phase) -> SamplingRules:
+    """Return the rules by which a phase's examples are drawn.
+
+    Raises:
+        InputError: they are impossible; names the phase.
+    """
+    try:
+        return SamplingRules(
+            phase.sequence_length,
+            phase.max_predictions,
+            settings.short_probability,
+            settings.mask_rate,
+            settings.mask_mix,
+            settings.whole_word,
+            settings.max_ngram,
+            settings.packed,
+        )
+    except InputError as error:
+        raise InputError(f"Phase {phase.number}: {error}") from None
+
+
+def check_settings(settings, num_replicas=1):
+    """Raise `InputError` for what would stop the run, in any of its phases."""
+    if not 0 <= settings.dropout < 1:
+        raise InputError(
+            f"dropout is {settings.dropout}; expected at least 0 and below 1."
+        )
+    if not settings.init:
+        model_sizes(settings)
+    for phase in phases(settings):
+        sampling_rules(settings, phase)
+        if phase.batch_size % num_replicas:
+            raise InputError(
+                f"Phase {phase.number}: a batch of {phase.batch_size} "
+                f"sequences cannot be shared equally by {num_replicas} "
+                "replicas. Choose a multiple."
+            )
+
+
+def note_masks(settings) -> list[str]:
+    """Return a sentence for each phase that masks less than its rate asks."""
+    if not settings.objectives.startswith("mlm"):
+        return []
+    notes = []
+    for phase in phases(settings):
+        length = phase.sequence_length
+        asked = count_predictions(length, settings.mask_rate)
+        if phase.max_predictions < asked:
+            notes.append(
+                f"Phase {phase.number} masks at most {phase.max_predictions} "
+                f"of the {asked} tokens that mask_rate {settings.mask_rate:g} "
+                f"asks for in {length}. Leave max_predictions out to mask all."
+            )
+    return notes
+
+
 def tokens_until(step, settings) -> int:
     """Places, padding included, of all batches until a step."""
     return sum(
@@ -207,10 +278,3 @@ def tokens_until(step, settings) -> int:
 def phase_at(step, settings) -> Phase:
     """The phase whose batch step number `step`, from 1, sees."""
     return next(phase for phase in phases(settings) if step <= phase.last)
-
-
-def recorded(settings: dict) -> Settings:
-    """The `Settings` among those that a run's run.json has."""
-    return Settings(
-        **{k: settings[k] for k in Settings._fields if k in settings}
-    )

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -17,27 +16,51 @@ from bert_keras.data.batches import (
     pretraining_dataset,
 )
 from bert_keras.data.examples import block_sizes
-from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.vocabulary import read_vocabulary
-from official_tasks.pretraining.settings import phases
+from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
-SAMPLED = 20  # batches from which `facts` are taken
+SAMPLED = 20  # batches that `measure_data` looks at
 
 
-def manifests(data, settings) -> list:
-    """The files that vouch for what a run reads, the vocabulary included."""
+def check_data_unchanged(data, settings, folder):
+    """Raise `InputError` if a run began with data of other manifests.
+
+    Args:
+        folder: the run's `RunFolder`.
+    """
+    before = (folder.done("data_files") or {}).get("manifests", {})
+    changed = [
+        path
+        for path, digest in _hash_manifests(data, settings).items()
+        if before.get(path, digest) != digest
+    ]
+    if changed:
+        raise InputError(
+            f"{folder.path} was begun with other files: {', '.join(changed)} "
+            "changed since. Name another folder for the current data, or put "
+            "the original back."
+        )
+
+
+def _hash_manifests(data, settings) -> dict:
+    """Return the hashes of the manifests of what a run reads, by path.
+
+    A manifest has the hash of every file: the vocabulary's too.
+    """
     paths = [os.path.join("tokens", side) for side in SIDES]
     found = [os.path.join(data, p, token_store.MANIFEST) for p in paths]
     folders = [data, settings.phase_2_data] if settings.records else []
-    return found + [
+    found += [
         os.path.join(folder, side, record_files.MANIFEST)
         for folder in folders
         if folder
         for side in SIDES
     ]
+    # What is missing is refused where it is read.
+    return {path: files.sha256(path) for path in found if files.is_file(path)}
 
 
 class PretrainingSource:
@@ -72,15 +95,46 @@ class PretrainingSource:
         self.tokenizer = _tokenizer(self.store.tokenizer, settings.init)
         self._held_out = {}
 
+    def check_once(self, folder) -> dict:
+        """Check the data where a run has not checked the same files before.
+
+        Files with the size and the time of change that they had are not read
+        again.
+
+        Args:
+            folder: the run's `RunFolder`.
+
+        Returns:
+            What the run records as its stage "data_files".
+        """
+        now = {
+            "manifests": _hash_manifests(self.folder, self.settings),
+            "versions": {
+                path: files.describe_version(path)
+                for place in self._places()
+                for path in files.walk(place)
+            },
+        }
+        if folder.done("data_files") != now:
+            self.check()
+        return now
+
+    def _places(self) -> list[str]:
+        """Return the folders of all stores and records that the run reads."""
+        used = phases(self.settings)
+        folders = {self.tokens, *(self._examples(phase) for phase in used)}
+        return [
+            os.path.join(*place)
+            for place in itertools.product(sorted(folders), SIDES)
+        ]
+
     def check(self):
-        """Compares every byte of the data with what its manifests say."""
+        """Compare every byte of the data with what its manifests say."""
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
-        used = phases(self.settings)
-        corpora: dict = {}  # hash of the documents -> where they lie
-        folders = {self.tokens, *(self._examples(phase) for phase in used)}
-        for folder, side in itertools.product(sorted(folders), SIDES):
-            place = os.path.join(folder, side)
+        corpora: dict = {}  # hash of the documents -> side and folder
+        for place in self._places():
+            side = os.path.basename(place)
             manifest = check_source(place, self.vocabulary, side)
             found = corpora.setdefault(manifest["corpus_hash"], (side, place))
             if found[0] != side:
@@ -90,7 +144,7 @@ class PretrainingSource:
                     "again in a new folder."
                 )
         if self.settings.records:
-            for phase in used:
+            for phase in phases(self.settings):
                 self._check_rules(phase)
 
     def _examples(self, phase):
@@ -167,18 +221,8 @@ class PretrainingSource:
         return batches.take(self.settings.evaluation_steps)
 
     def rules(self, phase):
-        """The `SamplingRules` of a phase's examples."""
-        settings = self.settings
-        return SamplingRules(
-            phase.sequence_length,
-            phase.max_predictions,
-            settings.short_probability,
-            settings.mask_rate,
-            settings.mask_mix,
-            settings.whole_word,
-            settings.max_ngram,
-            settings.packed,
-        )
+        """Return the `SamplingRules` of a phase's examples."""
+        return sampling_rules(self.settings, phase)
 
     @property
     def examples_per_row(self):
@@ -202,21 +246,18 @@ class PretrainingSource:
         )
         return bert_keras.BertPreprocessor(tokenizer, self.settings.longest)
 
-    def facts(self, phase):
-        """What the first batches of a phase are like, and how fast they come.
+    def measure_data(self, phase):
+        """Return what the first batches of a phase are like.
 
         Returns:
-            dict: "mask_rate", predictions per token; "random_next", share of
-            pairs whose second sentence is a random one; "padding", share of
-            places that hold no token; "input_tokens_per_second", places that
-            the pipeline gives when nothing trains meanwhile.
+            dict: "mask_rate", predictions per token; "random_next", fraction
+            of pairs with a random second sentence; "padding", fraction of
+            positions without a token; "unknown", fraction of tokens that are
+            [UNK].
         """
-        batches = iter(self._drawn(phase, 0))
-        sums = np.zeros(5)
-        next(batches)  # starts the pipeline: not timed
-        began = time.monotonic()
-        for _ in range(SAMPLED):
-            x, y, w = next(batches)
+        sums = np.zeros(6)
+        unknown = self.vocabulary.index("[UNK]")
+        for x, y, w in self._drawn(phase, 0).take(SAMPLED):
             mask, pairs = x["padding_mask"].numpy(), w["nsp"].numpy()
             sums += (
                 w["mlm"].numpy().sum(),
@@ -224,14 +265,14 @@ class PretrainingSource:
                 mask.size,
                 (y["nsp"].numpy() * pairs).sum(),
                 pairs.sum(),
+                (x["token_ids"].numpy() == unknown).sum(),
             )
-        seconds = time.monotonic() - began
-        predicted, tokens, places, random, pairs = sums
+        predicted, tokens, positions, random, pairs, unknowns = sums
         return {
             "mask_rate": predicted / tokens,
             "random_next": random / pairs,
-            "padding": 1 - tokens / places,
-            "input_tokens_per_second": places / seconds,
+            "padding": 1 - tokens / positions,
+            "unknown": unknowns / tokens,
         }
 
     def baselines(self, phase):

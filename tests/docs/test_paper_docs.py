@@ -1,8 +1,8 @@
-"""The commands of docs/paper.md and docs/cost.md: tables, plans."""
+"""The commands of docs/paper.md: tables, plans."""
 
 import pytest
 from page_commands import commands
-from run_script import ROOT, call_script
+from run_script import call_script
 
 from official_tasks import reproduce
 from official_tasks.paper.tables import PAPER_ONLY, TABLES
@@ -56,10 +56,3 @@ def test_the_plan_of_a_command_is_told(command, tmp_path):
     assert found.returncode == 0, found.stderr
     assert "Together: " in found.stdout
     assert not list(tmp_path.iterdir())
-
-
-def test_the_command_of_the_page_on_costs_runs(tmp_path):
-    for command in commands("docs/cost.md"):
-        found = call_script(ROOT / command[0], *command[1:], folder=tmp_path)
-        assert found.returncode == 0, found.stderr
-        assert "hours" in found.stdout

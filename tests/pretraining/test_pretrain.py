@@ -13,13 +13,19 @@ from script_flags import parse_flags
 from toy_pretraining import PIECES, SMALLEST, read_lines, write_data
 
 from bert_keras import InputError, files
+from bert_keras.data.batches import check_source
 from bert_keras.training import checkpoint
 from official_tasks import page, pretrain
 from official_tasks.engine import training
-from official_tasks.pretraining import run_doctor, runner
+from official_tasks.pretraining import runner, source
+from official_tasks.pretraining.model import OBJECTIVES, new_model
+from official_tasks.pretraining.plan import count_parameters, estimate_memory
 from official_tasks.pretraining.settings import (
     Execution,
     Settings,
+    check_settings,
+    model_sizes,
+    note_masks,
     phases,
     tokens_until,
 )
@@ -112,14 +118,65 @@ def test_callbacks_are_told_of_batches_and_figures(finished, watch):
     assert told == [line["val_mlm_accuracy"] for line in results["curve"]]
 
 
-def test_the_doctor_reads_the_run(finished):
-    lines = run_doctor.report(finished[0])
-    assert lines[0].startswith("Step 12 of 12, 896 tokens: held out")
-    assert "too early" in lines[1]
+def test_signs_of_a_fault_are_noted(finished):
+    _, results = finished
+    sound = {
+        **results,
+        "mlm_accuracy": 0.9,
+        "data": {**results["data"], "unknown": 0.0},
+        "curve": [{"loss": 1.0, "val_loss": 1.5, "skipped_steps": 0.0}],
+    }
+    assert runner.find_notes(sound) == []
+    for fault, words in (
+        ({"data": {"unknown": 0.02}}, "2.0% of the tokens are [UNK]"),
+        ({"mlm_accuracy": results["mlm_unigram_baseline"]}, "no better"),
+        ({"curve": [{"loss": 1.0, "val_loss": 3.0}]}, "2.00 above"),
+        ({"curve": [{"val_loss": 3.0, "skipped_steps": 3.0}]}, "3 steps"),
+    ):
+        (note,) = runner.find_notes({**sound, **fault})
+        assert words in note
+    noted = runner.render({**results, "notes": [note]}, Settings())
+    assert note in noted
+
+
+def refuse_to_train(*_):
+    raise AssertionError("a step was taken")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"phase_2_max_predictions": 25}, "Phase 2: max_predictions"),
+        ({"phase_2_sequence_length": 7}, "Phase 2: sequence_length"),
+        ({"num_heads": 3}, "num_heads"),
+        ({"dropout": 1.5}, "dropout"),
+        ({"mask_rate": 2.0}, "mask_rate"),
+        ({"warmup": -1.0}, "warm-up"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_both_phases_are_checked_before_the_first_step(
+    data, tmp_path, monkeypatch, wrong, named
+):
+    monkeypatch.setattr(runner.Run, "train", refuse_to_train)
+    for call in (
+        lambda: runner.run(data, tmp_path / "run", **{**SMALLEST, **wrong}),
+        lambda: pretrain.print_plan(data, **{**SMALLEST, **wrong}),
+    ):
+        with pytest.raises(InputError, match=named):
+            call()
+    # So that the folder takes the corrected command.
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError, match="Phase 1: .* by 3 replicas"):
+        check_settings(Settings(**SMALLEST), 3)
 
 
 class Interrupted(Exception):
     pass
+
+
+def interrupt(*_):
+    raise Interrupted
 
 
 def interrupt_at(step, monkeypatch):
@@ -180,8 +237,33 @@ def test_a_run_is_resumed_with_its_settings_and_data_alone(finished, data):
         with pytest.raises(InputError, match="other files: .*store.json"):
             runner.run(data, folder, **SMALLEST)
     shutil.rmtree(data)
-    write_data(data)  # the same bytes again
+    write_data(data)  # the same bytes again, at another time
     assert runner.run(data, folder, **SMALLEST) == results
+
+
+def test_a_resumed_run_reads_all_bytes_of_changed_files_alone(
+    data, tmp_path, monkeypatch
+):
+    place = shutil.copytree(data, tmp_path / "data")
+    monkeypatch.setattr(runner.Run, "train", interrupt)
+    checks = []
+    monkeypatch.setattr(
+        source, "check_source", lambda *a: checks.append(a) or check_source(*a)
+    )
+
+    def start():
+        with pytest.raises(Interrupted):
+            runner.run(str(place), tmp_path / "run", **SMALLEST)
+        return len(checks)
+
+    assert start() == 2
+    assert start() == 2
+    path = place / "tokens" / "train" / "tokens.bin"
+    path.write_bytes(path.read_bytes())
+    assert start() == 4
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(InputError, match="tokens.bin is damaged"):
+        runner.run(str(place), tmp_path / "run", **SMALLEST)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -189,12 +271,57 @@ def test_a_dry_run_prints_the_plan(data, packed, capsys):
     settings = {**SMALLEST, "keep_every": 4, "packed": packed}
     pretrain.print_plan(data, **settings)
     printed = capsys.readouterr().out
-    assert "Phase 1: 8 steps of 4 sequences of 16, 4 a replica" in printed
+    assert "Phase 1: 8 steps of 4 sequences of 16, 512 tokens" in printed
     assert "Phase 2: 4 steps of 4 sequences of 24" in printed
-    for words in ("epochs over the data", "as records", "sampled on the fly"):
-        assert words in printed
-    assert f"{len(PIECES)} pieces" in printed
-    assert "for 3 that stay for good" in printed
+    assert f"vocabulary of {len(PIECES)}" in printed
+    assert "for 6 checkpoints" in printed  # two, one being written, 3 that stay
+
+
+@pytest.mark.parametrize(
+    "size", [{"hidden_dim": 1_000_000, "num_heads": 8}, {"num_layers": 10**6}]
+)
+def test_the_plan_of_any_size_allocates_nothing(data, capsys, size):
+    pretrain.print_plan(data, **{**SMALLEST, **size})
+    assert "about" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_parameters_are_counted_as_the_model_has_them(objective):
+    settings = Settings(**SMALLEST)
+    model = new_model(settings, OBJECTIVES[objective], len(PIECES))
+    counted = count_parameters(
+        model_sizes(settings), len(PIECES), 512, objective.startswith("mlm")
+    )
+    assert counted == model.count_params()
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters", "batch"),
+    # As transformers counts BertForPreTraining. NVIDIA's rows of 512 tokens
+    # that one A100 of 80 GB holds in half precision.
+    [("base", 110_106_428, None), ("large", 336_226_108, 40)],
+)
+def test_the_plan_of_a_published_size_is_as_published(size, parameters, batch):
+    settings = Settings(size=size, dtype="mixed_float16")
+    sizes = model_sizes(settings)
+    assert count_parameters(sizes, 30522, 512) == parameters
+    if batch:
+        long = phases(settings)[1]
+        need = estimate_memory(sizes, parameters, 30522, long, settings, batch)
+        assert 80e9 / 2.5 < need < 80e9
+
+
+def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
+    for phase in phases(Settings(mask_rate=0.3)):
+        assert (
+            phase.max_predictions == {128: 39, 512: 154}[phase.sequence_length]
+        )
+    assert note_masks(Settings()) == []
+    (note,) = note_masks(Settings(mask_rate=0.3, max_predictions=20))
+    assert "at most 20 of the 39" in note
+    assert not note_masks(
+        Settings(max_predictions=9, objectives="left_to_right")
+    )
 
 
 def test_a_dry_run_names_damaged_data(data, tmp_path):

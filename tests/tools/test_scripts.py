@@ -381,10 +381,8 @@ DATA = "tools.create_pretraining_data --input=i --vocabulary=v"
 DATA += " --output=o"
 EXPORT = "tools.export --model=m --output=o"
 PREDICT = "official_tasks.predict --model=m --output=o"
-ESTIMATE = "tools.estimate"
 TABLE = "official_tasks.paper.feature_table --task=ner --init=m --output=o"
 TIMES = "tools.benchmark.steps"
-DOCTOR = "tools.doctor"
 # A command; flags that decide; a flag that then cannot act.
 WITHOUT_EFFECT = [
     (FINETUNE, "", "--tpu=mine"),
@@ -418,18 +416,9 @@ WITHOUT_EFFECT = [
     (PREDICT, "--input=in.txt", "--columns=review"),
     (TABLE, "--rows=fine_tuning", "--feature_epochs=3"),
     (TABLE, "--rows=last", "--epochs=3"),
-    (ESTIMATE, "", "--padding=0.5"),
-    (ESTIMATE, "", "--corpus=*.txt"),
-    (ESTIMATE, "", "--measure_batch=4"),
-    (ESTIMATE, "", "--data_cores=4"),
-    (ESTIMATE, "--sequences_per_second=9", "--utilisation=0.3"),
-    (ESTIMATE, "--measure", "--sequences_per_second=9"),
-    (ESTIMATE, "--phase_2_steps=0", "--phase_2_batch_size=9"),
     (TIMES, "", "--margin=0.5"),
     ("tools.publish --model=m --name=o/m", "--output=o", "--private"),
     ("tools.publish --model=m --name=o/m", "", "--overwrite"),
-    (DOCTOR, "--run=r", "--texts=t"),
-    (DOCTOR, "--run=r", "--nolowercase"),
     ("official_tasks.reproduce --table=swag --output=o", "", "--flops=1e9"),
     (
         "official_tasks.reproduce --table=swag --output=o",

@@ -1,0 +1,144 @@
+"""The plan of a pre-training run, by arithmetic alone: nothing is allocated."""
+
+import math
+
+from bert_keras import files
+from official_tasks.pretraining.settings import (
+    check_settings,
+    model_sizes,
+    note_masks,
+    phases,
+    prepare,
+)
+
+
+def plan(data, **arguments) -> list[str]:
+    """Check the inputs; return what the run would take, one thing a line.
+
+    Args:
+        data: folder of pre-training data.
+        **arguments: as of `runner.run`.
+
+    Raises:
+        InputError: an input that the run could not use.
+    """
+    from official_tasks.pretraining.model import (
+        OBJECTIVES,
+        check_weights,
+        make_optimizer,
+    )
+    from official_tasks.pretraining.source import PretrainingSource
+
+    settings, execution, strategy = prepare(arguments)
+    check_settings(settings, strategy.num_replicas)
+    objective = OBJECTIVES[settings.objectives]
+    source = PretrainingSource(data, settings, objective)
+    source.check()
+    make_optimizer(settings, execution)
+    if settings.init:
+        checkpoint, _ = check_weights(
+            settings, objective, source.vocabulary, source.tokenizer
+        )
+        sizes = checkpoint.encoder
+        positions = sizes["max_sequence_length"]
+    else:
+        sizes, positions = model_sizes(settings), max(512, settings.longest)
+    vocabulary_size = len(source.vocabulary)
+    parameters = count_parameters(
+        sizes, vocabulary_size, positions, objective.headline == "mlm"
+    )
+    stored = sum(
+        files.size(path)
+        for side in ("train", "held_out")
+        for path in files.walk(f"{source.tokens}/{side}")
+    )
+    manifest = source.store.manifest
+    lines = [
+        f"Data: {manifest['documents']:,} documents, "
+        f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens; "
+        f"{format_bytes(stored)}, every byte checked; vocabulary of "
+        f"{vocabulary_size:,}",
+        f"Devices: {strategy.name}, {strategy.num_replicas} replica(s)",
+        f"Model: {parameters:,} parameters; objectives {settings.objectives}",
+    ]
+    for phase in phases(settings):
+        steps = phase.last - phase.first
+        rows = steps * phase.batch_size
+        at_once = -(
+            -phase.batch_size
+            // (strategy.num_replicas * execution.accumulation)
+        )
+        memory = estimate_memory(
+            sizes, parameters, vocabulary_size, phase, settings, at_once
+        )
+        lines += [
+            f"Phase {phase.number}: {steps:,} steps of {phase.batch_size:,} "
+            f"sequences of {phase.sequence_length}, "
+            f"{steps * phase.tokens_per_step:,} tokens, "
+            f"{rows / source.epoch_size(phase):.2f} epochs",
+            f"  memory of a device: about {format_bytes(memory)}",
+        ]
+    # Weights and two moments; those that stay for good; the model.
+    count = execution.keep + 1
+    if execution.keep_every:
+        count += settings.steps // execution.keep_every
+    disk = 12 * parameters * count + 4 * parameters
+    lines.append(
+        f"Disk of the run: {format_bytes(disk)} for {count:,} checkpoints, "
+        "the one being written included, and the model"
+    )
+    return lines + note_masks(settings)
+
+
+def count_parameters(sizes, vocabulary_size, positions, is_masked=True) -> int:
+    """Return the number of weights of the pre-training model.
+
+    Args:
+        sizes: "num_layers", "hidden_dim" and "intermediate_dim".
+        positions: longest sequence.
+        is_masked: `BertPretrainer`, with a next-sentence head, and not
+            `BertCausalModel`.
+    """
+    width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
+    segments = sizes.get("num_segments", 2)
+    # Two normalization weights for each unit, after every sum.
+    embeddings = (vocabulary_size + positions + segments + 2) * width
+    attention = 4 * (width + 1) * width
+    feed_forward = (width + 1) * inner + (inner + 1) * width
+    layer = attention + feed_forward + 4 * width
+    pooler = (width + 1) * width
+    # Dense, normalization, and a bias for each token; the matrix is tied.
+    head = (width + 1) * width + 2 * width + vocabulary_size
+    next_sentence = 2 * width + 2 if is_masked else 0
+    layers = sizes["num_layers"] * layer
+    return embeddings + layers + pooler + head + next_sentence
+
+
+def estimate_memory(
+    sizes, parameters, vocabulary_size, phase, settings, rows
+) -> int:
+    """Return the bytes of a device's memory that a training step takes.
+
+    16 bytes a parameter (weight, gradient, two moments); activations of each
+    row, 34 bytes a unit and 5 a score of attention in half precision
+    (Korthikanti et al. 2022, equation 2) and twice that in float32; logits.
+
+    Args:
+        rows: sequences of a device at a time.
+    """
+    length, width = phase.sequence_length, sizes["hidden_dim"]
+    half = 1 if settings.dtype != "float32" else 2
+    units = 34 * length * width + 5 * sizes["num_heads"] * length**2
+    activations = half * sizes["num_layers"] * units
+    is_masked = settings.objectives.startswith("mlm")
+    predicted = phase.max_predictions if is_masked else length
+    return 16 * parameters + rows * (
+        activations + 8 * predicted * vocabulary_size
+    )
+
+
+def format_bytes(count) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    power = min(5, int(math.log(max(count, 1), 1000)))
+    unit = ("bytes", "kB", "MB", "GB", "TB", "PB")[power]
+    return f"{count / 1000**power:,.3g} {unit}"
