@@ -9,7 +9,9 @@ nothing computed on padding. Each function's forward pass is the plain formula.
 import contextlib
 import contextvars
 import functools
+import itertools
 import math
+import weakref
 from typing import Any, NamedTuple
 
 import keras
@@ -24,6 +26,7 @@ if keras.backend.backend() == "tensorflow":
 
     # Private: the public `tf.custom_gradient` keeps every graph for ever.
     from tensorflow.python.eager import record
+    from tensorflow.python.framework.ops import gradient_registry
 
 
 class Mode(NamedTuple):
@@ -68,9 +71,9 @@ def current_mode():
 def custom_gradient(function):
     """Wrap `function` as `ops.custom_gradient` does, for tensors alone.
 
-    TensorFlow's own registers the gradient of every graph under a new name
-    for the whole process, and with it the graph and the model's weights are
-    never freed. Here one name serves all, and a graph keeps its gradients.
+    TensorFlow's own registers the gradients of a graph for the whole process,
+    so that neither the graph nor the weights that it reads are ever freed.
+    Here the graph keeps its gradients, and the registry loses them with it.
     """
     from_keras = ops.custom_gradient(function)
 
@@ -85,16 +88,15 @@ def custom_gradient(function):
     return compute
 
 
-_GRADIENT = "bert_keras_gradient"
+_numbers = itertools.count()
 
 
 def _record_in_graph(function, tensors):
-    """Compute the value, and let both ways to a gradient know of it.
+    """Compute the value, and record its gradient for every way to ask for it.
 
-    A tape in the same graph calls what is recorded; a tape around the graph
-    finds the registered name at the operation.
+    A tape in the same graph calls what is recorded; a tape around the graph,
+    a loop and a SavedModel go by the name that the operation has.
     """
-    _register_gradient()
     tensors = [tf.convert_to_tensor(x) for x in tensors]
     value, gradient = function(*tensors)
 
@@ -102,22 +104,23 @@ def _record_in_graph(function, tensors):
         # One for each input of the operation; none for the value itself.
         return [None, *tf.nest.flatten(gradient(upstream))]
 
+    name = f"bert_keras_gradient_{next(_numbers)}"
+    _register(name, value.graph, gradients)
     inputs = [value, *tensors]
-    with value.graph.gradient_override_map({"IdentityN": _GRADIENT}):
+    with value.graph.gradient_override_map({"IdentityN": name}):
         outputs = tf.identity_n(inputs)
-    if not hasattr(value.graph, _GRADIENT):
-        setattr(value.graph, _GRADIENT, {})
-    getattr(value.graph, _GRADIENT)[outputs[0].op.name] = gradients
-    record.record_operation(_GRADIENT, outputs, inputs, gradients)
+    record.record_operation(name, outputs, inputs, gradients)
     return outputs[0]
 
 
-@functools.cache  # a name is registered once
-def _register_gradient():
-    @tf.RegisterGradient(_GRADIENT)
-    def find(operation, *upstream):
-        gradients = getattr(operation.graph, _GRADIENT)
-        return gradients[operation.name](*upstream)
+def _register(name, graph, gradients):
+    """Register gradients for as long as the graph lives."""
+    setattr(graph, name, gradients)
+    reference = weakref.ref(graph)
+    tf.RegisterGradient(name)(
+        lambda _, *upstream: getattr(reference(), name)(*upstream)
+    )
+    weakref.finalize(graph, gradient_registry._registry.pop, name, None)
 
 
 # Weights that are loaded next, without drawing or copying them.
