@@ -21,6 +21,7 @@ from bert_keras.modeling.attention import (
     attention_bias,
 )
 from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
     EncoderArguments,
     argument_names,
     check_ids,
@@ -111,6 +112,33 @@ class Portable:
             self.test_function = None
             self.predict_function = None
             raise
+
+    def export(
+        self,
+        filepath: PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Export the model on ids, as `keras.Model.export` does.
+
+        By default its inputs are a dict of int32 rows of any length; rows are
+        packed only if the model was made for them. `export_saved_model`
+        exports texts in, labels out.
+        """
+        if input_signature is None:
+            input_signature = [self._input_specs()]
+        with kernels.mode(gradients=False):
+            super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def _input_specs(self):
+        """Return the specs of the inputs of an export, by name."""
+        names = INPUT_NAMES[:3]
+        return {
+            name: keras.InputSpec(shape=(None, None), dtype="int32", name=name)
+            for name in names
+        }
 
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuses: Keras leaves the layers of this package as they are."""
@@ -222,6 +250,7 @@ class BertEncoder(Portable, keras.Model):
     initializer_range = None
     # The outputs with a token axis, (B, T, ...), which mean nothing at padding.
     token_outputs = ("sequence_output",)
+    _most_outputs: tuple[Any, ...] = ()
 
     if TYPE_CHECKING:  # its arguments by name
 
@@ -380,6 +409,22 @@ class BertEncoder(Portable, keras.Model):
             if parts["position_ids"] is None:
                 parts["position_ids"] = tokens.position_ids()
         return self.embeddings(**parts, training=training)
+
+    def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = super().symbolic_call(*args, **kwargs)
+        flat = keras.tree.flatten(outputs)
+        if len(flat) > len(self._most_outputs):
+            self._most_outputs = tuple(flat)
+        return outputs
+
+    @property
+    def output(self) -> Any:
+        """Symbolic outputs of the first call that has most of them.
+
+        Keras's are of the first call. By their number it tests whether the
+        outputs of any call are connected, and would miss `hidden_states`.
+        """
+        return list(self._most_outputs) or super().output
 
     def compute_output_spec(
         self,

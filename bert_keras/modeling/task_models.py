@@ -43,7 +43,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     A subclass keeps the arguments of its constructor as attributes of the same
     names, makes its head, calls `super().__init__` with the outputs that follow
     from `symbolic_inputs()` and `encode(...)`, sets `pools` to whether it reads
-    the pooled output, and registers with Keras. Saving, loading, copying and
+    the pooled output, and registers with Keras. `from_config(get_config())`
+    makes another one without its weights, `with_dtype` a copy; Keras's
+    `clone_model` loses the class. Saving, loading, copying and
     the filling in of inputs that were left out come from here.
 
     `fit` and `evaluate` compute the loss of the global batch with any
@@ -123,6 +125,15 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             )
         # A functional model wants each optional input named, with None.
         return {name: as_tensor(inputs.get(name)) for name in expected}
+
+    def _input_specs(self):
+        packed = getattr(self, "examples_per_row", None)
+        return {
+            name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
+            for name, x in self.input.items()
+            # The others of a packed row are left out where rows are single.
+            if packed or name not in INPUT_NAMES[3:]
+        }
 
     def train_step(self, *arguments: Any) -> Any:
         if self._has_own_loss():

@@ -96,6 +96,33 @@ def assert_same_outputs(left, right):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("name", [*MODELS, "pretrainer", "encoder"])
+def test_a_keras_export_answers_as_the_model(name, tmp_path):
+    makers = {**MODELS, **PAIRED, "encoder": encoder}
+    model = fill(makers[name]())
+    model.export(tmp_path, verbose=False)
+    loaded = tf.saved_model.load(tmp_path)
+    inputs = inputs_of(model)
+    if name == "pretrainer":
+        inputs["mask_positions"] = np.array([[1, 2]] * 3)
+    tensors = {k: tf.constant(v, "int32") for k, v in inputs.items()}
+    found = keras.tree.flatten(loaded.serve(tensors))
+    expected = outputs_of(model, inputs)
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+def test_an_encoder_that_a_model_uses_gives_hidden_states_too():
+    classifier = BertClassifier(encoder(), LABELS)
+    token_ids = keras.Input((None,), dtype="int32")
+    states = classifier.encoder(token_ids, hidden_states=True)["hidden_states"]
+    model = keras.Model(token_ids, states)
+    ids = random_inputs()["token_ids"]
+    expected = classifier.encoder(ids, hidden_states=True)["hidden_states"]
+    for left, right in zip(model(ids), expected, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_saved_model_and_a_copy_have_arguments_and_weights(name, tmp_path):
     model = filled(name)
