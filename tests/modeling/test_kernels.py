@@ -12,7 +12,7 @@ from model_samples import SMALL, random_inputs
 from bert_keras.modeling import kernels
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.training.optimizers import adamw
+from bert_keras.training.optimizers import adamw, lamb
 
 RANDOM = np.random.default_rng(5)
 
@@ -108,12 +108,12 @@ class Watched(keras.losses.SparseCategoricalCrossentropy):
         return super().call(y_true, y_pred)
 
 
-def train_once(**arguments):
+def train_once(optimizer, **arguments):
     """Train and ask a model; return weak references to what it needed."""
     encoder = BertEncoder(**SMALL, **arguments)
     model = BertClassifier(encoder, labels=["a", "b"])
     loss = Watched()
-    model.compile(adamw(1e-3, steps=2), loss)
+    model.compile(optimizer, loss)
     inputs = random_inputs(batch=2)
     model.fit(inputs, np.array([0, 1]), verbose=0)
     model.predict(inputs, verbose=0)
@@ -122,10 +122,14 @@ def train_once(**arguments):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{}, {"rematerialize": True}, {"dtype": "mixed_bfloat16"}],
+    ("optimizer", "arguments"),
+    [
+        (lambda: adamw(1e-3, steps=2), {"rematerialize": True}),
+        (lambda: lamb(1e-3, steps=2), {"dtype": "mixed_bfloat16"}),
+        (keras.optimizers.Adam, {"dtype": "mixed_float16"}),
+    ],
 )
-def test_a_trained_model_and_its_graphs_are_freed(arguments):
-    left = train_once(**arguments)
+def test_a_trained_model_and_its_graphs_are_freed(optimizer, arguments):
+    left = train_once(optimizer(), **arguments)
     gc.collect()
     assert not [x for x in left if x() is not None]
