@@ -4,8 +4,9 @@
 
 In: a JSONL file of what another server answered, one request a line,
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}},
-and the folder of a SavedModel. Out: for each output the share of equal
-answers, the greatest difference of numbers, and the worst cases. Takes some
+and the folder of a SavedModel. Out: for each output the fraction of answers
+that are equal (numbers to 1e-5), the greatest difference of numbers, and the
+worst cases. Takes some
 seconds and the model's time for as many texts.
 """
 
@@ -15,10 +16,13 @@ import numpy as np
 from absl import flags
 
 from bert_keras import files
+from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
+# Rounding on another CPU or in another batch; as of an export's own check.
+TOLERANCE = 1e-5
 
 
 def define_flags():
@@ -79,9 +83,9 @@ def compare(records, served, worst=5):
         worst: how many cases of an output to show.
 
     Returns:
-        dict, output name -> dict of `compared`, `equal` (a share) and, of
-        numbers, `greatest_difference`; and `worst`, the cases that differ,
-        the farthest first.
+        dict, output name -> dict of `compared`, `equal` (the fraction within
+        `TOLERANCE`) and, of numbers, `greatest_difference`; and `worst`, the
+        cases that differ, the farthest first.
     """
     cases = {}
     for signature, group in _by_signature(records, served).items():
@@ -132,20 +136,18 @@ def _to_json(value):
 
 
 def _difference(old, new):
-    """0 where equal, infinite where missing, no numbers, another shape."""
+    """Return 0 if equal, infinity if missing, no numbers, or another shape."""
     if old == new:
         return 0.0
     try:
         old, new = np.asarray(old), np.asarray(new)
     except ValueError:  # rows of several lengths
         return np.inf
+    if old.dtype.kind == new.dtype.kind == "f":
+        # float32 is written in its shortest form, 0.1; outputs have no more.
+        old, new = old.astype("float32"), new.astype("float32")
     # "1" and "1.0" are labels that differ.
-    if old.shape != new.shape or {old.dtype.kind, new.dtype.kind} - {*"biuf"}:
-        return np.inf
-    # float32 is written in its shortest form, 0.1; outputs have no more.
-    dtype = "float32" if "f" in {old.dtype.kind, new.dtype.kind} else "float64"
-    difference = np.abs(old.astype(dtype) - new.astype(dtype)).max(initial=0.0)
-    return np.inf if np.isnan(difference) else float(difference)
+    return greatest_difference(old, new)
 
 
 def _summarize(cases, worst):
@@ -153,8 +155,8 @@ def _summarize(cases, worst):
     farthest = np.argsort(-differences, kind="stable")[:worst]
     summary = {
         "compared": len(cases),
-        "equal": float((differences == 0).mean()),
-        "worst": [cases[i] for i in farthest if differences[i] > 0],
+        "equal": float((differences <= TOLERANCE).mean()),
+        "worst": [cases[i] for i in farthest if differences[i] > TOLERANCE],
     }
     if np.isfinite(differences).all():
         summary["greatest_difference"] = float(differences.max())

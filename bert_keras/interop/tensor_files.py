@@ -3,6 +3,7 @@
 TensorFlow's checkpoints are in `tensor_bundle.py`.
 """
 
+import functools
 import math
 import os
 import shutil
@@ -18,6 +19,10 @@ from bert_keras.errors import InputError
 from bert_keras.interop.tensors import FETCH, FILES, Tensor, WeightsError
 
 # JSON from strangers: bounded in size and depth, each field checked.
+
+
+# Settings have some hundred. 15 MB of them would take 0.8 GB and 7 seconds.
+MOST_LISTS = 100_000
 
 
 def read_json(path, kind=dict, optional=False):
@@ -37,6 +42,14 @@ def read_json(path, kind=dict, optional=False):
             path,
             f"the file cannot be read ({error.strerror})",
         ) from None
+    lists = text.count(b"[") + text.count(b"{")
+    if lists > MOST_LISTS:
+        raise WeightsError(
+            path,
+            "the file holds too many lists and objects",
+            expected=f"at most {MOST_LISTS}",
+            found=lists,
+        )
     try:
         value = files.parse_json(text, parse_constant=_refuse_constant)
     except ValueError as error:
@@ -248,9 +261,24 @@ def read_safetensors(path):
                 found=dtype,
             )
         dtype = DTYPES[dtype]
-        tensors[name] = stored_tensor(path, name, dtype, shape, offset)
+        tensor = stored_tensor(path, name, dtype, shape, offset)
+        if dtype.kind in "iub":
+            tensor = tensor.checked_by(functools.partial(_refuse_whole, tensor))
+        tensors[name] = tensor
         offset += math.prod(shape) * dtype.itemsize
     return tensors
+
+
+def _refuse_whole(tensor):
+    """Raise for whole numbers: they are no weights, but position numbers."""
+    raise WeightsError(
+        tensor.file,
+        "a weight is stored as whole numbers or booleans",
+        "Take the checkpoint that it was made from",
+        tensor=tensor.name,
+        expected="F32, F16, BF16 or F64",
+        found="another dtype",
+    )
 
 
 def read_metadata(path):
@@ -332,12 +360,27 @@ def _walk(path, group, prefix, found, seen):
         node = group[key]
         if isinstance(node, h5py.Group):
             _walk(path, node, f"{name}/", found, seen)
-        elif isinstance(node, h5py.Dataset) and node.dtype.kind == "f":
-            found[name] = _tensor(path, name, node)
+        elif isinstance(node, h5py.Dataset):
+            dtype = _float_dtype(node)
+            if dtype is not None:
+                found[name] = _tensor(path, name, node, dtype)
 
 
-def _tensor(path, name, dataset):
-    shape, dtype = dataset.shape, dataset.dtype
+def _float_dtype(dataset):
+    """Return the dtype of a dataset of floats, None of any other.
+
+    HDF5 has no bfloat16: Keras writes two bytes and an attribute.
+    """
+    if dataset.dtype.kind == "f":
+        return dataset.dtype
+    if dataset.dtype == np.dtype("V2"):
+        is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16"
+        return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else None
+    return None
+
+
+def _tensor(path, name, dataset, dtype):
+    shape = dataset.shape
     size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
     problem, way_out = None, "Store the numbers in the file as they are"
     if dataset.external or dataset.is_virtual:

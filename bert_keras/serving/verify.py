@@ -13,7 +13,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import files
+from bert_keras import comparison, files
 from bert_keras.errors import InputError
 from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
@@ -119,17 +119,17 @@ def difference(folder, answered):
     """The greatest one of the answers here and of a fresh process."""
     requests = [(s.name, request) for s, request, _ in answered]
     fresh = answer_in_fresh_process(folder, requests)
-    worst = 0.0
-    for (signature, request, here), there in zip(answered, fresh, strict=True):
-        if here.keys() != there.keys():
-            return np.inf
-        here, there = (
-            _meaningful(signature, request, x) for x in (here, there)
+    return max(
+        comparison.greatest_difference(
+            _meaningful(signature, request, here),
+            _meaningful(signature, request, there),
         )
-        for name in here:
-            apart = _difference(here[name], there[name])
-            worst = float(np.maximum(worst, apart))  # keeps NaN
-    return worst
+        if here.keys() == there.keys()
+        else np.inf
+        for (signature, request, here), there in zip(
+            answered, fresh, strict=True
+        )
+    )
 
 
 def _meaningful(signature, request, answer):
@@ -143,17 +143,6 @@ def _meaningful(signature, request, answer):
         mask = np.array(list(request.values())[1], bool)
         values[name] = values[name][mask]
     return values
-
-
-def _difference(here, there):
-    """The greatest one of numbers; infinite where anything else differs."""
-    if here.shape != there.shape:
-        return np.inf
-    if here.dtype.kind != "f":
-        return 0.0 if np.array_equal(here, there) else np.inf
-    if not (np.isfinite(here).all() and np.isfinite(there).all()):
-        return np.inf
-    return np.abs(here - there).max(initial=0.0)
 
 
 def answer_in_fresh_process(folder, requests):

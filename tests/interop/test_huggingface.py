@@ -160,6 +160,82 @@ def test_where_two_classes_fit_the_caller_decides(tmp_path, recwarn):
         convert(tmp_path, tmp_path / "own")
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"id2label": None},
+        {"id2label": None, "num_labels": 3},
+        {"id2label": {"0": 0, "1": 1, "2": 2}},
+        {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "num_labels": 3},
+    ],
+)
+def test_a_trained_head_without_names_takes_the_callers_labels(
+    tmp_path, recwarn, config
+):
+    numbers = folder_of(tmp_path, "BertForSequenceClassification", **config)
+    labels = ["no", "so", "yes"]
+    model = load_model(CLASSES["BertClassifier"], tmp_path, labels=labels)
+    assert (model.labels, model.load_report.initialised) == (labels, [])
+    assert_holds(model, numbers)
+    model = load_model(CLASSES["BertClassifier"], tmp_path)
+    assert model.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"architectures": ["BertForVision"]},
+        {"id2label": {"0": "a", "5": "b"}},
+        {"problem_type": "guess"},
+        {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
+    ],
+)
+def test_a_fault_of_the_head_stops_neither_encoder_nor_text(tmp_path, config):
+    folder_of(tmp_path, "BertForSequenceClassification", **config)
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    assert BertPreprocessor.from_preset(tmp_path, sequence_length=8)
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+    kind = "BertPretrainer" if len(config) == 2 else "BertClassifier"
+    with pytest.raises(WeightsError, match=list(config)[-1]):
+        load_model(CLASSES[kind], tmp_path)
+    with pytest.raises(WeightsError, match=list(config)[-1]):
+        convert(tmp_path, tmp_path / "own")
+
+
+@pytest.mark.parametrize("end", ["weight", "bias"])
+def test_a_copy_of_tied_weights_that_differs_is_refused(tmp_path, end):
+    """transformers 5 computes with the copy, whatever the config says."""
+    folder_of(tmp_path, "BertForPreTraining")
+    path, name = tmp_path / "model.safetensors", "cls.predictions.decoder"
+    tensors = load_file(path)
+    tensors[f"{name}.weight"] = tensors[
+        "bert.embeddings.word_embeddings.weight"
+    ]
+    tensors[f"{name}.bias"] = tensors["cls.predictions.bias"]
+    save_file(tensors, path)
+    assert load_model(CLASSES["BertPretrainer"], tmp_path)
+    tensors[f"{name}.{end}"] = tensors[f"{name}.{end}"] + np.float32(1e-3)
+    save_file(tensors, path)
+    with pytest.raises(WeightsError, match=f"decoder.{end}: .*token table"):
+        load_model(CLASSES["BertPretrainer"], tmp_path)
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path):
+    folder_of(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    tensors["embeddings.position_ids"] = np.arange(16)  # no weight
+    save_file(tensors, path)
+    assert load_model(CLASSES["BertEncoder"], tmp_path)
+    for dtype in ("int32", "uint8", "bool"):
+        tensors["pooler.dense.bias"] = np.ones(6, dtype)
+        save_file(tensors, path)
+        with pytest.raises(WeightsError, match="pooler.dense.bias.*whole num"):
+            load_model(CLASSES["BertEncoder"], tmp_path)
+
+
 def test_what_is_not_taken_along_is_named(tmp_path):
     folder_of(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -325,13 +325,17 @@ def test_an_index_that_points_outside_is_refused(tmp_path, file):
         '{"a": ' + "[" * 500 + "]" * 500 + "}",
         '{"a": "\\ud800"}',
         '{"a": ' + "1" * 5_000 + "}",
+        '{"a": [' + "[]," * 5_000_000 + "0]}",
     ],
 )
 def test_a_config_that_is_no_json_object_is_refused(tmp_path, text):
     folder_of(tmp_path)
     (tmp_path / "config.json").write_text(text)
+    tracemalloc.start()
     with pytest.raises(WeightsError, match=r"config\.json"):
         open_checkpoint(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

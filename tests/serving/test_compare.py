@@ -62,6 +62,14 @@ def test_labels_that_look_like_numbers_are_compared_as_text():
     assert found["equal"] == 0.5 and "greatest_difference" not in found
 
 
+def test_numbers_are_equal_but_for_rounding():
+    records = [record("a" * 3, "short", share) for share in (0.3, 0.3 + 3e-8)]
+    records += [record("a" * 3, "short", 0.3 + 2e-5)]
+    found = compare(records, SERVED)["probabilities"]
+    assert found["equal"] == 2 / 3 and len(found["worst"]) == 1
+    assert found["greatest_difference"] == pytest.approx(2e-5, rel=1e-2)
+
+
 def test_only_what_was_recorded_is_compared():
     found = compare([{"inputs": {"text": "a"}, "answer": {"old": 1}}], SERVED)
     assert found["old"]["equal"] == 0
