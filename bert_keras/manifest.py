@@ -109,9 +109,10 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise `ValueError` unless all are plain names with bytes and hash."""
+    """Raise `ValueError` unless all are names in the folder, or in folders of
+    it with / between, with bytes and hash."""
     for name, entry in entries.items():
-        if not files.is_plain_name(name):
+        if not all(map(files.is_plain_name, name.split("/"))):
             raise ValueError(f"{name!r} is no name of a file in the folder")
         check_fields(entry, {"bytes": int, "sha256": str})
 

@@ -14,7 +14,7 @@ import filelock
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.manifest import (
-    check_fields,
+    check_entries,
     describe_file,
     find_fault,
     read_manifest,
@@ -355,10 +355,7 @@ class RunFolder:
 
 
 def _check_record(record):
-    for name, entry in record["outputs"].items():
-        if not all(map(files.is_plain_name, name.split("/"))):
-            raise ValueError(f"{name!r} is no name of a file in the folder")
-        check_fields(entry, {"bytes": int, "sha256": str})
+    check_entries(record["outputs"])
     record["figures"]
 
 

@@ -20,7 +20,13 @@ import os
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.files import is_file, read_json, split_paths, write_json
+from bert_keras.files import (
+    is_file,
+    read_json,
+    split_paths,
+    without_nan,
+    write_json,
+)
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
@@ -69,7 +75,9 @@ def evaluate(
         inputs = [*input_files(task), *filter(None, [predictions])]
         with new_files(output, overwrite, inputs) as folder:
             task.write(examples, predicted, folder)
-            write_json(scores, os.path.join(folder, "results.json"))
+            write_json(
+                without_nan(scores), os.path.join(folder, "results.json")
+            )
     return scores
 
 

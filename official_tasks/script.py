@@ -15,6 +15,7 @@ import re
 import sys
 import typing
 import warnings
+from logging import Formatter
 
 from absl import app, flags, logging
 
@@ -300,6 +301,7 @@ def _run(main, tensorflow, words):
             show_warning(message, category, *where)
 
     warnings.showwarning = show
+    logging.get_absl_handler().setFormatter(Formatter("note: %(message)s"))
     warnings.simplefilter("always", UntrainedWarning)
     code = USER_ERROR
     try:

@@ -7,6 +7,7 @@ of a run agree on.
 
 import json
 import logging
+import zlib
 
 import keras
 
@@ -61,11 +62,12 @@ def fit(
     """
     # 0 of a new run.
     step = state.restore(model)
+    ends = {*bounds, steps}
     # Lines of epochs behind the checkpoint are dropped: they come again.
     history = History(history, state, upto=step)
+    history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
         _build_metrics(model, batches(step - 1))
-    ends = {*bounds, steps}
     if step % steps_per_epoch == 0 or step in ends:
         _add_missing_line(history, model, validation, state)
     # Keras hands the same dict on to the callbacks that come later.
@@ -158,19 +160,65 @@ def _execute_at_once(model, most, length):
         model.train_function = model.test_function = None
 
 
+PUT_BACK = (
+    "Put back what the run wrote, or remove the run's folder and start again."
+)
+
+
 class History(keras.callbacks.Callback):
-    """What each epoch logged, kept in a JSONL file over interrupted runs."""
+    """What each epoch logged, kept in a JSONL file over interrupted runs.
+
+    Each line ends with a checksum of it and of all lines before.
+    """
 
     def __init__(self, path, state, upto):
         super().__init__()
         self.path, self.state, self.lines = path, state, []
+        self._upto = upto
         if files.is_file(path):
-            with files.open_file(path, "r") as file:
-                # Somebody else may have cut the last line.
-                lines = [line for line in file if line.endswith("\n")]
-            lines = map(json.loads, lines)
+            lines = self._read()
             self.lines = [line for line in lines if line["step"] <= upto]
         self._write()
+
+    def _read(self):
+        lines = []
+        try:
+            # What follows the last line break was cut: its epoch comes again.
+            *texts, _ = files.read_bytes(self.path, None).split(b"\n")
+            for text in texts:
+                line = files.parse_json(text)
+                del line["crc32"]
+                lines.append(line)
+            is_whole = self._text(lines).encode() == b"\n".join([*texts, b""])
+        except (ValueError, KeyError, TypeError):
+            is_whole = False
+        if not is_whole:
+            raise InputError(
+                f"{self.path} is damaged or was changed. {PUT_BACK}"
+            )
+        return lines
+
+    def check_complete(self, steps):
+        """Raise if lines of earlier evaluations are missing.
+
+        Args:
+            steps: of all evaluations of the run; those that are not before
+                the checkpoint do not matter.
+        """
+        expected = {step for step in steps if 0 < step < self._upto}
+        missing = expected - {line["step"] for line in self.lines}
+        if missing:
+            raise InputError(
+                f"{self.path} lacks the line of step {min(missing)}. {PUT_BACK}"
+            )
+
+    def _text(self, lines):
+        checksum, texts = 0, []
+        for line in lines:
+            text = json.dumps(line)
+            checksum = zlib.crc32(text.encode(), checksum)
+            texts.append(f'{text[:-1]}, "crc32": "{checksum:08x}"}}\n')
+        return "".join(texts)
 
     @property
     def last_step(self):
@@ -192,7 +240,7 @@ class History(keras.callbacks.Callback):
             files.written_beside(self.path) as partial,
             open(partial, "w", encoding="utf-8") as file,
         ):
-            file.writelines(json.dumps(line) + "\n" for line in self.lines)
+            file.write(self._text(self.lines))
 
 
 class NotFiniteError(ArithmeticError):

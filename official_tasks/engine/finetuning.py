@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import os
 from typing import NamedTuple
 
 import keras
@@ -12,14 +13,24 @@ import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
+from bert_keras.manifest import (
+    check_entries,
+    check_fields,
+    check_files,
+    describe_files,
+    read_manifest,
+    write_manifest,
+)
 from bert_keras.modeling.weights import copy_weights
 from bert_keras.run_folder import RunFolder
+from bert_keras.training.loop import PUT_BACK
 from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import page, progress
 from official_tasks.engine import batches, models, task_report, training
 from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 
 RESULTS = "results.json"
+BEST = "best.json"
 ADAPTERS = "lora.safetensors"
 SAVE_EVERY = 1000  # steps between two checkpoints
 CUT_SHARE = 0.1  # of the texts, from which on cutting is worth a note
@@ -32,6 +43,7 @@ FAILED = (
     "5e-5 for weights that were pre-trained, 1e-4 and more for small or new "
     "ones), or this seed failed, as some do with large models: try another"
 )
+MISSED_RECALL, MISSED_SHARE = 0.1, 0.05
 
 
 def run(
@@ -66,7 +78,8 @@ def run(
             changed since it began are refused.
         from_scratch: keep the sizes and the vocabulary of `init` only.
         epochs, batch_size, learning_rate, sequence_length: the task's
-            `defaults` where None.
+            `defaults` where None; the rate grows as the model gets smaller,
+            see `scale_rate`.
         dtype: Keras policy, or "auto"; see `choose_dtype`.
         pad_to_longest: batches of rows of like length, padded to the longest
             of each; without, rows of `sequence_length`, as a TPU wants them.
@@ -92,6 +105,10 @@ def run(
     for name, value in usual.items():
         if value is None:
             usual[name] = getattr(task.defaults, name)
+    if learning_rate is None:
+        usual["learning_rate"] = models.scale_rate(
+            task.defaults.learning_rate, init
+        )
     if not 0 < usual["epochs"] < math.inf:
         raise InputError(
             f"epochs is {usual['epochs']}; expected a number above 0."
@@ -133,7 +150,7 @@ def run(
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
             folder.finish("files", inputs)
             results = run.finish(callbacks)
-            folder.finish("finetune", results, outputs=["model"])
+            folder.finish("finetune", results, ["model", RESULTS])
         else:
             progress.console.print(
                 f"{output}: finished before; nothing trained", soft_wrap=True
@@ -249,7 +266,7 @@ class _Run:
             "notes": notes,
             "curve": curve,
         }
-        metric = self.task.metric
+        metric, known = self.task.metric, len(notes)
         if has_failed(metric, results):
             notes.append(
                 FAILED.format(
@@ -260,7 +277,12 @@ class _Run:
                     rows=self.rows,
                 )
             )
-            progress.console.print(f"note: {notes[-1]}")
+        else:
+            notes += notes_on_classes(
+                results.get("classes"), self.arguments["learning_rate"]
+            )
+        for note in notes[known:]:
+            progress.console.print(f"note: {note}")
         if self.strategy.is_chief:
             self._write(results, predictions)
         return results
@@ -297,10 +319,7 @@ class _Run:
         return scalars(scores)
 
     def _keep_if_best(self, step, value):
-        try:
-            best = files.read_json(self.folder.file("best.json"))
-        except FileNotFoundError:
-            best = {"step": step}
+        best = self._read_best() or {"step": step}
         # A resumed run may pass a step that was scored before: what was kept
         # from there on is not true for it yet.
         if best["step"] >= step or value > best["value"]:
@@ -310,8 +329,33 @@ class _Run:
                 if self.hyperparameters.lora_rank:
                     with self.folder.output(ADAPTERS) as path:
                         bert_keras.save_lora(self.model, path)
-            with self.folder.output("best.json") as path:
-                files.write_json({"step": step, "value": value}, path)
+            kept = files.walk(self.folder.file("model"))
+            names = [os.path.relpath(path, self.folder.path) for path in kept]
+            write_manifest(
+                self.folder.file(BEST),
+                {
+                    "step": step,
+                    "value": value,
+                    "files": describe_files(self.folder.path, names),
+                },
+            )
+
+    def _read_best(self):
+        """Return the record of the best weights so far, or None of a new run.
+
+        Raises:
+            InputError: it is damaged, or missing after an evaluation.
+        """
+        path = self.folder.file(BEST)
+        history = self.folder.file("metrics.jsonl")
+        if not files.is_file(path) and not (
+            files.is_file(history) and files.size(history)
+        ):
+            return None
+        try:
+            return read_manifest(path, "evaluation", _check_best)
+        except InputError as error:
+            raise InputError(f"{error} {PUT_BACK}") from None
 
     @contextlib.contextmanager
     def _in_own_units(self):
@@ -333,7 +377,9 @@ class _Run:
         """Gives the model the best weights; returns the step they are of."""
         step = self.steps
         if self.strategy.is_chief:
-            step = files.read_json(self.folder.file("best.json"))["step"]
+            best = self._read_best()
+            check_files(self.folder.path, best["files"], PUT_BACK)
+            step = best["step"]
         if step != self.steps:
             kept = type(self.model).from_preset(
                 self.folder.file("model"), **self.model.arguments()
@@ -349,7 +395,7 @@ class _Run:
             files.make_folder(path)
             self.task.write(self.examples["dev"], predictions, path)
         with self.folder.output(RESULTS) as path:
-            files.write_json(results, path)
+            files.write_json(files.without_nan(results), path)
         page.write_report(
             self.folder,
             lambda: task_report.render(
@@ -360,6 +406,11 @@ class _Run:
                 {"init": self.init, "seed": self.seed, **self.arguments},
             ),
         )
+
+
+def _check_best(best):
+    check_fields(best, {"step": int, "value": float, "files": dict})
+    check_entries(best["files"])
 
 
 class Scale(NamedTuple):
@@ -432,6 +483,27 @@ def notes_on_rows(task, encoded, preprocess) -> list[str]:
             "weights does not fit the texts; take weights of their language"
         )
     return notes
+
+
+def notes_on_classes(classes, rate) -> list[str]:
+    """Return a note on each frequent class that is hardly ever predicted.
+
+    Args:
+        classes: of `score`: class -> "recall", "support" and others; or None.
+        rate: the run's learning rate.
+    """
+    if not classes:
+        return []
+    rows = sum(scores["support"] for scores in classes.values())
+    return [
+        f"the class {name!r} has {scores['support'] / rows:.0%} of the dev "
+        f"rows and a recall of {scores['recall']:.2f}: it is hardly ever "
+        f"predicted. Try a higher learning_rate ({2 * rate:.1g}), more epochs, "
+        "or class_weights='balanced'"
+        for name, scores in classes.items()
+        if scores["support"] > MISSED_SHARE * rows
+        and scores["recall"] < MISSED_RECALL
+    ]
 
 
 def cut_share(encoded) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
+from bert_keras.files import without_nan, write_json
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import named
 from official_tasks import progress
@@ -92,7 +92,7 @@ def run(
         results = summary(task.metric, runs, rates)
         if folder.done("several") is None:
             _take_up(folder, results)
-            folder.finish("several", {}, outputs=["model"])
+            folder.finish("several", {}, ["model", finetuning.RESULTS])
         _show(task, runs, results)
         return results
 
@@ -154,7 +154,7 @@ def _take_up(folder, results):
             with folder.output(name) as path:
                 shutil.copyfile(f"{best}/{name}", path)
     with folder.output(finetuning.RESULTS) as path:
-        write_json(results, path)
+        write_json(without_nan(results), path)
 
 
 def _show(task, runs, results=None):

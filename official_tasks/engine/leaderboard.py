@@ -122,7 +122,9 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}
-    files.write_json(results, os.path.join(output, "results.json"))
+    files.write_json(
+        files.without_nan(results), os.path.join(output, "results.json")
+    )
     _show(results)
     return results
 

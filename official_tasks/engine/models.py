@@ -19,6 +19,7 @@ from bert_keras.interop.presets import (
 from bert_keras.modeling import weights
 from official_tasks import progress
 from official_tasks.engine.batches import prediction_batches, row_lengths
+from official_tasks.tasks.base import RATES
 
 PREDICTION_BATCH = 64
 # Arguments of a head without which its weights mean something else.
@@ -90,6 +91,24 @@ def load_trained(task, preset):
         checkpoint, pad_to_longest=True
     )
     return model, preprocess
+
+
+# Hidden size -> factor of the learning rates that the paper gives for 768 and
+# 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
+RATE_FACTORS = {256: 6, 512: 2}
+
+
+def scale_rate(rate, init) -> float:
+    """Return a learning rate that fits the size of the weights `init`.
+
+    Args:
+        rate: for BERT base and large; above 5e-5 it is not for an encoder.
+    """
+    if rate > max(RATES):
+        return rate
+    size = open_checkpoint(init).encoder["hidden_dim"]
+    factors = [RATE_FACTORS[most] for most in RATE_FACTORS if size <= most]
+    return float(f"{rate * max(factors, default=1):.3g}")
 
 
 def _open(preset, dtype, **encoder_arguments):

@@ -12,6 +12,7 @@ from official_tasks import progress
 
 BAR_EVERY = 10  # steps between two states of the bar
 BOARD_EVERY = 50  # steps between two points of a curve
+MOST_SKIPPED = 0.5  # of the steps of a run
 
 
 def training_state(folder, strategy, every, **options):
@@ -76,7 +77,7 @@ def train(
         if state.writes:
             callbacks.append(Board(folder.file("logs"), meter, guesses))
         try:
-            return loop.fit(
+            curve = loop.fit(
                 model,
                 batches,
                 steps,
@@ -90,6 +91,15 @@ def train(
             )
         except loop.NotFiniteError as error:
             raise InputError(str(error)) from error
+    skipped = curve[-1].get("skipped_steps", 0) if curve else 0
+    if skipped > MOST_SKIPPED * steps:
+        raise InputError(
+            f"The gradients of {skipped:.0f} of {steps} steps were not finite, "
+            f"and these steps were skipped; expected at most {MOST_SKIPPED:.0%}"
+            ". Take a lower learning rate, or float32 in place of a half "
+            "precision, in a new folder."
+        )
+    return curve
 
 
 class Meter(keras.callbacks.Callback):

@@ -1,7 +1,7 @@
 """Pre-training by one call: a run folder from data and settings."""
 
 from bert_keras.errors import require_tensorflow
-from bert_keras.files import write_json
+from bert_keras.files import without_nan, write_json
 from bert_keras.run_folder import RunFolder
 from official_tasks import page
 from official_tasks.pretraining.settings import (
@@ -73,7 +73,7 @@ def run(data, output, callbacks=(), **arguments) -> dict:
             results = pretrain(
                 data, folder, settings, execution, strategy, first, callbacks
             )
-            folder.finish("pretrain", results, outputs=["model"])
+            folder.finish("pretrain", results, ["model", "results.json"])
         return results
 
 
@@ -199,7 +199,7 @@ class Run:
             single = with_rows_of(self.model, None)
             single.save_preset(path, self.source.preprocessor())
         with self.folder.output("results.json") as path:
-            write_json(results, path)
+            write_json(without_nan(results), path)
         page.write_report(self.folder, lambda: render(results, self.settings))
 
 

@@ -1,8 +1,11 @@
 """Fine-tuning: resuming to the bit, defaults, units, plain answers."""
 
 import json
+import os
 import re
 import shutil
+import types
+from unittest import mock
 
 import keras
 import numpy as np
@@ -22,7 +25,7 @@ from test_devices import finish, start, tf_configs
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from bert_keras.training.state import TrainingState
-from official_tasks.engine import batches, finetuning, training
+from official_tasks.engine import batches, finetuning, models, training
 from official_tasks.engine.models import ensemble_outputs, load_model
 from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.custom import CustomTask
@@ -99,6 +102,118 @@ def test_a_finished_run_is_not_trained_again(
     assert not (run / "state").exists()
     with pytest.raises(InputError, match="epochs was 3 and is now 4"):
         finetuning.run(task, place / "init", run, epochs=4, **QUICK)
+
+
+DAMAGES = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "emptied": lambda path: os.truncate(path, 0),
+    "changed": lambda path: path.write_bytes(
+        path.read_bytes().replace(b"1", b"2").replace(b"s", b"t")
+    ),
+    "deleted": os.remove,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model/vocab.txt",
+        "model/config.json",
+        "model/model.safetensors",
+        "results.json",
+        "stages/finetune.json",
+        "stages/files.json",
+    ],
+)
+def test_a_finished_run_that_was_damaged_is_not_called_finished(
+    place, task, whole, tmp_path, monkeypatch, name, damage
+):
+    run = shutil.copytree(place / "whole", tmp_path / "run")
+    DAMAGES[damage](run / name)
+    trained = []
+    monkeypatch.setattr(finetuning, "_Run", lambda *_, **__: trained.append(1))
+    if damage == "deleted" and name.startswith("stages"):
+        return  # no record: the stage is run again
+    with pytest.raises(InputError, match=name):
+        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+    assert not trained
+
+
+@pytest.fixture(scope="module")
+def interrupted(place, task, tmp_path_factory):
+    """A run of three epochs that was stopped after all of its steps."""
+    run = tmp_path_factory.mktemp("interrupted") / "run"
+    with (
+        mock.patch.object(finetuning._Run, "_take_best", side_effect=Stopped),
+        pytest.raises(Stopped),
+    ):
+        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+    return run
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "best.json",
+        "metrics.jsonl",
+        "model/vocab.txt",
+        "model/config.json",
+        "model/model.safetensors",
+    ],
+)
+def test_an_interrupted_run_that_was_damaged_is_refused(
+    place, task, interrupted, tmp_path, name, damage
+):
+    run = shutil.copytree(interrupted, tmp_path / "run")
+    DAMAGES[damage](run / name)
+    with pytest.raises(InputError, match=name):
+        finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("hidden_dim", "rate", "expected"),
+    [
+        (128, 5e-5, 3e-4),
+        (256, 5e-5, 3e-4),
+        (384, 5e-5, 1e-4),
+        (512, 2e-5, 4e-5),
+        (768, 5e-5, 5e-5),
+        (1024, 2e-5, 2e-5),
+        (128, 1e-3, 1e-3),
+    ],
+)
+def test_the_default_rate_follows_from_the_size(
+    monkeypatch, hidden_dim, rate, expected
+):
+    encoder = {"hidden_dim": hidden_dim}
+    checkpoint = types.SimpleNamespace(encoder=encoder)
+    monkeypatch.setattr(models, "open_checkpoint", lambda _: checkpoint)
+    assert models.scale_rate(rate, "x") == expected
+
+
+def test_a_frequent_class_that_is_never_predicted_is_noted():
+    def classes(**rows):
+        return {
+            name: {"support": support, "recall": recall}
+            for name, (support, recall) in rows.items()
+        }
+
+    found = classes(a=(60, 0.9), missed=(29, 0.03), rare=(5, 0.0), b=(6, 0.1))
+    (note,) = finetuning.notes_on_classes(found, 5e-5)
+    assert "'missed' has 29% of the dev rows and a recall of 0.03" in note
+    assert "learning_rate (0.0001)" in note
+    assert finetuning.notes_on_classes(None, 5e-5) == []
+
+
+def test_a_run_whose_steps_were_mostly_skipped_is_refused(
+    place, task, tmp_path
+):
+    quick = {**QUICK, "learning_rate": 1e30}
+    with pytest.raises(InputError, match="not finite"):
+        finetuning.run(task, place / "init", tmp_path, epochs=1, **quick)
+    assert not (tmp_path / "results.json").exists()
 
 
 def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
@@ -210,7 +325,7 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, halves)
-from official_tasks.engine import batches, finetuning, training
+from official_tasks.engine import batches, finetuning, models, training
 from official_tasks.tasks.custom import CustomTask
 
 for name in ("off", "mirrored"):
