@@ -136,14 +136,16 @@ def choose(model, rows):
 
     def function(prompt, choices):
         logits, truncated = _score_lists(score, rows, prompt, choices)
+        is_there = logits > NO_CHOICE / 2
+        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return {
-            "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
-            "probabilities": tf.nn.softmax(logits),
+            "choice": tf.where(tf.reduce_any(is_there, axis=-1), best, -1),
+            "probabilities": tf.where(is_there, tf.nn.softmax(logits), 0.0),
             "truncated": truncated,
         }
 
     outputs = {
-        "choice": "int32 (B,): the place of the best choice",
+        "choice": "int32 (B,): index of the best choice, -1 of none",
         "probabilities": "float32 (B, K): of every choice; 0 of an empty one",
         **LIST_TRUNCATED,
     }

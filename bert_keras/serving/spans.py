@@ -365,8 +365,16 @@ def cut_out(text, first, after, is_real):
     origin = tf.cast(bytes_of.row_starts(), tf.int32)[:, tf.newaxis]
     slices = _join_bytes(bytes_of.values, origin + first, origin + after)
     # The characters that begin before each byte of all heads, and at the end.
-    begins = tf.cast(_begins_character(bytes_of.values), tf.int32)
-    before = tf.concat([[0], tf.cumsum(begins)], axis=0)
+    _, begins = tf.strings.unicode_decode_with_offsets(
+        head, "UTF-8", errors="ignore"
+    )  # as `tokenize` reads them: without bytes that are not UTF-8
+    begins += tf.cast(origin, tf.int64)
+    is_begin = tf.scatter_nd(
+        begins.values[:, tf.newaxis],
+        tf.ones_like(begins.values, tf.int32),
+        [tf.size(bytes_of.values, tf.int64)],
+    )
+    before = tf.concat([[0], tf.cumsum(is_begin)], axis=0)
     start, end = (
         tf.gather(before, origin + x) - tf.gather(before, origin)  # (B, N)
         for x in (first, after)
@@ -384,11 +392,3 @@ def _join_bytes(values, first, after):
         places.nrows(),
     )
     return tf.reshape(slices, tf.shape(first))  # (B * N,) to (B, N)
-
-
-def _begins_character(values):
-    """Whether a character of UTF-8 begins with each string of one byte."""
-    # (bytes, 1) to (bytes,)
-    codes = tf.reshape(tf.io.decode_raw(values, tf.uint8), [-1])
-    # 10xxxxxx continues the character before.
-    return tf.bitwise.bitwise_and(codes, tf.constant(0xC0, tf.uint8)) != 0x80

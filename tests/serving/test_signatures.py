@@ -194,17 +194,17 @@ def test_the_best_choice_wins_and_an_empty_one_never_does():
     model = Chooser({"ada": [-2.0], "love": [1.0]})
     found = called(
         choose(model, rows()),
-        ["met", "met"],
-        [["in", "love", "ada"], ["ada", "", ""]],
+        ["met", "met", "met"],
+        [["in", "love", "ada"], ["ada", "", ""], ["", "", ""]],
     )
-    assert found["choice"].tolist() == [1, 0]
+    assert found["choice"].tolist() == [1, 0, -1]
     scores = np.exp([0.0, 1.0, -2.0])
     np.testing.assert_allclose(
         found["probabilities"],
-        [scores / scores.sum(), [1, 0, 0]],
+        [scores / scores.sum(), [1, 0, 0], [0, 0, 0]],
         atol=1e-6,
     )
-    assert found["truncated"].tolist() == [False, False]
+    assert found["truncated"].tolist() == [False] * 3
 
 
 class OfRow(ByPiece):
@@ -311,7 +311,7 @@ def test_a_long_list_of_choices_costs_what_it_holds():
     assert no_list["probabilities"].shape == (1, 1)
     model.seen.clear()
     found = function(tf.constant(["ada"] * 3), tf.constant([many, few, none]))
-    assert found["choice"].numpy().tolist() == [100, 1, 0]
+    assert found["choice"].numpy().tolist() == [100, 1, -1]
     np.testing.assert_allclose(found["probabilities"][1, 2:], 0.0)
     np.testing.assert_allclose(found["probabilities"][2], 1 / 101, rtol=1e-5)
     assert sum(model.seen) == 103
@@ -374,6 +374,41 @@ def test_parts_are_cut_by_bytes_and_placed_in_characters():
             assert found == wanted[place]
             begin, stop = wanted[place]
             assert parts[row, place].numpy().decode() == text[begin:stop]
+
+
+INVALID = [
+    b"\xff\xfe love \xe4\xbb caf\xc3\xa9",
+    b"caf\xc3\xa9 \x80\x80 love\xf0\x9f",
+    b"\xc3 love\xed\xa0\x80 in caf\xc3\xa9 \xf5",
+    b"",
+]
+
+
+def test_offsets_in_invalid_utf_8_are_those_of_tokenize():
+    tokens = called(tokenize(rows()), INVALID)
+    model = tagger(love="B-PER", café="B-LOC")
+    tags = called(tag(model, rows()), INVALID)
+    spanned = called(
+        answer(Spans({"love": 5.0}, {"love": 5.0}), rows(32), 1),
+        ["met"] * 4,
+        INVALID,
+    )
+    for row in range(3):
+        spans = {
+            piece.decode(): span
+            for piece, *span in zip(
+                tokens["pieces"][row],
+                tokens["start"][row],
+                tokens["end"][row],
+                strict=True,
+            )
+        }
+        expected = sorted([spans["love"], spans["caf\u00e9"]])
+        found = zip(tags["start"][row], tags["end"][row], strict=True)
+        assert list(map(list, found)) == expected
+        assert [spanned["start"][row][0], spanned["end"][row][0]] == spans[
+            "love"
+        ]
 
 
 def test_tokens_say_where_they_come_from():
