@@ -5,11 +5,15 @@ r"""Scores models, or somebody's prediction files, by a task's own metrics.
     python -m official_tasks.evaluate --task=squad1 --data_dir=squad \
         --predictions=predictions.json
 
+    python -m official_tasks.evaluate --task=mlm --input='texts/*.txt' \
+        --model=runs/pretrain/model
+
 In: a task and its data; the folder of a fine-tuning run or of a model, or
 several with commas between, whose outputs are then averaged (--model=A,B,C);
-or, with --predictions, a file in the task's official form. Out: all official
-metrics as one table; with --output, results.json and the official prediction
-files in that folder.
+or, with --predictions, a file in the task's official form. --task=mlm masks
+any text (lines, or the column --text of a table) and scores weights of
+pre-training on it. Out: all official metrics as one table; with --output,
+results.json and the official prediction files in that folder.
 
 Takes about ten seconds for 1,000 short texts with a small model on two CPU
 cores.
@@ -32,12 +36,26 @@ from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
 from official_tasks.tasks.own_data import OwnData
 from official_tasks.tasks.registry import task_from_flags
+from official_tasks.tasks.table import dialect
+
+MLM = "mlm"
 
 
 def define_flags():
-    registry.define_task_flags()
+    registry.define_task_flags(more=[MLM])
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("model", None, "Folders, with commas between.")
+    flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")
+    flags.DEFINE_integer("sequence_length", 128, "Tokens of a row at most.")
+    script.define_seed("Seed of the masks.")
+    script.applies_only(
+        "with --task=mlm",
+        lambda v: v.task == MLM,
+        *("input", "sequence_length", "seed"),
+    )
+    script.applies_only(
+        "without --task=mlm", lambda v: v.task != MLM, "predictions", "split"
+    )
     flags.DEFINE_string("predictions", None, "A file to score instead.")
     flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
     flags.DEFINE_string("output", None, "Folder for what is written.")
@@ -104,6 +122,29 @@ def _check_held_out(task, models):
                 )
 
 
+def evaluate_masked_lm(values) -> dict:
+    """Return the masked-LM scores of --model on the texts of --input."""
+    from official_tasks.engine.leaderboard import new_files
+    from official_tasks.engine.masked_lm import score_masked_lm
+    from official_tasks.engine.prediction import input_paths, read_inputs
+
+    if not values.input:
+        raise InputError("--input is missing: name files of texts")
+    paths = input_paths(values.input)
+    own = dialect(values.separator, values.encoding)
+    rows = read_inputs(paths, None, [values.text or "text"], [False], own)
+    scores = score_masked_lm(
+        values.model,
+        (text for (text,) in rows),
+        values.sequence_length,
+        seed=values.seed,
+    )
+    if values.output is not None:
+        with new_files(values.output, values.overwrite, paths) as folder:
+            write_json(scores, os.path.join(folder, "results.json"))
+    return scores
+
+
 def main(values):
     from official_tasks.engine.grid import table_of
 
@@ -111,6 +152,10 @@ def main(values):
         raise InputError(
             "Give either --model, a folder, or --predictions, a file."
         )
+    if values.task == MLM:
+        scores = evaluate_masked_lm(values)
+        progress.console.print(table_of(MLM, {"text": scores}))
+        return
     task, _ = task_from_flags(values)
     scores = evaluate(
         task,

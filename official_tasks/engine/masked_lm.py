@@ -1,0 +1,118 @@
+"""Masked-LM loss and perplexity of any weights on a text, without training."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+import bert_keras
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.modeling import kernels, weights
+from bert_keras.text.masking import MASK_RATE, Pieces, generator, mask_rows
+from official_tasks import progress
+from official_tasks.tasks.encoding import windowed_rows
+
+TEXTS_AT_ONCE = 1024
+
+
+def score_masked_lm(
+    preset, texts, sequence_length=128, batch_size=32, seed=0
+) -> dict:
+    """Return how well a model predicts the masked tokens of texts.
+
+    Texts are cut into rows without overlap, and masked once by the rule of
+    pre-training. The masks depend on texts, vocabulary, `sequence_length` and
+    `seed` alone: models of one vocabulary are compared on the same ones.
+
+    Args:
+        preset: weights with a trained masked-word head, of any format.
+        texts: iterable of str.
+        sequence_length: tokens of a row at most.
+        batch_size: rows at once.
+        seed: of the masks.
+
+    Returns:
+        dict of "loss" (mean cross-entropy of a masked token, in nats),
+        "perplexity", exp(loss), "accuracy", "masked" (tokens) and "rows".
+
+    Raises:
+        InputError: the head is not trained; there is no text.
+    """
+    with warnings.catch_warnings():
+        # The next-sentence head is not asked.
+        warnings.simplefilter("ignore", UntrainedWarning)
+        model = bert_keras.BertPretrainer.from_preset(preset)
+    new = [w for w in weights.untrained_weights(model) if "nsp/" not in w]
+    new = [name for name in new if "pooler/" not in name]
+    if new:
+        raise InputError(
+            f"{preset} has no trained masked-word head: {', '.join(new)} would "
+            "be random. Name weights of pre-training."
+        )
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        preset, sequence_length=sequence_length
+    )
+
+    @tf.function(reduce_retracing=True)
+    def sums(inputs, ids, real):
+        logits = model(inputs, training=False)["mlm"]  # (B, M, V)
+        losses = kernels.cross_entropy(ids, logits)  # (B, M)
+        hits = tf.cast(tf.argmax(logits, -1, tf.int32) == ids, tf.float32)
+        return [tf.reduce_sum(v * real) for v in (losses, hits, real)]
+
+    totals, rows = np.zeros(3), 0
+    with progress.bar("Predicting masks") as update:
+        for masked in masked_rows(preprocess, texts, seed):
+            for first in range(0, len(masked["token_ids"]), batch_size):
+                batch = {
+                    name: values[first : first + batch_size]
+                    for name, values in masked.items()
+                }
+                width = int(batch["padding_mask"].sum(1).max())
+                for name in ("token_ids", "segment_ids", "padding_mask"):
+                    batch[name] = batch[name][:, :width]
+                ids, real = batch.pop("mask_ids"), batch.pop("mask_weights")
+                totals += np.array(sums(batch, ids, real), np.float64)
+                rows += len(ids)
+                update(rows)
+    if not rows:
+        raise InputError("Expected at least one text with a token, got none.")
+    loss, hits, count = totals
+    return {
+        "loss": float(loss / count),
+        "perplexity": math.exp(loss / count),
+        "accuracy": float(hits / count),
+        "masked": int(count),
+        "rows": rows,
+    }
+
+
+def masked_rows(preprocess, texts, seed):
+    """Yield batches of masked rows of texts, as `mask_rows` gives them."""
+    length = preprocess.sequence_length
+    most = max(1, round(MASK_RATE * length))
+    rules = SamplingRules(sequence_length=length, max_predictions=most)
+    pieces = Pieces(preprocess.tokenizer.vocabulary)
+    texts = iter(texts)
+    for number in itertools.count():
+        some = list(itertools.islice(texts, TEXTS_AT_ONCE))
+        if not some:
+            return
+        ids = preprocess.tokenizer(tf.constant(some))
+        ids = tf.ragged.boolean_mask(ids, ids.row_lengths() > 0)
+        if not ids.nrows():
+            continue
+        room = preprocess.packer.room(1)
+        rows = windowed_rows(preprocess, ids, stride=room).inputs
+        # One width: the masks then depend on the rows alone.
+        rows = {
+            name: values.to_tensor(
+                preprocess.packer.pad_id if name == "token_ids" else 0,
+                (None, length),
+            ).numpy()
+            for name, values in rows.items()
+        }
+        yield mask_rows(rows, rules, pieces, generator(seed, number))
