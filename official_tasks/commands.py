@@ -17,7 +17,7 @@ from pathlib import Path
 
 from official_tasks.script import USER_ERROR, outlive_reader
 
-PACKAGES = ("official_tasks", "official_tasks.paper", "official_tasks.tools")
+PACKAGES = ("official_tasks", "official_tasks.tools")
 
 
 def main() -> int | None:

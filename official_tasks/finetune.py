@@ -54,6 +54,7 @@ RUN_FLAGS = (
 
 # Field of `Hyperparameters` -> what --help says, and the choices.
 TRAINING = {
+    "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
     "lora_rank": "Train matrices of this rank in attention, and the head.",
     "freeze_layers": "Freeze the embeddings and this many lowest layers.",
     "accumulation": "Micro-batches into which a batch is cut.",

@@ -1,244 +1,356 @@
-"""Reproduces a table of the paper, over several seeds.
+r"""Runs the rows of a table of the paper and prints it in Markdown.
 
-    python -m official_tasks.reproduce --table=pretraining_tasks \\
-        --scale=small --corpus="books/*.txt" --data_dir=glue \\
-        --option=wikiann.data_dir=wikiann --option=squad1.data_dir=squad \\
-        --output=runs/pretraining_tasks --seeds=3
+    python -m official_tasks.reproduce --table=5 --scale=small \
+        --data=runs/data --option=wikiann.data_dir=wikiann \
+        --option=sst2.data_dir=glue/SST-2 --option=stsb.data_dir=glue/STS-B \
+        --output=runs/paper --seeds=3
 
-In: text to pre-train on (--corpus, or --data, a folder of
-tools/create_pretraining_data.py) and the official files of the tasks:
---data_dir for all, --option=TASK.NAME=VALUE for one, as that task's flags in
-official_tasks.finetune. It pre-trains what the table compares, which differs in
-one thing only, fine-tunes each on each task, and compares over the seeds.
-Out, in --output: table.txt, table.svg and results.json with the paper's
-figures, and a run folder for every run. The same command resumes an
-interrupted table; more --seeds are added to those that are there. Tables
-given one --pretrained and one --data share the runs that they have in common.
+In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
+figure5) and the official files of each column's task, by --option. Out, in
+--output: a run folder of each pretrain and finetune command, and tableN.md with
+the paper's scores next to ours, mean and standard deviation over the seeds.
+Tables with one --output share pre-training runs. The same command resumes.
 
---scale=small is for two CPU cores: 4 layers of 128, 2,000 steps of 16 and then
-64 pieces, tasks of some thousand rows. --scale=paper is the paper's own, and
-needs the machines for it. --dry_run prints runs, hours, disk and commands and
-starts nothing; its hours are those of --flops, operations a second that all
-devices sustain: by default what a few steps here measure, or at --scale=paper
-one A100's. Tables: pretraining_tasks, model_size, masking_mix, steps,
-feature_based; and glue, squad, swag from released weights (--scale=paper).
-
-Takes one to three hours for a table at --scale=small and three seeds, with
---jobs=2 on two cores.
+Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
+weights (others: --finetune_flags=--init=FOLDER). Tables 5 (pre-training tasks),
+6 (model size), 8 (masking) and figure5 (steps) pre-train first. --scale=small
+is for two CPU cores: 4 layers of 128, 2,000 steps, ten minutes each.
+--dry_run prints the commands.
 """
+
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
 
 from absl import flags
 
+from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.run_folder import RunFolder
 from official_tasks import script
-from official_tasks.paper.tables import PAPER_ONLY, SCALES, TABLES, VOCABULARY
-from official_tasks.pretraining import cost
-from official_tasks.pretraining.settings import Settings, phases
-from official_tasks.progress import console
-from official_tasks.tasks.registry import converted, find_task
+from official_tasks.tasks.recipes import RECIPES
+
+RESULTS = "results.json"  # of a finished run
+BASE = "hf://google-bert/bert-base-uncased"
+LARGE = "hf://google-bert/bert-large-uncased"
+CASED = "hf://google-bert/bert-base-cased"
+
+
+class Row(NamedTuple):
+    """A row of a table; `paper` has its scores there, in percent, by column.
+
+    pretrain: flags of `pretrain`; None where `finetune` names the weights.
+    only: the one column that the row has; None for all.
+    """
+
+    name: str
+    paper: tuple[float | str, ...]
+    pretrain: str | None
+    finetune: str = ""
+    only: str | None = None
+
+
+class Column(NamedTuple):
+    """A task, the key of its score in results.json, flags of `finetune`."""
+
+    name: str
+    task: str
+    metric: str
+    flags: str = ""
+
+
+class Table(NamedTuple):
+    """A table: its rows, its columns in the paper and at the small scale."""
+
+    title: str
+    rows: list[Row]
+    columns: list[Column]
+    small: tuple[Column, ...] = ()
+
+
+SMALL_PRETRAIN = (
+    "--num_layers=4 --hidden_dim=128 --num_heads=4 --sequence_length=16 "
+    "--max_predictions=3 --batch_size=128 --steps=2000 --phase_2_steps=0.5 "
+    "--phase_2_sequence_length=64 --phase_2_max_predictions=10 "
+    "--phase_2_batch_size=32 --learning_rate=1.5e-3 --warmup=0.1 "
+    "--bias_correction --dropout=0 --evaluations=2 --evaluation_steps=50 "
+    "--dtype=mixed_bfloat16"
+)
+SMALL_FINETUNE = (
+    "--batch_size=32 --learning_rate=5e-4 --sequence_length=64 "
+    "--dtype=mixed_bfloat16"
+)
+# Appendix A.3: batch 16 or 32, 3 epochs, the best of four rates on dev.
+ENTITIES = Column("WikiANN", "wikiann", "f1", "--epochs=3")
+SENTIMENT = Column("SST-2", "sst2", "accuracy", "--epochs=2")
+SIMILARITY = Column("STS-B", "stsb", "pearson", "--epochs=2")
+MNLI = Column("MNLI-m", "mnli", "accuracy")
+QNLI = Column("QNLI", "qnli", "accuracy")
+MRPC = Column("MRPC", "mrpc", "accuracy")
+SST_2 = Column("SST-2", "sst2", "accuracy")
+NER = Column("NER", "conll2003", "f1", "--context=document")
+SQUAD = Column("SQuAD 1.1", "squad1", "f1")
+# Layers x width x heads of the paper, its scores, and what stands for it.
+SIZES = {
+    (3, 768, 12): ((77.9, 79.8, 88.4), (1, 128, 4)),
+    (6, 768, 3): ((80.6, 82.2, 90.7), (2, 128, 1)),
+    (6, 768, 12): ((81.9, 84.8, 91.3), (2, 128, 4)),
+    (12, 768, 12): ((84.4, 86.7, 92.9), (4, 128, 4)),
+    (12, 1024, 16): ((85.7, 86.9, 93.3), (4, 160, 5)),
+    (24, 1024, 16): ((86.6, 87.8, 93.7), (8, 160, 5)),
+}
+# MASK, same, random: MNLI fine-tuned, NER fine-tuned, NER on features.
+MASKS = {
+    (80, 10, 10): (84.2, 95.4, 94.9),
+    (100, 0, 0): (84.3, 94.9, 94.0),
+    (80, 0, 20): (84.1, 95.2, 94.6),
+    (80, 20, 0): (84.4, 95.2, 94.7),
+    (0, 20, 80): (83.7, 94.8, 94.6),
+    (0, 0, 100): (83.6, 94.9, 94.6),
+}
+QQP = Column("QQP", "qqp", "f1")
+COLA = Column("CoLA", "cola", "matthews")
+STS_B = Column("STS-B", "stsb", "spearman")
+MRPC_F1 = Column("MRPC", "mrpc", "f1")
+RTE = Column("RTE", "rte", "accuracy")
+GLUE = [MNLI, QQP, QNLI, SST_2, COLA, STS_B, MRPC_F1, RTE]
+GLUE_BASE = 84.6, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4
+GLUE_LARGE = 86.7, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1
+FEATURES = 91.0, 95.6, 94.9, 95.9, 96.1, 95.5  # of `RECIPES`
+SWAG = Column("SWAG", "swag", "accuracy", "--batch_size=16")
+SQUAD_2 = Column("SQuAD 2.0", "squad2", "f1", "--batch_size=48 --epochs=2")
+SMALL = (ENTITIES, SENTIMENT, SIMILARITY)
+
+
+def list_released(base, large, flags=""):
+    return [
+        Row("base", base, None, f"--init={BASE} {flags}"),
+        Row("large", large, None, f"--init={LARGE} {flags}"),
+    ]
+
+
+def list_objectives(is_small):
+    one_way = "--objectives=left_to_right"
+    bilstm = f"--bilstm_dim={128 if is_small else 768}"
+    return [
+        Row("BERT", (84.4, 88.4, 86.7, 92.7, 88.5), ""),
+        Row("no NSP", (83.9, 84.9, 86.5, 92.6, 87.9), "--objectives=mlm"),
+        Row("LTR, no NSP", (82.1, 84.3, 77.5, 92.1, 77.8), one_way),
+        Row("LTR + BiLSTM", (82.1, 84.1, 75.7, 91.6, 84.9), one_way, bilstm),
+    ]
+
+
+def list_sizes(is_small):
+    rows = []
+    for size, (scores, small) in SIZES.items():
+        size = small if is_small else size
+        flags = "--num_layers={} --hidden_dim={} --num_heads={}".format(*size)
+        rows.append(Row("{} x {} x {}".format(*size), scores, flags))
+    return rows
+
+
+def list_masks(is_small):
+    rows = []
+    tags = ENTITIES.name if is_small else NER.name
+    for (mask, same, random), (mnli, tuned, features) in MASKS.items():
+        # The flag's order is masked, replaced, kept.
+        mix = f"--mask_mix={mask},{random},{same}"
+        name = f"{mask} / {same} / {random}"
+        recipe = "--recipe=concat_last_four"
+        rows += [
+            Row(name, (mnli, tuned), mix),
+            Row(f"{name}, features", ("-", features), mix, recipe, tags),
+        ]
+    return rows
+
+
+def list_steps(is_small):
+    most = 2_000 if is_small else 1_000_000
+    return [
+        Row(
+            f"{objective}, {most // part:,} steps",
+            ("-",),
+            f"--objectives={objective} --steps={most // part}",
+        )
+        for objective in ("mlm", "left_to_right")
+        for part in (8, 4, 2, 1)
+    ]
+
+
+def list_features():
+    init = f"--init={CASED}"
+    return [
+        Row("fine-tuning, base", (96.4,), None, init),
+        *(
+            Row(recipe, (score,), None, f"{init} --recipe={recipe}")
+            for recipe, score in zip(RECIPES, FEATURES, strict=True)
+        ),
+    ]
+
+
+def make_tables(is_small):
+    """Return name -> `Table`."""
+    glue = list_released(GLUE_BASE, GLUE_LARGE, "--grid")
+    squad = list_released((88.5, "-"), (90.9, 81.9), "--sequence_length=384")
+    swag = list_released((81.6,), (86.6,))
+    objectives, sizes = list_objectives(is_small), list_sizes(is_small)
+    five = [MNLI, QNLI, MRPC, SST_2, SQUAD]
+    two = (SENTIMENT, ENTITIES)
+    return {
+        "1": Table("GLUE (table 1; the paper's scores: test)", glue, GLUE),
+        "2": Table("SQuAD, dev (tables 2 and 3)", squad, [SQUAD, SQUAD_2]),
+        "4": Table("SWAG, dev (table 4)", swag, [SWAG]),
+        "5": Table("Pre-training (table 5)", objectives, five, SMALL),
+        "6": Table("Size (table 6)", sizes, [MNLI, MRPC, SST_2], SMALL),
+        "7": Table("Features, dev (table 7)", list_features(), [NER]),
+        "8": Table("Masks (table 8)", list_masks(is_small), [MNLI, NER], two),
+        "figure5": Table("Steps (figure 5)", list_steps(is_small), [MNLI], two),
+    }
+
+
+def slug(words):
+    """Return words as a folder's name."""
+    return "-".join(re.findall(r"[A-Za-z0-9.]+", words)) or "bert"
+
+
+class Commands:
+    """The commands of one table, from absl's flags.
+
+    Raises:
+        InputError: the table lacks the scale, or a flag does nothing.
+    """
+
+    def __init__(self, values):
+        self.values, self.is_small = values, values.scale == "small"
+        self.table = make_tables(self.is_small)[values.table]
+        self.columns = self.table.small if self.is_small else self.table.columns
+        pretrains = self.table.rows[0].pretrain is not None
+        if self.is_small and not pretrains:
+            raise InputError(f"Table {values.table} has only --scale=paper.")
+        if not pretrains == bool(values.data) >= bool(values.pretrain_flags):
+            fix = "give --data" if pretrains else "it has no pretrain flags"
+            raise InputError(f"Table {values.table}: {fix}.")
+        tasks = [column.task for column in self.columns]
+        named = [option.partition(".")[0] for option in values.option]
+        for task in [*named, *(values.tasks or ())]:
+            if task not in tasks:
+                raise InputError(
+                    f"There is no task {task!r} here. Expected one of "
+                    f"{', '.join(tasks)}."
+                )
+        kept = values.tasks or tasks
+        self.columns = [c for c in self.columns if c.task in kept]
+
+    def make_pretrain(self, row, seed):
+        """Return the folder and the words of a row's pre-training."""
+        values = self.values
+        name = f"{values.scale}-{slug(row.pretrain)}-{seed}"
+        folder = os.path.join(values.output, "pretrain", name)
+        words = f"--data={values.data}", f"--output={folder}", f"--seed={seed}"
+        scale = SMALL_PRETRAIN.split() if self.is_small else []
+        more = shlex.split(f"{row.pretrain} {values.pretrain_flags}")
+        words = ["official_tasks.pretrain", *words, *scale, *more]
+        if "left_to_right" in row.pretrain:  # it masks nothing
+            words = [word for word in words if "max_predictions" not in word]
+        return folder, words
+
+    def make_finetune(self, row, column, seed):
+        """Return the folder and the words of one score."""
+        values, start = self.values, f"{column.task}."
+        name = f"{values.scale}-{slug(row.name)}-{column.task}-{seed}"
+        folder = os.path.join(values.output, f"table{values.table}", name)
+        words = f"--task={column.task}", f"--output={folder}", f"--seed={seed}"
+        scale = SMALL_FINETUNE.split() if self.is_small else []
+        init = []
+        if row.pretrain is not None:
+            init = [f"--init={self.make_pretrain(row, seed)[0]}"]
+        more = f"{column.flags} {row.finetune} {values.finetune_flags}"
+        options = [
+            f"--{option.removeprefix(start)}"
+            for option in values.option
+            if option.startswith(start)
+        ]
+        words = [*words, *init, *scale, *shlex.split(more), *options]
+        return folder, ["official_tasks.finetune", *words]
+
+    def list_all(self):
+        """Return folder -> words of each command, in the order of the runs."""
+        found = {}
+        for seed in range(self.values.seeds):
+            for row in self.table.rows:
+                if row.pretrain is not None:
+                    found.update([self.make_pretrain(row, seed)])
+                for column in self.columns:
+                    if row.only in (None, column.name):
+                        found.update([self.make_finetune(row, column, seed)])
+        return found
+
+    def format_scores(self, row, column):
+        """Return mean and standard deviation of the seeds that have run."""
+        scores = []
+        for seed in range(self.values.seeds):
+            folder, _ = self.make_finetune(row, column, seed)
+            path = os.path.join(folder, RESULTS)
+            if files.is_file(path):
+                scores.append(100 * files.read_json(path)[column.metric])
+        if not scores:
+            return "-" if row.only not in (None, column.name) else "not run"
+        std = f" ± {statistics.stdev(scores):.1f}" if scores[1:] else ""
+        return f"{statistics.mean(scores):.1f}{std}"
+
+    def format_table(self):
+        """Return the table in Markdown."""
+        paper = ", ".join(column.name for column in self.table.columns)
+        head = [
+            "",
+            f"paper: {paper}",
+            *(f"ours: {c.name}" for c in self.columns),
+        ]
+        rows = [head, ["---"] * len(head)]
+        for row in self.table.rows:
+            ours = [self.format_scores(row, c) for c in self.columns]
+            rows.append([row.name, ", ".join(map(str, row.paper)), *ours])
+        lines = [f"| {' | '.join(cells)} |" for cells in rows]
+        scale = f"{self.values.scale} scale, {self.values.seeds} seeds"
+        return "\n".join([f"{self.table.title}; {scale}", "", *lines, ""])
 
 
 def define_flags():
-    flags.DEFINE_enum("table", None, list(TABLES), "Table to reproduce.")
-    flags.DEFINE_enum(
-        "scale", "small", list(SCALES), "Scale: small, or the paper's own."
-    )
-    flags.DEFINE_integer("seeds", 3, "Runs of each variant.", 1)
-    flags.DEFINE_string("output", None, "Folder of the table.")
-    flags.DEFINE_bool("dry_run", False, "Print the plan and exit.")
-    flags.DEFINE_string("corpus", None, "Text, as for create_pretraining_data.")
-    flags.DEFINE_string(
-        "data", None, "Folder of pre-training data, in place of --corpus."
-    )
-    flags.DEFINE_string(
-        "vocabulary", None, "Vocabulary of --corpus; by default one is learned."
-    )
-    flags.DEFINE_integer(
-        "vocabulary_size", VOCABULARY, "Size of a learned vocabulary.", 100
-    )
-    flags.DEFINE_string("data_dir", None, "Folder of the tasks' files.")
-    flags.DEFINE_multi_string(
-        "option", [], "TASK.NAME=VALUE, an option of a task; may be repeated."
-    )
-    flags.DEFINE_string(
-        "pretrained", None, "Folder of pre-training runs that tables share."
-    )
+    tables = list(make_tables(False))
+    flags.DEFINE_enum("table", None, tables, "Table of the paper.")
+    flags.DEFINE_enum("scale", "paper", ["paper", "small"], "Its scale.")
+    flags.DEFINE_integer("seeds", 1, "Runs of each row.", 1)
+    flags.DEFINE_string("output", None, "Folder of all runs.")
+    flags.DEFINE_bool("dry_run", False, "Print the commands; run nothing.")
+    flags.DEFINE_string("data", None, "Folder of pre-training data.")
+    flags.DEFINE_multi_string("option", [], "TASK.FLAG=VALUE, repeatable.")
     flags.DEFINE_list("tasks", None, "Only these of the table's tasks.")
-    flags.DEFINE_integer(
-        "steps", None, "Steps of pre-training, in place of the scale's.", 1
-    )
-    flags.DEFINE_enum(
-        "dtype",
-        None,
-        script.AUTO_DTYPES,
-        # The scale's stays the default: docs/paper.md was computed with it.
-        f"In place of the scale's, of all runs. {script.DTYPE_HELP}",
-    )
-    flags.DEFINE_integer("jobs", 1, "Runs at once; they share the cores.", 1)
-    flags.DEFINE_float("flops", None, "Operations a second, for --dry_run.")
+    flags.DEFINE_string("pretrain_flags", "", "More flags of pretrain.")
+    flags.DEFINE_string("finetune_flags", "", "More flags of finetune.")
     flags.mark_flags_as_required(["table", "output"])
-    script.require_positive("flops")
-    script.applies_only("with --dry_run", lambda v: v.dry_run, "flops")
-    script.applies_only(
-        "where a vocabulary is learned, without --data and --vocabulary",
-        lambda v: not v.data and not v.vocabulary,
-        "vocabulary_size",
-    )
-
-
-def table_of(name, scale, tasks=None):
-    """The `Table` of a name, with some of its tasks only.
-
-    Raises:
-        InputError: the table is not of this scale, or lacks a task.
-    """
-    if scale != "paper" and name in PAPER_ONLY:
-        raise InputError(
-            f"The table {name} starts from released weights and has one "
-            "scale only: give --scale=paper."
-        )
-    table = TABLES[name](scale)
-    if tasks is None:
-        return table
-    names = [row.name for row in table.tasks]
-    unknown = sorted(set(tasks) - set(names))
-    if unknown:
-        raise InputError(
-            f"The table {name} has no task {unknown[0]!r}: expected some of "
-            f"{', '.join(names)}."
-        )
-    return table._replace(tasks=[t for t in table.tasks if t.name in tasks])
-
-
-def check_used(table, inputs, steps=None):
-    """Refuses `Inputs` and steps that would change nothing in the table."""
-    flags_of_data = ("corpus", "vocabulary", "data", "pretrained")
-    given = [name for name in flags_of_data if getattr(inputs, name)]
-    if inputs.data and given[0] != "data":
-        raise InputError(
-            f"--{given[0]} does nothing with --data, which has its own: give "
-            "one of them."
-        )
-    if given and not table.runs:
-        raise InputError(
-            f"--{given[0]} does nothing for this table: pre-training is "
-            "skipped. Leave it out."
-        )
-    if steps and all("steps" in own for own in table.runs.values()):
-        raise InputError(
-            f"--steps={steps} does nothing for this table: pre-training is "
-            "skipped, or each of its runs has its own number of steps. Leave "
-            "it out."
-        )
-
-
-def run(
-    table, scale, output, inputs, seeds=3, pretraining=None, tuning=None, jobs=1
-) -> dict:
-    """Runs a table, or resumes it; returns what `results.gathered` does.
-
-    Args:
-        table, scale, inputs, pretraining, tuning: as of `Work`.
-        output: the table's folder.
-        seeds: how many.
-        jobs: how many runs at once.
-    """
-    from official_tasks.paper.results import write
-    from official_tasks.paper.table_runs import Run, Work
-
-    decided = {
-        "table": table.title,
-        "scale": scale,
-        "pretraining": pretraining,
-        "tuning": tuning,
-        **inputs._asdict(),
-    }
-    with RunFolder(output, decided) as folder:
-        work = Work(
-            folder.path, table, scale, inputs, pretraining or {}, tuning or {}
-        )
-        results = Run(folder, work, seeds, jobs).finish()
-        write(folder, results)
-        return results
-
-
-def options_of(words) -> dict:
-    """TASK.NAME=VALUE, some of them, as task -> name -> value."""
-    options: dict[str, dict] = {}
-    for word in words:
-        name, separator, value = word.partition("=")
-        task, dot, option = name.partition(".")
-        if not (separator and dot):
-            raise InputError(f"--option={word}: expected TASK.NAME=VALUE.")
-        cls, _ = find_task(task)
-        if option not in cls.options:
-            raise InputError(
-                f"--option={word}: the options of {task} are "
-                f"{', '.join(cls.options)}."
-            )
-        options.setdefault(task, {})[option] = converted(
-            f"--option={name}", value, cls.options[option].default
-        )
-    return options
-
-
-def _rate(scale, inputs, pretraining, jobs):
-    """Operations a second: measured here, or of an A100 in published runs."""
-    if scale == "paper":
-        return cost.DEVICES["a100"].flops * cost.UTILISATION
-    settings = Settings(**{**SCALES[scale], **pretraining})
-    phase = phases(settings)[0]
-    size = inputs.vocabulary_size
-    rate = cost.training_rate(settings, phase, size, phase.batch_size)
-    work = cost.sequence_flops(
-        cost.model_of(settings, size),
-        phase.sequence_length,
-        phase.max_predictions,
-    )
-    return jobs * rate * work
 
 
 def main(values):
-    from bert_keras.training.strategy import choose_dtype
-    from official_tasks.paper import table_cost
-    from official_tasks.paper.table_runs import Inputs
-
-    table = table_of(values.table, values.scale, values.tasks)
-    inputs = Inputs(
-        values.data,
-        values.corpus,
-        values.vocabulary,
-        values.vocabulary_size,
-        values.data_dir,
-        options_of(values.option),
-        values.pretrained,
-    )
-    check_used(table, inputs, values.steps)
-    tuning = {"dtype": choose_dtype(values.dtype)} if values.dtype else None
-    pretraining = dict(tuning or {})
-    if values.steps is not None:
-        pretraining["steps"] = values.steps
-    scale, output, seeds = values.scale, values.output, values.seeds
+    commands = Commands(values)
+    for folder, words in commands.list_all().items():
+        is_done = files.is_file(os.path.join(folder, RESULTS))
+        if values.dry_run or not is_done:
+            print(f"python -m {shlex.join(words)}", flush=True)
+        if not (values.dry_run or is_done):
+            done = subprocess.run([sys.executable, "-m", *words])
+            if done.returncode:  # it has said why
+                sys.exit(done.returncode)
     if not values.dry_run:
-        run(
-            table,
-            scale,
-            output,
-            inputs,
-            seeds,
-            pretraining=pretraining,
-            tuning=tuning,
-            jobs=values.jobs,
-        )
-        return
-    rate = values.flops or _rate(scale, inputs, pretraining, values.jobs)
-    plan = table_cost.jobs(
-        table, scale, inputs, rate, output, pretraining, tuning
-    )
-    for line in table_cost.lines(plan, table, seeds, rate):
-        console.print(line, soft_wrap=True)
+        text = commands.format_table()
+        path = os.path.join(values.output, f"table{values.table}.md")
+        with files.written_beside(path) as partial:
+            Path(partial).write_text(text, encoding="utf-8")
+        print(text, end="")
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags)
+    script.start(main, define_flags, tensorflow=False)

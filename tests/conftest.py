@@ -37,9 +37,7 @@ data/test_corpus data/test_datasets data/test_examples data/test_record_files
 data/test_sampling data/test_sentences docs/test_house_docs
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
-modeling/test_heads modeling/test_layers paper/test_feature_table
-paper/test_results paper/test_tables
-paper/test_variants
+modeling/test_heads modeling/test_layers
 serving/test_signatures tasks/test_encoding tasks/test_file_task
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task
@@ -54,7 +52,7 @@ LONGEST = """
 devices/test_devices serving/test_export tools/test_scripts tools/test_benchmark
 tools/test_demo engine/test_finetuning serving/test_every_way docs/test_notebook
 golden/test_golden devices/test_jax pretraining/test_model
-pretraining/test_pretrain modeling/test_task_models paper/test_reproduce
+pretraining/test_pretrain modeling/test_task_models
 engine/test_hyperparameters modeling/test_pretrainer
 modeling/test_registration tools/test_packaging engine/test_family_runs
 serving/test_server

@@ -278,11 +278,19 @@ def _max(encoded, padding_mask):
     return ops.max(ops.where(is_token, vectors, -float("inf")), axis=1)
 
 
+def _last(encoded, padding_mask):
+    # (B, 1); a row that only fills up a batch has no token.
+    count = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True)
+    positions = ops.maximum(count - 1, 0)
+    return gather_positions(encoded["sequence_output"], positions)[:, 0]
+
+
 # The vector of a text (B, D), of the encoder's outputs and the padding mask.
 POOLINGS = {
     "mean": _mean,
     "max": _max,
     "cls": lambda encoded, padding_mask: encoded["sequence_output"][:, 0],
+    "last": _last,
     "pooled": lambda encoded, padding_mask: encoded["pooled_output"],
 }
 
@@ -311,7 +319,8 @@ class Pooling(KeepsArguments):
 
     Args:
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
-            "cls", the vector of [CLS]; "pooled", the output of the pooler.
+            "cls" or "last", the vector of [CLS] or of the last token;
+            "pooled", the output of the pooler.
         normalize: makes each vector's length 1.
 
     Call arguments:

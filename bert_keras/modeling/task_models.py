@@ -243,7 +243,8 @@ def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
 class BertClassifier(TaskModel):
     """One dense layer on the pooled output, with dropout before it.
 
-    Equals `create_model` of the original's `run_classifier.py`.
+    Equals `create_model` of the original's `run_classifier.py`. On an encoder
+    with `attention="left_to_right"` it reads the vector of the last token.
 
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
     `bilstm_dim` those of `BiLSTM` behind bilstm/.
@@ -312,8 +313,17 @@ class BertClassifier(TaskModel):
         self.problem = problem
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
+        # Left to right, [CLS] attends to nothing else, and the last token to
+        # all: its vector is classified. The paper, section 5.1, says nothing.
+        reads_last = encoder.attention == "left_to_right" and not bilstm_dim
+        if reads_last and examples_per_row:
+            raise InputError(
+                f"examples_per_row is {examples_per_row} and the encoder's "
+                "attention is left_to_right, whose classifier reads the last "
+                "token of a row. Leave examples_per_row out."
+            )
         # The BiLSTM's first vector takes the pooler's place.
-        self.pools = bilstm_dim is None
+        self.pools = bilstm_dim is None and not reads_last
         self.examples_per_row = examples_per_row
         self.pair = pair
         self.classifier = LogitsHead(
@@ -323,10 +333,15 @@ class BertClassifier(TaskModel):
             name="classifier",
             dtype=encoder.dtype_policy,
         )
+        policy = encoder.dtype_policy.name
         inputs = symbolic_inputs(packed=examples_per_row is not None)
         encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
+        pooled = encoded["pooled_output"]
+        if reads_last:
+            last = Pooling("last", False, name="last", dtype=policy)
+            pooled = last(encoded, inputs["padding_mask"])
         # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
-        logits = self.classifier(encoded["pooled_output"])
+        logits = self.classifier(pooled)
         super().__init__(inputs, logits, encoder, name)
 
 
@@ -579,7 +594,8 @@ class BertEmbedder(TaskModel):
     Args:
         encoder: a `BertEncoder`.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
-            "cls", the vector of [CLS]; "pooled", the output of the pooler;
+            "cls" or "last", the vector of [CLS] or of the last token;
+            "pooled", the output of the pooler;
             None: as the folder of the weights says, else the mean.
         normalize: makes each vector's length 1; None: as the folder of the
             weights says, else true.

@@ -34,7 +34,8 @@ def embed(
             `settle_options` how it pools.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
-            "cls", the vector of [CLS]; "pooled", the output of the pooler.
+            "cls" or "last", the vector of [CLS] or of the last token;
+            "pooled", the output of the pooler.
         normalize: makes each vector's length 1.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.

@@ -218,6 +218,7 @@ class _Run:
             self.init,
             self.arguments["dtype"],
             from_scratch,
+            chosen.bilstm_dim,
             **chosen.encoder_arguments(),
         )
         chosen.adapt(model)

@@ -23,7 +23,8 @@ RANGES = {
         lambda v: v >= 0 and v % 1 == 0,
     ),
     **dict.fromkeys(
-        ("lora_rank", "accumulation", "steps_per_execution", "early_stopping"),
+        "bilstm_dim lora_rank accumulation steps_per_execution "
+        "early_stopping".split(),
         _ONE_OR_MORE,
     ),
 }
@@ -38,6 +39,8 @@ class Hyperparameters(NamedTuple):
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: of encoder and head; that of the weights where None.
     class_weights: "balanced" weights rows so that each class counts the same.
+    bilstm_dim: width of a new bidirectional LSTM between encoder and head;
+        none where None (the paper, section 5.1).
     lora_rank: of `enable_lora`; the run then leaves lora.safetensors too.
     freeze_layers: the embeddings and so many of the lowest layers keep their
         weights; 0 freezes the embeddings alone.
@@ -53,6 +56,7 @@ class Hyperparameters(NamedTuple):
     layer_decay: float = 1.0
     dropout: float | None = None
     class_weights: str | None = None
+    bilstm_dim: int | None = None
     lora_rank: int | None = None
     freeze_layers: int | None = None
     accumulation: int = 1

@@ -26,8 +26,31 @@ PREDICTION_BATCH = 64
 DECISIVE = ("labels", "problem", "recipe", "lstm_dim")
 
 
+def build_model(task, encoder, bilstm_dim=None):
+    """Return the task's model, with a BiLSTM below its head if asked for.
+
+    Raises:
+        InputError: the task's model takes none.
+    """
+    model = task.build(encoder)
+    if not bilstm_dim:
+        return model
+    arguments = model.arguments()
+    if "bilstm_dim" not in arguments:
+        raise InputError(
+            f"bilstm_dim is {bilstm_dim}, but a {type(model).__name__}, the "
+            f"model of {task.name}, takes no BiLSTM. Leave it out."
+        )
+    return type(model)(encoder, **{**arguments, "bilstm_dim": bilstm_dim})
+
+
 def load_model(
-    task, preset, dtype="float32", from_scratch=False, **encoder_arguments
+    task,
+    preset,
+    dtype="float32",
+    from_scratch=False,
+    bilstm_dim=None,
+    **encoder_arguments,
 ):
     """The task's model over the encoder of `preset`.
 
@@ -37,12 +60,15 @@ def load_model(
     Args:
         preset: a model folder, the folder of a run, or a name.
         from_scratch: keep the sizes of `preset` only, no weight.
+        bilstm_dim: width of a BiLSTM between encoder and head; none where
+            None.
         encoder_arguments: of `BertEncoder`, over what the preset says.
     """
     checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
     if from_scratch:
-        return task.build(encoder.from_config(encoder.get_config()))
-    model = task.build(encoder)
+        encoder = encoder.from_config(encoder.get_config())
+        return build_model(task, encoder, bilstm_dim)
+    model = build_model(task, encoder, bilstm_dim)
     kind = type(model).__name__
     checkpoint = belonging_to(kind, checkpoint)
     if checkpoint.head == kind:
@@ -64,7 +90,8 @@ def load_trained(task, preset):
             other layers.
     """
     checkpoint, encoder = _open(preset, "float32")
-    model = task.build(encoder)
+    stored = checkpoint.head_arguments.get("bilstm_dim")
+    model = build_model(task, encoder, stored)
     kind = type(model).__name__
     checkpoint = belonging_to(kind, checkpoint)
     # One that adds no weights to the encoder needs no training.

@@ -217,10 +217,13 @@ def sampling_rules(settings, phase) -> SamplingRules:
     Raises:
         InputError: they are impossible; names the phase.
     """
+    most = phase.max_predictions
+    if settings.objectives not in ("mlm+nsp", "mlm"):  # nothing is masked
+        most = min(most, phase.sequence_length)
     try:
         return SamplingRules(
             phase.sequence_length,
-            phase.max_predictions,
+            most,
             settings.short_probability,
             settings.mask_rate,
             settings.mask_mix,

@@ -8,7 +8,6 @@ from task_samples import save_toy_model, sentences, write_csv, write_reviews
 
 PAGES = ("tasks", "finetuning", "own_data", "features", "embedding")
 COMMANDS = [words for page in PAGES for words in commands(f"docs/{page}.md")]
-FEATURES = "--lstm_dim=4 --feature_epochs=1 --epochs=1 --rows=last,fine_tuning"
 # What makes a command small, by a word of it.
 SMALLER = {
     "--task=mrpc": [],
@@ -21,8 +20,6 @@ SMALLER = {
     "tools/export.py": [],
     "tools/convert_checkpoint.py": [],
     "--task=conll2003": ["--lstm_dim=4"],
-    "--task=wikiann": FEATURES.split(),
-    "--task=wnut17": FEATURES.split(),
 }
 
 

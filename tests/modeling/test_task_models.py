@@ -31,7 +31,6 @@ from bert_keras.modeling.task_models import encode as encoded
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
 from bert_keras.training.optimizers import adamw
-from official_tasks.paper.variants import DirectionalModel
 
 LABELS = ["no", "perhaps", "yes"]
 
@@ -62,18 +61,7 @@ MODELS = {
     "causal": directed,
 }
 
-PAIRED = {
-    "directional classifier": lambda: DirectionalModel(
-        encoder(attention="left_to_right"), labels=LABELS, paired=True
-    ),
-    "tagger pair": lambda: DirectionalModel(
-        encoder(attention="left_to_right"), "tagger", LABELS, paired=True
-    ),
-    "span pair": lambda: DirectionalModel(
-        encoder(attention="left_to_right"), "span", paired=True
-    ),
-    "pretrainer": lambda: BertPretrainer(encoder()),
-}
+PRETRAINER = {"pretrainer": lambda: BertPretrainer(encoder())}
 
 
 @functools.cache
@@ -98,7 +86,7 @@ def assert_same_outputs(left, right):
 
 @pytest.mark.parametrize("name", [*MODELS, "pretrainer", "encoder"])
 def test_a_keras_export_answers_as_the_model(name, tmp_path):
-    makers = {**MODELS, **PAIRED, "encoder": encoder}
+    makers = {**MODELS, **PRETRAINER, "encoder": encoder}
     model = fill(makers[name]())
     model.export(tmp_path, verbose=False)
     loaded = tf.saved_model.load(tmp_path)
@@ -352,14 +340,14 @@ def freeze_two_weights(model):
     [
         ("classifier", freeze_model),
         ("causal", freeze_head_and_a_layer),
-        ("tagger pair", freeze_two_weights),
+        ("tagger", freeze_two_weights),
     ],
 )
 def test_what_was_frozen_is_frozen_in_copies_however_it_was(
     name, freeze, tmp_path
 ):
     """Without `compile`; in a file, by Keras's model around, by dtype."""
-    model = {**MODELS, **PAIRED}[name]()
+    model = {**MODELS, **PRETRAINER}[name]()
     freeze(model)
     expected = [weight.path for weight in model.trainable_weights]
     model.save(tmp_path / "model.keras")
@@ -380,12 +368,12 @@ def test_what_was_frozen_is_frozen_in_copies_however_it_was(
         "with a BiLSTM",
         "chooser",
         "causal",
-        "span pair",
+        "span",
         "pretrainer",
     ],
 )
 def test_keras_shows_counts_and_clones_every_kind_of_model(name):
-    made = {"encoder": encoder, **MODELS, **PAIRED}[name]
+    made = {"encoder": encoder, **MODELS, **PRETRAINER}[name]
     model = made()
     lines = []
     model.summary(print_fn=lambda line, **_: lines.append(line))
@@ -416,10 +404,10 @@ def test_keras_shows_counts_and_clones_every_kind_of_model(name):
             model.quantize("int8")
 
 
-@pytest.mark.parametrize("name", ["encoder", "chooser", "span pair"])
+@pytest.mark.parametrize("name", ["encoder", "chooser", "span"])
 def test_keras_plots_every_kind_of_model(name, tmp_path):
     pytest.importorskip("pydot")
-    model = {"encoder": encoder, **MODELS, **PAIRED}[name]()
+    model = {"encoder": encoder, **MODELS, **PRETRAINER}[name]()
     keras.utils.plot_model(model, tmp_path / "model.png", expand_nested=True)
 
 

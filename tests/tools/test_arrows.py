@@ -8,7 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 # Files of no room, which every room may import.
-OF_ALL = {"errors", "files", "interrupts", "manifest", "run_folder"}
+OF_ALL = {
+    "errors",
+    "files",
+    "interrupts",
+    "manifest",
+    "run_folder",
+    "comparison",
+}
 # Room -> the rooms of bert_keras that it may import.
 ROOMS = {
     "modeling": set(),

@@ -18,7 +18,7 @@ import bert_keras
 
 SCRIPTS = sorted(
     path.relative_to(ROOT)
-    for folder in ("official_tasks", "official_tasks/paper", "tools")
+    for folder in ("official_tasks", "tools")
     for path in (ROOT / folder).glob("*.py")
     if "script.start(main, define_flags" in path.read_text(encoding="utf-8")
 )

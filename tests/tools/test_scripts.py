@@ -381,7 +381,6 @@ DATA = "tools.create_pretraining_data --input=i --vocabulary=v"
 DATA += " --output=o"
 EXPORT = "tools.export --model=m --output=o"
 PREDICT = "official_tasks.predict --model=m --output=o"
-TABLE = "official_tasks.paper.feature_table --task=ner --init=m --output=o"
 TIMES = "tools.benchmark.steps"
 # A command; flags that decide; a flag that then cannot act.
 WITHOUT_EFFECT = [
@@ -414,17 +413,9 @@ WITHOUT_EFFECT = [
     (PREDICT, "--input=in.csv", "--split=dev"),
     (PREDICT, "--input=in.csv", "--data_dir=glue"),
     (PREDICT, "--input=in.txt", "--columns=review"),
-    (TABLE, "--rows=fine_tuning", "--feature_epochs=3"),
-    (TABLE, "--rows=last", "--epochs=3"),
     (TIMES, "", "--margin=0.5"),
     ("tools.publish --model=m --name=o/m", "--output=o", "--private"),
     ("tools.publish --model=m --name=o/m", "", "--overwrite"),
-    ("official_tasks.reproduce --table=swag --output=o", "", "--flops=1e9"),
-    (
-        "official_tasks.reproduce --table=swag --output=o",
-        "--vocabulary=v",
-        "--vocabulary_size=500",
-    ),
 ]
 
 

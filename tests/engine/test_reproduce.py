@@ -1,0 +1,130 @@
+"""Tables of the paper: their commands, their scores, a toy run."""
+
+import json
+import types
+from pathlib import Path
+
+import pytest
+from glue_samples import write_glue
+from page_commands import flags_of
+from run_script import call_script
+from toy_pretraining import PIECES, RULES, write_data
+
+from official_tasks import reproduce
+
+TINY = (
+    "--num_layers=1 --hidden_dim=16 --num_heads=2 --sequence_length=16 "
+    "--max_predictions=3 --batch_size=4 --steps=4 --phase_2_steps=2 "
+    "--phase_2_sequence_length=24 --phase_2_max_predictions=4 "
+    "--phase_2_batch_size=4 "
+    "--evaluations=1 --evaluation_steps=1 --dtype=float32"
+)
+
+
+def values(table, scale="paper", **given):
+    pretrains = table in ("5", "6", "8", "figure5")
+    return types.SimpleNamespace(
+        **{
+            "table": table,
+            "scale": scale,
+            "seeds": 2,
+            "output": "runs",
+            "data": "data" if pretrains else None,
+            "option": [],
+            "tasks": None,
+            "dry_run": False,
+            "pretrain_flags": "",
+            "finetune_flags": "",
+            **given,
+        }
+    )
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("table", reproduce.make_tables(False))
+def test_every_command_has_flags_of_its_script(table, scale):
+    if scale == "small" and not reproduce.make_tables(True)[table].small:
+        with pytest.raises(reproduce.InputError, match="scale"):
+            reproduce.Commands(values(table, scale))
+        return
+    found = reproduce.Commands(values(table, scale)).list_all()
+    assert len(found) >= 4
+    for name, *words in found.values():
+        known = flags_of("-m", name)
+        assert {word[2:].partition("=")[0] for word in words} <= known
+    # No two commands write one folder, and none runs twice.
+    plans = [tuple(w for w in words if "--output" not in w) for words in
+             found.values()]  # fmt: skip
+    assert len({*plans}) == len(plans)
+
+
+def test_a_table_has_mean_and_standard_deviation_of_its_seeds(
+    tmp_path, monkeypatch, capsys
+):
+    scores = iter([0.5, 0.7, 0.9, 0.8] * 4)
+    begun = []
+
+    def run(command):
+        begun.append(command[3:])
+        (folder,) = [w[9:] for w in command if w.startswith("--output=")]
+        Path(folder).mkdir(parents=True)
+        result = {"accuracy": next(scores), "matthews": 0.25}
+        path = Path(folder, "results.json")
+        path.write_text(json.dumps(result))
+        return types.SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(reproduce.subprocess, "run", run)
+    given = values("4", output=str(tmp_path))
+    reproduce.main(given)
+    rows = (tmp_path / "table4.md").read_text().splitlines()
+    # base: seeds 0.5 and 0.9; large: 0.7 and 0.8.
+    assert rows[4:] == [
+        "| base | 81.6 | 70.0 ± 28.3 |",
+        "| large | 86.6 | 75.0 ± 7.1 |",
+    ]
+    reproduce.main(given)  # nothing runs twice
+    assert len(begun) == 4
+    given = values("4", output=str(tmp_path / "other"))
+    failed = types.SimpleNamespace(returncode=75)
+    monkeypatch.setattr(reproduce.subprocess, "run", lambda _: failed)
+    with pytest.raises(SystemExit) as ended:
+        reproduce.main(given)
+    assert ended.value.code == 75
+    assert "--task=swag" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "word"),
+    [
+        ("5", {"data": None}, "--data"),
+        ("1", {"data": "data"}, "pretrain"),
+        ("1", {"pretrain_flags": "--steps=3"}, "pretrain"),
+        ("1", {"tasks": ["swag"]}, "swag"),
+        ("1", {"option": ["swag.data_dir=x"]}, "swag"),
+        ("1", {"option": ["data_dir=x"]}, "data_dir"),
+    ],
+)
+def test_what_does_nothing_is_refused(table, given, word):
+    with pytest.raises(reproduce.InputError, match=word):
+        reproduce.Commands(values(table, **given))
+
+
+@pytest.mark.long
+def test_a_toy_table_runs_to_its_end(tmp_path):
+    write_data(tmp_path / "data", PIECES, RULES)
+    write_glue(tmp_path / "glue")
+    command = [
+        *("-m", "official_tasks.reproduce", "--table=5", "--scale=small"),
+        *("--tasks=sst2", "--data=data", "--option=sst2.data_dir=glue/SST-2"),
+        *("--output=runs", f"--pretrain_flags={TINY}"),
+        "--finetune_flags=--epochs=1 --batch_size=8 --sequence_length=16 "
+        "--dtype=float32 --learning_rate=1e-3",
+    ]
+    for _ in range(2):
+        done = call_script(*command, folder=tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "not run" not in done.stdout
+    text = (tmp_path / "runs" / "table5.md").read_text()
+    assert text in done.stdout and "| LTR + BiLSTM | 82.1," in text
+    model = tmp_path / "runs/table5/small-LTR-BiLSTM-sst2-0/model/config.json"
+    assert '"bilstm_dim": 128' in model.read_text()
