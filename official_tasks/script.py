@@ -122,9 +122,35 @@ def define_text(text):
         "text",
         "Where the text is in JSONL, Parquet and data sets.",
     )
-    flags.DEFINE_bool("lowercase", True, "Lower-case and strip accents.")
     flags.DEFINE_bool(
-        "strip_accents", None, "Strip accents; by default as --lowercase."
+        "lowercase",
+        None,
+        "Lower-case text; by default as the vocabulary's settings say, else "
+        "yes.",
+    )
+    flags.DEFINE_bool(
+        "strip_accents",
+        None,
+        "Strip accents; by default as the vocabulary's settings say, else as "
+        "--lowercase.",
+    )
+
+
+def load_tokenizer(values):
+    """Return the `WordPieceTokenizer` that --vocabulary names.
+
+    It is a file, a model folder or the name of weights. --lowercase and
+    --strip_accents may say what it leaves open.
+    """
+    from bert_keras import WordPieceTokenizer, files
+
+    source, names = values.vocabulary, ("lowercase", "strip_accents")
+    given = {name: getattr(values, name) for name in names}
+    if files.is_file(source) or source.endswith(".txt"):
+        return WordPieceTokenizer(source, **given)
+    given = {name: value for name, value in given.items() if value is not None}
+    return WordPieceTokenizer.from_preset(
+        source, keep_special_tokens=False, **given
     )
 
 

@@ -25,7 +25,6 @@ from absl import flags
 
 from bert_keras.data.corpus import LAYOUTS, read_documents
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import progress, script
 
 # Field of `SamplingRules`, in their order -> what --help says.
@@ -50,7 +49,11 @@ def define_flags():
         LAYOUTS,
         "What a text file holds: one document, or one sentence a line.",
     )
-    flags.DEFINE_string("vocabulary", None, "Vocabulary, one piece a line.")
+    flags.DEFINE_string(
+        "vocabulary",
+        None,
+        "Vocabulary: a file, a model folder or a name of weights.",
+    )
     flags.DEFINE_string("output", None, "Folder to write.")
     script.define_fields(SamplingRules, RULES)
     flags.DEFINE_bool("records", True, "Write train/ and held_out/.")
@@ -94,15 +97,9 @@ def define_flags():
 
 
 def main(values):
-    from bert_keras import WordPieceTokenizer
-
     rules = {name: getattr(values, name) for name in RULES}
     rules["mask_mix"] = script.percentages(values.mask_mix)
-    tokenizer = WordPieceTokenizer(
-        read_vocabulary(values.vocabulary),
-        lowercase=values.lowercase,
-        strip_accents=values.strip_accents,
-    )
+    tokenizer = script.load_tokenizer(values)
     settings = {
         "tokenizer": tokenizer,
         "folder": values.output,

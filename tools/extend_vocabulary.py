@@ -3,8 +3,9 @@
     python tools/extend_vocabulary.py --vocabulary=vocab.txt \
         --input="reports/*.txt" --words=500 --output=runs/extended.txt
 
-In: the vocabulary of a model, and text of the domain, as
-tools/train_vocabulary.py takes it. Out: the vocabulary with the words that
+In: the vocabulary of a model (a file, a model folder or a name of weights),
+and text of the domain, as tools/train_vocabulary.py takes it. Out: the
+vocabulary, with its tokenizer_config.json, and in it the words that
 most pieces are spent on there; they take the places of [unusedN], then new
 ones at the end, and no other id changes. Pre-training that continues from the
 model with this vocabulary (official_tasks.pretrain --init --vocabulary) gives
@@ -18,15 +19,24 @@ import os
 
 from absl import flags
 
+from bert_keras import files
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.data.workers import in_order
 from bert_keras.text import extension
-from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+from bert_keras.text.vocabulary import (
+    settle_settings,
+    write_settings,
+    write_vocabulary,
+)
 from official_tasks import progress, script
 
 
 def define_flags():
-    flags.DEFINE_string("vocabulary", None, "Vocabulary to extend.")
+    flags.DEFINE_string(
+        "vocabulary",
+        None,
+        "Vocabulary to extend: a file, a model folder or a name of weights.",
+    )
     script.define_text("Text of the domain.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
@@ -37,16 +47,20 @@ def define_flags():
 
 def main(values):
     script.prepare_output(values, inputs=("input", "vocabulary"))
-    old = read_vocabulary(values.vocabulary)
+    tokenizer = script.load_tokenizer(values)
+    settings = tokenizer.lowercase, tokenizer.strip_accents
+    if not files.is_file(values.output):  # other vocabularies may be there
+        settle_settings(values.output, *settings)
     words = extension.domain_words(
-        old,
+        tokenizer.vocabulary,
         paragraphs(read_documents(values.input, text_field=values.text_field)),
         values.words,
-        values.lowercase,
+        tokenizer.lowercase,
         functools.partial(in_order, workers=values.workers),
-        values.strip_accents,
+        tokenizer.strip_accents,
     )
-    pieces = extension.extend_vocabulary(old, words).vocabulary
+    pieces = extension.extend_vocabulary(tokenizer.vocabulary, words).vocabulary
+    write_settings(values.output, *settings)
     write_vocabulary(pieces, values.output)
     progress.console.print(
         f"{values.output}: {len(pieces):,} pieces, {len(words):,} of them new,"

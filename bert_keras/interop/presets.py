@@ -19,7 +19,10 @@ from bert_keras.interop.block import CONFIG
 from bert_keras.interop.heads import HEADS, LABELED_WEIGHTS
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
-from bert_keras.interop.text_settings import settle_case
+from bert_keras.interop.text_settings import (
+    settle_case,
+    tokenizer_folder_text,
+)
 from bert_keras.modeling import kernels, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
@@ -107,7 +110,7 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     text = _text(checkpoint)
     known = argument_names(tokenizer_class)
     given = {k: arguments.pop(k) for k in list(arguments) if k in known}
-    tokenizer = _tokenizer(tokenizer_class, checkpoint, text, given)
+    tokenizer = _tokenizer(tokenizer_class, checkpoint.source, text, given)
     arguments["sequence_length"] = _length(
         checkpoint, text, arguments.get("sequence_length")
     )
@@ -115,14 +118,20 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
 
 
 def load_tokenizer(cls, preset, revision, arguments):
-    """The tokenizer of class `cls` that belongs to the weights of `preset`."""
+    """Return the tokenizer of class `cls` that belongs to a preset.
+
+    `preset` may be a folder with the files of a Hugging Face tokenizer alone.
+    """
+    text = tokenizer_folder_text(preset)
+    if text is not None:
+        return _tokenizer(cls, preset, text, dict(arguments))
     checkpoint = open_checkpoint(preset, revision)
-    return _tokenizer(cls, checkpoint, _text(checkpoint), dict(arguments))
+    return _tokenizer(cls, checkpoint.source, _text(checkpoint), arguments)
 
 
-def _tokenizer(cls, checkpoint, text, given):
+def _tokenizer(cls, source, text, given):
     lowercase = settle_case(
-        checkpoint.source,
+        source,
         text.cases,
         [] if text.settled else text.pieces,
         given.get("lowercase"),

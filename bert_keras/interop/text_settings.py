@@ -4,12 +4,13 @@ Also the tokenizer of a Hugging Face folder, read and written.
 """
 
 import dataclasses
+import math
 import os
 
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import tokenizer_checks
-from bert_keras.interop.tensor_files import read_json
+from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.text import vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
@@ -222,6 +223,16 @@ def huggingface_text(folder, config, positions):
     if not any(map(os.path.exists, paths)):
         return None
     return lambda: _read_huggingface(folder, config, positions, *paths)
+
+
+def tokenizer_folder_text(folder):
+    """Return the `TextSide` of a folder with tokenizer files and no model."""
+    if not isinstance(folder, str | os.PathLike) or not os.path.isdir(folder):
+        return None
+    if os.path.exists(os.path.join(folder, "config.json")):
+        return None
+    read = huggingface_text(folder, Fields({}, folder), math.inf)
+    return None if read is None else read()
 
 
 def _read_huggingface(folder, config, positions, plain, fast):

@@ -17,7 +17,11 @@ import tensorflow as tf
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
 from bert_keras.text.exact import ExactText
-from bert_keras.text.vocabulary import check_vocabulary, read_vocabulary
+from bert_keras.text.vocabulary import (
+    check_vocabulary,
+    read_vocabulary,
+    settle_settings,
+)
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece, encodable
 
 UNITS = ("characters", "bytes")
@@ -44,8 +48,10 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     Args:
         vocabulary: pieces in the order of their ids, or the path of a file
-            with one a line.
-        lowercase: lower-case the text, as "uncased" vocabularies need.
+            with one a line. A `tokenizer_config.json` next to the file
+            decides `lowercase` and `strip_accents`.
+        lowercase: lower-case the text, as "uncased" vocabularies need; None
+            is True where no file says otherwise.
         strip_accents: drop accents; None does as `lowercase` says.
         max_word_length: longest word, in characters, that is not "[UNK]".
         keep_special_tokens: take "[CLS]" and its like, where they stand in
@@ -62,7 +68,8 @@ class WordPieceTokenizer(keras.layers.Layer):
         for one string.
 
     Raises:
-        InputError: for a vocabulary that `check_vocabulary` refuses.
+        InputError: for a vocabulary that `check_vocabulary` refuses, or
+            settings that contradict the file next to it.
 
     Example:
 
@@ -73,7 +80,7 @@ class WordPieceTokenizer(keras.layers.Layer):
     def __init__(
         self,
         vocabulary: Iterable[str] | PathLike,
-        lowercase: bool = True,
+        lowercase: bool | None = None,
         strip_accents: bool | None = None,
         max_word_length: int = 200,
         keep_special_tokens: bool = False,
@@ -88,11 +95,14 @@ class WordPieceTokenizer(keras.layers.Layer):
                 f"max_word_length is {max_word_length}; expected 1 character "
                 "or more."
             )
-        pieces = (
-            read_vocabulary(vocabulary)
-            if isinstance(vocabulary, str | os.PathLike)
-            else check_vocabulary(vocabulary)
-        )
+        if isinstance(vocabulary, str | os.PathLike):
+            pieces = read_vocabulary(vocabulary)
+            lowercase, strip_accents = settle_settings(
+                vocabulary, lowercase, strip_accents
+            )
+        else:
+            pieces = check_vocabulary(vocabulary)
+        lowercase = True if lowercase is None else lowercase
         # Keras would walk through a list or dict of its own, and track it.
         self._pieces = types.SimpleNamespace(
             in_order=pieces, ids={piece: i for i, piece in enumerate(pieces)}

@@ -6,7 +6,13 @@ import re
 import string
 
 from bert_keras.errors import InputError
-from bert_keras.files import read_bytes, written_beside
+from bert_keras.files import (
+    is_file,
+    read_bytes,
+    read_json,
+    write_json,
+    written_beside,
+)
 from bert_keras.text.wordpiece import (
     LONGEST_PIECE,
     SPECIAL_TOKENS,
@@ -15,6 +21,7 @@ from bert_keras.text.wordpiece import (
 
 # LaBSE has the largest published one: 501,153 pieces, 5 MB.
 MOST_PIECES, MOST_BYTES = 1_000_000, 16 * 1024 * 1024
+SETTINGS = "tokenizer_config.json"
 
 
 def read_vocabulary(path):
@@ -77,6 +84,78 @@ def write_vocabulary(tokens, path):
         open(partial, "w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(f"{token}\n" for token in tokens)
+
+
+# How the text was normalised that a vocabulary was learned from: in the file
+# of Hugging Face's name next to it.
+
+
+def write_settings(path, lowercase, strip_accents):
+    """Write the settings of a vocabulary, next to its file at `path`."""
+    settings = {
+        "do_lower_case": lowercase,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+    }
+    with written_beside(_settings_path(path)) as partial:
+        write_json(settings, partial)
+
+
+def settle_settings(path, lowercase=None, strip_accents=None):
+    """Return `lowercase` and `strip_accents` for a vocabulary file.
+
+    Args:
+        path: of the vocabulary; the settings next to it count.
+        lowercase, strip_accents: what the caller says; None where nothing.
+
+    Returns:
+        Two booleans, or None where neither says it.
+
+    Raises:
+        InputError: the caller contradicts the settings, or they cannot be
+            read.
+    """
+    given = {"lowercase": lowercase, "strip_accents": strip_accents}
+    stated = _read_settings(path)
+    for name, value in given.items():
+        found = stated.get(name)
+        if None not in (value, found) and value != found:
+            raise InputError(
+                f"{name}={value} contradicts {_settings_path(path)}: the "
+                f"vocabulary was learned with {name}={found}. Leave it out."
+            )
+    return tuple(
+        stated.get(name) if value is None else value
+        for name, value in given.items()
+    )
+
+
+def _read_settings(path):
+    """Return what the file says; an empty dict where there is none."""
+    path = _settings_path(path)
+    if not is_file(path):
+        return {}
+    try:
+        settings = read_json(path)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    if not isinstance(settings, dict):
+        raise InputError(f"{path} holds no settings; expected a JSON object.")
+    names = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
+    found = {ours: settings.get(theirs) for ours, theirs in names.items()}
+    for name, value in found.items():
+        if value not in (True, False, None):
+            raise InputError(
+                f"{path}: {names[name]} is {value!r}; expected true or false."
+            )
+    if found["strip_accents"] is None:  # it follows the case
+        found["strip_accents"] = found["lowercase"]
+    return found
+
+
+def _settings_path(path):
+    return os.path.join(os.path.dirname(os.fspath(path)), SETTINGS)
 
 
 def check_vocabulary(vocabulary, source="the vocabulary"):

@@ -18,7 +18,7 @@ from bert_keras.data.batches import (
 from bert_keras.data.examples import block_sizes
 from bert_keras.errors import InputError
 from bert_keras.text.preprocessor import BertPreprocessor
-from bert_keras.text.vocabulary import read_vocabulary
+from bert_keras.text.vocabulary import read_vocabulary, settle_settings
 from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
@@ -162,6 +162,9 @@ class PretrainingSource:
                     f"vocabulary than {path}: line {line} is {there!r} there "
                     f"and {here!r} in the data. Make the data with that one."
                 )
+        settings = self.store.tokenizer
+        names = ("lowercase", "strip_accents")
+        settle_settings(path, *(settings[name] for name in names))
 
     def _check_rules(self, phase):
         """Refuses records that were sampled by other rules than a phase's.

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from script_flags import parse_flags
 
 from bert_keras.errors import InputError
 from bert_keras.interop.tensors import License
@@ -32,8 +31,6 @@ from bert_keras.text.vocabulary import (
     write_vocabulary,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
-from tools import extend_vocabulary as extend_vocabulary_tool
-from tools import train_vocabulary
 
 SPECIAL = list(SPECIAL_TOKENS)
 
@@ -249,18 +246,6 @@ def test_words_that_cost_most_pieces_are_found_in_a_domain():
     assert domain_words(old, texts, 9, lowercase=False) == [*words, "xyz", "A"]
     extended = extend_vocabulary(old, words).vocabulary
     assert domain_words(extended, texts, 9) == ["xyz"]
-
-
-@pytest.mark.parametrize("tool", [train_vocabulary, extend_vocabulary_tool])
-def test_the_tools_keep_accents_on_request(tool, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("Été été. " * 9, encoding="utf-8")
-    write_vocabulary([*SPECIAL, "e"], tmp_path / "old.txt")
-    words = ["--input=text.txt", "--output=new.txt", "--nostrip_accents"]
-    if tool is extend_vocabulary_tool:
-        words.append("--vocabulary=old.txt")
-    tool.main(parse_flags(tool.define_flags, words, monkeypatch))
-    assert "été" in read_vocabulary(tmp_path / "new.txt")
 
 
 @pytest.mark.parametrize("word", ["able", "a-b", "", "two words", "##able"])

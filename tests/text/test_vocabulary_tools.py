@@ -1,0 +1,160 @@
+"""Vocabularies from the command line, and the settings next to them."""
+
+import json
+import os
+
+import pytest
+import tiny
+from script_flags import parse_flags
+from strange_strings import strange_strings
+
+import bert_keras
+from bert_keras.errors import InputError
+from bert_keras.files import write_json
+from bert_keras.interop.text_settings import write_huggingface_tokenizer
+from bert_keras.text import learning
+from bert_keras.text.vocabulary import (
+    SETTINGS,
+    read_vocabulary,
+    settle_settings,
+    write_settings,
+    write_vocabulary,
+)
+from bert_keras.text.wordpiece import SPECIAL_TOKENS
+from official_tasks import script
+from tools import create_pretraining_data, extend_vocabulary, train_vocabulary
+
+RUSSIAN = "Мой трамвай и твой чай. Он пил чай у моей ели. " * 9
+FRENCH = "Été ou été, où ça ? L'île, déjà. " * 9
+ENGLISH = "A naive goat sailed home to the old harbour. " * 40 + "Café?"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Function of a tool and its flags, in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(tool, command):
+        tool.main(parse_flags(tool.define_flags, command.split(), monkeypatch))
+
+    return run
+
+
+def settings_of(path):
+    stated = json.loads((path / SETTINGS).read_text())
+    return stated["do_lower_case"], stated["strip_accents"]
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "expected", "piece"),
+    [
+        (RUSSIAN, "", (True, False), "мой"),
+        (FRENCH, "", (True, False), "été"),
+        (ENGLISH, "", (True, True), "cafe"),
+        (FRENCH, "--strip_accents", (True, True), "ete"),
+        (FRENCH, "--nolowercase", (False, False), "Été"),
+        (ENGLISH, "--nostrip_accents", (True, False), "café"),
+    ],
+)
+def test_settings_go_with_a_learned_vocabulary(
+    run, tmp_path, text, flags, expected, piece
+):
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    flags += " --min_count=1 --size=400 --workers=1"
+    run(train_vocabulary, f"--input=text.txt --output=v/vocab.txt {flags}")
+    path = tmp_path / "v" / "vocab.txt"
+    assert settings_of(tmp_path / "v") == expected
+    assert piece in read_vocabulary(path)
+    assert read_vocabulary(path) == learning.learn_vocabulary(
+        [text], 400, expected[0], 1, expected[1]
+    )
+    tokenizer = bert_keras.WordPieceTokenizer(path)
+    assert (tokenizer.lowercase, tokenizer.strip_accents) == expected
+
+
+def test_all_that_read_a_vocabulary_follow_its_settings(
+    run, tmp_path, monkeypatch
+):
+    (tmp_path / "text.txt").write_text(RUSSIAN, encoding="utf-8")
+    write_vocabulary([*SPECIAL_TOKENS, *"мойчаи"], "vocab.txt")
+    write_settings("vocab.txt", True, False)
+    run(
+        extend_vocabulary,
+        "--vocabulary=vocab.txt --input=text.txt --output=b/vocab.txt",
+    )
+    assert "трамвай" in read_vocabulary("b/vocab.txt")
+    assert settings_of(tmp_path / "b") == (True, False)
+    data = "--input=text.txt --vocabulary=b/vocab.txt --output=data"
+    values = parse_flags(
+        create_pretraining_data.define_flags, data.split(), monkeypatch
+    )
+    assert script.load_tokenizer(values).strip_accents is False
+    with pytest.raises(InputError, match="strip_accents=True contradicts"):
+        run(create_pretraining_data, f"{data} --strip_accents")
+    with pytest.raises(InputError, match="lowercase=False contradicts"):
+        run(
+            train_vocabulary,
+            "--input=text.txt --output=other.txt --nolowercase",
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, (None, None)),
+        ({}, (None, None)),
+        ({"do_lower_case": False}, (False, False)),
+        ({"do_lower_case": True, "strip_accents": None}, (True, True)),
+        ({"do_lower_case": True, "strip_accents": False}, (True, False)),
+        ({"do_lower_case": "yes"}, "true or false"),
+        ([], "JSON object"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_the_settings_are_read_or_refused(tmp_path, content, expected):
+    if isinstance(content, str):
+        (tmp_path / SETTINGS).write_text(content)
+    elif content is not None:
+        write_json(content, tmp_path / SETTINGS)
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            settle_settings(tmp_path / "vocab.txt")
+    else:
+        assert settle_settings(tmp_path / "vocab.txt") == expected
+
+
+def test_counts_without_accents_are_those_of_text_without_accents():
+    texts = [s.decode("utf-8", "ignore") for s in strange_strings(400, 3)]
+    counts = learning.count_words(texts, True, False)
+    expected = learning.count_words(texts, True, True)
+    assert learning.strip_counts(counts) == expected
+    assert learning.accented_fraction(expected) == 0
+    assert 0 < learning.accented_fraction(counts) < 1
+
+
+@pytest.mark.parametrize("source", ["folder", "bert_keras_mini_en"])
+def test_a_model_names_a_vocabulary(run, tmp_path, source):
+    (tmp_path / "text.txt").write_text("Zymurgy! " * 9)
+    if source == "folder":  # with tokenizer.json alone
+        os.mkdir(source)
+        write_huggingface_tokenizer(source, tiny.preprocessor())
+        os.remove("folder/vocab.txt")
+    old = bert_keras.WordPieceTokenizer.from_preset(source)
+    run(
+        extend_vocabulary,
+        f"--vocabulary={source} --input=text.txt --output=new/vocab.txt",
+    )
+    new = bert_keras.WordPieceTokenizer("new/vocab.txt")
+    assert new.vocabulary[: old.vocabulary_size] == old.vocabulary
+    assert new.vocabulary[-1].casefold() == "zymurgy"
+    assert new.lowercase == old.lowercase
+
+
+def test_an_output_that_is_an_input_is_refused(run, tmp_path):
+    (tmp_path / "text.txt").write_text(ENGLISH)
+    with pytest.raises(InputError, match="is an input"):
+        run(
+            train_vocabulary,
+            "--input=*.txt --output=text.txt --overwrite",
+        )
+    assert (tmp_path / "text.txt").read_text() == ENGLISH
