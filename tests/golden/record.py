@@ -1,4 +1,4 @@
-"""Records what transformers computes: transformers.json and the folder toy/.
+"""Records what transformers computes: transformers.json, toy/ and heads/.
 
     python tests/golden/record.py
 
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertConfig, BertForPreTraining
 
@@ -90,6 +91,75 @@ def run_model(model, rows):
     return outputs, pooled
 
 
+# Head -> its class there, what its configuration has of its own, its targets.
+HEADS = {
+    "classes": (
+        "SequenceClassification",
+        {"num_labels": 3, "layer_norm_eps": 1e-5},
+        {"labels": [2, 0]},
+    ),
+    "tags": (
+        "TokenClassification",
+        {"num_labels": 4, "type_vocab_size": 3},
+        {"labels": [[0, 1, 3, -100, 2, 2, -100, 1, -100], [1] * 8 + [3]]},
+    ),
+    "spans": (
+        "QuestionAnswering",
+        {"hidden_act": "gelu_new"},
+        {"start_positions": [1, 6], "end_positions": [3, 6]},
+    ),
+    "choices": ("MultipleChoice", {}, {"labels": [1]}),
+    "pretraining": (
+        "PreTraining",
+        {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5},
+        {
+            "labels": [[-100, 5, -100, 9, *[-100] * 5], [7, *[-100] * 7, 30]],
+            "next_sentence_label": [0, 1],
+        },
+    ),
+}
+
+
+def record_head(name):
+    """Write heads/NAME/ and its gradients; return the loss and the logits."""
+    kind, settings, targets = HEADS[name]
+    torch.manual_seed(len(name))
+    small = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1}
+    dropout = dict.fromkeys(
+        ("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0
+    )
+    config = BertConfig(**{**TOY, **small, **dropout, **settings})
+    model = getattr(transformers, f"BertFor{kind}")(config)
+    for weight in model.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    # PyTorch leaves the vector of [PAD] as it is; BERT's code trains it.
+    model.get_input_embeddings().padding_idx = None
+    folder = HERE / "heads" / name
+    model.save_pretrained(folder)
+    ids, segments, mask = (torch.tensor(rows) for rows in TOY_ROWS.values())
+    if name == "choices":  # (B, K, T) of one example
+        ids, segments, mask = ids[None], segments[None], mask[None]
+    outputs = model(
+        ids,
+        token_type_ids=segments,
+        attention_mask=mask,
+        **{key: torch.tensor(value) for key, value in targets.items()},
+    )
+    outputs.loss.backward()
+    # As a folder of weights, whose names a reader of weights knows.
+    for weight in model.parameters():
+        weight.data = weight.grad
+    model.save_pretrained(folder / "gradients")
+    logits = [x for key, x in outputs.items() if "logits" in key]
+    return {
+        "targets": targets,
+        "loss": float(outputs.loss.detach()),
+        "logits": [
+            x.detach().double().numpy().round(7).tolist() for x in logits
+        ],
+    }
+
+
 def rounded(tensor):
     return [[round(float(x), 6) for x in row] for row in tensor]
 
@@ -120,11 +190,10 @@ def record_packaged():
         folder = Path(folder) / "model"
         program = (
             "import sys, bert_keras\n"
-            "from bert_keras.interop import saving\n"
             "name = 'bert_keras_mini_en'\n"
             "model = bert_keras.BertPretrainer.from_preset(name)\n"
             "text = bert_keras.BertPreprocessor.from_preset(name)\n"
-            "saving.save_model(sys.argv[1], model, text)\n"
+            "model.save_preset(sys.argv[1], text)\n"
         )
         subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
         model = BertForPreTraining.from_pretrained(folder).eval()
@@ -165,6 +234,7 @@ if __name__ == "__main__":
         "token_ids": tokenize_strings(),
         "toy": record_toy(),
         "packaged": record_packaged(),
+        "heads": {name: record_head(name) for name in HEADS},
     }
     lines = json.dumps(recorded, ensure_ascii=True)
     (HERE / "transformers.json").write_text(lines + "\n", encoding="utf-8")

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import bert_keras
+from bert_keras.modeling.pretrainer import pretraining_losses
+from bert_keras.modeling.task_models import span_losses
+from bert_keras.modeling.weights import published_weights
 
 HERE = Path(__file__).parent
 THEIRS = json.loads((HERE / "transformers.json").read_text("utf-8"))
@@ -74,3 +77,77 @@ def test_twenty_steps_have_the_recorded_losses(name):
     losses = behaviour.train(*behaviour.objectives()[name]())
     # Other processors add in another order.
     np.testing.assert_allclose(losses, OURS["losses"][name], rtol=2e-6)
+
+
+def mask_targets(labels):
+    """Return labels and weights; -100 is no target, as transformers has it."""
+    labels = np.array(labels)
+    return np.where(labels < 0, 0, labels), (labels >= 0).astype("float32")
+
+
+def make_head(name, targets):
+    """Return class, `compile` arguments, y and sample weights of a head."""
+    if name == "spans":
+        y = {
+            end: np.array(targets[f"{end}_positions"])
+            for end in ("start", "end")
+        }
+        # Their loss is the mean of the two.
+        halves = {"start": 0.5, "end": 0.5}
+        arguments = {"loss": span_losses(), "loss_weights": halves}
+        return bert_keras.BertSpanPredictor, arguments, y, None
+    if name == "pretraining":
+        labels = targets["labels"]
+        positions = [[i for i, x in enumerate(r) if x >= 0] for r in labels]
+        y = {
+            "mlm": np.take_along_axis(np.array(labels), np.array(positions), 1),
+            "nsp": np.array(targets["next_sentence_label"]),
+        }
+        arguments = {"loss": pretraining_losses()}
+        return bert_keras.BertPretrainer, arguments, y, None
+    entropy = behaviour.keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    y, weights = mask_targets(targets["labels"])
+    cls = {
+        "classes": bert_keras.BertClassifier,
+        "tags": bert_keras.BertTagger,
+        "choices": bert_keras.BertChooser,
+    }[name]
+    return cls, {"loss": entropy}, y, weights if name == "tags" else None
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize("name", THEIRS["heads"])
+def test_a_training_step_has_the_loss_and_gradients_of_transformers(name, jit):
+    recorded = THEIRS["heads"][name]
+    cls, arguments, y, weights = make_head(name, recorded["targets"])
+    model = cls.from_preset(HERE / "heads" / name)
+    gradients = cls.from_preset(HERE / "heads" / name / "gradients")
+    x = {
+        key: np.array(rows)[None] if name == "choices" else np.array(rows)
+        for key, rows in THEIRS["toy"]["rows"].items()
+    }
+    expected = [np.array(logits) for logits in recorded["logits"]]
+    if name == "pretraining":
+        labels = np.array(recorded["targets"]["labels"])
+        places = np.array([np.flatnonzero(row >= 0) for row in labels])
+        x["mask_positions"] = places
+        expected[0] = np.take_along_axis(expected[0], places[..., None], 1)
+    outputs = model.predict_on_batch(x)
+    found = outputs.values() if isinstance(outputs, dict) else [outputs]
+    for ours, logits in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, logits, rtol=1e-5, atol=1e-5)
+    # With a rate of 1, plain descent takes the gradient off each weight.
+    descent = behaviour.keras.optimizers.SGD(1.0)
+    model.compile(descent, jit_compile=jit, **arguments)
+    before = {v.path: v.numpy() for v in model.trainable_variables}
+    loss = model.train_on_batch(x, y, weights, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, recorded["loss"], rtol=2e-6)
+    theirs = published_weights(gradients)
+    for path, weight in published_weights(model).items():
+        if weight.path in before:
+            step = before[weight.path] - weight.numpy()
+            np.testing.assert_allclose(
+                step, theirs[path].numpy(), rtol=1e-4, atol=2e-6, err_msg=path
+            )
