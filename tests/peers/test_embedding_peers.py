@@ -12,10 +12,7 @@ import tiny
 
 import bert_keras
 from bert_keras import BertEmbedder, BertPreprocessor
-from bert_keras.interop.huggingface import save_huggingface
-from bert_keras.interop.sentence_transformers import (
-    save_sentence_transformers,
-)
+from bert_keras.interop.saving import save_model
 from official_tasks.tasks.metrics import retrieval_scores
 
 TOLERANCE = 1e-5
@@ -55,7 +52,7 @@ def test_theirs_gives_the_vectors_of_a_folder_of_ours(
     sentences, tmp_path, capsys, pooling, normalize
 ):
     model, text, texts = embedder(pooling, normalize)
-    save_sentence_transformers(tmp_path / "a", model, text)
+    save_model(tmp_path / "a", model, text)
     theirs = sentences.SentenceTransformer(str(tmp_path / "a"), device="cpu")
     ours = np.asarray(model(text(texts)))
     difference = np.abs(theirs.encode(texts) - ours).max()
@@ -81,7 +78,7 @@ def test_a_batch_has_the_losses_of_theirs(
     from sentence_transformers import losses
 
     model, text, texts = embedder()
-    save_sentence_transformers(tmp_path / "a", model, text)
+    save_model(tmp_path / "a", model, text)
     theirs = sentences.SentenceTransformer(str(tmp_path / "a"), device="cpu")
     theirs.eval()
     columns = [texts[i::texts_each] for i in range(texts_each)]
@@ -118,7 +115,7 @@ def test_a_ranking_model_scores_as_their_cross_encoder(
     encoder = tiny.model("BertEncoder", activation="gelu_exact")
     model = bert_keras.BertClassifier(encoder, problem="ranking", pair=True)
     text = tiny.preprocessor()
-    save_huggingface(tmp_path / "a", model, text)
+    save_model(tmp_path / "a", model, text)
     theirs = sentences.CrossEncoder(str(tmp_path / "a"), device="cpu")
     pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
     logits = np.asarray(model(text((TEXTS, TEXTS[::-1]))))[:, 0]
@@ -126,6 +123,14 @@ def test_a_ranking_model_scores_as_their_cross_encoder(
     difference = np.abs(theirs.predict(pairs) - ours).max()
     told(capsys, "cross-encoder", difference)
     assert difference < TOLERANCE
+    # And what they make of it comes back: modules.json has one module.
+    theirs.save_pretrained(str(tmp_path / "b"))
+    again = bert_keras.BertClassifier.from_preset(
+        tmp_path / "b", problem="ranking", pair=True
+    )
+    text = BertPreprocessor.from_preset(tmp_path / "b")
+    found = np.asarray(again(text((TEXTS, TEXTS[::-1]))))[:, 0]
+    assert np.abs(found - logits).max() < TOLERANCE
 
 
 def test_rankings_have_the_scores_of_their_evaluator(sentences):
