@@ -19,7 +19,6 @@ import re
 import shutil
 import socket
 import stat
-import struct
 import tempfile
 import uuid
 
@@ -640,24 +639,3 @@ def _check_depth(value):
         if not level:
             return
     raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
-
-
-def safetensors_header(entries, about=None) -> bytes:
-    """What a safetensors file has before the numbers of its tensors.
-
-    Args:
-        entries: dict of each tensor's name -> (safetensors' name of its type,
-            shape, number of bytes), in the order in which they follow.
-        about: dict of further entries, before those of tensors.
-    """
-    header, end = dict(about or {}), 0
-    for name, (kind, shape, size) in entries.items():
-        start, end = end, end + size
-        header[name] = {
-            "dtype": kind,
-            "shape": list(shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the numbers start at a multiple of 8
-    return struct.pack("<Q", len(text)) + text

@@ -28,16 +28,19 @@ IF_MEANT = (
 )
 
 
-def write_config(folder, config, model):
+def write_config(folder, config, model, weights_entry):
     """Write config.json with the block; the other files are there already.
 
     Args:
         folder: the folder.
         config: dict, of Hugging Face's fields.
         model: `BertEncoder` or a task model.
+        weights_entry: bytes and hash of the weights file.
     """
-    names = [os.path.relpath(path, folder) for path in files.walk(folder)]
-    block = {**_describe(model), "files": describe_files(folder, names)}
+    names = {os.path.relpath(path, folder) for path in files.walk(folder)}
+    entries = describe_files(folder, sorted(names - {WEIGHTS}))
+    entries[WEIGHTS] = weights_entry
+    block = {**_describe(model), "files": entries}
     block["sha256"] = files.json_hash({**config, NAME: block})
     files.write_json({**config, NAME: block}, os.path.join(folder, CONFIG))
 

@@ -17,6 +17,7 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling import weights
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights
+from bert_keras.safetensors_files import write_safetensors
 
 if TYPE_CHECKING:
     import keras
@@ -53,13 +54,13 @@ def save_lora(model: "keras.Model", path: files.PathLike) -> None:
     }
     by_name = {_name(model, weight): weight for weight in model.weights}
     numbers = {
-        name: (tuple(by_name[name].shape), by_name[name].numpy)
+        name: ("float32", tuple(by_name[name].shape), by_name[name].numpy)
         for name in weights.in_use(model, by_name)
         if by_name[name].trainable or not in_encoder(name)
     }
     with files.written_beside(path) as partial:
-        tensor_files.write_safetensors(
-            partial, numbers, metadata={KEY: json.dumps(about)}
+        write_safetensors(
+            partial, numbers, {"format": "pt", KEY: json.dumps(about)}
         )
 
 

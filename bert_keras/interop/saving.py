@@ -7,16 +7,18 @@ sentences are embedded is written as sentence-transformers reads it.
 import contextlib
 import os
 
+import ml_dtypes
+
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import (
     block,
     huggingface,
     sentence_transformers,
-    tensor_files,
     tensors,
     text_settings,
 )
+from bert_keras.safetensors_files import write_safetensors
 
 WRITTEN = (
     block.CONFIG,
@@ -27,7 +29,7 @@ WRITTEN = (
 )
 
 
-def save_model(folder, model, preprocessor=None, without=(), kind="F32"):
+def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
     """Write the folder under a temporary name, then rename it.
 
     The optimizer's state is not written.
@@ -37,17 +39,21 @@ def save_model(folder, model, preprocessor=None, without=(), kind="F32"):
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`; no vocabulary is written without.
         without: names of weights to leave out: loading draws them at random.
-        kind: dtype in the file, as safetensors names it: "F32", or "BF16"
-            for half the bytes and 8 bits of precision.
+        dtype: of the weights in the file: "float32", or "bfloat16" for half
+            the bytes and 8 bits of precision.
     """
     with new_folder(folder, WRITTEN, model, preprocessor) as partial:
         config, arrays = huggingface.describe(model, preprocessor, without)
-        path = os.path.join(partial, block.WEIGHTS)
-        tensor_files.write_safetensors(path, arrays, kind)
+        stored = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+        entry = write_safetensors(
+            os.path.join(partial, block.WEIGHTS),
+            {name: (stored, *array) for name, array in arrays.items()},
+            {"format": "pt"},
+        )
         if preprocessor is not None:
             text_settings.write_huggingface_tokenizer(partial, preprocessor)
             sentence_transformers.write_modules(partial, model, preprocessor)
-        block.write_config(partial, config, model)
+        block.write_config(partial, config, model, entry)
 
 
 @contextlib.contextmanager

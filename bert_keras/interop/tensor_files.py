@@ -17,6 +17,7 @@ import safetensors
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop.tensors import FETCH, FILES, Tensor, WeightsError
+from bert_keras.safetensors_files import write_safetensors
 
 # JSON from strangers: bounded in size and depth, each field checked.
 
@@ -198,8 +199,8 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 # Safetensors files. The `safetensors` package checks the header: gaps,
 # overlaps, cuts, shapes that contradict the bytes. It would map the file into
-# memory to read (a file that is cut meanwhile ends the process) and wants all
-# tensors at once to write; here one tensor at a time is in memory.
+# memory to read: a file that is cut meanwhile ends the process. Here one tensor
+# at a time is read.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -285,27 +286,6 @@ def read_metadata(path):
     """dict of the texts in a file that `read_safetensors` has accepted."""
     with safetensors.safe_open(path, framework="numpy") as file:
         return file.metadata() or {}
-
-
-def write_safetensors(path, tensors, kind="F32", metadata=None):
-    """Writes tensors one by one.
-
-    Args:
-        path: the file.
-        tensors: dict of name -> (shape, function that returns the numbers).
-        kind: of `DTYPES`; each number is rounded to the nearest one.
-        metadata: dict of further texts for its header.
-    """
-    dtype = DTYPES[kind]
-    entries = {
-        name: (kind, shape, dtype.itemsize * math.prod(shape))
-        for name, (shape, _) in tensors.items()
-    }
-    about = {"__metadata__": {"format": "pt", **(metadata or {})}}
-    with open(path, "wb") as file:
-        file.write(files.safetensors_header(entries, about))
-        for _, read in tensors.values():
-            file.write(np.ascontiguousarray(read(), dtype).tobytes())
 
 
 # HDF5 files: plain datasets only, found by their links, read by offset. The
@@ -487,9 +467,9 @@ def main(target, *pickles):
         for name, value in state.items():
             if value.is_floating_point():
                 array = value.to(torch.float32).contiguous().numpy()
-                tensors[name] = array.shape, lambda array=array: array
+                tensors[name] = "float32", array.shape, lambda a=array: a
     # One at a time, where the library holds the bytes of all once more.
-    write_safetensors(target, tensors)
+    write_safetensors(target, tensors, {"format": "pt"})
 
 
 if __name__ == "__main__":

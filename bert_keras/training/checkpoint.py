@@ -6,7 +6,6 @@ never used, and a remote one counts only once its manifest is there. Which
 tensors, and when to save, is decided in `state.py`.
 """
 
-import hashlib
 import logging
 import os
 import re
@@ -25,18 +24,11 @@ from bert_keras.manifest import (
     find_fault,
     read_manifest,
 )
+from bert_keras.safetensors_files import write_safetensors
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 _FIELDS = {"format_version": int, "step": int, "files": dict}
-PIECE = 1 << 24  # bytes written at a time
-# NumPy's names of what a variable may hold, and safetensors' own.
-DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
-    f"{kind}{bits}": f"{kind[0].upper()}{bits}"
-    for kind in ("float", "int", "uint")
-    for bits in (8, 16, 32, 64)
-}
-
 logger = logging.getLogger(__name__)
 
 
@@ -80,7 +72,13 @@ def write(folder, step, groups, facts):
         for group, tensors in groups.items():
             name = f"{group}.safetensors"
             path = os.path.join(partial, name)
-            written[name] = write_tensors(tensors, path)
+            written[name] = write_safetensors(
+                path,
+                {
+                    name: (array.dtype, array.shape, lambda array=array: array)
+                    for name, array in tensors.items()
+                },
+            )
         manifest = {
             "format_version": FORMAT_VERSION,
             "step": step,
@@ -88,37 +86,6 @@ def write(folder, step, groups, facts):
             **facts,
         }
         files.write_json(add_hash(manifest), os.path.join(partial, MANIFEST))
-
-
-def write_tensors(tensors, path):
-    """Writes arrays by name to a local file; returns its size and hash.
-
-    Written here and not by safetensors, so that an error at any write is
-    Python's, no tensor is copied, and the file is not read again for its hash.
-
-    Returns:
-        dict of "bytes" and "sha256", as a manifest states them.
-    """
-    entries = {
-        name: (DTYPES[array.dtype.name], array.shape, array.nbytes)
-        for name, array in tensors.items()
-    }
-    hashed = hashlib.sha256()
-    with open(path, "wb") as file:
-
-        def put(data):
-            hashed.update(data)
-            file.write(data)
-
-        put(files.safetensors_header(entries))
-        for array in tensors.values():
-            array = np.ascontiguousarray(array).reshape(-1)
-            # Its bytes where they lie, not a copy.
-            data = memoryview(array.view("u1"))
-            for start in range(0, len(data), PIECE):
-                put(data[start : start + PIECE])
-        size = file.tell()
-    return {"bytes": size, "sha256": hashed.hexdigest()}
 
 
 def read(folder, step):

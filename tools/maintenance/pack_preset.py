@@ -52,7 +52,7 @@ def pack(model_folder, folder):
     )
     with tempfile.TemporaryDirectory() as temporary:
         packed = os.path.join(temporary, "model")
-        save_model(packed, model, text, kind="BF16")
+        save_model(packed, model, text, dtype="bfloat16")
         shutil.copytree(packed, folder, dirs_exist_ok=True)
     return describe_files(folder, sorted(os.listdir(folder)))
 

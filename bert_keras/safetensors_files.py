@@ -1,0 +1,65 @@
+"""The writer of safetensors files, for models, LoRA and checkpoints.
+
+Not that of the safetensors package, so that an error at any write is Python's,
+one tensor at a time is in memory, and the file is not read again for its hash.
+"""
+
+import hashlib
+import json
+import math
+import struct
+
+import numpy as np
+
+PIECE = 1 << 24  # bytes written at a time
+# NumPy's names of dtypes, and safetensors' own.
+DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
+    f"{kind}{bits}": f"{kind[0].upper()}{bits}"
+    for kind in ("float", "int", "uint")
+    for bits in (8, 16, 32, 64)
+}
+
+
+def write_safetensors(path, tensors, metadata=None):
+    """Write tensors one by one.
+
+    Args:
+        path: a local file.
+        tensors: dict of name -> (NumPy dtype, shape, function that returns
+            the array); other dtypes are cast.
+        metadata: dict of texts for the header.
+
+    Returns:
+        dict of "bytes" and "sha256", as a manifest states them.
+    """
+    hashed = hashlib.sha256()
+    with open(path, "wb") as file:
+
+        def put(data):
+            hashed.update(data)
+            file.write(data)
+
+        put(_header(tensors, metadata))
+        for dtype, _, read in tensors.values():
+            array = np.ascontiguousarray(read(), dtype).reshape(-1)
+            # Its bytes where they lie, not a copy.
+            data = memoryview(array.view("u1"))
+            for start in range(0, len(data), PIECE):
+                put(data[start : start + PIECE])
+        size = file.tell()
+    return {"bytes": size, "sha256": hashed.hexdigest()}
+
+
+def _header(tensors, metadata):
+    header, end = {"__metadata__": metadata} if metadata else {}, 0
+    for name, (dtype, shape, _) in tensors.items():
+        dtype = np.dtype(dtype)
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        header[name] = {
+            "dtype": DTYPES[dtype.name],
+            "shape": list(shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the values start at a multiple of 8
+    return struct.pack("<Q", len(text)) + text
