@@ -73,43 +73,6 @@ def check_fits(model, preprocessor):
             )
 
 
-def settings_of(preprocessor):
-    """What the library writes of a text side, next to the pieces."""
-    tokenizer = preprocessor.tokenizer
-    return {
-        "sequence_length": preprocessor.sequence_length,
-        "tokenizer": {
-            "lowercase": tokenizer.lowercase,
-            "strip_accents": tokenizer.strip_accents,
-            "max_word_length": tokenizer.max_word_length,
-            "keep_special_tokens": tokenizer.keep_special_tokens,
-        },
-    }
-
-
-def read_settings(config):
-    """The arguments of `TextSide` that `settings_of` wrote, or defaults."""
-    tokenizer = config.object("tokenizer", {})
-    cases = {}
-    if "lowercase" in tokenizer:
-        cases[config.path] = tokenizer.boolean("lowercase")
-    stated = "sequence_length" in config
-    return {
-        "tokenizer": {
-            "strip_accents": tokenizer.boolean_or_none("strip_accents"),
-            "max_word_length": tokenizer.integer("max_word_length", 200),
-            "keep_special_tokens": tokenizer.boolean(
-                "keep_special_tokens", False
-            ),
-        },
-        "cases": cases,
-        "settled": bool(cases),
-        "sequence_length": config.integer("sequence_length", 1)
-        if stated
-        else None,
-    }
-
-
 def read_pieces(path):
     """The pieces of a published vocabulary file, one a line."""
     pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
