@@ -114,6 +114,12 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
     arguments["sequence_length"] = _length(
         checkpoint, text, arguments.get("sequence_length")
     )
+    if text.prompts:
+        arguments = {
+            "prompts": text.prompts,
+            "prompt": text.prompt,
+            **arguments,
+        }
     return cls(tokenizer, **arguments)
 
 

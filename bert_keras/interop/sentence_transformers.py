@@ -1,19 +1,31 @@
 """sentence-transformers folders, read and written: a Hugging Face encoder and
 how it pools."""
 
+import dataclasses
 import os
+import warnings
 
 from bert_keras import files
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
+from bert_keras.interop.text_settings import read_prompts
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+EMBEDDING = "config_sentence_transformers.json"
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+KNOWN = {
+    *("__version__", "default_prompt_name", "model_type", "prompts"),
+    *("similarity_fn_name", "truncate_dim"),
+}
 # Of each module the folder inside, as it is written.
 PLACES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
 KINDS = tuple(PLACES)
-WRITTEN = (MODULES, SETTINGS, PLACES["Pooling"], PLACES["Normalize"])
+WRITTEN = (
+    *(MODULES, SETTINGS, EMBEDDING),
+    *(PLACES["Pooling"], PLACES["Normalize"]),
+)
 POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -37,15 +49,48 @@ def open_sentence_transformers(folder):
         }
     if checkpoint.read_text is not None:
         read, path = checkpoint.read_text, os.path.join(inner, SETTINGS)
-        checkpoint.read_text = lambda: _with_settings(read(), path)
+        longest = checkpoint.encoder["max_sequence_length"]
+        checkpoint.read_text = lambda: _with_settings(read(), path, longest)
+    if "Pooling" in modules:
+        read_text = checkpoint.read_text
+        prompts = _read_prompts(folder, modules["Pooling"])
+        if read_text is not None and prompts["prompts"]:
+            checkpoint.read_text = lambda: dataclasses.replace(
+                read_text(), **prompts
+            )
     return checkpoint
 
 
-def _with_settings(text, path):
+def _read_prompts(folder, pooling):
+    """Return the prompts of the folder, as of `TextSide`.
+
+    Raises:
+        WeightsError: vectors are cut, or pooled without their prompts.
+    """
+    config = read_json(os.path.join(folder, EMBEDDING), optional=True)
+    for name in sorted(set(config.values) - KNOWN):
+        warnings.warn(
+            f"{config.path}: the unknown setting {name} is not applied.",
+            stacklevel=2,
+        )
+    if "truncate_dim" in config:
+        config.refuse("truncate_dim", "none", config.raw("truncate_dim"))
+    config.choice("similarity_fn_name", SIMILARITIES, SIMILARITIES[0])
+    found = read_prompts(config)
+    pool = read_json(os.path.join(folder, pooling, CONFIG))
+    is_pooled = pool.boolean("include_prompt", True)
+    if any(found["prompts"].values()) and not is_pooled:
+        pool.refuse("include_prompt", "true where there are prompts", False)
+    return found
+
+
+def _with_settings(text, path, longest):
     """The text side under the settings of the folder's first module."""
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")
+    elif text.sequence_length is None:  # as sentence-transformers
+        text.sequence_length = longest
     if settings.boolean("do_lower_case", False):
         text.cases[path] = True
     return text
@@ -134,11 +179,17 @@ def write_modules(folder, model, preprocessor):
         "max_seq_length": preprocessor.sequence_length,
         "do_lower_case": False,  # the tokenizer itself does
     }
+    embedding = {
+        "prompts": dict(preprocessor.prompts),
+        "default_prompt_name": preprocessor.prompt,
+        "similarity_fn_name": "cosine",
+    }
     for kind in kinds[1:]:
         os.mkdir(os.path.join(folder, PLACES[kind]))
     for name, value in (
         (MODULES, modules),
         (SETTINGS, settings),
+        (EMBEDDING, embedding),
         (os.path.join(PLACES["Pooling"], CONFIG), pooling),
     ):
         files.write_json(value, os.path.join(folder, name))

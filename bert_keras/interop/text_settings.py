@@ -25,6 +25,8 @@ class TextSide:
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
         cases: dict of who says it -> whether the text is lower-cased.
         sequence_length: the tokens that rows are cut to, or None.
+        prompts: name -> text that embeddings put before a text.
+        prompt: name of the one that is put there by default, or None.
         settled: whether this package wrote `cases`: the pieces have no say.
     """
 
@@ -33,6 +35,8 @@ class TextSide:
     cases: dict = dataclasses.field(default_factory=dict)
     sequence_length: int | None = None
     settled: bool = False
+    prompts: dict = dataclasses.field(default_factory=dict)
+    prompt: str | None = None
 
 
 def text_reader(path, settings):
@@ -220,7 +224,20 @@ def _read_huggingface(folder, config, positions, plain, fast):
         _made_tokenizer(settings, made, cases),
         cases,
         _length(settings, positions),
+        **read_prompts(settings),
     )
+
+
+def read_prompts(fields):
+    """Return `prompts` and `prompt` of a file of settings, as of `TextSide`."""
+    prompts = fields.object("prompts", {}).values
+    if not all(isinstance(text, str) for text in prompts.values()):
+        fields.refuse("prompts", "an object of texts", prompts)
+    name = "default_prompt_name"
+    prompt = fields.text(name) if name in fields else None
+    if prompt is not None and prompt not in prompts:
+        fields.refuse(name, f"one of {', '.join(prompts) or 'none'}", prompt)
+    return {"prompts": prompts, "prompt": prompt}
 
 
 def _made_tokenizer(settings, made, cases):
@@ -301,6 +318,9 @@ def write_huggingface_tokenizer(folder, preprocessor):
         "sequence_length": preprocessor.sequence_length,
         **tokenizer_checks.TOKENS,
     }
+    if preprocessor.prompts:
+        settings["prompts"] = dict(preprocessor.prompts)
+        settings["default_prompt_name"] = preprocessor.prompt
     files.write_json(settings, os.path.join(folder, SETTINGS))
     made = _tokenizer_json(tokenizer)
     files.write_json(made, os.path.join(folder, TOKENIZER))

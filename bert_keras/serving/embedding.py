@@ -16,6 +16,11 @@ RECIPES = {
     "concat_last_four": lambda states: tf.concat(states[-4:], axis=-1),
     "sum_all": lambda states: tf.add_n(states[1:]),
 }
+# Signature -> the prompts that it may have, the first there counts.
+PROMPTS = {
+    "embed_query": ("query",),
+    "embed_document": ("document", "passage", "corpus"),
+}
 LAST_FOUR = ("sum_last_four", "concat_last_four")
 
 
@@ -26,6 +31,8 @@ def embed(
     normalize=False,
     long_text="truncate",
     features=None,
+    prompt=None,
+    name="embed",
 ):
     """One vector a text.
 
@@ -40,9 +47,17 @@ def embed(
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
         features: also gives a vector a token, by one of `RECIPES`.
+        prompt: text put before each; None: the default of the preprocessor.
+        name: of the signature.
     """
     encoder = getattr(model, "encoder", model)
-    _check(encoder, pooling, long_text, features)
+    if prompt is None:
+        prompt = rows.prompts.get(rows.prompt, "")
+    _check(encoder, pooling, long_text, features, prompt)
+
+    def tokenize(text):
+        text = tf.strings.join([prompt, text]) if prompt else text
+        return rows.tokenizer(text)
 
     def encode(inputs, **arguments):
         """The encoder's outputs in float32."""
@@ -58,7 +73,7 @@ def embed(
         return tf.math.l2_normalize(embedding, axis=-1)
 
     def of_cut_text(text):
-        ids = rows.tokenizer(text)
+        ids = tokenize(text)
         inputs = rows.pack(ids)
         embedding = scale(pool(encode(inputs), inputs))
         return {"embedding": embedding, "truncated": rows.are_cut(ids)}
@@ -66,7 +81,7 @@ def embed(
     def of_windows(text):
         mean = rows.mean_over_windows(
             lambda inputs: pool(encode(inputs), inputs),
-            rows.tokenizer(text),
+            tokenize(text),
             encoder.hidden_dim,
         )
         return {"embedding": scale(mean)}
@@ -88,23 +103,40 @@ def embed(
             **tokens,
         }
 
-    length = ", of length 1" if normalize else ""
-    outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{length}"}
+    more = ", of length 1" if normalize else ""
+    more += f", after {prompt!r}" if prompt else ""
+    outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{more}"}
     inputs = {"text": SENTENCE}
     if long_text == "windows":
-        return Signature("embed", inputs, of_windows, outputs)
+        return Signature(name, inputs, of_windows, outputs)
     outputs |= TRUNCATED
     if not features:
-        return Signature("embed", inputs, of_cut_text, outputs)
+        return Signature(name, inputs, of_cut_text, outputs)
     of_token = {
         "features": "float32 (B, T, F): a vector a token, 0 padded",
         **TOKENS,
     }
     outputs |= of_token | {"count": "int32 (B,): its tokens"}
-    return Signature("embed", inputs, of_tokens_too, outputs, tuple(of_token))
+    return Signature(name, inputs, of_tokens_too, outputs, tuple(of_token))
 
 
-def _check(encoder, pooling, long_text, features):
+def embed_with_prompts(model, rows, options):
+    """Return the signatures `embed_query` and `embed_document`.
+
+    They are those of sentence-transformers' `encode_query` and
+    `encode_document`; none where the preprocessor has no prompts.
+    """
+    if not any(rows.prompts.values()):
+        return []
+    signatures = []
+    for name, prompts in PROMPTS.items():
+        texts = (rows.prompts[key] for key in prompts if key in rows.prompts)
+        arguments = {**options, "features": None, "prompt": next(texts, None)}
+        signatures.append(embed(model, rows, **arguments, name=name))
+    return signatures
+
+
+def _check(encoder, pooling, long_text, features, prompt):
     check_pooling(pooling)
     if features is not None and features not in RECIPES:
         raise InputError(
@@ -114,6 +146,11 @@ def _check(encoder, pooling, long_text, features):
         raise InputError(
             "Features of the tokens are not read in windows. Export them "
             'with long_text="truncate".'
+        )
+    if features and prompt:
+        raise InputError(
+            f"Features of the tokens are of the text alone, and {prompt!r} is "
+            "put before it. Give preprocessor.with_prompt(None)."
         )
     if features in LAST_FOUR and encoder.num_layers < 4:
         raise InputError(

@@ -111,6 +111,8 @@ class Rows:
 
     def __init__(self, preprocessor, portable=False):
         self.tokenizer = preprocessor.tokenizer
+        self.prompts = preprocessor.prompts
+        self.prompt = preprocessor.prompt
         if portable:
             config = self.tokenizer.get_config() | {"portable": True}
             self.tokenizer = type(self.tokenizer).from_config(config)

@@ -17,7 +17,7 @@ from bert_keras.modeling.task_models import (
 )
 from bert_keras.modeling.weights import in_use, untrained_weights
 from bert_keras.serving.classification import choose, classify, rank
-from bert_keras.serving.embedding import embed
+from bert_keras.serving.embedding import embed, embed_with_prompts
 from bert_keras.serving.pieces import fill_mask, ids, next_sentence, tokenize
 from bert_keras.serving.spans import MOST_ANSWERS, answer, tag
 
@@ -202,9 +202,18 @@ def _random_weights(model, options, has_ids):
 def signatures_of(model, rows, options):
     """What the model answers; its own first."""
     _check_top_k(model, rows, options)
-    return [
-        family.signature(model, rows, options) for family in families_of(model)
-    ]
+    families = families_of(model)
+    signatures = [f.signature(model, rows, options) for f in families]
+    if EMBED in families:
+        chosen = {name: options[name] for name in EMBED.options}
+        signatures += embed_with_prompts(model, rows, chosen)
+    elif rows.prompt is not None:
+        raise InputError(
+            f"The preprocessor puts its prompt {rows.prompt!r} before each "
+            f"text, and a {type(model).__name__} is served without prompts. "
+            "Train and export it with preprocessor.with_prompt(None)."
+        )
+    return signatures
 
 
 def all_signatures(models, rows, options, left_out=()):

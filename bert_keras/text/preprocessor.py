@@ -1,5 +1,6 @@
 """Raw text to model inputs: the tokenizer and the packer together."""
 
+import types
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import keras
@@ -20,6 +21,8 @@ class PreprocessorArguments(TokenizerArguments, total=False):
 
     sequence_length: int
     pad_to_longest: bool
+    prompts: dict[str, str]
+    prompt: str | None
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -34,6 +37,10 @@ class BertPreprocessor(keras.layers.Layer):
         sequence_length: tokens in a row, the special ones included.
         pad_to_longest: make rows as long as the longest of the batch, as
             serving wants, rather than `sequence_length`.
+        prompts: name -> text that embeddings put before a text, such as
+            {"query": "query: "}.
+        prompt: name of the prompt that is put before each text here, None
+            for none. Pairs take none.
 
     Call arguments:
         x: strings `(B,)` (a tensor, an array or a list), one string, or a
@@ -56,11 +63,21 @@ class BertPreprocessor(keras.layers.Layer):
         tokenizer: WordPieceTokenizer,
         sequence_length: int = 128,
         pad_to_longest: bool = False,
+        prompts: dict[str, str] | None = None,
+        prompt: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
+        # No dict of its own, which Keras would track.
+        self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
+        if prompt is not None and prompt not in self.prompts:
+            raise InputError(
+                f"prompt is {prompt!r}; expected one of "
+                f"{', '.join(self.prompts) or 'none: there are no prompts'}."
+            )
+        self.prompt = prompt
         if not hasattr(tokenizer, "cls_id"):
             raise InputError(
                 f"tokenizer is {tokenizer!r:.60}. Expected a "
@@ -78,6 +95,21 @@ class BertPreprocessor(keras.layers.Layer):
             pad_to_longest=pad_to_longest,
         )
         self.built = True
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Texts that are put before a text, by name."""
+        return self._prompts.texts
+
+    def with_prompt(self, prompt: str | None) -> Self:
+        """Return a copy that puts this prompt before each text."""
+        return type(self)(
+            self.tokenizer,
+            self.sequence_length,
+            self.pad_to_longest,
+            self.prompts,
+            prompt,
+        )
 
     @classmethod
     def from_preset(
@@ -113,8 +145,14 @@ class BertPreprocessor(keras.layers.Layer):
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
+        if len(texts) == 1:
+            texts = [self._prompted(texts[0])]
         segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self.packer(segments), y, sample_weight)
+
+    def _prompted(self, texts):
+        prompt = self.prompts.get(self.prompt, "")
+        return tf.strings.join([prompt, texts]) if prompt else texts
 
     def each(
         self, x: Any, y: Any = None, sample_weight: Any = None
@@ -131,7 +169,8 @@ class BertPreprocessor(keras.layers.Layer):
         """
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
-        packed = self.packer((self.tokenizer(tf.concat(texts, axis=0)),))
+        texts_in_one = self._prompted(tf.concat(texts, axis=0))
+        packed = self.packer((self.tokenizer(texts_in_one),))
 
         def side_by_side(rows):  # (K B, T) to (B, K, T)
             shape = (len(texts), -1, tf.shape(rows)[1])
@@ -152,6 +191,8 @@ class BertPreprocessor(keras.layers.Layer):
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "sequence_length": self.sequence_length,
             "pad_to_longest": self.pad_to_longest,
+            "prompts": dict(self.prompts),
+            "prompt": self.prompt,
         }
 
     @classmethod

@@ -183,6 +183,7 @@ class _Run:
             init,
             sequence_length=arguments["sequence_length"],
             pad_to_longest=True,
+            prompt=None,  # tasks encode texts without it
         )
         self.examples = {split: task.read(split) for split in ("train", "dev")}
         self.encoded = {

@@ -2,17 +2,23 @@
 
 import json
 import os
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 from test_huggingface import folder_of, write_json
 
+from bert_keras import export_saved_model, load_saved_model
+from bert_keras.errors import InputError
 from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import (
     load_model,
     open_checkpoint,
 )
 from bert_keras.interop.saving import save_model
+from bert_keras.interop.sentence_transformers import EMBEDDING
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
@@ -84,7 +90,6 @@ def test_the_ways_of_pooling_are_told_apart(tmp_path, mode, value, pooling):
             {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
             "mean.*max",
         ),
-        ({"pooling_mode_lasttoken": True}, "lasttoken"),
         ({"pooling_mode": "weightedmean"}, "weightedmean"),
         ({"pooling_mode": ["cls", "mean"]}, "cls.*mean"),
     ],
@@ -152,3 +157,61 @@ def test_a_cross_encoder_is_a_classifier(tmp_path):
     model = load_model(BertClassifier, tmp_path)
     assert model.labels == ["no", "so", "yes"]
     assert model.load_report.initialised == []
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path):
+    theirs = json.loads((GOLDEN / "sentences.json").read_text())
+    texts, source = theirs.pop("texts"), GOLDEN / "sentences"
+    for folder in (source, tmp_path / "again"):
+        model = BertEmbedder.from_preset(folder)
+        preprocess = BertPreprocessor.from_preset(folder)
+        for name, prompt in (
+            ("embed", "other"),
+            ("embed_query", "query"),
+            ("embed_document", "document"),
+            ("none", None),
+        ):
+            asked = preprocess.with_prompt(prompt)
+            vectors = model.predict(asked(texts), verbose=0)
+            np.testing.assert_allclose(vectors, theirs[name], atol=1e-5)
+        assert preprocess.prompt == "other"
+        if folder == source:
+            model.save_preset(tmp_path / "again", preprocess)
+    export_saved_model(model, preprocess, tmp_path / "served")
+    served = load_saved_model(tmp_path / "served")
+    for name in ("embed", "embed_query", "embed_document"):
+        vectors = getattr(served, name)(texts)["embedding"]
+        np.testing.assert_allclose(vectors, theirs[name], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "word"),
+    [
+        (EMBEDDING, {"truncate_dim": 4}, "truncate_dim"),
+        (EMBEDDING, {"similarity_fn_name": "maxsim"}, "similarity_fn_name"),
+        (EMBEDDING, {"default_prompt_name": "none"}, "default_prompt_name"),
+        (EMBEDDING, {"prompts": {"query": 1}}, "prompts"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt"),
+    ],
+)
+def test_settings_that_change_vectors_otherwise_are_refused(
+    tmp_path, file, change, word
+):
+    shutil.copytree(GOLDEN / "sentences", tmp_path / "a")
+    path = tmp_path / "a" / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(WeightsError, match=word):
+        BertPreprocessor.from_preset(tmp_path / "a")
+
+
+def test_a_classifier_is_not_served_with_a_prompt(tmp_path):
+    preprocess = BertPreprocessor.from_preset(GOLDEN / "sentences")
+    encoder = BertEncoder.from_preset(GOLDEN / "sentences")
+    model = BertClassifier(encoder, labels=["a", "b"])
+    with pytest.raises(InputError, match="with_prompt"):
+        export_saved_model(
+            model, preprocess, tmp_path / "a", allow_untrained=True
+        )
