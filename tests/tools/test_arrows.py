@@ -15,6 +15,7 @@ OF_ALL = {
     "manifest",
     "run_folder",
     "comparison",
+    "safetensors_files",
 }
 # Room -> the rooms of bert_keras that it may import.
 ROOMS = {
