@@ -35,6 +35,7 @@ _HOME = {
     "CosineRegression": "training.similarity",
     "InBatchNegatives": "training.similarity",
     "Triplet": "training.similarity",
+    "align_words": "text.words",
     "learn_vocabulary": "text.learning",
     "export_saved_model": "serving.export",
     "load_saved_model": "serving.load",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
     from bert_keras.text.tokenizer import (
         WordPieceTokenizer as WordPieceTokenizer,
     )
+    from bert_keras.text.words import align_words as align_words
     from bert_keras.training.optimizers import adamw as adamw
     from bert_keras.training.optimizers import lamb as lamb
     from bert_keras.training.similarity import (

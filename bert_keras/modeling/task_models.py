@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_keras.errors import InputError
@@ -580,6 +581,17 @@ class _ChoicesOfRows(keras.layers.Layer):
         return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)
 
 
+class _Traced:
+    """A traced function, and what it was traced for.
+
+    No tuple, in which Keras would find the preprocessor, a layer.
+    """
+
+    def __init__(self, key, preprocessor, function):
+        self.key, self.function = key, function
+        self.preprocessor = preprocessor  # another one may not get its id
+
+
 @keras.saving.register_keras_serializable("bert_keras")
 class BertEmbedder(TaskModel):
     """One vector a text: the encoder's, pooled; texts compare by the cosine.
@@ -650,6 +662,7 @@ class BertEmbedder(TaskModel):
         vectors = pool(encoded, inputs["padding_mask"])  # (B, D)
         super().__init__(inputs, vectors, encoder, name)
         self._axes: set[int] = set()  # of what `predict` was traced for
+        self._embed: _Traced | None = None
 
     def _run(self, loop, x, *args, **kwargs):
         values = keras.tree.flatten(getattr(x, "element_spec", x))
@@ -659,6 +672,48 @@ class BertEmbedder(TaskModel):
             # neither.
             self._axes, self.predict_function = axes, None
         return super()._run(loop, x, *args, **kwargs)
+
+    def encode(
+        self, texts: Sequence[str], preprocessor: Any, batch_size: int = 64
+    ) -> Any:
+        """Compute the vectors of many texts, as fast as an export does.
+
+        Texts are sorted by length, batched, and computed by one graph that
+        leaves padding out; a second call with the same preprocessor uses the
+        graph again.
+
+        Args:
+            texts: strings, N of them.
+            preprocessor: the model's `BertPreprocessor`.
+            batch_size: texts in a batch.
+
+        Returns:
+            NumPy's float32 (N, D), in the order of the texts.
+        """
+        texts = np.asarray(texts, "object")
+        vectors = np.zeros((len(texts), self.encoder.hidden_dim), "float32")
+        embed = self._trace_embed(preprocessor)
+        lengths = [len(text) for text in texts]
+        # Longest first: memory that is too short is found at once.
+        order = np.argsort(lengths, kind="stable")[::-1]
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            outputs = embed(ops.convert_to_tensor(texts[rows], "string"))
+            vectors[rows] = outputs["embedding"]
+        return vectors
+
+    def _trace_embed(self, preprocessor):
+        """Return the function of an export, traced once."""
+        from bert_keras.serving.embedding import embed
+        from bert_keras.serving.graph import Rows
+
+        # LoRA adds weights, which a trace of before would not read.
+        key = id(preprocessor), len(self.weights)
+        if self._embed is None or self._embed.key != key:
+            rows = Rows(preprocessor)
+            signature = embed(self, rows, self.pooling, self.normalize)
+            self._embed = _Traced(key, preprocessor, signature.traced())
+        return self._embed.function
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return self._folded(super().__call__, inputs, *args, **kwargs)

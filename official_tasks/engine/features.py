@@ -9,10 +9,10 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.files import written_beside
+from bert_keras.text.words import word_pieces
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.recipes import Recipe
-from official_tasks.tasks.tagging import word_pieces
 
 CHUNK = 256  # texts in memory at a time
 PER = ("token", "word_first", "word_mean")

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
+from bert_keras.text.words import word_pieces
 from official_tasks.tasks.base import Defaults, Encoded, Option, check_labelled
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.file_task import DataRow, FileTask
@@ -336,34 +337,6 @@ class NerTask(FileTask):
             Tags([x for _ in e.starts for x in next(own_labels).labels])
             for e in examples
         ]
-
-
-def word_pieces(texts, tokenizer):
-    """Pieces of texts that come as words.
-
-    Args:
-        texts: the words of each text.
-
-    Returns:
-        Ragged ids `(B, None)`; and for each of their flat values the number
-        of its word among the words of all texts, and whether it is the
-        word's first. A word that has no pieces is one `[UNK]`.
-    """
-    import tensorflow as tf
-
-    words = [word for text in texts for word in text]
-    distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
-    ids = tokenizer(tf.constant(list(distinct), tf.string))
-    is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
-    unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_id)
-    unknown = tf.RaggedTensor.from_row_lengths(unknown, is_empty)
-    ids = tf.concat([ids, tf.cast(unknown, ids.dtype)], axis=1)
-    of_word = tf.gather(ids, [distinct[word] for word in words])
-    word = of_word.value_rowids().numpy()
-    pieces = tf.RaggedTensor.from_row_lengths(  # (B, words, pieces)
-        of_word, [len(text) for text in texts]
-    ).merge_dims(1, 2)
-    return pieces, word, np.diff(word, prepend=-1) != 0
 
 
 def _framed(like, values):

@@ -1,9 +1,13 @@
 """The commands of tasks, finetuning, own_data, features and embedding.md."""
 
+import re
+
+import numpy as np
 import pytest
+import tensorflow as tf
 from glue_samples import write_glue
 from page_commands import commands, script_of
-from run_script import call_script
+from run_script import ROOT, call_script
 from task_samples import save_toy_model, sentences, write_csv, write_reviews
 
 PAGES = ("tasks", "finetuning", "own_data", "features", "embedding")
@@ -78,3 +82,21 @@ def test_a_command_runs(folder, command):
 
 
 PREDICT = "official_tasks.predict"
+
+
+def test_the_python_of_tasks_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    names = {}
+    for code in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
+        exec(code, names)
+    assert names["tags"].shape == (6,)
+    tokenizer = names["preprocess"].tokenizer
+    piece = int(names["pairs"]["token_ids"][0, names["first"]])
+    assert tokenizer.id_to_token(piece) == "anna"
+    strings = tf.constant(["An hour well spent.", ""])
+    np.testing.assert_allclose(
+        names["served"].serve(strings),
+        names["model"](strings),
+        atol=1e-5,
+    )

@@ -110,3 +110,16 @@ def test_a_vector_of_zeros_has_a_gradient_and_stays_so_in_float16():
     halves = unit(tf.constant([[3.0, 4.0], [0.0, 0.0]], tf.float16))
     assert halves.dtype == tf.float16
     np.testing.assert_allclose(halves, [[0.6, 0.8], [0, 0]], atol=1e-3)
+
+
+def test_encode_keeps_the_order_and_sees_new_weights(tmp_path):
+    model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
+    texts = ["bad", "good bad badly good", "", "badly good"]
+    for _ in range(2):
+        expected = model.predict(preprocess(texts), verbose=0)
+        found = model.encode(texts, preprocess, batch_size=3)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        table = model.encoder.embeddings.token.embeddings
+        table.assign(np.array(table) * 2.0 + 0.1 * np.arange(8.0))
+    assert model.encode([], preprocess).shape == (0, 8)
+    model.save(tmp_path / "model.keras")  # nothing traced is part of it

@@ -1,0 +1,93 @@
+"""Texts that come as words: their word pieces, and a label a word."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_keras.text.preprocessor import BertPreprocessor
+
+
+def align_words(
+    preprocessor: "BertPreprocessor",
+    texts: Sequence[Sequence[str]],
+    labels: Sequence[Sequence[int]] | None = None,
+) -> tuple[dict[str, tf.Tensor], ...]:
+    """Make rows of texts that come as words, for `BertTagger`.
+
+    A word counts at its first piece, as in the paper (section 5.3). Words
+    beyond the row's length are cut off.
+
+    Args:
+        preprocessor: the model's.
+        texts: the words of each text, B of them.
+        labels: a class for each word, from 0; None to predict.
+
+    Returns:
+        `(inputs, word_ids)`: the model's inputs, and int32 (B, T), the index
+        of the word whose first piece is here, elsewhere -1. With labels
+        `(inputs, targets, weights)`, as `fit` takes them: weights are 1 at
+        first pieces and 0 elsewhere.
+
+    Raises:
+        InputError: no texts, or labels that are not one a word.
+
+    Example:
+
+    >>> inputs, word_ids = align_words(preprocess, [["An", "hour"]])
+    >>> tags = model.predict(inputs).argmax(-1)[word_ids >= 0]
+    """
+    counts = [len(words) for words in texts]
+    if not any(counts) or any(isinstance(words, str) for words in texts):
+        raise InputError(
+            "The texts have no words. Expected a list of words for each text."
+        )
+    if labels is not None and [len(row) for row in labels] != counts:
+        raise InputError("The labels are not one for each word of each text.")
+    pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
+    inputs = preprocessor.packer((pieces,))
+    # A word's index in its text, of the indices in all texts.
+    index = np.concatenate([np.arange(count) for count in counts])[word]
+    first = pieces.with_values(np.where(is_first, index, -1).astype("int32"))
+    width = int(inputs["token_ids"].shape[1])
+    # Between [CLS] and [SEP]; what is cut off, is cut off at the end.
+    first = first[:, : width - 2].to_tensor(-1, shape=(None, width - 2))
+    word_ids = np.pad(first.numpy(), ((0, 0), (1, 1)), constant_values=-1)
+    if labels is None:
+        return inputs, word_ids
+    rows, columns = np.nonzero(word_ids >= 0)
+    targets = np.zeros_like(word_ids)
+    offsets = np.cumsum([0, *counts[:-1]])
+    flat = np.concatenate([np.asarray(row, "int32") for row in labels])
+    targets[rows, columns] = flat[offsets[rows] + word_ids[rows, columns]]
+    return inputs, targets, (word_ids >= 0).astype("float32")
+
+
+def word_pieces(texts, tokenizer):
+    """Tokenize texts that come as words, each word by itself.
+
+    Args:
+        texts: the words of each text.
+
+    Returns:
+        Ragged ids `(B, None)`; and for each of their flat values the number
+        of its word among the words of all texts, and whether it is the
+        word's first. A word that has no pieces is one `[UNK]`.
+    """
+    words = [word for text in texts for word in text]
+    distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    ids = tokenizer(tf.constant(list(distinct), tf.string))
+    is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+    unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_id)
+    unknown = tf.RaggedTensor.from_row_lengths(unknown, is_empty)
+    ids = tf.concat([ids, tf.cast(unknown, ids.dtype)], axis=1)
+    of_word = tf.gather(ids, [distinct[word] for word in words])
+    word = of_word.value_rowids().numpy()
+    pieces = tf.RaggedTensor.from_row_lengths(  # (B, words, pieces)
+        of_word, [len(text) for text in texts]
+    ).merge_dims(1, 2)
+    return pieces, word, np.diff(word, prepend=-1) != 0
