@@ -100,26 +100,44 @@ def evaluate(
 
 
 def _check_held_out(task, models):
-    """Refuses a tenth of --train that a model's own run did not hold out."""
+    """Refuse or note rows that a model has learned from.
+
+    A tenth of --train that its run did not hold out is refused; of a file that
+    the run learned from `task.advice` gets a note.
+    """
     files = getattr(task, "files", {})
-    if not isinstance(task, OwnData) or "dev" in files or "train" not in files:
-        return
+    holds_out = isinstance(task, OwnData) and "dev" not in files
+    scored = _real_paths(files.get("train" if holds_out else "dev"))
+    for model, settings in _settings_of_runs(models):
+        if not scored & _real_paths(settings.get("train")):
+            continue
+        dev, seed = settings.get("dev"), settings.get("split_seed", 0)
+        if not holds_out:
+            task.advice.append(
+                f"{model} has learned from {files['dev']}: the score says "
+                "little of other texts"
+            )
+        elif dev or seed != task.split_seed:
+            flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
+            raise InputError(
+                f"{model} has learned from rows of {files['train']} that "
+                f"would be scored: its run held out others. Give {flag}."
+            )
+
+
+def _real_paths(names) -> set[str]:
+    """Return the paths of files, whatever they are called; data sets as is."""
+    return {os.path.realpath(path) for path in split_paths(names or "") if path}
+
+
+def _settings_of_runs(models):
+    """Yield each model and the settings of its run, where there is one."""
     for model in models:
         # The folder of a run, or the model in it.
-        for folder in (model, os.path.dirname(model)):
+        for folder in (model, os.path.dirname(os.path.abspath(model))):
             path = os.path.join(folder, "run.json")
-            settings = {}
             if is_file(path):
-                settings = read_json(path).get("settings", {})
-            if settings.get("train") != files["train"]:
-                continue
-            dev, seed = settings.get("dev"), settings.get("split_seed", 0)
-            if dev or seed != task.split_seed:
-                flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
-                raise InputError(
-                    f"{model} has learned from rows of {files['train']} that "
-                    f"would be scored: its run held out others. Give {flag}."
-                )
+                yield model, read_json(path).get("settings", {})
 
 
 def evaluate_masked_lm(values) -> dict:

@@ -92,7 +92,7 @@ MNLI = Column("MNLI-m", "mnli", "accuracy")
 QNLI = Column("QNLI", "qnli", "accuracy")
 MRPC = Column("MRPC", "mrpc", "accuracy")
 SST_2 = Column("SST-2", "sst2", "accuracy")
-NER = Column("NER", "conll2003", "f1", "--context=document")
+NER = Column("NER", "conll2003", "f1", "--document_context")
 SQUAD = Column("SQuAD 1.1", "squad1", "f1")
 # Layers x width x heads of the paper, its scores, and what stands for it.
 SIZES = {

@@ -105,10 +105,6 @@ def run(
     for name, value in usual.items():
         if value is None:
             usual[name] = getattr(task.defaults, name)
-    if learning_rate is None:
-        usual["learning_rate"] = models.scale_rate(
-            task.defaults.learning_rate, init
-        )
     if not 0 < usual["epochs"] < math.inf:
         raise InputError(
             f"epochs is {usual['epochs']}; expected a number above 0."
@@ -129,6 +125,10 @@ def run(
             "compares every row of a batch with every other one, which "
             "micro-batches would part. Leave it out, and take a smaller "
             "--batch_size if the memory is short."
+        )
+    if learning_rate is None:
+        usual["learning_rate"] = models.scale_rate(
+            task.defaults.learning_rate, init
         )
     strategy = make_strategy(distribution, tpu)
     arguments = {

@@ -15,7 +15,7 @@ from official_tasks import progress
 from official_tasks.engine import grid
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks.base import SPLITS
-from official_tasks.tasks.glue import AX, MNLI, ROWS, WNLI
+from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
 
 ZIP = "glue.zip"
 
@@ -96,7 +96,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         the mean of the nine columns of its table, WNLI left out.
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
-    tasks = {row.name: make_task(row.name) for row in ROWS}
+    tasks = {row.name: make_task(row.name) for row in BENCHMARK}
     for name, (task, _) in tasks.items():
         # A missing file would end the run days later.
         for split in ("test",) if name == AX.name else SPLITS:
@@ -132,7 +132,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 def columns(scores) -> dict[str, float]:
     """The columns of the paper's table 1 that there are scores for."""
     values = {}
-    for row in ROWS:
+    for row in BENCHMARK:
         if row in (WNLI, AX) or row.name not in scores:
             continue
         metrics = scores[row.name]
@@ -151,7 +151,7 @@ def average(scores) -> float:
 def write_zip(output):
     """Packs the eleven files of a submission, and refuses to pack fewer."""
     folder = os.path.join(output, "submission")
-    names = [name for row in ROWS for name in row.submission]
+    names = [name for row in BENCHMARK for name in row.submission]
     missing = [name for name in names if not os.path.isfile(f"{folder}/{name}")]
     if missing:
         raise InputError(

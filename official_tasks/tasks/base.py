@@ -1,9 +1,10 @@
-"""The verbs that every task answers.
+"""The methods that every task has.
 
-The engine asks a task for nothing but these verbs: data_files, take_arguments,
-read, encode, build, loss, decode, score, mistakes, write, read_predictions.
+The engine calls nothing but these: data_files, take_arguments, read, encode,
+build, loss, decode, score, mistakes, write, read_predictions.
 """
 
+import abc
 from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
@@ -71,8 +72,8 @@ class Option(NamedTuple):
     help: str
 
 
-class Task:
-    """A task to fine-tune, score and predict; subclass it, answer the verbs.
+class Task(abc.ABC):
+    """A task to fine-tune, score and predict; subclass it, define its methods.
 
     Attributes:
         name: how the task is called in messages and files.
@@ -105,21 +106,21 @@ class Task:
     advice: list[str] = []
     to_score = ""
 
+    @abc.abstractmethod
     def read(self, split: str) -> list:
         """The examples of a split: "train", "dev" or "test".
 
         Raises:
             InputError: there is no such split, or its file is not usable.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def encode(self, examples: list, preprocess) -> Encoded:
         """The examples' rows, by a `BertPreprocessor`.
 
         Its `tokenizer`, its `packer` and its `sequence_length` are the run's.
         Targets are left out where an example's label is unknown.
         """
-        raise NotImplementedError
 
     def data_files(self) -> list:
         """Paths of what `read` reads to train and to score: a run goes on
@@ -139,9 +140,9 @@ class Task:
             labels = arguments.get("labels")
             self.labels = None if labels is None else list(labels)
 
+    @abc.abstractmethod
     def build(self, encoder):
         """A `TaskModel` over `encoder`, not compiled."""
-        raise NotImplementedError
 
     def loss(self):
         """The Keras loss, or a dict by output, of `build`'s model.
@@ -162,13 +163,13 @@ class Task:
         """
         return outputs
 
+    @abc.abstractmethod
     def score(self, examples: list, predictions) -> dict:
         """All the official metrics of predictions as `decode` gives them.
 
         Numbers at the top level are the metrics that are shown; the rest (a
         table per class, a confusion matrix) lies in dicts and lists.
         """
-        raise NotImplementedError
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
         """The wrong predictions, the most confident first.
@@ -178,9 +179,9 @@ class Task:
         """
         return []
 
+    @abc.abstractmethod
     def write(self, examples: list, predictions, folder) -> None:
         """Writes the predictions to the official files, in `folder`."""
-        raise NotImplementedError
 
     def read_predictions(self, path, examples: list) -> Any:
         """Predictions from somebody's official file, as `decode` gives."""

@@ -1,6 +1,7 @@
 """Tasks whose examples are in named files, a folder's files, or a data set."""
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,25 +11,33 @@ from official_tasks.tasks.base import Defaults, Option, Task
 
 
 class DataRow(NamedTuple):
-    """All about a data set of a family of tasks.
+    """One data set of a family of tasks.
 
-    A family may have a row with more fields, but has these three.
+    A family may have a row with more fields, but has these. A data set in
+    another file format is a row with another `read_file`.
 
     Attributes:
         name: on the command line.
         files: split -> the names, one of which its official file has.
         defaults: `Defaults`; the task's where None.
+        read_file: function of the row, a path, the split and a list that
+            takes notes; returns the family's examples. None: the family's
+            own format.
+        read_data_set: the same of a data set's name.
     """
 
     name: str
     files: dict
     defaults: Defaults | None = None
+    read_file: Callable | None = None
+    read_data_set: Callable | None = None
 
 
 class FileTask(Task):
     """A task that reads its examples from files, or from a data set.
 
-    A subclass says how, by `from_file` and `from_data_set`.
+    A subclass names the readers of its family's format, `read_file` and
+    `read_data_set`; a row may name others.
 
     Args:
         row: `DataRow` or the like.
@@ -39,6 +48,8 @@ class FileTask(Task):
             names of data sets too.
     """
 
+    read_file: Callable
+    read_data_set: Callable
     reads_tables = False  # of any columns, as of the user's own files
     options = {
         "data_dir": Option(
@@ -68,20 +79,25 @@ class FileTask(Task):
         """The examples as the split's files or the data set have them."""
         source = self.data_set(split)
         if source:
-            return list(self.from_data_set(source, split))
+            return self.examples_in(source, split)
         return [
             example
             for path in self.paths(split)
-            for example in self.from_file(path, split)
+            for example in self.examples_in(path, split)
         ]
 
-    def from_file(self, path, split):
-        """The examples of one of the files of a split."""
-        raise NotImplementedError
+    def examples_in(self, source, split, *more) -> list:
+        """Return the examples in a file, a `Path`, or in a data set.
 
-    def from_data_set(self, source, split):
-        """The examples of the data set that `source` names."""
-        raise NotImplementedError
+        Args:
+            source: path or name; a name among files is one of a table.
+            split: of it.
+            *more: for the reader of a family.
+        """
+        is_named = source is self.data_dir
+        name = "read_data_set" if is_named else "read_file"
+        read = getattr(self.row, name) or getattr(type(self), name)
+        return list(read(self.row, source, split, self.advice, *more))
 
     def data_set(self, split) -> str | None:
         """The data set to read this split from, or None for files."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ class ChoiceRow(NamedTuple):
     label: str
     lead: str | None = None
     defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
+    read_file: Callable | None = None
+    read_data_set: Callable | None = None
 
     @property
     def labels(self):
@@ -63,6 +66,39 @@ class ChoiceExample(NamedTuple):
     label: int | None
 
 
+def read_choices(row, path, split, notes):
+    """Return the examples of a table; those of a test file may lack labels."""
+    labelled = split != "test"
+    lead = [row.lead] if row.lead else []
+    columns = [row.prompt, *lead, *row.choices, row.label]
+    cells = [
+        (line, dict(zip(columns, values, strict=True)))
+        for line, values in read_rows(
+            path,
+            columns,
+            optional=[] if labelled else [row.label],
+            split=split,
+        )
+    ]
+    if not cells:
+        raise InputError(f"{path}: expected at least one row, got none")
+    labels = [one[row.label] for _, one in cells]
+    # A test split has no labels where none is known: empty, or -1.
+    unknown = {"" if text is None else text.strip() for text in labels}
+    labelled = labelled or not unknown <= {"", "-1"}
+    return [
+        ChoiceExample(
+            one[row.prompt],
+            tuple(
+                (one[row.lead] + " " if row.lead else "") + one[column]
+                for column in row.choices
+            ),
+            _label_index(row, path, line, one[row.label]) if labelled else None,
+        )
+        for line, one in cells
+    ]
+
+
 class ChoiceTask(FileTask):
     """Which of several texts goes on best; scored by accuracy.
 
@@ -75,44 +111,8 @@ class ChoiceTask(FileTask):
         data_dir, train, dev, test: see `FileTask`.
     """
 
+    read_file = read_data_set = read_choices
     metric = "accuracy"
-
-    def from_file(self, path, split):
-        """Each must have a label, but in a test file, which may have none."""
-        row, labelled = self.row, split != "test"
-        lead = [row.lead] if row.lead else []
-        columns = [row.prompt, *lead, *row.choices, row.label]
-        cells = [
-            (line, dict(zip(columns, values, strict=True)))
-            for line, values in read_rows(
-                path,
-                columns,
-                optional=[] if labelled else [row.label],
-                split=split,
-            )
-        ]
-        if not cells:
-            raise InputError(f"{path}: expected at least one row, got none")
-        labels = [one[row.label] for _, one in cells]
-        # A test split has no labels where none is known: empty, or -1.
-        unknown = {"" if text is None else text.strip() for text in labels}
-        labelled = labelled or not unknown <= {"", "-1"}
-        return [
-            ChoiceExample(
-                one[row.prompt],
-                tuple(
-                    (one[row.lead] + " " if row.lead else "") + one[column]
-                    for column in row.choices
-                ),
-                _label_index(row, path, line, one[row.label])
-                if labelled
-                else None,
-            )
-            for line, one in cells
-        ]
-
-    def from_data_set(self, source, split):
-        return self.from_file(source, split)
 
     def encode(self, examples, preprocess):
         count = len(self.row.choices)

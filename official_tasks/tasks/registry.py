@@ -80,7 +80,7 @@ def define_task_flags(default=None, more=()):
         for option in cls.options:
             owners.setdefault(option, []).append(name)
     for option, names in owners.items():
-        default = TASKS[names[0]][0].options[option].default
+        default = _default_of(option, names)
         _DEFINE[type(default)](option, None, _format_help(option, names))
         classes = {TASKS[name][0] for name in names}
         if classes <= {one for family in FAMILIES.values() for one in family}:
@@ -102,6 +102,15 @@ def define_task_flags(default=None, more=()):
         lambda v: ("predictions" in v and v.predictions) or is_file(v),
         "null_odds",
     )
+
+
+def _default_of(option, names):
+    """Return one task's default; all have the same type, or None (a text)."""
+    defaults = [TASKS[name][0].options[option].default for name in names]
+    types = {str if d is None else type(d) for d in defaults}
+    if len(types) > 1:
+        raise TypeError(f"--{option} has several types: {types}")
+    return defaults[0]
 
 
 def is_file(values):
@@ -194,6 +203,12 @@ def task_class(path):
         raise InputError(
             f"{path}: expected one class that extends "
             f"official_tasks.tasks.base.Task, got {len(classes)}"
+        )
+    missing = sorted(classes[0].__abstractmethods__)
+    if missing:  # said now, and not after training
+        raise InputError(
+            f"{path}: the class {classes[0].__name__} lacks "
+            f"{', '.join(missing)}: see official_tasks/tasks/base.py"
         )
     return classes[0]
 

@@ -4,6 +4,7 @@ From JSON to questions, to rows, and from logits to answers and their files.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ class SquadRow(NamedTuple):
     files: dict
     defaults: Defaults
     may_be_none: bool
+    read_file: Callable | None = None
+    read_data_set: Callable | None = None
 
 
 SQUAD_1 = SquadRow(
@@ -71,6 +74,22 @@ class Question(NamedTuple):
     title: str = ""
 
 
+def read_squad_file(row, path, split, notes):
+    """Return the questions of a file of SQuAD's JSON."""
+    return read_questions(path)
+
+
+def read_squad_data_set(row, source, split, notes):
+    """Yield the questions of "tfds:squad/v2.0", "hf:rajpurkar/squad", ..."""
+    from bert_keras.data.data_sets import data_set_rows
+
+    for qa in data_set_rows(source, split):
+        answers = qa["answers"]
+        pairs = zip(answers["text"], answers["answer_start"], strict=True)
+        listed = [{"text": t, "answer_start": int(n)} for t, n in pairs]
+        yield _question(qa["context"], qa, listed, qa.get("title"))
+
+
 class SquadTask(FileTask):
     """Questions whose answer is a part of a text, or that have none.
 
@@ -89,6 +108,7 @@ class SquadTask(FileTask):
         files: `data_dir`, `train`, `dev` and `test`; see `FileTask`.
     """
 
+    read_file, read_data_set = read_squad_file, read_squad_data_set
     metric = "f1"
     per_token = True
     loss_weights = {"start": 0.5, "end": 0.5}
@@ -126,19 +146,6 @@ class SquadTask(FileTask):
             return questions
         self._check(questions, f"{split} file")
         return self._trainable(questions) if split == "train" else questions
-
-    def from_file(self, path, split):
-        return read_questions(path)
-
-    def from_data_set(self, source, split):
-        """Of "tfds:squad", "tfds:squad/v2.0", "hf:rajpurkar/squad", ..."""
-        from bert_keras.data.data_sets import data_set_rows
-
-        for row in data_set_rows(source, split):
-            answers = row["answers"]
-            pairs = zip(answers["text"], answers["answer_start"], strict=True)
-            listed = [{"text": t, "answer_start": int(n)} for t, n in pairs]
-            yield _question(row["context"], row, listed, row.get("title"))
 
     def _check(self, questions, file):
         for question in questions:

@@ -37,7 +37,6 @@ WIKI_ANN = DataRow(
     "wikiann", {"train": ("train",), "dev": ("dev",), "test": ("test",)}
 )
 ROWS = (NER, CONLL_2003, WNUT_17, WIKI_ANN)
-CONTEXTS = ("sentence", "document")
 AROUND = 12  # words on each side of a mistake that are shown with it
 # LSTMs that begin at random want longer steps than a trained encoder.
 ON_FEATURES = Defaults(32, 10.0, 1e-3, 128)
@@ -74,6 +73,40 @@ class Tags(NamedTuple):
     probabilities: list[float] | None = None
 
 
+def read_tagged_file(row, path, split, notes):
+    """Return the sentences of a column file, with their documents."""
+    return [
+        sentence._replace(document=(path, sentence.document))
+        for sentence in read_columns(path, None if split == "test" else True)
+    ]
+
+
+def read_tagged_data_set(row, source, split, notes):
+    """Return the texts of "tfds:conll2003", "hf:unimelb-nlp/wikiann/en"..."""
+    from bert_keras.data.data_sets import data_set_features
+
+    features = data_set_features(source, split)
+    fields = [field for field in ("ner", "ner_tags") if field in features]
+    if not fields or "tokens" not in features:
+        raise InputError(
+            f"{source} has the fields {', '.join(features)}: expected "
+            "tokens, and ner or ner_tags"
+        )
+    columns, texts = ["tokens", fields[0]], []
+    for number, (words, labels) in read_rows(
+        source, columns, columns, split=split
+    ):
+        # Where they are not public, each is -1, which has no name.
+        known = split != "test" or "" not in labels
+        if known:
+            check_tags(f"{source}, row {number}", labels)
+        if words:
+            texts.append(
+                TaggedText(tuple(words), tuple(labels) if known else None)
+            )
+    return texts
+
+
 class NerTask(FileTask):
     """A label for each word, from the vector of its first piece.
 
@@ -84,19 +117,22 @@ class NerTask(FileTask):
 
     Args:
         row: `DataRow`.
-        context: "sentence", or "document": a word sees the sentences of its
-            document, as far as a row goes.
+        document_context: a word sees the sentences of its document, as far
+            as a row goes.
         recipe: the feature-based way: the encoder is frozen, and two LSTMs
             read the features of these layers; see `find_recipe`.
         lstm_dim: their width, one way; that of the paper's where None.
         files: `data_dir`, `train`, `dev` and `test`; see `FileTask`.
     """
 
+    read_file, read_data_set = read_tagged_file, read_tagged_data_set
     metric = "f1"
     per_token = True
     options = {
         **FileTask.options,
-        "context": Option("sentence", f"One of {', '.join(CONTEXTS)}."),
+        "document_context": Option(
+            False, "Let a word see the other sentences of its document."
+        ),
         "recipe": Option(
             None,
             "Freeze the encoder and tag by features of these layers: last, ...",
@@ -108,22 +144,19 @@ class NerTask(FileTask):
         self,
         row=NER,
         *,
-        context="sentence",
+        document_context=False,
         recipe=None,
         lstm_dim=None,
         **files,
     ):
-        if context not in CONTEXTS:
-            raise InputError(
-                f"context is {context!r}: expected one of {', '.join(CONTEXTS)}"
-            )
         if lstm_dim is not None and lstm_dim < 1:
             raise InputError(f"lstm_dim is {lstm_dim}: expected 1 or more")
         super().__init__(row, **files)
         if recipe:
             find_recipe(recipe)  # refuses an unknown one
             self.defaults = ON_FEATURES
-        self.context, self.recipe, self.lstm_dim = context, recipe, lstm_dim
+        self.document_context = document_context
+        self.recipe, self.lstm_dim = recipe, lstm_dim
 
     def read(self, split):
         sentences = self.read_split(split)
@@ -137,42 +170,9 @@ class NerTask(FileTask):
                     "that no prediction can meet: "
                     f"{', '.join(sorted(unknown))}"
                 )
-        if self.context == "sentence":
-            return sentences
-        return self._documents(split, sentences)
-
-    def from_file(self, path, split):
-        return [
-            sentence._replace(document=(path, sentence.document))
-            for sentence in read_columns(
-                path, None if split == "test" else True
-            )
-        ]
-
-    def from_data_set(self, source, split):
-        """Of "tfds:conll2003", "hf:unimelb-nlp/wikiann/en" and the like."""
-        from bert_keras.data.data_sets import data_set_features
-
-        features = data_set_features(source, split)
-        fields = [field for field in ("ner", "ner_tags") if field in features]
-        if not fields or "tokens" not in features:
-            raise InputError(
-                f"{source} has the fields {', '.join(features)}: expected "
-                "tokens, and ner or ner_tags"
-            )
-        columns, texts = ["tokens", fields[0]], []
-        for row, (words, labels) in read_rows(
-            source, columns, columns, split=split
-        ):
-            # Where they are not public, each is -1, which has no name.
-            known = split != "test" or "" not in labels
-            if known:
-                check_tags(f"{source}, row {row}", labels)
-            if words:
-                texts.append(
-                    TaggedText(tuple(words), tuple(labels) if known else None)
-                )
-        return texts
+        if self.document_context:
+            return self._documents(split, sentences)
+        return sentences
 
     def _learn_labels(self, sentences):
         seen = {label for s in sentences for label in s.labels}
@@ -192,7 +192,7 @@ class NerTask(FileTask):
         if len(documents) == 1:
             raise InputError(
                 f"The {split} file of {self.name} has no lines of {DOCUMENT} "
-                "between documents: leave --context=document out"
+                "between documents: leave --document_context out"
             )
         texts = []
         for document, own in documents.items():

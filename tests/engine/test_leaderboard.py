@@ -104,7 +104,7 @@ def test_a_missing_file_is_told_before_anything_is_trained(
 
 def test_a_task_of_all_is_really_trained(data, init, tmp_path, monkeypatch):
     # The others are trained in the same way.
-    monkeypatch.setattr(leaderboard, "ROWS", (glue.RTE,))
+    monkeypatch.setattr(leaderboard, "BENCHMARK", (glue.RTE,))
     results = leaderboard.run_glue(
         tasks_of(data), init, tmp_path, epochs=0.1, sequence_length=32
     )
@@ -212,6 +212,22 @@ def test_tfds_gives_the_same_rows_as_the_files(
         got = GlueTask(row, data_dir="tfds:glue").read(split)
         assert [e[:3] for e in got] == [e[:3] for e in expected]
         assert [e.part for e in got] == [e.part for e in expected]
+
+
+def test_a_further_row_changes_neither_average_nor_zip(monkeypatch, tmp_path):
+    scores = {
+        **PAPER,
+        "mine": {"accuracy": 0.1},
+    }
+    before = leaderboard.average(PAPER)
+    mine = glue.RTE._replace(name="mine", folder="MINE")
+    monkeypatch.setattr(glue, "ROWS", (*glue.BENCHMARK, mine))
+    assert leaderboard.average(scores) == before
+    (tmp_path / "submission").mkdir()
+    for row in glue.BENCHMARK:
+        for name in row.submission:
+            (tmp_path / "submission" / name).touch()
+    leaderboard.write_zip(tmp_path)
 
 
 def test_a_full_disk_leaves_no_cut_file_under_its_name(tmp_path, monkeypatch):

@@ -23,7 +23,10 @@ def test_help_lists_common_flags_first_then_those_of_each_family(tmp_path):
     assert {title: (names[0], names[-1]) for title, names in flags.items()} == {
         "--task=custom": ("answer", "words"),
         "--task=embedding, ranking": ("drop_unlabelled", "text_pair"),
-        "--task=ner, conll2003, wnut17, wikiann": ("context", "recipe"),
+        "--task=ner, conll2003, wnut17, wikiann": (
+            "document_context",
+            "recipe",
+        ),
         "--task=squad1, squad2, triviaqa": ("null_odds", "stride"),
     }
     own = {name for names in flags.values() for name in names}

@@ -1,19 +1,26 @@
 """Where examples are: files, and TFDS, against data sets written here."""
 
+import json
 import sys
 
 import numpy as np
 import pytest
+from toy_words import preprocessor
 
 from bert_keras import InputError
 from bert_keras.data.data_sets import data_set_rows
 from official_tasks.tasks import glue
+from official_tasks.tasks.base import Example
 from official_tasks.tasks.custom import CustomTags
-from official_tasks.tasks.file_task import DataRow, FileTask
+from official_tasks.tasks.file_task import DataRow
 from official_tasks.tasks.glue import GlueTask
-from official_tasks.tasks.multiple_choice import SWAG, ChoiceTask
-from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, SquadTask
-from official_tasks.tasks.tagging import CONLL_2003, NER, NerTask
+from official_tasks.tasks.multiple_choice import (
+    SWAG,
+    ChoiceExample,
+    ChoiceTask,
+)
+from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, Question, SquadTask
+from official_tasks.tasks.tagging import CONLL_2003, NER, NerTask, TaggedText
 
 TOY = DataRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
 
@@ -22,7 +29,7 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
     for name in ("train.csv", "dev.txt", "own.txt", "more.txt"):
         (tmp_path / name).touch()
     both = f"{tmp_path / 'own.txt'}, {tmp_path / 'more.txt'}"
-    task = FileTask(TOY, str(tmp_path), dev=both)
+    task = NerTask(TOY, data_dir=str(tmp_path), dev=both)
     assert [p.name for p in task.paths("train")] == ["train.csv"]
     assert [p.name for p in task.paths("dev")] == ["own.txt", "more.txt"]
     with pytest.raises(InputError, match="no test file of the task toy: give"):
@@ -31,13 +38,13 @@ def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
         (tmp_path / "train.csv").unlink()
         task.paths("train")
     with pytest.raises(InputError, match=r"give --dev=FILE or --data_dir"):
-        FileTask(TOY).paths("dev")
+        NerTask(TOY).paths("dev")
     with pytest.raises(InputError, match=r"no dev file: give --dev=FILE"):
         CustomTags().read("dev")
     with pytest.raises(InputError, match="no such folder"):
-        FileTask(TOY, str(tmp_path / "absent")).paths("dev")
+        NerTask(TOY, data_dir=str(tmp_path / "absent")).paths("dev")
     with pytest.raises(InputError, match=r"absent\.txt: no such file"):
-        FileTask(TOY, dev="absent.txt").paths("dev")
+        NerTask(TOY, dev="absent.txt").paths("dev")
 
 
 def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
@@ -235,3 +242,29 @@ def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):
     assert text.labels == ("B-PER", "O")
     with pytest.raises(InputError, match="row 1: expected labels .* got '1'"):
         NerTask(NER, data_dir=f"hf:{tmp_path}/numbers").read("dev")
+
+
+@pytest.mark.parametrize(
+    ("make_task", "row", "make", "fields"),
+    [
+        (NerTask, CONLL_2003, TaggedText, [["Ada", "ran"], ["B-PER", "O"]]),
+        (SquadTask, SQUAD_1, Question, ["7", "Who?", "Ada ran.", ["Ada"], 0]),
+        (ChoiceTask, SWAG, ChoiceExample, ["p", ["a", "b", "c", "d"], 2]),
+        (GlueTask, glue.RTE, Example, ["Ada ran.", "She ran.", 1]),
+    ],
+)
+def test_a_new_format_is_one_function_and_one_row(
+    tmp_path, make_task, row, make, fields
+):
+    def read(row, path, split, notes, *part):
+        notes.append(f"read {split}")
+        return [make(*fields) for fields in json.loads(path.read_text())]
+
+    mine = row._replace(name="mine", read_file=read)
+    (tmp_path / "a.json").write_text(json.dumps([fields, fields]))
+    task = make_task(mine, train=str(tmp_path / "a.json"))
+    first, second = task.read("train")
+    assert first == second == make(*fields)
+    assert "read train" in task.advice
+    encoded = task.encode([first], preprocessor(16))
+    assert encoded.targets is not None

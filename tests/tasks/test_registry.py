@@ -7,14 +7,20 @@ import sys
 import pytest
 from absl import flags
 from glue_samples import write_glue
-from task_samples import save_toy_model
+from task_samples import save_toy_model, write_reviews
 
 from bert_keras import BertPreprocessor, InputError
 from official_tasks import evaluate, predict
 from official_tasks.engine import leaderboard
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
-from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTags
+from official_tasks.tasks.base import Option
+from official_tasks.tasks.custom import (
+    CustomChoices,
+    CustomSpans,
+    CustomTags,
+    CustomTask,
+)
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.registry import (
     TASKS,
@@ -52,10 +58,9 @@ def test_every_task_is_made_from_its_options():
 def test_help_names_the_tasks_and_each_meaning_of_an_option():
     values = parse(define=lambda: define_task_flags("custom", ["glue"]))
     assert "conll2003, wnut17, wikiann, glue, or a Pyth" in values["task"].help
-    assert values["context"].help == (
-        "Column of the text with the answer. Default: context. Tasks: "
-        "customspans. One of sentence, document. Default: sentence. Tasks: "
-        "ner, conll2003, wnut17, wikiann."
+    assert values["text_pair"].help == (
+        "Column of the second text. Tasks: custom. Column of the text's "
+        "partner. Default: text_pair. Tasks: embedding, ranking."
     )
 
 
@@ -104,6 +109,12 @@ class Mine(Task):
 
     def __init__(self, rows=5, fast=False, data_dir=None):
         self.rows, self.fast, self.data_dir = rows, fast, data_dir
+
+    def read(self, split): ...
+    def encode(self, examples, preprocess): ...
+    def build(self, encoder): ...
+    def score(self, examples, predictions): ...
+    def write(self, examples, predictions, folder): ...
 """
 
 
@@ -183,3 +194,46 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
     task = GlueTask(glue.RTE, data_dir="glue")
     with pytest.raises(InputError, match="one of train, dev, test"):
         leaderboard.predict_task(task, ["rte"], place, split="tset")
+
+
+def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("".join(OWN.splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="the class Mine lacks write"):
+        registry.task_class(str(path))
+
+
+def test_an_option_has_one_type_in_all_tasks(monkeypatch):
+    class Other(GlueTask):
+        options = {"stride": Option(0.5, "")}
+
+    tasks = {**registry.TASKS, "other": (Other, {})}
+    monkeypatch.setattr(registry, "TASKS", tasks)
+    with pytest.raises(TypeError, match="--stride has several types"):
+        registry._default_of("stride", ["squad1", "other"])
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "./a.csv", "link.csv", "b.csv,a.csv"]
+)
+def test_rows_that_a_model_has_learned_from_are_noticed(
+    tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    for path in ("a.csv", "b.csv", "c.csv"):
+        write_reviews(tmp_path / path, 20)
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    settings = {"train": f"{tmp_path}/a.csv", "split_seed": 1}
+    (tmp_path / "run" / "run.json").write_text(
+        json.dumps({"settings": settings})
+    )
+    for model in ("run", "run/model"):
+        with pytest.raises(InputError, match="Give --split_seed=1"):
+            evaluate._check_held_out(CustomTask(train=name), [model])
+        task = CustomTask(dev=name)
+        evaluate._check_held_out(task, [model])
+        assert "has learned from" in task.advice[-1]
+        task = CustomTask(train="c.csv")
+        evaluate._check_held_out(task, [model])
+        assert not any("has learned" in line for line in task.advice)

@@ -159,7 +159,9 @@ def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
 
 
 def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
-    task = NerTask(NER, train=file(tmp_path / "train.txt"), context="document")
+    task = NerTask(
+        NER, train=file(tmp_path / "train.txt"), document_context=True
+    )
     examples = task.read("train")
     assert [len(e.words) for e in examples] == [6, 2]
     assert examples[0].sentences(examples[0].words)[1][0] == "in"
@@ -170,15 +172,15 @@ def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
     assert (scores["f1"], scores["entities"]) == (1, 4)
     flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
     with pytest.raises(InputError, match="no lines of -DOCSTART-"):
-        NerTask(NER, train=flat, context="document").read("train")
+        NerTask(NER, train=flat, document_context=True).read("train")
 
 
 def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
     tmp_path,
 ):
     path = file(tmp_path / "train.txt")
-    for context in ("sentence", "document"):
-        task = NerTask(NER, train=path, dev=path, context=context)
+    for together in (False, True):
+        task = NerTask(NER, train=path, dev=path, document_context=together)
         examples = task.read("train")
         encoded = task.encode(examples, preprocessor())
         outputs = certain(encoded, task.labels)
@@ -243,8 +245,6 @@ def test_files_that_cannot_be_used_are_refused(tmp_path, text, message):
     (tmp_path / "bytes.txt").write_bytes(b"caf\xe9 O\n")
     with pytest.raises(InputError, match="got the byte 0xe9"):
         NerTask(NER, train=str(tmp_path / "bytes.txt")).read("train")
-    with pytest.raises(InputError, match="one of sentence, document"):
-        NerTask(NER, context="book")
 
 
 def test_the_real_files_have_the_published_counts():
