@@ -267,14 +267,17 @@ class BiLSTM(KeepsArguments):
 def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]
     weights = ops.cast(padding_mask, vectors.dtype)
-    total = ops.einsum("btd,bt->bd", vectors, weights)
+    # LiteRT has no Einsum: (B, 1, T) x (B, T, D), squeezed to (B, D).
+    total = ops.matmul(ops.expand_dims(weights, 1), vectors)
+    total = ops.squeeze(total, 1)
     # A row that only fills up a batch has no token: 0, as in their code.
     return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
 
 
 def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
-    is_token = ops.cast(padding_mask, "bool")[..., None]  # (B, T, 1)
+    # In this order: LiteRT adds no axis to a bool. (B, T, 1)
+    is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
     return ops.max(ops.where(is_token, vectors, -float("inf")), axis=1)
 
 

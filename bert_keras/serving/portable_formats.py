@@ -5,6 +5,7 @@ runtime then answers as the live model does, or nothing is written. Any batch
 size, any length.
 """
 
+import functools
 import importlib
 import os
 
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 
 from bert_keras import files
+from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from bert_keras.interop.text_settings import check_fits, write_pieces
 from bert_keras.modeling.pretrainer import BertPretrainer
@@ -55,9 +57,10 @@ def export_on_ids(
             quantisation or LiteRT's of dynamic range.
 
     Returns:
-        float, the greatest difference from the live model in float32; of
-        int8, the root of an output's mean square difference, in standard
-        deviations of this output.
+        float, the greatest difference from the live model in float32, divided
+        by the greatest value of the output if that is over 1; of int8, the
+        root of an output's mean square difference, in standard deviations of
+        this output.
 
     Raises:
         InputError: a folder that is there, a package that is not, another
@@ -88,7 +91,9 @@ def export_on_ids(
         _write(model, path, format, dtype)
         runtime = RUNTIMES[format](path)
         is_int8 = dtype == "int8"
-        difference = greatest_difference(runtime, model, relative=is_int8)
+        difference = compare_with_model(
+            runtime, model, _root_mean_square if is_int8 else None
+        )
         most = INT8_TOLERANCE if is_int8 else TOLERANCES[dtype]
         if not difference <= most:
             unit = " standard deviations" if is_int8 else ""
@@ -190,44 +195,59 @@ class LiteRtModel:
 RUNTIMES = {"litert": LiteRtModel, "onnx": OnnxModel}
 
 
-def greatest_difference(runtime, model, relative=False):
-    """Of all outputs at real tokens, for some random rows of some lengths.
+def compare_with_model(runtime, model, compare=None):
+    """Return the greatest difference of outputs, for some random rows.
+
+    Outputs at padding are left out. One batch has no rows.
 
     Args:
-        relative: the root of the mean square of an output's differences, in
-            standard deviations of the output, and not the greatest of them.
+        runtime: function of a dict of arrays.
+        model: the live model.
+        compare: function of two dicts of arrays; None: the difference, by the
+            greatest value of an output that is over 1.
     """
+    compare = compare or functools.partial(greatest_difference, relative=True)
     generator = np.random.default_rng(0)
-    vocabulary = getattr(model, "encoder", model).vocabulary_size
-    longest = getattr(model, "encoder", model).max_sequence_length
-    per_token = model.token_outputs
-    worst = 0.0
-    for batch, length in (
-        (1, 5),
-        (3, min(longest, 128)),
-        (2, min(longest, 33)),
-    ):
+    encoder = getattr(model, "encoder", model)
+    longest = encoder.max_sequence_length
+    names, worst = _input_names(model), 0.0
+    for batch, length in ((1, 5), (3, 128), (2, 33), (0, 5)):
+        length = min(length, longest)
         choices = (2,) if isinstance(model, BertChooser) else ()
         shape = (batch, *choices, length)
         mask = np.ones(shape, "int32")
-        mask[-1, ..., length // 2 :] = 0
+        mask[-1:, ..., length // 2 :] = 0
+        mask[..., 0] = 1
+        segments = min(encoder.num_segments, 2)
         inputs = {
-            "token_ids": generator.integers(0, vocabulary, shape, "int32"),
-            "segment_ids": np.cumsum(mask, -1, dtype="int32") % 2,
+            "token_ids": generator.integers(
+                0, encoder.vocabulary_size, shape, "int32"
+            ),
+            "segment_ids": np.cumsum(mask, -1, dtype="int32") % segments,
             "padding_mask": mask,
             "mask_positions": np.full((batch, 2), length // 3, "int32"),
         }
-        inputs = {name: inputs[name] for name in _input_names(model)}
-        outputs = _by_name(runtime(inputs))
-        for name, value in _by_name(model(inputs)).items():
-            value, found = np.asarray(value), outputs[name]
-            if name in per_token:
-                value, found = (x[mask.astype(bool)] for x in (value, found))
-            apart = np.abs(value - found)
-            if relative:
-                apart = np.sqrt(np.mean(apart**2)) / value.std()
-            worst = float(np.maximum(worst, apart.max()))  # keeps NaN
+        found = _by_name(runtime({name: inputs[name] for name in names}))
+        if not batch:  # Keras's models take no empty batch
+            if any(len(value) for value in found.values()):
+                return np.inf
+            continue
+        live = _by_name(model({name: inputs[name] for name in names}))
+        live = {name: np.asarray(value) for name, value in live.items()}
+        for name in {*model.token_outputs} & live.keys() & found.keys():
+            live[name] = live[name][mask.astype(bool)]
+            found[name] = np.asarray(found[name])[mask.astype(bool)]
+        worst = max(worst, compare(live, found))
     return worst
+
+
+def _root_mean_square(live, found):
+    """Return the greatest RMS difference, in standard deviations of outputs."""
+    differences = [
+        np.sqrt(np.mean((value - found[name]) ** 2)) / value.std()
+        for name, value in live.items()
+    ]
+    return np.inf if np.isnan(differences).any() else float(max(differences))
 
 
 def _by_name(outputs):

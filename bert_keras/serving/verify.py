@@ -116,13 +116,17 @@ def requested_ids(signature, preprocessor, texts):
 
 
 def difference(folder, answered):
-    """The greatest one of the answers here and of a fresh process."""
+    """Return the greatest difference of answers here and in a fresh process.
+
+    Divided by the greatest value of its output, if that is over 1.
+    """
     requests = [(s.name, request) for s, request, _ in answered]
     fresh = answer_in_fresh_process(folder, requests)
     return max(
         comparison.greatest_difference(
             _meaningful(signature, request, here),
             _meaningful(signature, request, there),
+            relative=True,
         )
         if here.keys() == there.keys()
         else np.inf

@@ -9,6 +9,7 @@ from served_samples import encoder, preprocessor, spread, task_models
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving import portable_formats
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
@@ -66,6 +67,30 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
     assert sizes[1] < 0.8 * sizes[0]
 
 
+POOLED = ("mean", "max", "cls")
+
+
+@pytest.mark.parametrize("format", NEEDS)
+@pytest.mark.parametrize("case", ["large logits", "small", *POOLED])
+def test_sound_models_are_not_refused(tmp_path, case, format):
+    """Logits of hundreds, one segment and four positions, each pooling."""
+    needs(format)
+    if case in POOLED:
+        model = BertEmbedder(encoder(), case)
+    elif case == "small":
+        small = BertEncoder(24, 1, 2, 16, 32, 4, num_segments=1)
+        model = BertClassifier(small, labels=["bad", "good"])
+    else:
+        model = BertClassifier(encoder(num_layers=2), labels=["bad", "good"])
+    model = spread(model)
+    if case == "large logits":
+        kernel = next(w for w in model.weights if "classifier/kernel" in w.path)
+        kernel.assign(kernel * 300)
+    text = preprocessor(4 if case == "small" else 12)
+    folder = tmp_path / "exp[1]" / "out"
+    assert export_on_ids(model, text, folder, format) <= 1e-5
+
+
 @pytest.mark.parametrize("apart", [0, 1, np.nan])
 def test_a_runtime_is_compared_at_real_tokens(apart):
     model = spread(encoder())
@@ -73,11 +98,12 @@ def test_a_runtime_is_compared_at_real_tokens(apart):
     def runtime(inputs):
         found = {k: np.array(v) for k, v in model(inputs).items()}
         found["sequence_output"][inputs["padding_mask"] == 0] += 3
-        found["sequence_output"][0, 0, 0] += apart
+        found["sequence_output"][:1, 0, 0] += apart
         return found
 
-    found = portable_formats.greatest_difference(runtime, model)
-    np.testing.assert_allclose(found, apart, atol=0.1)
+    found = portable_formats.compare_with_model(runtime, model)
+    # By the greatest value of the output, which is below 5.
+    assert {0: found < 1e-6, 1: 0.2 < found < 1}.get(apart, found == np.inf)
 
 
 def test_a_preprocessor_of_another_model_is_refused(tmp_path):
@@ -98,7 +124,7 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
 
         def __call__(self, inputs):
             found = {k: np.array(v) for k, v in model(inputs).items()}
-            found["sequence_output"][0, 0, 0] += 2e-5
+            found["sequence_output"][:1, 0, 0] += 1e-4
             return found
 
     monkeypatch.setitem(portable_formats.RUNTIMES, "onnx", Wrong)
