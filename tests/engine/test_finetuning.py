@@ -77,7 +77,9 @@ def test_gradients_that_stay_broken_end_the_run_with_advice(
         def call(self, y_true, y_pred):
             return super().call(y_true, y_pred) * float("nan")
 
-    monkeypatch.setattr(type(task), "loss", lambda self: Broken())
+    monkeypatch.setattr(
+        type(task), "loss", lambda self: Broken(from_logits=True)
+    )
     with pytest.raises(InputError, match="not finite; .* lower learning rate"):
         finetuning.run(
             task, place / "init", tmp_path / "run", epochs=6, **QUICK
