@@ -165,6 +165,17 @@ def _identities(source):
     }
 
 
+def same_content(path, other) -> bool:
+    """Return True if two paths name one file, or files of the same bytes."""
+    if not (is_file(path) and is_file(other)):
+        return False
+    if not (is_remote(path) or is_remote(other)) and os.path.samefile(
+        path, other
+    ):
+        return True
+    return size(path) == size(other) and sha256(path) == sha256(other)
+
+
 def split_paths(text: str) -> list[str]:
     """Return the paths that stand in a text with commas between.
 

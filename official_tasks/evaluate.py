@@ -27,6 +27,7 @@ from bert_keras.errors import InputError
 from bert_keras.files import (
     is_file,
     read_json,
+    same_content,
     split_paths,
     without_nan,
     write_json,
@@ -34,6 +35,7 @@ from bert_keras.files import (
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
+from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.own_data import OwnData
 from official_tasks.tasks.registry import task_from_flags
 from official_tasks.tasks.table import dialect
@@ -80,8 +82,8 @@ def evaluate(
     from official_tasks.engine.models import predict_split
 
     if predictions is None:
-        if split == "dev":
-            _check_held_out(task, models)
+        progress.show_devices()
+        _check_held_out(task, models, split)
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
@@ -99,45 +101,62 @@ def evaluate(
     return scores
 
 
-def _check_held_out(task, models):
-    """Refuse or note rows that a model has learned from.
+def _check_held_out(task, models, split):
+    """Note files that a model learned from; refuse rows that it learned from.
 
-    A tenth of --train that its run did not hold out is refused; of a file that
-    the run learned from `task.advice` gets a note.
+    These are rows of --train that the model's own run did not hold out. Files
+    are compared by content: the same file may have another name.
     """
-    files = getattr(task, "files", {})
-    holds_out = isinstance(task, OwnData) and "dev" not in files
-    scored = _real_paths(files.get("train" if holds_out else "dev"))
-    for model, settings in _settings_of_runs(models):
-        if not scored & _real_paths(settings.get("train")):
-            continue
-        dev, seed = settings.get("dev"), settings.get("split_seed", 0)
-        if not holds_out:
-            task.advice.append(
-                f"{model} has learned from {files['dev']}: the score says "
-                "little of other texts"
-            )
-        elif dev or seed != task.split_seed:
-            flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
-            raise InputError(
-                f"{model} has learned from rows of {files['train']} that "
-                f"would be scored: its run held out others. Give {flag}."
-            )
-
-
-def _real_paths(names) -> set[str]:
-    """Return the paths of files, whatever they are called; data sets as is."""
-    return {os.path.realpath(path) for path in split_paths(names or "") if path}
-
-
-def _settings_of_runs(models):
-    """Yield each model and the settings of its run, where there is one."""
+    if not isinstance(task, FileTask):
+        return
     for model in models:
-        # The folder of a run, or the model in it.
-        for folder in (model, os.path.dirname(os.path.abspath(model))):
-            path = os.path.join(folder, "run.json")
-            if is_file(path):
-                yield model, read_json(path).get("settings", {})
+        settings = _run_settings(model)
+        learned = split_paths(settings.get("train") or "")
+        dev, seed = settings.get("dev"), settings.get("split_seed", 0)
+        is_tenth = split == "dev" and "dev" not in task.files
+        if isinstance(task, OwnData) and is_tenth and "train" in task.files:
+            train = task.paths("train")
+            is_other = dev or seed != task.split_seed
+            if is_other and _have_common(train, learned):
+                flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
+                raise InputError(
+                    f"{model} has learned from rows of {task.files['train']} "
+                    "that would be scored: its run held out others. Give "
+                    f"{flag}."
+                )
+        elif split != "train":
+            task.advice = [
+                *task.advice,
+                *(
+                    f"{path} is a file that {model} has learned from: these "
+                    "scores say nothing on new rows"
+                    for path in map(str, task.paths(split))
+                    if _have_common([path], learned)
+                ),
+            ]
+
+
+def _have_common(paths, others):
+    """Return True if a file, or a data set by its name, is among both."""
+    return any(
+        str(path) == other or same_content(path, other)
+        for path in paths
+        for other in others
+        if other
+    )
+
+
+def _run_settings(model) -> dict:
+    """Return the settings of the run that made a model; {} where unknown."""
+    # The folder of a run, or the model in it.
+    for folder in (model, os.path.dirname(os.path.abspath(model))):
+        path = os.path.join(folder, "run.json")
+        if is_file(path):
+            try:
+                return dict(read_json(path)["settings"])
+            except (ValueError, KeyError, TypeError):
+                return {}
+    return {}
 
 
 def evaluate_masked_lm(values) -> dict:

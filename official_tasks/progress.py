@@ -37,6 +37,27 @@ class _Speed(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.0f}/s")
 
 
+_shown: list = []  # lines on devices that this process printed
+
+
+def show_devices(strategy=None, dtype="float32"):
+    """Print the devices, the strategy and the dtype, once in a process.
+
+    Args:
+        strategy: of `make_strategy`; "off" where None.
+        dtype: Keras policy.
+    """
+    from bert_keras.training.strategy import describe_devices, make_strategy
+
+    if _shown:
+        return
+    line, warning = describe_devices(strategy or make_strategy(), dtype)
+    _shown.append(line)
+    console.print(line, soft_wrap=True)
+    if warning:
+        console.print(f"warning: {warning}", soft_wrap=True)
+
+
 @contextmanager
 def bar(title: str, total: int | None = None, done: int = 0):
     """Yield `update(done, total=None, note="")` of a progress bar.

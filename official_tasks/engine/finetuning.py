@@ -140,6 +140,7 @@ def run(
         "pad_to_longest": pad_to_longest,
         **hyperparameters.changed(),
     }
+    progress.show_devices(strategy, arguments["dtype"])
     decided = {"task": task.name, **arguments, **(settings or {})}
     with RunFolder(output, decided, writes=strategy.is_chief) as folder:
         inputs = models.check_files_unchanged(

@@ -104,6 +104,14 @@ def _classes(classes):
 
 def _confusion(results):
     labels = list(results.get("classes", ()))
+    if "confusions" in results:
+        rows = [map(_clipped, row.values()) for row in results["confusions"]]
+        heads = ("label", "predicted", "rows")
+        return page.section(
+            "Confusion",
+            "The most frequent errors.",
+            page.table(rows[:MISTAKES], heads, numbers=(2,)),
+        )
     if "confusion" not in results or not 0 < len(labels) <= MOST_DRAWN:
         return ""
     return page.section(

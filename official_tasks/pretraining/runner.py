@@ -3,7 +3,7 @@
 from bert_keras.errors import require_tensorflow
 from bert_keras.files import without_nan, write_json
 from bert_keras.run_folder import RunFolder
-from official_tasks import page
+from official_tasks import page, progress
 from official_tasks.pretraining.settings import (
     check_settings,
     note_masks,
@@ -62,6 +62,7 @@ def run(data, output, callbacks=(), **arguments) -> dict:
 
     require_tensorflow("Pre-training")
     settings, execution, strategy = prepare(arguments)
+    progress.show_devices(strategy, settings.dtype)
     check_settings(settings, strategy.num_replicas)
     weights = weights_of(settings.init) if settings.init else []
     decided = {"data": str(data), **settings._asdict()}

@@ -117,6 +117,11 @@ class TextTask(Task):
         return self.labels[label]
 
 
+# Classes up to which the confusion matrix is written; of more, so many of the
+# most frequent errors. A matrix of 1,500 classes takes 19 MB of JSON.
+MOST_CLASSES = 100
+
+
 def score_classes(truth, predicted, labels) -> dict:
     """Accuracy, macro F1, a table per class, and the confusion matrix."""
     confusion = metrics.confusion_matrix(truth, predicted, len(labels))
@@ -125,7 +130,27 @@ def score_classes(truth, predicted, labels) -> dict:
         "macro_f1": metrics.macro_f1(confusion),
         "majority_baseline": metrics.majority_baseline(truth),
         "classes": _table(metrics.per_class(confusion), labels),
-        "confusion": confusion.tolist(),
+        **_confusions(confusion, labels),
+    }
+
+
+def _confusions(confusion, labels) -> dict:
+    """Return the matrix of few classes, the most frequent errors of many."""
+    if len(labels) <= MOST_CLASSES:
+        return {"confusion": confusion.tolist()}
+    errors = confusion * (1 - np.eye(len(labels), dtype=confusion.dtype))
+    order = np.argsort(-errors, axis=None, kind="stable")[:MOST_CLASSES]
+    places = zip(*np.unravel_index(order, errors.shape), strict=True)
+    return {
+        "confusions": [
+            {
+                "label": labels[truth],
+                "predicted": labels[guess],
+                "rows": int(errors[truth, guess]),
+            }
+            for truth, guess in places
+            if errors[truth, guess]
+        ]
     }
 
 

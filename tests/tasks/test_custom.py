@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from official_tasks.tasks.custom import (
     CustomTags,
     CustomTask,
 )
+from official_tasks.tasks.text_task import score_classes
 
 
 def write(path, rows, header=("text", "label")):
@@ -434,6 +436,37 @@ def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
         (run / "run.json").write_text(json.dumps({"settings": settings}))
         with pytest.raises(InputError, match=message):
             evaluate(CustomTask(reviews), [run / "model"])
+
+
+def test_a_file_that_a_model_learned_from_is_noted_by_its_content(
+    reviews, tmp_path
+):
+    from official_tasks.evaluate import _check_held_out
+
+    settings = {"settings": {"train": reviews}}
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    same = shutil.copy(reviews, tmp_path / "renamed.csv")
+    other = write(tmp_path / "other.csv", [("a", "b"), ("c", "d")])
+    for dev, is_noted in ((same, True), (other, False)):
+        task = CustomTask(dev=str(dev))
+        _check_held_out(task, [tmp_path / "model"], "dev")
+        assert any("has learned from" in n for n in task.advice) == is_noted
+    copied = CustomTask(str(same), split_seed=3)
+    with pytest.raises(InputError, match="Give --split_seed=0"):
+        _check_held_out(copied, [tmp_path / "model"], "dev")
+
+
+def test_of_many_classes_the_most_frequent_errors_are_kept():
+    labels = [str(i) for i in range(1500)]
+    truth = np.arange(1500).repeat(2)
+    guess = truth.copy()
+    guess[[0, 1, 2]] = 7, 7, 9
+    scores = score_classes(truth, guess, labels)
+    assert scores["confusions"] == [
+        {"label": "0", "predicted": "7", "rows": 2},
+        {"label": "1", "predicted": "9", "rows": 1},
+    ]
+    assert len(json.dumps(scores)) < 300_000
 
 
 def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
