@@ -101,7 +101,7 @@ def evaluate(
     return scores
 
 
-def _check_held_out(task, models, split):
+def _check_held_out(task, models, split="dev"):
     """Note files that a model learned from; refuse rows that it learned from.
 
     These are rows of --train that the model's own run did not hold out. Files

@@ -220,8 +220,8 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
     tmp_path, monkeypatch, name
 ):
     monkeypatch.chdir(tmp_path)
-    for path in ("a.csv", "b.csv", "c.csv"):
-        write_reviews(tmp_path / path, 20)
+    for seed, path in enumerate(("a.csv", "b.csv", "c.csv")):
+        write_reviews(tmp_path / path, 20, seed=seed)
     (tmp_path / "link.csv").symlink_to("a.csv")
     (tmp_path / "run" / "model").mkdir(parents=True)
     settings = {"train": f"{tmp_path}/a.csv", "split_seed": 1}
