@@ -69,7 +69,8 @@ def fit(
     if step:
         _build_metrics(model, batches(step - 1))
     if step % steps_per_epoch == 0 or step in ends:
-        _add_missing_line(history, model, validation, state)
+        epoch = (step - 1) // steps_per_epoch
+        _add_missing_line(history, model, validation, state, callbacks, epoch)
     # Keras hands the same dict on to the callbacks that come later.
     evaluation = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: logs.update(
@@ -119,14 +120,18 @@ def _build_metrics(model, batches):
         build_metrics(model, batches.element_spec)
 
 
-def _add_missing_line(history, model, validation, state):
-    """Makes up for the evaluation before which the run was killed."""
+def _add_missing_line(history, model, validation, state, callbacks, epoch):
+    """Make up for the end of an epoch before which the run was killed."""
     if history.last_step == state.step:
         return
     logs = state.restored_figures(model)
     # As numbers: the evaluation resets the metrics.
     logs = {name: float(value) for name, value in logs.items()}
-    history.add(logs | _evaluate(validation, state.step))
+    logs |= _evaluate(validation, state.step)
+    for callback in callbacks:  # they add the learning rate and the like
+        callback.set_model(model)
+        callback.on_epoch_end(epoch, logs)
+    history.add(logs)
 
 
 def _evaluate(validation, step):

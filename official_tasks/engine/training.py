@@ -124,6 +124,7 @@ class Meter(keras.callbacks.Callback):
         self.update, self.state = update, state
         self.steps, self.tokens_until = steps, tokens_until
         self.step = self._shown = 0
+        self._timed = []
 
     def on_epoch_begin(self, epoch, logs=None):
         self._first = self.state.step

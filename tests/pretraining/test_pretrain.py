@@ -205,7 +205,46 @@ def test_a_run_interrupted_in_both_phases_ends_with_the_same_bits(
     ours = (tmp_path / "model" / "model.safetensors").read_bytes()
     theirs = (finished[0] / "model" / "model.safetensors").read_bytes()
     assert ours == theirs
-    assert [line["step"] for line in results["curve"]] == [4, 8, 12]
+    assert logged(results) == logged(finished[1])
+
+
+def logged(results):
+    """The lines of a run's curve, without what depends on the clock."""
+    return [
+        {k: v for k, v in line.items() if k != "tokens_per_second"}
+        for line in results["curve"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "settings"),
+    [
+        # Saved further into an epoch than an evaluation goes.
+        (11, {"save_every": 5, "evaluation_steps": 2, "evaluations": 2}),
+        # Saved at an epoch's end that is no evaluation's, and not evaluated.
+        (8, {"save_every": 4, "evaluation_steps": 7, "evaluations": 3}),
+    ],
+)
+def test_a_resumed_run_logs_the_metrics_of_a_whole_one(
+    data, tmp_path, monkeypatch, step, settings
+):
+    settings = {**SMALLEST, "phase_2_steps": 0, **settings}
+    whole = runner.run(data, tmp_path / "whole", **settings)
+    evaluate = runner.Run.evaluate
+
+    def evaluate_until(self, now):
+        if now == step:
+            raise Interrupted
+        return evaluate(self, now)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        interrupt_at(step, patch)
+        if step % 4 == 0:
+            interrupt_at(None, patch)
+            patch.setattr(runner.Run, "evaluate", evaluate_until)
+        runner.run(data, tmp_path / "resumed", **settings)
+    resumed = runner.run(data, tmp_path / "resumed", **settings)
+    assert logged(resumed) == logged(whole)
 
 
 def test_a_run_in_a_remote_folder_is_resumed_and_needs_no_matplotlib(
