@@ -367,7 +367,7 @@ def _leave_nothing(folder, names, journal):
 
 
 def refuse_few(name: str, documents: int):
-    """A random next sentence comes from another document."""
+    """Raise `InputError`: a random next sentence needs another document."""
     if name == "train":
         raise InputError(
             f"A random next sentence needs at least two documents with text; "
@@ -376,7 +376,10 @@ def refuse_few(name: str, documents: int):
         )
     raise InputError(
         f"Held out for evaluation are {documents} documents with text, but a "
-        "random next sentence needs at least two. Hold out more, or none."
+        "random next sentence needs at least two. Take a larger "
+        "held_out_share, 0 for none, or name the documents by held_out. A hash "
+        "of their content chooses them, so that of few documents 0.1 and 0.15 "
+        "may hold out the same."
     )
 
 
