@@ -101,6 +101,7 @@ class TaskTrainer:
             # A loss that needs values, as `run_eagerly` allows, cannot be
             # built from shapes.
             if specs is not None and not self.run_eagerly:
+                self.check_batch(specs)
                 self._symbolic_build(data_batch=specs)
             return
         # This process's first rows: only their shapes are used.
@@ -111,7 +112,11 @@ class TaskTrainer:
             )
             break
         with strategy.scope():
+            self.check_batch(data_batch)
             self._symbolic_build(data_batch=data_batch)
+
+    def check_batch(self, batch):
+        """Raise if `compile` and a batch, or its specs, do not fit."""
 
     def _make_function(self, step_function, *arguments):
         make = super()._make_function

@@ -35,6 +35,7 @@ from bert_keras.modeling.weights import (
     adaptation,
     mark_untrained,
     published_weights,
+    switch_pooler,
 )
 
 
@@ -58,9 +59,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     with a `compute_loss` of its own gets Keras's step.
 
     A model that does not read the pooled output sets
-    `encoder.pooler.trainable` to False, as Keras trains no weight without a
-    gradient. Where two models share an encoder, make the one that trains the
-    pooler last and set it to True before `compile`.
+    `encoder.pooler.trainable` to False, when it is made and before each `fit`:
+    the pooler has no gradient. Where a model that does read it shares the
+    encoder, that one sets it to True again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")
@@ -86,8 +87,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.encoder = encoder
-        if not self.pools:
-            encoder.pooler.trainable = False
+        switch_pooler(self)
         # Keras would take the global policy.
         self.dtype_policy = encoder.dtype_policy
         if hasattr(encoder, "load_report"):  # a new head on known weights
@@ -146,11 +146,20 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             return super().test_step(*arguments)
         return _step().test_step(self, *arguments)
 
+    def check_batch(self, batch: Any) -> None:
+        if not self._has_own_loss():
+            from bert_keras.training import step
+
+            step.build(self, keras.utils.unpack_x_y_sample_weight(batch))
+
     def _has_own_loss(self):
         """Return True if a subclass has a `compute_loss` of its own."""
         return type(self).compute_loss is not keras.Model.compute_loss
 
     def _run(self, loop, x, *args, **kwargs):
+        if loop.__name__ == "fit":
+            # `encoder.trainable = True` has set the pooler's too.
+            switch_pooler(self)
         callbacks = kwargs.get("callbacks") or []
         # `callbacks` is the fifth argument after `x`.
         if loop.__name__ == "fit" and len(args) < 5:

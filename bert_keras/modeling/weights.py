@@ -94,8 +94,20 @@ def untrained_weights(model):
     return sorted(k for k, v in marks.items() if _digest(weights[k]) == v)
 
 
+def switch_pooler(model):
+    """Make the encoder's pooler trainable where an output depends on it.
+
+    A pooler that its owner froze stays frozen.
+    """
+    pooler = model.encoder.pooler
+    if not model.pools:
+        pooler.trainable, pooler.is_unused = False, True
+    elif getattr(pooler, "is_unused", False):
+        pooler.trainable, pooler.is_unused = True, False
+
+
 def in_use(model, names):
-    """Those of the names whose weights an output of the model depends on."""
+    """Return the names of weights that an output of the model depends on."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
 
@@ -276,7 +288,9 @@ def adapt(model, frozen=(), lora=()):
 
 
 def _frozen(layer):
-    """Paths of the outermost frozen layers, and of single frozen weights."""
+    """Yield paths of the outermost frozen layers, and of frozen weights."""
+    if getattr(layer, "is_unused", False):  # see `switch_pooler`
+        return
     if not layer.trainable and layer.path:  # an input has none
         yield layer.path
         return

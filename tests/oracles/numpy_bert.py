@@ -125,7 +125,7 @@ def cross_entropy(logits, labels, weights=None):
     return (-np.log(picked) * weights).sum() / weights.sum()
 
 
-def pretraining_loss(weights, config, x, y, w):
+def pretraining_loss(weights, config, x, y, w, loss_weights=(1.0, 1.0)):
     encoded = encode(
         weights, config, {k: v for k, v in x.items() if k != "mask_positions"}
     )
@@ -133,4 +133,7 @@ def pretraining_loss(weights, config, x, y, w):
         weights, config, encoded["sequence_output"], x["mask_positions"]
     )
     nsp = dense(weights, "nsp", encoded["pooled_output"])
-    return cross_entropy(mlm, y["mlm"], w["mlm"]) + cross_entropy(nsp, y["nsp"])
+    mlm_weight, nsp_weight = loss_weights
+    return mlm_weight * cross_entropy(
+        mlm, y["mlm"], w["mlm"]
+    ) + nsp_weight * cross_entropy(nsp, y["nsp"], w["nsp"])

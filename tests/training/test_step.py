@@ -1,0 +1,304 @@
+"""The step of a task model against Keras's own step and a NumPy restatement.
+
+On several replicas: tests/devices/two_replicas.py.
+"""
+
+import keras
+import numpy as np
+import pytest
+from model_samples import SMALL, fill, numpy_weights, pretraining_batch
+from numpy_bert import pretraining_loss
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.modeling.task_models import (
+    BertClassifier,
+    BertSpanPredictor,
+    BertTagger,
+)
+from bert_keras.training.optimizers import adamw
+
+pytest.importorskip("tensorflow")
+
+LABELS = ["a", "b", "c"]
+ENCODER = {**SMALL, "num_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
+IDS = np.random.default_rng(0).integers(1, 30, (5, 6))
+# All that Keras's functional model takes.
+X = {
+    "token_ids": IDS,
+    "segment_ids": IDS % 2,
+    "padding_mask": (np.arange(6) < [[6], [4], [5], [3], [6]]).astype("int32"),
+}
+PACKED = {
+    **X,
+    "example_ids": X["padding_mask"],
+    "position_ids": np.tile(np.arange(6), (5, 1)),
+}
+ROWS = np.array([0.2, 1.0, 0.0, 2.5, 0.7], "float32")
+TOKENS = ROWS[:, None] * X["padding_mask"]
+
+
+def classifier(problem="single"):
+    return fill(BertClassifier(BertEncoder(**ENCODER), LABELS, problem))
+
+
+def tagger():
+    return fill(BertTagger(BertEncoder(**ENCODER), LABELS))
+
+
+def span():
+    return fill(BertSpanPredictor(BertEncoder(**ENCODER)))
+
+
+def sparse(reduction):
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction=reduction
+    )
+
+
+def scalar(y_true, y_pred):
+    """A loss that is a scalar already."""
+    return keras.ops.mean((y_true - y_pred) ** 2)
+
+
+REDUCTIONS = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight")
+Y = np.array([0, 1, 2, 0, 1])
+HOT = np.eye(3, dtype="float32")[Y]
+ENDS = {"start": np.array([1, 0, 2, 1, 0]), "end": np.array([1, 2, 2, 2, 4])}
+# Model, labels, arguments of `compile` and of `train_on_batch`.
+CASES = {
+    f"{name}, {reduction}": (
+        make,
+        labels,
+        {"loss": sparse(reduction)},
+        {"sample_weight": weights},
+    )
+    for reduction in (*REDUCTIONS, "none")
+    for name, make, labels, weights in (
+        ("rows", classifier, Y, None),
+        ("weighted rows", classifier, Y, ROWS),
+        ("weighted tokens", tagger, IDS % 3, TOKENS),
+    )
+}
+CASES |= {
+    f"two outputs, {reduction}": (
+        span,
+        ENDS,
+        {
+            "loss": {"start": sparse(reduction), "end": sparse("sum")},
+            "loss_weights": {"start": 0.7, "end": 2.0},
+        },
+        {"sample_weight": {"start": ROWS, "end": ROWS[::-1]}},
+    )
+    for reduction in REDUCTIONS
+}
+CASES |= {
+    "class weights": (
+        classifier,
+        Y,
+        {"loss": sparse("mean_with_sample_weight")},
+        {"class_weight": {0: 0.5, 1: 3.0, 2: 1.0}},
+    ),
+    "a weight of the loss": (
+        classifier,
+        Y,
+        {"loss": sparse("mean"), "loss_weights": 0.3},
+        {"sample_weight": ROWS},
+    ),
+    "weights of 0": (
+        classifier,
+        Y,
+        {"loss": sparse("mean_with_sample_weight")},
+        {"sample_weight": 0 * ROWS},
+    ),
+    "a loss by name": (classifier, HOT, {"loss": "mse"}, {}),
+    "a scalar": (classifier, HOT, {"loss": scalar}, {}),
+}
+
+
+@pytest.mark.parametrize("penalty", [None, 0.1])
+@pytest.mark.parametrize("case", CASES)
+def test_one_device_takes_keras_own_step(case, penalty):
+    """Keras's own: a plain functional model of the same layers."""
+    make, y, compiling, arguments = CASES[case]
+    if penalty and "none" in case:
+        pytest.skip("Keras adds a scalar to a vector there, and fails")
+    ours = make()
+    if penalty:
+        table = ours.encoder.embeddings.token.weights[0]
+        table.regularizer = keras.regularizers.L2(penalty)
+    plain = keras.Model(ours.input, ours.output)
+    x = PACKED if "example_ids" in ours.input else X
+    before, results = ours.get_weights(), []
+    for model in (ours, plain):
+        ours.set_weights(before)
+        model.compile(keras.optimizers.SGD(1.0), **compiling)
+        logs = model.train_on_batch(x, y, return_dict=True, **arguments)
+        weights = ours.get_weights()
+        after = model.test_on_batch(
+            x, y, arguments.get("sample_weight"), return_dict=True
+        )
+        results.append((logs, after, weights))
+    (logs, after, weights), (their_logs, their_after, their_weights) = results
+    assert logs == pytest.approx(their_logs, rel=1e-5)
+    assert after == pytest.approx(their_after, rel=1e-5)
+    for mine, theirs in zip(weights, their_weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=2e-6)
+    moved = [np.abs(a - b).max() for a, b in zip(weights, before, strict=True)]
+    assert (max(moved) > 1e-3) == (case != "weights of 0" or bool(penalty))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
+    """By finite differences in every weight's own random direction."""
+    model = fill(BertPretrainer(BertEncoder(**ENCODER, dtype="float64")))
+    x, y, w = pretraining_batch(batch=5)
+    w = {
+        name: v * (1 + np.arange(v.size).reshape(v.shape) % 3)
+        for name, v in w.items()
+    }
+    kernel, penalty = "nsp/kernel", 0.05
+    model.nsp.kernel.regularizer = keras.regularizers.L2(penalty)
+    weights, config = numpy_weights(model), model.encoder.get_config()
+    optimizer = keras.optimizers.SGD(1.0)  # takes off the gradient itself
+    optimizer.accumulate = accumulate
+    factors = {"mlm": 0.7, "nsp": 2.0}
+    model.compile(optimizer, pretraining_losses(), loss_weights=factors)
+    loss = model.train_on_batch(x, y, w, return_dict=True)["loss"]
+
+    def restated(changed):
+        total = pretraining_loss(changed, config, x, y, w, factors.values())
+        return total + penalty * np.square(changed[kernel]).sum()
+
+    assert loss == pytest.approx(restated(weights), rel=1e-6)
+    random = np.random.default_rng(5)
+    for path, after in numpy_weights(model).items():
+        direction = random.normal(size=after.shape)
+        direction /= np.linalg.norm(direction)
+
+        def moved(by, path=path, direction=direction):
+            return restated({**weights, path: weights[path] + by * direction})
+
+        second = (moved(1e-5) - moved(-1e-5)) / 2e-5
+        ours = ((weights[path] - after) * direction).sum()
+        assert ours == pytest.approx(second, abs=1e-6), path
+
+
+@pytest.mark.parametrize(
+    ("problem", "loss", "right"),
+    [
+        ("single", "sparse_categorical_crossentropy", "SparseCategorical"),
+        ("single", "crossentropy", "SparseCategorical"),
+        ("single", keras.losses.SparseCategoricalCrossentropy(), "Sparse"),
+        ("single", "categorical_crossentropy", "CategoricalCrossentropy"),
+        ("multi", "binary_crossentropy", "BinaryCrossentropy"),
+        ("multi", "binary_focal_crossentropy", "BinaryFocalCrossentropy"),
+        ("multi", keras.losses.BinaryCrossentropy(), "BinaryCrossentropy"),
+    ],
+)
+def test_a_loss_on_probabilities_is_refused(problem, loss, right):
+    model = classifier(problem)
+    model.compile("adam", loss)
+    y = Y if right.startswith("Sparse") else HOT
+    for use in (model.fit, model.evaluate):
+        with pytest.raises(InputError, match=rf"{right}.*from_logits=True"):
+            use(X, y, verbose=0)
+    two = span()
+    two.compile("adam", {"start": sparse("mean"), "end": loss})
+    with pytest.raises(InputError, match="from_logits=True"):
+        two.fit(X, ENDS, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("compiling", "labels", "word"),
+    [
+        ({"loss": sparse("mean")}, Y, "start, end"),
+        ({}, ENDS, "without a loss"),
+    ],
+)
+def test_what_a_step_cannot_use_is_refused(compiling, labels, word):
+    model = span()
+    model.compile("adam", **compiling)
+    with pytest.raises(InputError, match=word):
+        model.train_on_batch(X, labels)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", ["adam", adamw(1e-3, 10)])
+def test_weights_in_half_precision_do_not_train(dtype, optimizer):
+    model = BertClassifier(BertEncoder(**ENCODER, dtype=dtype), LABELS)
+    model.compile(optimizer, sparse("mean"))
+    with pytest.raises(InputError, match=f"mixed_{dtype}"):
+        model.train_on_batch(X, Y)
+    mixed = model.with_dtype(f"mixed_{dtype}")
+    mixed.compile(adamw(1e-3, 10, warmup=0), sparse("mean"))
+    assert np.isfinite(
+        mixed.fit(X, Y, epochs=3, verbose=0).history["loss"]
+    ).all()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adam"])
+def test_float16_scales_the_loss_and_skips_overflows(optimizer):
+    model = fill(
+        BertClassifier(BertEncoder(**ENCODER, dtype="mixed_float16"), LABELS)
+    )
+    model.compile(
+        adamw(1e-3) if optimizer == "adamw" else optimizer, sparse("mean")
+    )
+    before = model.get_weights()
+    model.train_on_batch(X, Y, np.full(5, np.inf, "float32"))
+    assert float(model.optimizer.dynamic_scale) == 2.0**14
+    for mine, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, old)
+    model.train_on_batch(X, Y)
+    assert any(
+        (mine != old).any()
+        for mine, old in zip(model.get_weights(), before, strict=True)
+    )
+
+
+def test_a_pooler_trains_in_the_models_that_read_it():
+    encoder = BertEncoder(**ENCODER)
+    both = {"tagger": fill(BertTagger(encoder, LABELS))}
+    both["classifier"] = fill(BertClassifier(encoder, LABELS))
+    targets = {"tagger": IDS % 3, "classifier": Y}
+    for name in ("tagger", "classifier", "tagger"):
+        model = both[name]
+        # Keras's recipe: the head first, then all.
+        encoder.trainable = False
+        encoder.trainable = True
+        old = encoder.pooler.get_weights()[0]
+        model.compile("adam", sparse("mean"))
+        model.fit(X, targets[name], verbose=0)  # warnings are errors here
+        moved = (encoder.pooler.get_weights()[0] != old).any()
+        assert moved == (name == "classifier")
+    assert "adaptation" not in both["tagger"].get_config()
+    again = BertClassifier(
+        BertEncoder.from_config(encoder.get_config()), LABELS
+    )
+    assert again.encoder.pooler.trainable
+
+
+def test_a_step_beyond_the_schedule_warns_once():
+    model = classifier()
+    model.compile(adamw(1e-3, steps=4), sparse("mean"))
+    model.fit(X, Y, batch_size=2, verbose=0)  # 3 steps
+    with pytest.warns(UserWarning, match="ended after 4 steps") as warned:
+        model.fit(X, Y, batch_size=2, verbose=0)
+    assert len(warned) == 1
+    with pytest.warns(UserWarning, match="learning rate is 0"):
+        model.fit(X, Y, batch_size=5, verbose=0)
+
+
+def test_without_steps_the_rate_is_constant_for_callbacks_to_set():
+    model = classifier()
+    model.compile(adamw(1e-3), sparse("mean"))
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=9),
+    ]
+    model.fit(X, Y, epochs=3, verbose=0, callbacks=callbacks)
+    assert float(model.optimizer.learning_rate) < 1e-3 / 8
+    with pytest.raises(InputError, match="Give steps"):
+        adamw(1e-3, warmup=5)
