@@ -142,7 +142,8 @@ def losses(model, batch, outputs, divisors, replicas=1):
     total, logged_total, singles = 0.0, 0.0, []
     for i, item in enumerate(keras_adapter.compiled_losses(model)):
         labels, predictions = _at(item.path, y), _at(item.path, outputs)
-        value = item.loss(labels, predictions, _weights_at(item.path, weights))
+        item_weights = _weights_at(item.path, weights)
+        value = item.loss(labels, predictions, item_weights)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
             # Keras learns from the sum, and logs the mean.
@@ -150,7 +151,9 @@ def losses(model, batch, outputs, divisors, replicas=1):
         elif item.loss.reduction != "sum":
             # A mean of these rows, times their fraction: its part of the
             # global mean.
-            if replicas > 1 and _has_rows(item.loss, labels, predictions):
+            # A scalar that was weighted has a value a row again.
+            has_rows = item_weights is not None or replicas == 1
+            if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
             value = logged = value * fractions[i + 1]
         singles.append(logged)

@@ -1,0 +1,56 @@
+"""The contract with Keras 3.15: what keras_adapter.py takes for granted."""
+
+import inspect
+
+import keras
+import pytest
+from keras import Model
+
+from bert_keras.modeling import keras_adapter
+
+pytest.importorskip("tensorflow")
+VERSION = f"Keras {keras.__version__}, written for 3.15"
+
+
+def test_a_compiled_model_has_its_losses_and_trackers():
+    x = keras.Input((2,))
+    model = keras.Model(x, {"a": x + 1.0, "b": x * 2.0})
+    assert not keras_adapter.has_losses(model), VERSION
+    model.compile("sgd", {"a": "mse", "b": "mae"}, loss_weights=[1.0, 3.0])
+    labels = {"a": x, "b": x}
+    keras_adapter.build_losses(model, labels)
+    found = keras_adapter.compiled_losses(model)
+    paths = [(item.path, item.loss_weights) for item in found]
+    assert paths == [(("a",), 1.0), (("b",), 3.0)], VERSION
+    assert all(item.loss.reduction for item in found), VERSION
+    names = [m.name for m in keras_adapter.loss_trackers(model)]
+    assert names == ["loss", "a_loss", "b_loss"], VERSION
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adam"])
+def test_an_optimizer_sums_gradients_in_one_place(optimizer):
+    optimizer = keras.optimizers.get(optimizer)
+    update = inspect.getsource(type(optimizer)._backend_update_step)
+    assert "self._all_reduce_sum_gradients(" in update, VERSION
+    assert not keras_adapter.takes_summed_gradients(optimizer)
+    scaled = keras.optimizers.LossScaleOptimizer(optimizer)
+    keras_adapter.take_summed_gradients(scaled)
+    assert keras_adapter.takes_summed_gradients(optimizer)
+
+
+def test_the_trainer_has_what_is_replaced():
+    trainer = next(c for c in Model.__mro__ if "_make_function" in vars(c))
+    make = trainer._make_function
+    assert "reduce_per_replica" in make.__globals__, VERSION
+    assert "reduce_per_replica(" in inspect.getsource(make), VERSION
+    assert "_maybe_symbolic_build" in vars(trainer), VERSION
+    # Of our models alone: Keras's own is as it was.
+    assert make.__module__.startswith("keras."), VERSION
+    assert hasattr(Model, "_symbolic_build"), VERSION
+
+
+def test_a_schedule_is_told_from_a_constant_rate():
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
+    sgd = keras.optimizers.SGD
+    assert keras_adapter.learning_rate_schedule(sgd(schedule)) is schedule
+    assert keras_adapter.learning_rate_schedule(sgd(0.1)) is None
