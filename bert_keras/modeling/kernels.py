@@ -480,7 +480,9 @@ def rematerialize(function, x, variables):
         x: float tensor.
         variables: Keras variables that `function` reads.
     """
-    if tf is None:
+    # Eagerly there is no graph to keep, and TensorFlow's `custom_gradient`
+    # wants the variables by name.
+    if tf is None or tf.executing_eagerly():
         return keras.remat(function)(x)
 
     def call(x, *values):
