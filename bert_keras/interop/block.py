@@ -143,8 +143,9 @@ def read_arguments(block):
     }
     for name in filter(settings.__contains__, checks):
         checks[name](name)
-    if "bilstm_dim" in settings:
-        settings.integer("bilstm_dim", maximum=2**20)
+    for name in ("bilstm_dim", "truncate_dim"):
+        if name in settings:
+            settings.integer(name, maximum=2**20)
     if "name" in settings.values:
         settings.refuse("name", "no name, which is the caller's", "one")
     return dict(settings.values)

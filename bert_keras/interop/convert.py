@@ -11,7 +11,7 @@ from keras import ops
 import bert_keras
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop.heads import BY_ARCHITECTURE, HEADS
+from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS
 from bert_keras.interop.huggingface import has_weights, places
 from bert_keras.interop.presets import (
     find_model_folder,

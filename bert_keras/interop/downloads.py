@@ -15,7 +15,13 @@ import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop import google, huggingface, tensor_files
+from bert_keras.interop import (
+    google,
+    huggingface,
+    sentence_transformers,
+    tensor_files,
+    text_settings,
+)
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.sizes import SIZES
@@ -274,21 +280,14 @@ PREFIX = "hf://"
 # Settings, tokenizer and safetensors; nothing that could be run or unpickled.
 # Where a folder has no safetensors, tf_model.h5 is asked for after these.
 MODEL = (
-    "config.json",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "added_tokens.json",
-    "model.safetensors",
-    "model-*.safetensors",
-    "model.safetensors.index.json",
-    "sentence_bert_config.json",
+    *(CONFIG, *text_settings.READ, sentence_transformers.SETTINGS),
+    *(*huggingface.SAFETENSORS, "model-*.safetensors"),
 )
 WANTED = (
     *MODEL,
     *(f"{huggingface.INNER}/{name}" for name in MODEL),
-    "modules.json",
-    "*_Pooling/config.json",
+    *(sentence_transformers.MODULES, sentence_transformers.EMBEDDING),
+    f"*_Pooling/{CONFIG}",
     "README.md",  # states the licence
     "LICENSE*",
 )

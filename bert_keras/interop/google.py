@@ -13,7 +13,7 @@ import zipfile
 import zlib
 
 from bert_keras.interop import tensors, text_settings
-from bert_keras.interop.heads import HEADS, layers_in
+from bert_keras.interop.head_table import HEADS, layers_in
 from bert_keras.interop.tensor_bundle import read_tf_checkpoint
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import WeightsError

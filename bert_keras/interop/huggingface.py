@@ -13,7 +13,7 @@ import re
 from bert_keras import files
 from bert_keras.interop import block, tensor_files, tensors, text_settings
 from bert_keras.interop.block import CONFIG, WEIGHTS
-from bert_keras.interop.heads import BY_ARCHITECTURE, HEADS, layers_in
+from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS, layers_in
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import (
     POOLER,

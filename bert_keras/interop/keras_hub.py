@@ -8,7 +8,7 @@ import re
 
 from bert_keras import files
 from bert_keras.interop import tensor_files, tensors, text_settings
-from bert_keras.interop.heads import layers_in
+from bert_keras.interop.head_table import layers_in
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.sizes import DIMENSIONS
 

@@ -16,7 +16,7 @@ from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop import tensors
 from bert_keras.interop.block import CONFIG
-from bert_keras.interop.heads import HEADS, LABELED_WEIGHTS
+from bert_keras.interop.head_table import HEADS, LABELED_WEIGHTS
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
 from bert_keras.interop.text_settings import (
@@ -118,6 +118,7 @@ def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
         arguments = {
             "prompts": text.prompts,
             "prompt": text.prompt,
+            "include_prompt": text.include_prompt,
             **arguments,
         }
     return cls(tokenizer, **arguments)

@@ -8,7 +8,7 @@ import keras
 
 from bert_keras.errors import InputError
 from bert_keras.interop import downloads, saving, sentence_transformers
-from bert_keras.interop.heads import HEADS
+from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.saving import new_folder, save_model
 from bert_keras.modeling import weights
 

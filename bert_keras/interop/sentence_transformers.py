@@ -43,17 +43,24 @@ def open_sentence_transformers(folder):
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
     if "Pooling" in modules:  # a CrossEncoder has the Transformer alone
+        settings = _read_settings(folder)
         checkpoint.embedding = {
             "pooling": _pooling(os.path.join(folder, modules["Pooling"])),
             "normalize": "Normalize" in modules,
         }
+        if "truncate_dim" in settings:
+            dim = settings.integer("truncate_dim", maximum=2**20)
+            checkpoint.embedding["truncate_dim"] = dim
     if checkpoint.read_text is not None:
         read, path = checkpoint.read_text, os.path.join(inner, SETTINGS)
         longest = checkpoint.encoder["max_sequence_length"]
         checkpoint.read_text = lambda: _with_settings(read(), path, longest)
     if "Pooling" in modules:
-        read_text = checkpoint.read_text
-        prompts = _read_prompts(folder, modules["Pooling"])
+        read_text, prompts = checkpoint.read_text, read_prompts(settings)
+        pooling = os.path.join(folder, modules["Pooling"], CONFIG)
+        prompts["include_prompt"] = read_json(pooling).boolean(
+            "include_prompt", True
+        )
         if read_text is not None and prompts["prompts"]:
             checkpoint.read_text = lambda: dataclasses.replace(
                 read_text(), **prompts
@@ -61,27 +68,16 @@ def open_sentence_transformers(folder):
     return checkpoint
 
 
-def _read_prompts(folder, pooling):
-    """Return the prompts of the folder, as of `TextSide`.
-
-    Raises:
-        WeightsError: vectors are cut, or pooled without their prompts.
-    """
+def _read_settings(folder):
+    """Return the `Fields` of the folder's own settings."""
     config = read_json(os.path.join(folder, EMBEDDING), optional=True)
     for name in sorted(set(config.values) - KNOWN):
         warnings.warn(
             f"{config.path}: the unknown setting {name} is not applied.",
             stacklevel=2,
         )
-    if "truncate_dim" in config:
-        config.refuse("truncate_dim", "none", config.raw("truncate_dim"))
     config.choice("similarity_fn_name", SIMILARITIES, SIMILARITIES[0])
-    found = read_prompts(config)
-    pool = read_json(os.path.join(folder, pooling, CONFIG))
-    is_pooled = pool.boolean("include_prompt", True)
-    if any(found["prompts"].values()) and not is_pooled:
-        pool.refuse("include_prompt", "true where there are prompts", False)
-    return found
+    return config
 
 
 def _with_settings(text, path, longest):
@@ -131,7 +127,8 @@ def _pooling(folder):
     """How a row's vectors become one: exactly one of the known ways."""
     config = read_json(os.path.join(folder, "config.json"))
     if "pooling_mode" in config:  # since version 5.4
-        chosen = [config.raw("pooling_mode")]
+        mode = config.raw("pooling_mode")
+        chosen = ["last" if mode == "lasttoken" else mode]
     else:
         chosen = [
             POOLINGS.get(name, name)
@@ -174,6 +171,7 @@ def write_modules(folder, model, preprocessor):
     pooling = {
         "word_embedding_dimension": getattr(model, "encoder", model).hidden_dim,
         **{theirs: ours == how["pooling"] for theirs, ours in POOLINGS.items()},
+        "include_prompt": preprocessor.include_prompt,
     }
     settings = {
         "max_seq_length": preprocessor.sequence_length,
@@ -183,6 +181,7 @@ def write_modules(folder, model, preprocessor):
         "prompts": dict(preprocessor.prompts),
         "default_prompt_name": preprocessor.prompt,
         "similarity_fn_name": "cosine",
+        "truncate_dim": how.get("truncate_dim"),
     }
     for kind in kinds[1:]:
         os.mkdir(os.path.join(folder, PLACES[kind]))

@@ -27,6 +27,7 @@ class TextSide:
         sequence_length: the tokens that rows are cut to, or None.
         prompts: name -> text that embeddings put before a text.
         prompt: name of the one that is put there by default, or None.
+        include_prompt: False if prompts are not pooled.
         settled: whether this package wrote `cases`: the pieces have no say.
     """
 
@@ -37,6 +38,7 @@ class TextSide:
     settled: bool = False
     prompts: dict = dataclasses.field(default_factory=dict)
     prompt: str | None = None
+    include_prompt: bool = True
 
 
 def text_reader(path, settings):
@@ -176,6 +178,7 @@ VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
 SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 WRITTEN_TEXT = (VOCABULARY, TOKENIZER, SETTINGS)
+READ = (*WRITTEN_TEXT, SPECIAL, ADDED)
 # The word length of transformers and its tokenizers; the original has 200.
 MAX_WORD_LENGTH = 100
 
@@ -229,7 +232,7 @@ def _read_huggingface(folder, config, positions, plain, fast):
 
 
 def read_prompts(fields):
-    """Return `prompts` and `prompt` of a file of settings, as of `TextSide`."""
+    """Return what a file of settings says of prompts, as of `TextSide`."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object of texts", prompts)
@@ -237,7 +240,11 @@ def read_prompts(fields):
     prompt = fields.text(name) if name in fields else None
     if prompt is not None and prompt not in prompts:
         fields.refuse(name, f"one of {', '.join(prompts) or 'none'}", prompt)
-    return {"prompts": prompts, "prompt": prompt}
+    return {
+        "prompts": prompts,
+        "prompt": prompt,
+        "include_prompt": fields.boolean("include_prompt", True),
+    }
 
 
 def _made_tokenizer(settings, made, cases):
@@ -321,6 +328,7 @@ def write_huggingface_tokenizer(folder, preprocessor):
     if preprocessor.prompts:
         settings["prompts"] = dict(preprocessor.prompts)
         settings["default_prompt_name"] = preprocessor.prompt
+        settings["include_prompt"] = preprocessor.include_prompt
     files.write_json(settings, os.path.join(folder, SETTINGS))
     made = _tokenizer_json(tokenizer)
     files.write_json(made, os.path.join(folder, TOKENIZER))

@@ -46,7 +46,7 @@ SETTINGS = {
         (
             # Read by `text_settings.py`.
             *("added_tokens_decoder", "do_lower_case", "model_max_length"),
-            *("default_prompt_name", "prompts"),
+            *("default_prompt_name", "include_prompt", "prompts"),
             *("sequence_length", "split_special_tokens", "strip_accents"),
             # Of ids back to text, of other tokenizers, or the caller's.
             *("add_prefix_space", "backend", "chat_template"),

@@ -130,7 +130,9 @@ class Portable:
         if input_signature is None:
             input_signature = [self._input_specs()]
         with kernels.mode(gradients=False):
-            super().export(filepath, format, verbose, input_signature, **kwargs)
+            super().export(  # type: ignore[misc]
+                filepath, format, verbose, input_signature, **kwargs
+            )
 
     def _input_specs(self):
         """Return the specs of the inputs of an export, by name."""

@@ -288,6 +288,11 @@ def _last(encoded, padding_mask):
     return gather_positions(encoded["sequence_output"], positions)[:, 0]
 
 
+def _first(encoded, pooling_mask):
+    positions = ops.argmax(pooling_mask, axis=1, keepdims=True)  # (B, 1)
+    return gather_positions(encoded["sequence_output"], positions)[:, 0]
+
+
 # The vector of a text (B, D), of the encoder's outputs and the padding mask.
 POOLINGS = {
     "mean": _mean,
@@ -316,6 +321,23 @@ def check_pooling(pooling):
         )
 
 
+def pool(encoded, padding_mask, pooling, pooling_mask=None):
+    """Return one vector a text, (B, D).
+
+    Args:
+        encoded: dict of the encoder's outputs.
+        padding_mask: int (B, T), 1 at tokens.
+        pooling: one of `POOLINGS`.
+        pooling_mask: int (B, T), 1 at tokens that are pooled: all but the
+            first ones, of a prompt; None for all.
+    """
+    if pooling_mask is None or pooling in ("last", "pooled"):
+        return POOLINGS[pooling](encoded, padding_mask)
+    # As sentence-transformers: "cls" is then the first token behind a prompt.
+    function = _first if pooling == "cls" else POOLINGS[pooling]
+    return function(encoded, pooling_mask)
+
+
 @keras.saving.register_keras_serializable("bert_keras")
 class Pooling(KeepsArguments):
     """One vector a text, from those of its tokens; has no weights.
@@ -325,27 +347,37 @@ class Pooling(KeepsArguments):
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: makes each vector's length 1.
+        truncate_dim: number of values of a vector to keep, the first ones;
+            None for all. A vector is cut after it is normalized, as by
+            sentence-transformers, and is then shorter than 1.
 
     Call arguments:
         encoded: dict of `sequence_output`, float (B, T, D), and
             `pooled_output`, float (B, D).
         padding_mask: int (B, T), 1 at tokens; every place is one where None.
+        pooling_mask: int (B, T), 1 at tokens that are pooled; all where None.
 
     Returns:
-        float (B, D).
+        float (B, D), or (B, truncate_dim).
     """
 
-    def __init__(self, pooling="mean", normalize=True, **kwargs):
+    def __init__(
+        self, pooling="mean", normalize=True, truncate_dim=None, **kwargs
+    ):
         super().__init__(**kwargs)
         check_pooling(pooling)
+        is_number = type(truncate_dim) is int and truncate_dim > 0
+        if truncate_dim is not None and not is_number:
+            raise InputError(
+                f"truncate_dim is {truncate_dim!r}. Expected a number of "
+                "values from 1, or None."
+            )
         self.pooling, self.normalize = pooling, normalize
+        self.truncate_dim = truncate_dim
 
-    def call(self, encoded, padding_mask=None):
+    def call(self, encoded, padding_mask=None, pooling_mask=None):
         if padding_mask is None:
             padding_mask = ops.ones_like(encoded["sequence_output"][..., 0])
-        vectors = POOLINGS[self.pooling](encoded, padding_mask)
-        return unit(vectors) if self.normalize else vectors
-
-    def compute_output_spec(self, encoded, padding_mask=None):
-        shape = encoded["pooled_output"].shape
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+        vectors = pool(encoded, padding_mask, self.pooling, pooling_mask)
+        vectors = unit(vectors) if self.normalize else vectors
+        return vectors[..., : self.truncate_dim]

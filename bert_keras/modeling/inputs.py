@@ -17,6 +17,8 @@ INPUT_NAMES = (
     "position_ids",
     "example_ids",
 )
+# Of `BertEmbedder`: 1 at tokens that are pooled.
+POOLING_MASK = "pooling_mask"
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -147,6 +149,7 @@ class ClassifierArguments(EncoderArguments, total=False):
 class EmbedderArguments(EncoderArguments, total=False):
     pooling: str | None
     normalize: bool | None
+    truncate_dim: int | None
 
 
 class PretrainerArguments(EncoderArguments, total=False):

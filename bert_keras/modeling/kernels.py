@@ -22,10 +22,10 @@ from bert_keras.modeling.weights import paged_zeros
 tf: Any = None
 record: Any = None
 if keras.backend.backend() == "tensorflow":
-    import tensorflow as tf
+    import tensorflow as tf  # type: ignore[no-redef]
 
     # Private: the public `tf.custom_gradient` keeps every graph for ever.
-    from tensorflow.python.eager import record
+    from tensorflow.python.eager import record  # type: ignore[no-redef]
     from tensorflow.python.framework.ops import gradient_registry
 
 

@@ -22,6 +22,7 @@ from bert_keras.modeling.heads import (
 )
 from bert_keras.modeling.inputs import (
     INPUT_NAMES,
+    POOLING_MASK,
     ClassifierArguments,
     EmbedderArguments,
     EncoderArguments,
@@ -133,7 +134,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
             for name, x in self.input.items()
             # The others of a packed row are left out where rows are single.
-            if packed or name not in INPUT_NAMES[3:]
+            if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
         }
 
     def train_step(self, *arguments: Any) -> Any:
@@ -210,13 +211,13 @@ def _schedule_watch():
     return ScheduleWatch()
 
 
-def symbolic_inputs(*required, packed=False):
-    """Keras inputs by name: those of the encoder, then the `required`.
+def symbolic_inputs(*required, packed=False, optional=()):
+    """Return Keras inputs by name: the encoder's, the optional, the required.
 
     With `packed`, also those of rows that hold several examples.
     """
     # T is left open: one model takes rows of any length.
-    names = INPUT_NAMES if packed else INPUT_NAMES[:3]
+    names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
     inputs = {
         name: keras.Input(
             (None,), dtype="int32", name=name, optional=name != "token_ids"
@@ -620,17 +621,21 @@ class BertEmbedder(TaskModel):
             None: as the folder of the weights says, else the mean.
         normalize: makes each vector's length 1; None: as the folder of the
             weights says, else true.
+        truncate_dim: number of values of a vector to keep, the first ones,
+            after it is normalized; None: as the folder of the weights says,
+            else all.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
             (B, T), or (B, K, T) of K texts an example; or the token ids
-            alone.
+            alone. `pooling_mask` is 1 at tokens that are pooled; a
+            preprocessor with `include_prompt=False` makes it.
 
     Returns:
-        float32 (B, D), or (B, K, D).
+        float32 (B, D), or (B, K, D); D is `truncate_dim`, if that is set.
 
     Raises:
-        InputError: an unknown pooling.
+        InputError: an unknown pooling, or `truncate_dim` below 1.
 
     Example:
     >>> model = BertEmbedder(BertEncoder(100, 2, 2, 8, 16))
@@ -650,15 +655,24 @@ class BertEmbedder(TaskModel):
         encoder: BertEncoder,
         pooling: str | None = None,
         normalize: bool | None = None,
+        truncate_dim: int | None = None,
         name: str = "embedder_model",
     ) -> None:
-        home = {"pooling": "mean", "normalize": True}
-        home |= getattr(encoder, "sentence_embedding", {})
-        self.pooling = home["pooling"] if pooling is None else pooling
-        self.normalize = home["normalize"] if normalize is None else normalize
+        chosen = {
+            "pooling": pooling,
+            "normalize": normalize,
+            "truncate_dim": truncate_dim,
+        }
+        settings = {"pooling": "mean", "normalize": True, "truncate_dim": None}
+        settings |= getattr(encoder, "sentence_embedding", {})
+        settings |= {k: v for k, v in chosen.items() if v is not None}
+        self.pooling = settings["pooling"]
+        self.normalize = settings["normalize"]
+        self.truncate_dim = settings["truncate_dim"]
         pool = Pooling(
             self.pooling,
             self.normalize,
+            self.truncate_dim,
             name="pooling",
             # Half precision would round what cosines are made of.
             dtype=logits_dtype(encoder.dtype_policy),
@@ -666,9 +680,10 @@ class BertEmbedder(TaskModel):
         self.pools = self.pooling == "pooled"
         # What an export and a preset of the encoder alone say.
         self.sentence_embedding = self.arguments()
-        inputs = symbolic_inputs()
+        inputs = symbolic_inputs(optional=(POOLING_MASK,))
         encoded = encode(encoder, inputs)
-        vectors = pool(encoded, inputs["padding_mask"])  # (B, D)
+        # (B, D)
+        vectors = pool(encoded, inputs["padding_mask"], inputs[POOLING_MASK])
         super().__init__(inputs, vectors, encoder, name)
         self._axes: set[int] = set()  # of what `predict` was traced for
         self._embed: _Traced | None = None
@@ -700,7 +715,8 @@ class BertEmbedder(TaskModel):
             NumPy's float32 (N, D), in the order of the texts.
         """
         texts = np.asarray(texts, "object")
-        vectors = np.zeros((len(texts), self.encoder.hidden_dim), "float32")
+        width = self.output.shape[-1]
+        vectors: Any = np.zeros((len(texts), width), "float32")
         embed = self._trace_embed(preprocessor)
         lengths = [len(text) for text in texts]
         # Longest first: memory that is too short is found at once.
@@ -720,7 +736,9 @@ class BertEmbedder(TaskModel):
         key = id(preprocessor), len(self.weights)
         if self._embed is None or self._embed.key != key:
             rows = Rows(preprocessor)
-            signature = embed(self, rows, self.pooling, self.normalize)
+            signature = embed(
+                self, rows, self.pooling, self.normalize, self.truncate_dim
+            )
             self._embed = _Traced(key, preprocessor, signature.traced())
         return self._embed.function
 

@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.heads import POOLINGS, check_pooling
+from bert_keras.modeling import heads
 from bert_keras.serving.graph import SENTENCE, TOKENS, TRUNCATED, Signature
+from bert_keras.text.preprocessor import count_prompt, leave_out
 
 # Vectors of tokens, of the embeddings' output and each layer's: the rows of
 # the paper's table 7; the weights of its weighted sums are equal here.
@@ -29,6 +30,7 @@ def embed(
     rows,
     pooling="mean",
     normalize=False,
+    truncate_dim=None,
     long_text="truncate",
     features=None,
     prompt=None,
@@ -44,6 +46,7 @@ def embed(
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
         normalize: makes each vector's length 1.
+        truncate_dim: number of values to keep of each vector, or None.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
         features: also gives a vector a token, by one of `RECIPES`.
@@ -53,7 +56,10 @@ def embed(
     encoder = getattr(model, "encoder", model)
     if prompt is None:
         prompt = rows.prompts.get(rows.prompt, "")
-    _check(encoder, pooling, long_text, features, prompt)
+    unpooled = 0
+    if prompt and not rows.include_prompt:
+        unpooled = count_prompt(rows.tokenizer, prompt, rows.sequence_length)
+    _check(encoder, pooling, long_text, features, prompt, unpooled)
 
     def tokenize(text):
         text = tf.strings.join([prompt, text]) if prompt else text
@@ -65,12 +71,14 @@ def embed(
         return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), encoded)
 
     def pool(encoded, inputs):
-        return POOLINGS[pooling](encoded, inputs["padding_mask"])
+        mask = inputs["padding_mask"]
+        pooled = leave_out(mask, unpooled) if unpooled else None
+        return heads.pool(encoded, mask, pooling, pooled)
 
     def scale(embedding):
-        if not normalize:
-            return embedding
-        return tf.math.l2_normalize(embedding, axis=-1)
+        if normalize:
+            embedding = tf.math.l2_normalize(embedding, axis=-1)
+        return embedding[:, :truncate_dim]
 
     def of_cut_text(text):
         ids = tokenize(text)
@@ -104,6 +112,7 @@ def embed(
         }
 
     more = ", of length 1" if normalize else ""
+    more += f", the first {truncate_dim} values" if truncate_dim else ""
     more += f", after {prompt!r}" if prompt else ""
     outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{more}"}
     inputs = {"text": SENTENCE}
@@ -136,8 +145,13 @@ def embed_with_prompts(model, rows, options):
     return signatures
 
 
-def _check(encoder, pooling, long_text, features, prompt):
-    check_pooling(pooling)
+def _check(encoder, pooling, long_text, features, prompt, unpooled):
+    heads.check_pooling(pooling)
+    if unpooled and long_text == "windows":
+        raise InputError(
+            f"The prompt {prompt!r} is not pooled, and windows are pooled as "
+            'a whole. Export them with long_text="truncate".'
+        )
     if features is not None and features not in RECIPES:
         raise InputError(
             f"features is {features!r}. Expected one of {', '.join(RECIPES)}."

@@ -113,6 +113,7 @@ class Rows:
         self.tokenizer = preprocessor.tokenizer
         self.prompts = preprocessor.prompts
         self.prompt = preprocessor.prompt
+        self.include_prompt = preprocessor.include_prompt
         if portable:
             config = self.tokenizer.get_config() | {"portable": True}
             self.tokenizer = type(self.tokenizer).from_config(config)

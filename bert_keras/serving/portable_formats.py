@@ -80,6 +80,12 @@ def export_on_ids(
     if os.path.lexists(folder) or files.exists(folder):
         raise InputError(f"{folder} is there. Name a new folder.")
     check_fits(model, preprocessor)
+    prompt = preprocessor.prompts.get(preprocessor.prompt)
+    if prompt and not preprocessor.include_prompt:
+        raise InputError(
+            f"The prompt {prompt!r} is not pooled, and a model on ids pools "
+            "all tokens. Give preprocessor.with_prompt(None)."
+        )
     random = in_use(model, untrained_weights(model))
     if random and not allow_untrained:
         refuse_untrained(model, random)
@@ -269,6 +275,7 @@ def _settings(model, preprocessor, runtime):
         "inputs": list(_input_names(model)),
         "outputs": {n if have_names else "logits": n for n in runtime.outputs},
         "sequence_length": preprocessor.sequence_length,
+        "prompt": preprocessor.prompts.get(preprocessor.prompt, ""),
         "lowercase": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,
         "max_word_length": tokenizer.max_word_length,

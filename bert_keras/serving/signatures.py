@@ -5,16 +5,10 @@ import warnings
 from collections.abc import Callable
 
 from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.presets import listed
-from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import (
-    BertChooser,
-    BertClassifier,
-    BertEmbedder,
-    BertSpanPredictor,
-    BertTagger,
-)
+from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.modeling.weights import in_use, untrained_weights
 from bert_keras.serving.classification import choose, classify, rank
 from bert_keras.serving.embedding import embed, embed_with_prompts
@@ -32,18 +26,20 @@ OPTIONS = ("pair", "top_k", "pooling", "normalize", "features", "long_text")
 
 @dataclasses.dataclass
 class Family:
-    """A question and what its answer depends on.
+    """A signature's function and what its answer depends on.
 
     Attributes:
         build: of a model, its `Rows` and the options below; gives the
             `Signature`, whose name is the function's.
         options: of `export_saved_model`, which it takes.
         unread: weights that it does not read, by how their names begin.
+        unchanged_by: options that are allowed and change nothing.
     """
 
     build: Callable
     options: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    unchanged_by: tuple[str, ...] = ()
 
     @property
     def name(self):
@@ -57,39 +53,39 @@ class Family:
 # `embed` may be asked for the pooler's vector: see `_random_weights`.
 EMBED = Family(
     embed,
-    ("pooling", "normalize", "long_text", "features"),
+    ("pooling", "normalize", "truncate_dim", "long_text", "features"),
     ("mlm/", "nsp/", "encoder/pooler/"),
 )
-# Model -> the questions that it answers, its own first.
+RANK = Family(rank)  # of a `BertClassifier` with the problem "ranking"
+# By name; the table of heads says which classes answer them.
 FAMILIES = {
-    BertClassifier: [Family(classify, ("pair", "long_text"))],
-    BertSpanPredictor: [Family(answer, ("top_k",))],
-    BertTagger: [Family(tag, ("long_text",))],
-    BertChooser: [Family(choose)],
-    BertEncoder: [EMBED],
-    BertEmbedder: [EMBED],
-    BertPretrainer: [
+    family.name: family
+    for family in (
+        Family(classify, ("pair", "long_text")),
+        # It reads windows of a long text anyway.
+        Family(answer, ("top_k",), unchanged_by=("long_text",)),
+        Family(tag, ("long_text",)),
+        Family(choose),
+        EMBED,
         Family(fill_mask, ("top_k",), ("nsp/", "encoder/pooler/")),
         Family(next_sentence, (), ("mlm/",)),
-        EMBED,
-    ],
+    )
 }
-RANKING = [Family(rank)]  # of a `BertClassifier` with that problem
 # Of a pre-trainer that learnt one of them, the other one is left out.
 PRETRAINING = {"fill_mask", "next_sentence"}
 
 
 def families_of(model):
-    """The questions that the model answers, its own first.
+    """Return the signatures that the model answers, its default first.
 
     Raises:
         InputError: it is not a model that can be exported.
     """
     if getattr(model, "problem", None) == "ranking":
-        return RANKING
-    for cls, families in FAMILIES.items():
-        if isinstance(model, cls):
-            return families
+        return [RANK]
+    for base in type(model).__mro__:
+        if base.__name__ in HEADS and HEADS[base.__name__].signatures:
+            return [FAMILIES[n] for n in HEADS[base.__name__].signatures]
     raise InputError(NOT_A_MODEL.format(type(model).__name__))
 
 
@@ -107,15 +103,15 @@ def settle_options(models, options):
     for name in OPTIONS:
         asked = options[name] not in (None, False, "truncate")
         if asked and not any(
-            _takes(type(model), name, families_of(model)) for model in models
+            _takes(name, families_of(model)) for model in models
         ):
             known = [
-                cls.__name__
-                for cls, families in FAMILIES.items()
-                if _takes(cls, name, families)
+                cls
+                for cls, head in HEADS.items()
+                if _takes(name, map(FAMILIES.get, head.signatures))
             ]
-            if BertClassifier.__name__ in known and any(
-                families_of(model) is RANKING for model in models
+            if "BertClassifier" in known and any(
+                families_of(model) == [RANK] for model in models
             ):
                 raise InputError(
                     f"{name} is not for a BertClassifier with problem="
@@ -131,6 +127,7 @@ def settle_options(models, options):
         "top_k": 5,
         "pooling": "mean",
         "normalize": False,
+        "truncate_dim": None,
     }
     for model in models:
         defaults |= getattr(model, "sentence_embedding", {})
@@ -139,11 +136,9 @@ def settle_options(models, options):
     }
 
 
-def _takes(cls, option, families):
-    """Whether an answer of such a model can meet the option."""
-    if option == "long_text" and issubclass(cls, BertSpanPredictor):
-        return True  # it reads windows anyway
-    return any(option in family.options for family in families)
+def _takes(option, families):
+    """Return True if one of the signatures can meet the option."""
+    return any(option in (*f.options, *f.unchanged_by) for f in families)
 
 
 def unlearnt(models, options):

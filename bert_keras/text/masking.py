@@ -120,7 +120,7 @@ def _as_positions(chosen, most: int):
     count = chosen.sum(1)
     # The rank of each true column within its row.
     place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    positions = np.zeros((len(chosen), most), np.int64)
+    positions: Any = np.zeros((len(chosen), most), np.int64)
     positions[row, place] = column
     return positions, np.arange(most) < count[:, None]
 

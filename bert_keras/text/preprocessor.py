@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
+from bert_keras.modeling.inputs import POOLING_MASK
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.tokenizer import (
     TokenizerArguments,
@@ -23,6 +24,7 @@ class PreprocessorArguments(TokenizerArguments, total=False):
     pad_to_longest: bool
     prompts: dict[str, str]
     prompt: str | None
+    include_prompt: bool
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -41,6 +43,8 @@ class BertPreprocessor(keras.layers.Layer):
             {"query": "query: "}.
         prompt: name of the prompt that is put before each text here, None
             for none. Pairs take none.
+        include_prompt: False leaves [CLS] and the prompt out of the pooling
+            of `BertEmbedder`.
 
     Call arguments:
         x: strings `(B,)` (a tensor, an array or a list), one string, or a
@@ -50,7 +54,9 @@ class BertPreprocessor(keras.layers.Layer):
 
     Returns:
         `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`, in a
-        dict; with `y`, a tuple of the dict and what was handed through.
+        dict; with a prompt that is not to be pooled, also `pooling_mask`, 1
+        at the tokens behind it. With `y`, a tuple of the dict and what was
+        handed through.
 
     Example:
 
@@ -65,6 +71,7 @@ class BertPreprocessor(keras.layers.Layer):
         pad_to_longest: bool = False,
         prompts: dict[str, str] | None = None,
         prompt: str | None = None,
+        include_prompt: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -78,6 +85,7 @@ class BertPreprocessor(keras.layers.Layer):
                 f"{', '.join(self.prompts) or 'none: there are no prompts'}."
             )
         self.prompt = prompt
+        self.include_prompt = include_prompt
         if not hasattr(tokenizer, "cls_id"):
             raise InputError(
                 f"tokenizer is {tokenizer!r:.60}. Expected a "
@@ -94,6 +102,11 @@ class BertPreprocessor(keras.layers.Layer):
             pad_id=tokenizer.pad_id,
             pad_to_longest=pad_to_longest,
         )
+        self._unpooled = 0  # tokens at the start of a row
+        if prompt is not None and not include_prompt:
+            self._unpooled = count_prompt(
+                tokenizer, self.prompts[prompt], sequence_length
+            )
         self.built = True
 
     @property
@@ -109,6 +122,7 @@ class BertPreprocessor(keras.layers.Layer):
             self.pad_to_longest,
             self.prompts,
             prompt,
+            self.include_prompt,
         )
 
     @classmethod
@@ -148,7 +162,14 @@ class BertPreprocessor(keras.layers.Layer):
         if len(texts) == 1:
             texts = [self._prompted(texts[0])]
         segments = tuple(map(self.tokenizer, texts))
-        return _with_labels(self.packer(segments), y, sample_weight)
+        return _with_labels(self._pack(segments), y, sample_weight)
+
+    def _pack(self, segments):
+        rows = self.packer(segments)
+        if self._unpooled and len(segments) == 1:
+            mask = leave_out(rows["padding_mask"], self._unpooled)
+            rows = {**rows, POOLING_MASK: mask}
+        return rows
 
     def _prompted(self, texts):
         prompt = self.prompts.get(self.prompt, "")
@@ -170,7 +191,7 @@ class BertPreprocessor(keras.layers.Layer):
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
         texts_in_one = self._prompted(tf.concat(texts, axis=0))
-        packed = self.packer((self.tokenizer(texts_in_one),))
+        packed = self._pack((self.tokenizer(texts_in_one),))
 
         def side_by_side(rows):  # (K B, T) to (B, K, T)
             shape = (len(texts), -1, tf.shape(rows)[1])
@@ -182,7 +203,10 @@ class BertPreprocessor(keras.layers.Layer):
     def compute_output_spec(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, keras.KerasTensor] | tuple[Any, ...]:
-        rows = self.packer.rows_spec(_segments(x)[0].shape)
+        segments = _segments(x)
+        rows = self.packer.rows_spec(segments[0].shape)
+        if self._unpooled and len(segments) == 1:
+            rows[POOLING_MASK] = rows["padding_mask"]
         return _with_labels(rows, y, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
@@ -193,12 +217,31 @@ class BertPreprocessor(keras.layers.Layer):
             "pad_to_longest": self.pad_to_longest,
             "prompts": dict(self.prompts),
             "prompt": self.prompt,
+            "include_prompt": self.include_prompt,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         tokenizer = keras.saving.deserialize_keras_object(config["tokenizer"])
         return cls(**{**config, "tokenizer": tokenizer})
+
+
+def count_prompt(tokenizer, prompt, sequence_length):
+    """Return the tokens of [CLS] and a prompt; 0 of a prompt without text."""
+    with tf.init_scope():  # also where a saved layer is made within a graph
+        tokens = int(tf.size(tokenizer(prompt))) if prompt else 0
+    if tokens + 2 > sequence_length:
+        raise InputError(
+            f"The prompt {prompt!r} has {tokens} tokens and is not pooled. "
+            f"Expected fewer than sequence_length, {sequence_length}, less 1."
+        )
+    return tokens + 1 if prompt else 0
+
+
+def leave_out(mask, count):
+    """Return the mask (..., T) with 0 at the first positions."""
+    positions = tf.range(tf.shape(mask)[-1])
+    return mask * tf.cast(positions >= count, mask.dtype)
 
 
 def _segments(x):

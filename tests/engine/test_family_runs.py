@@ -156,7 +156,11 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     predict_task(EmbeddingTask(test=data), [str(run)], tmp_path / "out")
     assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
     model = BertEmbedder.from_preset(run / "model")
-    assert model.arguments() == {"pooling": "max", "normalize": True}
+    assert model.arguments() == {
+        "pooling": "max",
+        "normalize": True,
+        "truncate_dim": None,
+    }
 
 
 def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):

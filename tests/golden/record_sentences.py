@@ -6,19 +6,56 @@ A tiny random model with prompts. Needs the extra `peers`.
 """
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
-
-import torch
-from sentence_transformers import SentenceTransformer, models
-from transformers import BertConfig, BertModel, BertTokenizer
 
 HERE = Path(__file__).parent
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##b query passage : hour well"
 TEXTS = ["a b c", "An hour well", "cb: a"]
 PROMPTS = {"query": "query: ", "document": "passage: ", "other": "c "}
+# Settings of a copy of the folder, by the name of what is recorded.
+POOLING, SETTINGS = "1_Pooling/config.json", "config_sentence_transformers.json"
+CHANGES = {
+    "truncate_dim": {SETTINGS: {"truncate_dim": 3}},
+    **{
+        f"without_prompt_{mode}": {
+            POOLING: {"pooling_mode": mode, "include_prompt": False}
+        }
+        for mode in ("mean", "max", "cls", "lasttoken")
+    },
+}
+
+
+def changed(folder, name):
+    """Write a copy of `sentences/` with other settings; return its path."""
+    shutil.copytree(HERE / "sentences", folder)
+    for file, change in CHANGES[name].items():
+        settings = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps(settings | change))
+    return folder
+
+
+def record():
+    from sentence_transformers import SentenceTransformer
+
+    found = json.loads((HERE / "sentences.json").read_text())
+    for name in CHANGES:
+        folder = changed(Path(tempfile.mkdtemp()) / name, name)
+        model = SentenceTransformer(str(folder), device="cpu")
+        found[name] = {
+            "embed": model.encode(TEXTS).tolist(),
+            "embed_query": model.encode_query(TEXTS).tolist(),
+            "none": model.encode(TEXTS, prompt="").tolist(),
+        }
+    (HERE / "sentences.json").write_text(json.dumps(found) + "\n", "utf-8")
+
 
 if __name__ == "__main__":
+    import torch
+    from sentence_transformers import SentenceTransformer, models
+    from transformers import BertConfig, BertModel, BertTokenizer
+
     folder = HERE / "sentences"
     plain = tempfile.mkdtemp()
     torch.manual_seed(0)
@@ -52,3 +89,4 @@ if __name__ == "__main__":
         "none": model.encode(TEXTS, prompt="").tolist(),
     }
     (HERE / "sentences.json").write_text(json.dumps(found) + "\n", "utf-8")
+    record()

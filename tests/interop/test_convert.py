@@ -22,7 +22,7 @@ from bert_keras.interop.convert import (
     model_class,
     without_pickle,
 )
-from bert_keras.interop.heads import HEADS
+from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import unpickle_folder

@@ -119,11 +119,23 @@ def test_a_transformer_inside_is_fetched(hub, tmp_path):
     assert on_hub(folder) == ["0_Transformer/pytorch_model.bin"]
 
 
-def test_added_tokens_are_fetched_and_refused(hub, tmp_path):
+@pytest.mark.parametrize(
+    ("file", "text", "word"),
+    [
+        ("added_tokens.json", '{"<e1>": 8}', "<e1>"),
+        ("special_tokens_map.json", '{"mask_token": "<e1>"}', "<e1>"),
+        ("config_sentence_transformers.json", '{"prompts": 1}', "prompts"),
+    ],
+)
+def test_every_file_that_changes_ids_is_fetched(
+    hub, tmp_path, file, text, word
+):
     folder = tmp_path / "snapshots" / "0123abc"
-    (folder.parent / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
-    (folder.parent / "added_tokens.json").write_text('{"<e1>": 8}')
-    with pytest.raises(WeightsError, match="<e1>"):
+    shutil.rmtree(folder)
+    folder.mkdir()
+    sentence_folder(folder.parent)
+    (folder.parent / file).write_text(text)
+    with pytest.raises(WeightsError, match=word):
         BertPreprocessor.from_preset("org/tiny")
 
 

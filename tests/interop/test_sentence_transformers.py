@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from record_sentences import CHANGES, changed
 from test_huggingface import folder_of, write_json
 
 from bert_keras import export_saved_model, load_saved_model
@@ -22,6 +23,7 @@ from bert_keras.interop.sentence_transformers import EMBEDDING
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
+from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.text.preprocessor import BertPreprocessor
 
 MODULE = "sentence_transformers.models."
@@ -75,6 +77,7 @@ def test_pooling_normalisation_and_length_are_kept(tmp_path, inner):
         ("pooling_mode", "mean", "mean"),  # since version 5.4
         ("pooling_mode", "cls", "cls"),
         ("pooling_mode", "max", "max"),
+        ("pooling_mode", "lasttoken", "last"),
     ],
 )
 def test_the_ways_of_pooling_are_told_apart(tmp_path, mode, value, pooling):
@@ -131,7 +134,7 @@ def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):
         for p, *_ in os.walk(tmp_path / "b")
     } == names
     again = BertEmbedder.from_preset(tmp_path / "b")
-    assert again.arguments() == {"pooling": pooling, "normalize": normalize}
+    assert again.arguments() == model.arguments()
     assert tiny.largest_difference(model(tiny.IDS), again(tiny.IDS)) == 0.0
     text = BertPreprocessor.from_preset(tmp_path / "b")
     assert text.sequence_length == 12
@@ -187,14 +190,44 @@ def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path):
         np.testing.assert_allclose(vectors, theirs[name], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", CHANGES)
+def test_vectors_are_cut_and_pooled_without_prompts(tmp_path, name):
+    theirs = json.loads((GOLDEN / "sentences.json").read_text())
+    texts, theirs = theirs["texts"], theirs[name]
+    changed(tmp_path / "a", name)
+    model = BertEmbedder.from_preset(tmp_path / "a")
+    preprocess = BertPreprocessor.from_preset(tmp_path / "a")
+    model.save_preset(tmp_path / "b", preprocess)
+    for folder in ("a", "b"):
+        model = BertEmbedder.from_preset(tmp_path / folder)
+        preprocess = BertPreprocessor.from_preset(tmp_path / folder)
+        for key, prompt in (
+            ("embed", "other"),
+            ("embed_query", "query"),
+            ("none", None),
+        ):
+            asked = preprocess.with_prompt(prompt)
+            for vectors in (
+                model.predict(asked(texts), verbose=0),
+                model.predict(asked.each((texts, texts)), verbose=0)[:, 1],
+                model.encode(texts, asked),
+            ):
+                np.testing.assert_allclose(vectors, theirs[key], atol=1e-5)
+    export_saved_model(model, preprocess, tmp_path / "served")
+    served = load_saved_model(tmp_path / "served")
+    for key in ("embed", "embed_query"):
+        vectors = getattr(served, key)(texts)["embedding"]
+        np.testing.assert_allclose(vectors, theirs[key], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("file", "change", "word"),
     [
-        (EMBEDDING, {"truncate_dim": 4}, "truncate_dim"),
+        (EMBEDDING, {"truncate_dim": 0}, "truncate_dim"),
         (EMBEDDING, {"similarity_fn_name": "maxsim"}, "similarity_fn_name"),
         (EMBEDDING, {"default_prompt_name": "none"}, "default_prompt_name"),
         (EMBEDDING, {"prompts": {"query": 1}}, "prompts"),
-        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt"),
+        ("1_Pooling/config.json", {"include_prompt": 0}, "include_prompt"),
     ],
 )
 def test_settings_that_change_vectors_otherwise_are_refused(
@@ -205,6 +238,22 @@ def test_settings_that_change_vectors_otherwise_are_refused(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(WeightsError, match=word):
         BertPreprocessor.from_preset(tmp_path / "a")
+
+
+def test_a_prompt_that_is_not_pooled_needs_room_and_whole_texts(tmp_path):
+    changed(tmp_path / "a", "without_prompt_mean")
+    with pytest.raises(InputError, match="prompt .* tokens"):
+        BertPreprocessor.from_preset(
+            tmp_path / "a", prompt="query", sequence_length=3
+        )
+    model = BertEmbedder.from_preset(tmp_path / "a")
+    preprocess = BertPreprocessor.from_preset(tmp_path / "a", prompt="query")
+    with pytest.raises(InputError, match="not pooled"):
+        export_saved_model(
+            model, preprocess, tmp_path / "b", long_text="windows"
+        )
+    with pytest.raises(InputError, match="not pooled"):
+        export_on_ids(model, preprocess, tmp_path / "b", "litert")
 
 
 def test_a_classifier_is_not_served_with_a_prompt(tmp_path):

@@ -91,13 +91,18 @@ def test_micro_batches_are_refused_to_a_loss_that_compares_rows():
 
 def test_pooling_comes_from_the_home_of_the_weights_unless_it_is_named():
     encoder = tiny.encoder()
-    usual = BertEmbedder(encoder)
-    assert usual.arguments() == {"pooling": "mean", "normalize": True}
-    encoder.sentence_embedding = {"pooling": "cls", "normalize": False}
-    model = BertEmbedder(encoder)
-    assert model.sentence_embedding == encoder.sentence_embedding
-    model = BertEmbedder(encoder, "max", normalize=True)
-    assert model.arguments() == {"pooling": "max", "normalize": True}
+    for home, chosen, expected in (
+        ({}, {}, ("mean", True, None)),
+        ({"pooling": "cls", "normalize": False}, {}, ("cls", False, None)),
+        ({"truncate_dim": 3}, {"pooling": "max"}, ("max", True, 3)),
+        ({"normalize": False}, {"normalize": True}, ("mean", True, None)),
+    ):
+        encoder.sentence_embedding = home
+        model = BertEmbedder(encoder, **chosen)
+        assert tuple(model.arguments().values()) == expected
+        assert model.sentence_embedding == model.arguments()
+    with pytest.raises(InputError, match="truncate_dim is 0"):
+        BertEmbedder(encoder, truncate_dim=0)
     with pytest.raises(InputError, match="pooling is 'best'. Expected one of"):
         BertEmbedder(encoder, "best")
 

@@ -140,6 +140,7 @@ def test_every_signature_leaves_padding_alone():
         table.assign(values)
     options = {"pair": False, "top_k": 3, "long_text": "truncate"}
     options |= {"pooling": "mean", "normalize": True, "features": "last"}
+    options |= {"truncate_dim": None}
     texts = ["an hour well [MASK] spent.", "bad", "", "good film, was it?"]
     made = Rows(preprocessor())
     for model in models:

@@ -27,6 +27,7 @@ OPTIONS = {
     "top_k": 3,
     "pooling": "mean",
     "normalize": False,
+    "truncate_dim": None,
     "features": None,
     "long_text": "truncate",
 }

@@ -66,8 +66,8 @@ def api():
 def tables():
     """Sizes, presets and signatures, as the code has them."""
     from bert_keras.interop import downloads
+    from bert_keras.interop.head_table import HEADS
     from bert_keras.modeling.sizes import SIZES
-    from bert_keras.serving.signatures import FAMILIES
 
     numbers = ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
     names = ("tiny", "mini", "small", "medium", "base", "large")
@@ -89,10 +89,11 @@ def tables():
     ]
     signatures = [
         (
-            f"`{cls.__name__}`",
-            " ".join(f"`{family.name}`" for family in families),
+            f"`{cls}`",
+            " ".join(f"`{name}`" for name in head.signatures),
         )
-        for cls, families in FAMILIES.items()
+        for cls, head in HEADS.items()
+        if head.signatures
     ]
     return "\n\n".join(
         [

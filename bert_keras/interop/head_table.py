@@ -24,6 +24,8 @@ class Head:
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class takes `dropout` for its head.
         is_tied: True if the head multiplies with the token table.
+        signatures: names of what an export of the class answers, the default
+            first.
     """
 
     architectures: tuple[str, ...]
@@ -36,10 +38,16 @@ class Head:
     has_labels: bool = False
     has_dropout: bool = False
     is_tied: bool = False
+    signatures: tuple[str, ...] = ()
 
 
 HEADS = {
-    "BertEncoder": Head(("BertModel",), "AutoModel", "feature-extraction"),
+    "BertEncoder": Head(
+        ("BertModel",),
+        "AutoModel",
+        "feature-extraction",
+        signatures=("embed",),
+    ),
     "BertPretrainer": Head(
         (
             "BertForPreTraining",
@@ -50,6 +58,7 @@ HEADS = {
         "fill-mask",
         parts=("mlm/", "nsp/"),
         is_tied=True,
+        signatures=("fill_mask", "next_sentence", "embed"),
     ),
     "BertCausalModel": Head(
         ("BertLMHeadModel",),
@@ -69,6 +78,7 @@ HEADS = {
         },
         has_labels=True,
         has_dropout=True,
+        signatures=("classify",),
     ),
     "BertTagger": Head(
         ("BertForTokenClassification",),
@@ -78,6 +88,7 @@ HEADS = {
         tensors={"huggingface": "classifier"},
         has_labels=True,
         has_dropout=True,
+        signatures=("tag",),
     ),
     "BertSpanPredictor": Head(
         ("BertForQuestionAnswering",),
@@ -86,6 +97,7 @@ HEADS = {
         layer="span",
         outputs=2,
         tensors={"huggingface": "qa_outputs", "google": "cls/squad/output"},
+        signatures=("answer",),
     ),
     "BertChooser": Head(
         ("BertForMultipleChoice",),
@@ -95,8 +107,11 @@ HEADS = {
         outputs=1,
         tensors={"huggingface": "classifier"},
         has_dropout=True,
+        signatures=("choose",),
     ),
-    "BertEmbedder": Head((), "AutoModel", "sentence-similarity"),
+    "BertEmbedder": Head(
+        (), "AutoModel", "sentence-similarity", signatures=("embed",)
+    ),
 }
 # transformers' class -> ours.
 BY_ARCHITECTURE = {
