@@ -188,10 +188,11 @@ def _ideal_dcg(gains):
 
 
 # Entities, by conlleval's conventions. Sentence by sentence: no entity goes on
-# into the next one. Scores are shares of 1, where conlleval prints percent. The
-# Perl script knows the labels B-, I-, E- and O alone: S-, L- and U-, of BIOES
-# and BILOU, mean here what these schemes say, and so does B- after E- of its
-# type: two entities, of which the script makes one.
+# into the next one. Scores are fractions of 1, where conlleval prints percent.
+# The Perl script knows the labels B-, I-, E- and O alone. Where S-, L- or U-
+# occur, labels mean what BIOES and BILOU say, as in seqeval.
+
+BEYOND_PERL = ("S", "L", "U")
 
 
 class Entity(NamedTuple):
@@ -202,11 +203,16 @@ class Entity(NamedTuple):
     end: int
 
 
-def entities(labels) -> list[Entity]:
-    """The entities of a sentence, whatever scheme its labels follow.
+def entities(labels, is_perl: bool = False) -> list[Entity]:
+    """Return the entities of a sentence, whatever scheme its labels follow.
 
     Ill-formed labels mean what conlleval takes them for: I- after O or after
     another type begins an entity.
+
+    Args:
+        labels: of the words.
+        is_perl: True if B- after E- of its type goes on with the entity, as
+            conlleval's Perl script has it; False if it begins another one.
     """
     spans: list[Entity] = []
     last_prefix, last_kind = OUTSIDE, ""
@@ -218,6 +224,8 @@ def entities(labels) -> list[Entity]:
             or prefix in BEGIN
             or last_prefix in END
         )
+        if is_perl and (last_prefix, prefix) == ("E", "B"):
+            begins = kind != last_kind
         if prefix != OUTSIDE and begins:
             spans.append(Entity(kind, word, word + 1))
         elif prefix != OUTSIDE:
@@ -227,7 +235,7 @@ def entities(labels) -> list[Entity]:
 
 
 def entity_scores(truth, predicted) -> dict:
-    """What conlleval prints, and the F1 of tokens.
+    """Return what conlleval prints, and the F1 of tokens.
 
     Args:
         truth, predicted: the labels of each sentence, a list of lists.
@@ -244,7 +252,11 @@ def entity_scores(truth, predicted) -> dict:
     tokens = Counter()  # (true label, predicted label) -> how many
     for labels, guess in zip(truth, predicted, strict=True):
         tokens.update(zip(labels, guess, strict=True))
-        true_spans, guessed_spans = entities(labels), entities(guess)
+    seen = {label for pair in tokens for label in pair}
+    is_perl = not any(split_label(label)[0] in BEYOND_PERL for label in seen)
+    for labels, guess in zip(truth, predicted, strict=True):
+        true_spans = entities(labels, is_perl)
+        guessed_spans = entities(guess, is_perl)
         true.update(entity.type for entity in true_spans)
         guessed.update(entity.type for entity in guessed_spans)
         both = {*true_spans} & {*guessed_spans}
