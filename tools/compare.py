@@ -10,6 +10,9 @@ worst cases. Takes some
 seconds and the model's time for as many texts.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import json
 
 import numpy as np

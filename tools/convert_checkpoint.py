@@ -21,6 +21,9 @@ Takes about 10 seconds for BERT base; the first name from the Hub or of a
 release is fetched before, once.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import tempfile
 
 from absl import flags

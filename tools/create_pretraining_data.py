@@ -18,6 +18,9 @@ command is given again. With --beam it runs on many machines; see docs/data.md.
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 import shlex
 

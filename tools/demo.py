@@ -13,6 +13,9 @@ Takes some 6 minutes on two CPU cores with AVX-512, some 8 on two with AVX2
 alone.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 
 from absl import flags

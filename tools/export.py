@@ -26,6 +26,9 @@ runtime (pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
 Takes about half a minute for a small model, more for BERT base.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import math
 import os
 import tempfile

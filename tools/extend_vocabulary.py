@@ -14,6 +14,9 @@ each new piece the mean of the rows that stood for it.
 Takes about half a minute for 120 MB of text.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import functools
 import os
 

@@ -18,6 +18,9 @@ in windows; no token is lost.
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 
 from absl import flags

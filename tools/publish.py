@@ -12,6 +12,9 @@ nothing, so that you can read the card first.
 Takes some seconds, and the upload. Needs pip install 'bert_keras[hub]'.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 
 from absl import flags

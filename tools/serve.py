@@ -17,6 +17,9 @@ it after the requests that it has.
 Needs: pip install 'bert_keras[serve]'.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 import re
 import signal

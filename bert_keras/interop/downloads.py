@@ -398,6 +398,6 @@ def _refuse_pickle(name, listed):
         raise InputError(
             f"{name} has its weights as a pickle alone ({pickles[0]}), which "
             "can run any code when it is read. Fetch the folder by hand and "
-            "convert it once, apart, with python -m "
-            "official_tasks.tools.convert_checkpoint --allow_torch."
+            "convert it once, apart, with bert-keras "
+            "convert_checkpoint --allow_torch."
         )

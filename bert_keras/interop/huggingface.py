@@ -375,8 +375,8 @@ def _read_weights(folder):
         raise WeightsError(
             pickles[0],
             "this is a pickle, which can run any code when it is read",
-            "Convert it once, apart, with python -m "
-            "official_tasks.tools.convert_checkpoint --allow_torch",
+            "Convert it once, apart, with bert-keras "
+            "convert_checkpoint --allow_torch",
             expected=WEIGHTS,
             found=os.path.basename(pickles[0]),
         )

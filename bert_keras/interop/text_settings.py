@@ -155,8 +155,8 @@ def _refuse(source, answers, lowercase):
     if lowercase is None:
         expected = "one answer"
         way_out = (
-            "Pass lowercase=True or =False, or convert it once with python -m "
-            "official_tasks.tools.convert_checkpoint --lowercase or "
+            "Pass lowercase=True or =False, or convert it once with bert-keras "
+            "convert_checkpoint --lowercase or "
             "--nolowercase"
         )
     else:

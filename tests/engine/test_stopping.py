@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM at every stage of a script, and output nobody reads."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -85,6 +86,41 @@ def test_a_signal_at_any_stage_gives_one_line_and_75(stage, number, tmp_path):
     process = start(stage, tmp_path)
     assert process.stdout.readline() == "reached\n"
     process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 75, errors
+    assert len(errors.splitlines()) == 1 and "Stopped" in errors
+
+
+TOOLS = [
+    path
+    for path in sorted((ROOT / "tools").rglob("*.py"))
+    if "script.start(" in path.read_text("utf-8")
+]
+
+
+# Their other imports take up to a second, in which Python would show where it
+# was. `python -m official_tasks.NAME` imports the package first by itself.
+@pytest.mark.parametrize("path", TOOLS, ids=lambda path: path.stem)
+def test_the_first_import_of_a_tool_handles_signals(path):
+    first = ast.parse(path.read_text("utf-8")).body[1]
+    assert isinstance(first, ast.Import)
+    assert [name.name for name in first.names] == ["official_tasks"]
+
+
+def test_a_signal_during_a_tools_imports_gives_one_line(tmp_path):
+    (tmp_path / "absl").mkdir()  # what every tool imports
+    (tmp_path / "absl/__init__.py").write_text(
+        'print("reached", flush=True)\nimport time\ntime.sleep(60)\n'
+    )
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "tools/train_vocabulary.py"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "reached\n"
+    process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 75, errors
     assert len(errors.splitlines()) == 1 and "Stopped" in errors

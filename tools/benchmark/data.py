@@ -16,6 +16,9 @@ with a sentence a line. Takes half a minute for 8 megabytes, a minute more with
 the original's.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 import subprocess
 import tempfile

@@ -19,6 +19,9 @@ missing one is made with pip (PyTorch: gigabytes). Takes about five
 minutes for a small model. Needs: pip install 'bert_keras[onnx]'.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import contextlib
 import functools
 import json

@@ -15,6 +15,9 @@ more than --margin. Rows in bfloat16 are left out on a processor without it, and
 so are peers that take longer than --limit. Takes 1 to 5 minutes a row.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import tempfile
 
 from absl import flags

@@ -15,6 +15,9 @@ time: ours by itself, in a graph as a SavedModel has it, and with its rows
 packed. Needs the `tokenizers` package. Takes a minute.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import functools
 import os
 import time

@@ -9,6 +9,9 @@ that are prose, and `clean/counts.json`: for each reason, how many paragraphs
 and characters were dropped. Takes about a minute on one CPU core.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import collections
 import hashlib
 import json

@@ -10,6 +10,9 @@ each file, and the held-out metrics of both folders, computed in float32. Takes
 some minutes on one CPU core.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import os
 import shutil
 import tempfile

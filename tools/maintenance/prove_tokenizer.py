@@ -15,6 +15,9 @@ the one that the tokenizer is pinned to. Takes about an hour on one CPU core;
 --step=100 tries every hundredth code point, in a minute.
 """
 
+import official_tasks  # noqa: F401  first: it handles Ctrl-C
+
+# isort: split
 import json
 import sys
 import time
