@@ -156,6 +156,12 @@ def losses(model, batch, outputs, divisors, replicas=1):
             if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
             value = logged = value * fractions[i + 1]
+        if replicas > 1:
+            # A replica may have no rows, and the mean of none is NaN.
+            has_any = fractions[0] > 0
+            value, logged = (
+                ops.where(has_any, x, 0.0) for x in (value, logged)
+            )
         singles.append(logged)
         # After it is listed: a single loss is logged without its weight.
         if item.loss_weights is not None:
