@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _PART = 2_000_000  # characters that are tokenised at once in a process
 _BATCH = 1_000_000  # characters that the tokenizer gets at once
 _SAVE = 5  # seconds; a kill costs that at most, and a part for each worker
-_REBUILT = ".rebuilt"  # a folder in that of finished stores
+_REBUILT = ".rebuilt"  # a folder in that of finished or damaged stores
 
 
 def build_stores(
@@ -89,23 +89,37 @@ def build_stores(
         held_out = itertools.chain([first], held_out)
     has_held_out = held_out_share or first is not None
     names = ["train", "held_out"] if has_held_out else ["train"]
+    settings = _settings(tokenizer, held_out_share, sentences)
+
+    def open_build(folder):
+        files.make_folder(folder)
+        return Journal(os.path.join(folder, PROGRESS), settings), {
+            name: StoreWriter(os.path.join(folder, name), tokenizer, name)
+            for name in names
+        }
+
     target, folder = folder, work_folder(folder)
     if not files.is_file(os.path.join(folder, PROGRESS)):
         folder = store_folder(target, names)
-    files.make_folder(folder)
-    settings = _settings(tokenizer, held_out_share, sentences)
-    journal = Journal(os.path.join(folder, PROGRESS), settings)
+    journal, stores = open_build(folder)
+    damaged = None  # the last entry of the journal of damaged stores
+    if damage := _find_damage(journal, stores):
+        logger.warning("%s. The stores are built again.", damage)
+        # Next to them: they stay where these documents are others.
+        damaged, folder = journal.entries[-1], os.path.join(folder, _REBUILT)
+        journal, stores = open_build(folder)
+        if _find_damage(journal, stores):
+            journal.clear()
     with contextlib.ExitStack() as stack:
-        stores = {}
-        for name in names:
-            writer = StoreWriter(os.path.join(folder, name), tokenizer, name)
-            stores[name] = stack.enter_context(writer)
-        build = _Build(stores, journal, progress)
+        for writer in stores.values():
+            stack.enter_context(writer)
+        build = _Build(folder, stores, journal, damaged, progress)
         parts = build.unseen(
             parts_of(documents, held_out_share, names, held_out)
         )
         for part in in_order(tokenise, parts, workers, WORTH):
             build.add(part)
+        build.check_all_seen()
         for name, writer in stores.items():
             if writer.totals["documents"] < 2:
                 _leave_nothing(folder, names, journal)
@@ -223,50 +237,54 @@ class _Build:
     corpus hash and its state.
     """
 
-    def __init__(self, stores: dict[str, StoreWriter], journal, progress):
-        self._stores = stores
+    def __init__(
+        self,
+        folder: str,
+        stores: dict[str, StoreWriter],
+        journal: Journal,
+        damaged: dict | None,
+        progress: Callable | None,
+    ):
+        self._folder, self._stores = folder, stores
         self._journal = journal
+        self._damaged = damaged
         self._progress = progress
         self._parts = self._documents = self._characters = 0
         self._saved = time.monotonic()
 
     def unseen(self, parts: Iterator[Part]) -> Iterator[Part]:
-        """Yield the parts that are not in the stores yet.
-
-        Where a file has changed since the journal recorded it, these are all
-        parts: the stores are built from the start.
-        """
-        last = self._last_entry()
+        """Yield the parts that are not in the stores yet."""
+        last = self._journal.entries[-1] if self._journal.entries else None
         while last and self._parts < last["parts"]:
             part = next(parts, None)
             if part is None:
                 self._refuse()
             count = sum(map(len, part.documents.values()))
             self._count(part.hashes, count, part.characters)
-        if last and self._hashes() != last["hashes"]:
-            self._refuse()
+        self._check_documents(last)
         for name, store in self._stores.items():
             store.restore(last["stores"][name] if last else None)
         yield from parts
 
-    def _last_entry(self) -> dict | None:
-        """Return how far the journal says the build came, if that holds."""
-        if not self._journal.entries:
-            return None
-        last = self._journal.entries[-1]
-        for name, store in self._stores.items():
-            damage = store.find_damage(last["stores"][name])
-            if damage:
-                logger.warning("%s. The stores are built again.", damage)
-                self._journal.clear()
-                return None
-        return last
+    def check_all_seen(self):
+        """Raise if damaged stores were of more documents than these."""
+        if self._damaged and self._parts < self._damaged["parts"]:
+            self._refuse()
+
+    def _check_documents(self, entry: dict | None):
+        """Raise if an entry of as many parts is of other documents."""
+        is_reached = entry is not None and self._parts == entry["parts"]
+        if is_reached and self._hashes() != entry["hashes"]:
+            self._refuse()
 
     def _hashes(self) -> dict[str, str]:
         return {name: s.corpus_hash for name, s in self._stores.items()}
 
     def _refuse(self):
-        folder = os.path.dirname(self._stores["train"].folder)
+        folder = self._folder
+        if self._damaged:
+            files.remove(folder)  # what was built again
+            folder = os.path.dirname(folder)
         raise InputError(
             f"{folder} was begun with other documents than those given now. "
             "Give the same ones, name another folder, or delete this one."
@@ -283,6 +301,7 @@ class _Build:
         for name, store in self._stores.items():
             store.hash(hashes[name])
         self._parts += 1
+        self._check_documents(self._damaged)
         self._documents += documents
         self._characters += size
         if self._progress:
@@ -301,6 +320,15 @@ class _Build:
                 }
             )
         self._saved = time.monotonic()
+
+
+def _find_damage(journal: Journal, stores: dict[str, StoreWriter]):
+    """Return what changed since the journal recorded it, or None."""
+    for entry in journal.entries[-1:]:
+        for name, store in stores.items():
+            if damage := store.find_damage(entry["stores"][name]):
+                return damage
+    return None
 
 
 def _settings(tokenizer, held_out_share: float, sentences) -> dict:
@@ -433,6 +461,8 @@ def settle(
         _put(store, targets[name])
     if files.is_remote(folder):
         return stores
+    with contextlib.suppress(FileNotFoundError):  # Beam's build has none
+        os.replace(os.path.join(work, PROGRESS), os.path.join(folder, PROGRESS))
     files.remove(work)
     return {name: TokenStore(target) for name, target in targets.items()}
 

@@ -236,7 +236,9 @@ def _download(folder: str, manifest: dict, partial: str):
 
 
 def _hash_start(path: str, size: int):
-    """Return a SHA-256 of the first bytes of a file, which may go on."""
+    """Return a SHA-256 of a file's first bytes; None where it is missing."""
+    if not os.path.isfile(path):
+        return None
     hashed = hashlib.sha256()
     with open(path, "rb") as file:
         while size and (data := file.read(min(size, _LARGE))):
@@ -300,10 +302,10 @@ class StoreWriter:
 
         Every byte is read: what a resumed build keeps has its final hash.
         """
-        for name, expected in state.get("sha256", {"tokens": ""}).items():
+        for name, expected in state["sha256"].items():
             size = state["totals"][name] * self._width(name)
             found = _hash_start(self._path(name), size)
-            if found.hexdigest() != expected:
+            if found is None or found.hexdigest() != expected:
                 return f"{self._path(name)} has changed since it was written"
             self._hashes[name] = found
         return None

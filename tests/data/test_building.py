@@ -235,10 +235,10 @@ def test_what_was_written_behind_the_journal_is_dropped(
     assert again["train"].manifest == whole["train"].manifest
 
 
-def create(folder, tokenizer, progress=None):
+def create(folder, tokenizer, progress=None, documents=None):
     """Pre-training data with both sides, as stores and as records."""
     return create_pretraining_data(
-        corpus(),
+        documents or corpus(),
         tokenizer,
         str(folder),
         SamplingRules(16, 3),
@@ -296,6 +296,31 @@ def test_the_same_command_mends_any_damaged_file(
             assert path.name == "progress.jsonl" and str(place) in str(error)
             continue
         assert contents(tmp_path / "data") == whole, place
+
+
+@pytest.mark.parametrize("kind", ["finished", "killed"])
+def test_damaged_data_is_not_replaced_by_other_documents(
+    tokenizer, built, tmp_path, small_parts, kind
+):
+    whole = contents(built / "finished")
+    path = tmp_path / "tokens" / "train" / "tokens.bin"
+    shutil.copytree(built / kind, tmp_path, dirs_exist_ok=True)
+    os.remove(tmp_path / "tokens" / "held_out" / "store.json")
+    flip(path, None)
+    before = contents(tmp_path)
+    for documents in (corpus(seed=1), corpus()[:-9], corpus(70)):
+        with pytest.raises(InputError, match="was begun with other"):
+            create(tmp_path, tokenizer, documents=documents)
+        assert contents(tmp_path) == before
+
+    def stop(name, done, _):
+        if done > 30:
+            raise Killed
+
+    with pytest.raises(Killed):
+        create(tmp_path, tokenizer, stop)
+    create(tmp_path, tokenizer)
+    assert contents(tmp_path) == whole
 
 
 def test_a_store_with_garbled_blocks_is_named(tokenizer, tmp_path):
