@@ -9,6 +9,7 @@ from served_samples import encoder, preprocessor, spread, task_models
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving import portable_formats
 from bert_keras.serving.export import export_saved_model
@@ -71,7 +72,9 @@ POOLED = ("mean", "max", "cls")
 
 
 @pytest.mark.parametrize("format", NEEDS)
-@pytest.mark.parametrize("case", ["large logits", "small", *POOLED])
+@pytest.mark.parametrize(
+    "case", ["large logits", "small", "pretrainer", *POOLED]
+)
 def test_sound_models_are_not_refused(tmp_path, case, format):
     """Logits of hundreds, one segment and four positions, each pooling."""
     needs(format)
@@ -80,6 +83,8 @@ def test_sound_models_are_not_refused(tmp_path, case, format):
     elif case == "small":
         small = BertEncoder(24, 1, 2, 16, 32, 4, num_segments=1)
         model = BertClassifier(small, labels=["bad", "good"])
+    elif case == "pretrainer":
+        model = BertPretrainer(encoder())
     else:
         model = BertClassifier(encoder(num_layers=2), labels=["bad", "good"])
     model = spread(model)
