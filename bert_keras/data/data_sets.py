@@ -162,7 +162,7 @@ def _check_columns(source, names, columns, optional):
         if name not in names and name not in optional:
             raise InputError(
                 f"{source}: no column {name!r}: its columns are "
-                f"{', '.join(map(repr, names))}"
+                f"{', '.join(map(repr, names))}. Name one of them"
             )
 
 

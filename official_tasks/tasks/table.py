@@ -303,11 +303,11 @@ def _delimited_rows(path, lines, columns, kind, optional, own, notes):
 
 
 def _hint(header, kind, own):
-    """What to do where the columns seem to be separated otherwise."""
+    """Return what to do: columns may be separated otherwise."""
     names = {",": "commas"} if kind == ".tsv" else SEPARATORS
     separator = next((one for one in names if one in header[0]), None)
     if len(header) > 1 or separator is None:
-        return ""
+        return ". Name one of them"
     advice = []
     if separator in ",\t":
         advice.append(f"name it .{'tsv' if kind == '.csv' else 'csv'}")
