@@ -11,6 +11,8 @@ import struct
 
 import numpy as np
 
+from bert_keras.errors import InputError
+
 PIECE = 1 << 24  # bytes written at a time
 # NumPy's names of dtypes, and safetensors' own.
 DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
@@ -20,7 +22,7 @@ DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
 }
 
 
-def write_safetensors(path, tensors, metadata=None):
+def write_safetensors(path, tensors, metadata=None, is_finite=False):
     """Write tensors one by one.
 
     Args:
@@ -28,9 +30,13 @@ def write_safetensors(path, tensors, metadata=None):
         tensors: dict of name -> (NumPy dtype, shape, function that returns
             the array); other dtypes are cast.
         metadata: dict of texts for the header.
+        is_finite: True to refuse NaN and infinity.
 
     Returns:
         dict of "bytes" and "sha256", as a manifest states them.
+
+    Raises:
+        InputError: `is_finite`, and a tensor is not.
     """
     hashed = hashlib.sha256()
     with open(path, "wb") as file:
@@ -40,14 +46,28 @@ def write_safetensors(path, tensors, metadata=None):
             file.write(data)
 
         put(_header(tensors, metadata))
-        for dtype, _, read in tensors.values():
+        for name, (dtype, _, read) in tensors.items():
             array = np.ascontiguousarray(read(), dtype).reshape(-1)
+            if is_finite:
+                _check_finite(name, array)
             # Its bytes where they lie, not a copy.
             data = memoryview(array.view("u1"))
             for start in range(0, len(data), PIECE):
                 put(data[start : start + PIECE])
         size = file.tell()
     return {"bytes": size, "sha256": hashed.hexdigest()}
+
+
+def _check_finite(name, array):
+    # min and max pass a NaN on and allocate nothing.
+    with np.errstate(invalid="ignore"):
+        ends = [array.min(), array.max()] if array.size else []
+    if not np.isfinite(ends).all():
+        raise InputError(
+            f"The weight {name} has NaN or infinity; nothing was saved. Take "
+            "the weights of an earlier step, and train with a lower learning "
+            "rate."
+        )
 
 
 def _header(tensors, metadata):

@@ -60,7 +60,10 @@ def save_lora(model: "keras.Model", path: files.PathLike) -> None:
     }
     with files.written_beside(path) as partial:
         write_safetensors(
-            partial, numbers, {"format": "pt", KEY: json.dumps(about)}
+            partial,
+            numbers,
+            {"format": "pt", KEY: json.dumps(about)},
+            is_finite=True,
         )
 
 

@@ -49,6 +49,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
             os.path.join(partial, block.WEIGHTS),
             {name: (stored, *array) for name, array in arrays.items()},
             {"format": "pt"},
+            is_finite=True,
         )
         if preprocessor is not None:
             text_settings.write_huggingface_tokenizer(partial, preprocessor)

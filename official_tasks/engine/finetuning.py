@@ -32,6 +32,7 @@ from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 RESULTS = "results.json"
 BEST = "best.json"
 ADAPTERS = "lora.safetensors"
+HISTORY = "metrics.jsonl"
 SAVE_EVERY = 1000  # steps between two checkpoints
 CUT_SHARE = 0.1  # of the texts, from which on cutting is worth a note
 UNKNOWN_SHARE = 0.1  # of the pieces; English in its own vocabulary: under 1 %
@@ -151,7 +152,7 @@ def run(
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
             folder.finish("files", inputs)
             results = run.finish(callbacks)
-            folder.finish("finetune", results, ["model", RESULTS])
+            folder.finish("finetune", results, run.outputs())
         else:
             progress.console.print(
                 f"{output}: finished before; nothing trained", soft_wrap=True
@@ -350,7 +351,7 @@ class _Run:
             InputError: it is damaged, or missing after an evaluation.
         """
         path = self.folder.file(BEST)
-        history = self.folder.file("metrics.jsonl")
+        history = self.folder.file(HISTORY)
         if not files.is_file(path) and not (
             files.is_file(history) and files.size(history)
         ):
@@ -392,6 +393,11 @@ class _Run:
             self.scale.put_into(self.model.classifier)
         self.scale = None
         return step
+
+    def outputs(self) -> list[str]:
+        """Return the names of what the run wrote and may be used later."""
+        names = ["model", "predictions", HISTORY, BEST, RESULTS]
+        return names + [ADAPTERS] * bool(self.hyperparameters.lora_rank)
 
     def _write(self, results, predictions):
         with self.folder.output("predictions") as path:

@@ -92,7 +92,8 @@ def run(
         results = summary(task.metric, runs, rates)
         if folder.done("several") is None:
             _take_up(folder, results)
-            folder.finish("several", {}, ["model", finetuning.RESULTS])
+            outputs = "model", "predictions", finetuning.RESULTS
+            folder.finish("several", {}, outputs)
         _show(task, runs, results)
         return results
 

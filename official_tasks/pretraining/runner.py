@@ -74,7 +74,8 @@ def run(data, output, callbacks=(), **arguments) -> dict:
             results = pretrain(
                 data, folder, settings, execution, strategy, first, callbacks
             )
-            folder.finish("pretrain", results, ["model", "results.json"])
+            outputs = "model", "metrics.jsonl", "results.json"
+            folder.finish("pretrain", results, outputs)
         return results
 
 

@@ -46,6 +46,23 @@ def saved(tmp_path_factory):
     return path
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("write", ["float32", "bfloat16", "adapters"])
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, value, write):
+    model = adapted()
+    weight = next(w for w in model.trainable_weights if "lora" in w.path)
+    array = weight.numpy()
+    array[-1, -1] = value
+    weight.assign(array)
+    path = tmp_path / "saved"
+    with pytest.raises(InputError, match="NaN or infinity"):
+        if write == "adapters":
+            save_lora(model, path)
+        else:
+            save_model(path, model, dtype=write)
+    assert os.listdir(tmp_path) == []
+
+
 def test_an_adapted_projection_is_w_plus_scale_times_a_b():
     query = adapted().encoder.transformer_layers[0].attention.query
     w, bias, a, b = (
