@@ -15,6 +15,7 @@ from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.manifest import (
     check_entries,
+    check_fields,
     describe_file,
     find_fault,
     read_manifest,
@@ -192,11 +193,16 @@ class RunFolder:
     Args:
         path: the folder, made where it is missing; it may be remote.
         settings: JSON dict of all that decides what the run computes.
+        inputs: paths of the files that the run reads. Their size, time of
+            change and hash are recorded when the run begins; a file of
+            another time is read again and may not have changed. A path where
+            nothing is passes.
         writes: false in the other workers of a run: they read what is there
             and own nothing.
 
     Raises:
-        InputError: not writable, foreign, of other settings, or in use.
+        InputError: not writable, foreign, of other settings or inputs, or in
+            use.
 
     Example:
 
@@ -208,7 +214,7 @@ class RunFolder:
     ...         run.finish("corpus", figures, outputs=["corpus.txt"])
     """
 
-    def __init__(self, path, settings, writes=True):
+    def __init__(self, path, settings, inputs=(), writes=True):
         self.path = files.absolute(path)
         self._is_new = False
         self._lock = None
@@ -219,7 +225,7 @@ class RunFolder:
         self._refuse_foreign()
         self._lock = FolderLock(self.path)
         try:
-            self._take(settings)
+            self._take(settings, list(map(str, inputs)))
         except BaseException:
             self._lock.release()
             raise
@@ -334,24 +340,58 @@ class RunFolder:
                 "or one of an earlier run."
             )
 
-    def _take(self, settings):
+    def _take(self, settings, inputs):
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
+        # What is missing is refused where it is read.
+        inputs = list(filter(files.is_file, inputs))
         if files.is_file(path):
             try:
-                old = files.read_json(path)["settings"]
-                if not isinstance(old, dict):
-                    raise TypeError
-            except (ValueError, KeyError, TypeError):
+                old = read_manifest(path, "run", _check_settings)
+            except InputError as error:
                 raise InputError(
-                    f"{path} is not the settings file of a run. Name a new or "
-                    "empty folder, or one of an earlier run."
+                    f"{error} Name a new or empty folder, or one of an earlier "
+                    "run."
                 ) from None
-            check_same_settings(old, settings, self.path)
+            check_same_settings(old["settings"], settings, self.path)
+            self._check_inputs(old["inputs"], inputs)
             return
-        with self.output(SETTINGS) as partial:
-            files.write_json({"settings": settings}, partial)
+        write_manifest(
+            path,
+            {
+                "settings": settings,
+                "inputs": {name: _describe_input(name) for name in inputs},
+            },
+        )
         self._is_new = True
+
+    def _check_inputs(self, old, inputs):
+        changed = [p for p in inputs if p in old and _has_changed(p, old[p])]
+        if changed:
+            raise InputError(
+                f"{self.path} was begun with other files: {', '.join(changed)} "
+                "changed since. Name another folder for the current files, or "
+                "put the original ones back."
+            )
+
+
+def _check_settings(record):
+    check_fields(record, {"settings": dict, "inputs": dict})
+    for entry in record["inputs"].values():
+        check_fields(entry, {"bytes": int, "changed": int, "sha256": str})
+
+
+def _describe_input(path):
+    size, changed = files.describe_version(path)
+    return {"bytes": size, "changed": changed, "sha256": files.sha256(path)}
+
+
+def _has_changed(path, entry):
+    size, changed = files.describe_version(path)
+    if size != entry["bytes"]:
+        return True
+    # A copy of the file has another time.
+    return changed != entry["changed"] and files.sha256(path) != entry["sha256"]
 
 
 def _check_record(record):

@@ -143,14 +143,11 @@ def run(
     }
     progress.show_devices(strategy, arguments["dtype"])
     decided = {"task": task.name, **arguments, **(settings or {})}
-    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        inputs = models.check_files_unchanged(
-            [*task.data_files(), *models.weights_of(init)], folder
-        )
+    inputs = [*task.data_files(), *models.weights_of(init)]
+    with RunFolder(output, decided, inputs, strategy.is_chief) as folder:
         results = folder.done("finetune")
         if results is None:
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
-            folder.finish("files", inputs)
             results = run.finish(callbacks)
             folder.finish("finetune", results, run.outputs())
         else:

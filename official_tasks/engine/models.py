@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 import bert_keras
-from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
 from bert_keras.interop.presets import (
     belonging_to,
@@ -290,25 +289,3 @@ def weights_of(init) -> list:
         patterns = [os.path.join(name, place, "*") for place in _PLACES]
     paths = [path for pattern in patterns for path in glob.glob(pattern)]
     return sorted(filter(_WEIGHTS.search, paths))
-
-
-def check_files_unchanged(paths, folder) -> dict:
-    """Return size and time of the files a run begins with, or began with.
-
-    Raises:
-        InputError: a file changed since the run began.
-    """
-    now = {
-        str(path): files.describe_version(path)
-        for path in paths
-        if files.is_file(path)  # reading reports it where it is needed
-    }
-    before = folder.done("files") or {}
-    changed = [path for path in now if before.get(path, now[path]) != now[path]]
-    if changed:
-        raise InputError(
-            f"{folder.path} was begun with other files: {', '.join(changed)} "
-            "changed since (size or time of change). Name another folder for "
-            "the current files, or put the original ones back."
-        )
-    return now

@@ -57,8 +57,8 @@ def run(data, output, callbacks=(), **arguments) -> dict:
         guessing the commonest piece, the commoner answer), "parameters", and
         "curve", what was logged at each evaluation.
     """
-    from official_tasks.engine.models import check_files_unchanged, weights_of
-    from official_tasks.pretraining.source import check_data_unchanged
+    from official_tasks.engine.models import weights_of
+    from official_tasks.pretraining.source import list_manifests
 
     require_tensorflow("Pre-training")
     settings, execution, strategy = prepare(arguments)
@@ -66,28 +66,20 @@ def run(data, output, callbacks=(), **arguments) -> dict:
     check_settings(settings, strategy.num_replicas)
     weights = weights_of(settings.init) if settings.init else []
     decided = {"data": str(data), **settings._asdict()}
-    with RunFolder(output, decided, writes=strategy.is_chief) as folder:
-        first = check_files_unchanged(weights, folder)
-        check_data_unchanged(data, settings, folder)
+    inputs = [*weights, *list_manifests(data, settings)]
+    with RunFolder(output, decided, inputs, strategy.is_chief) as folder:
         results = folder.done("pretrain")
         if results is None:
             results = pretrain(
-                data, folder, settings, execution, strategy, first, callbacks
+                data, folder, settings, execution, strategy, callbacks
             )
             outputs = "model", "metrics.jsonl", "results.json"
             folder.finish("pretrain", results, outputs)
         return results
 
 
-def pretrain(
-    data, folder, settings, execution, strategy, first_files, callbacks=()
-):
-    """Train in an open `RunFolder`, or resume; return the results.
-
-    Args:
-        first_files: of `check_files_unchanged`; recorded once nothing is
-            refused.
-    """
+def pretrain(data, folder, settings, execution, strategy, callbacks=()):
+    """Train in an open `RunFolder`, or resume; return the results."""
     import keras
 
     from official_tasks.pretraining.model import OBJECTIVES, compiled_model
@@ -99,7 +91,6 @@ def pretrain(
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = compiled_model(settings, objective, source, execution)
-    folder.finish("files", first_files)
     folder.finish("data_files", data_files)
     used = phases(settings)
     measured = _stage(folder, "data", lambda: source.measure_data(used[0]))

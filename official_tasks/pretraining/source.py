@@ -25,42 +25,20 @@ SIDES = ("train", "held_out")
 SAMPLED = 20  # batches that `measure_data` looks at
 
 
-def check_data_unchanged(data, settings, folder):
-    """Raise `InputError` if a run began with data of other manifests.
-
-    Args:
-        folder: the run's `RunFolder`.
-    """
-    before = (folder.done("data_files") or {}).get("manifests", {})
-    changed = [
-        path
-        for path, digest in _hash_manifests(data, settings).items()
-        if before.get(path, digest) != digest
-    ]
-    if changed:
-        raise InputError(
-            f"{folder.path} was begun with other files: {', '.join(changed)} "
-            "changed since. Name another folder for the current data, or put "
-            "the original back."
-        )
-
-
-def _hash_manifests(data, settings) -> dict:
-    """Return the hashes of the manifests of what a run reads, by path.
+def list_manifests(data, settings) -> list[str]:
+    """Return the manifests of what a run reads.
 
     A manifest has the hash of every file: the vocabulary's too.
     """
     paths = [os.path.join("tokens", side) for side in SIDES]
     found = [os.path.join(data, p, token_store.MANIFEST) for p in paths]
     folders = [data, settings.phase_2_data] if settings.records else []
-    found += [
+    return found + [
         os.path.join(folder, side, record_files.MANIFEST)
         for folder in folders
         if folder
         for side in SIDES
     ]
-    # What is missing is refused where it is read.
-    return {path: files.sha256(path) for path in found if files.is_file(path)}
 
 
 class PretrainingSource:
@@ -108,12 +86,9 @@ class PretrainingSource:
             What the run records as its stage "data_files".
         """
         now = {
-            "manifests": _hash_manifests(self.folder, self.settings),
-            "versions": {
-                path: files.describe_version(path)
-                for place in self._places()
-                for path in files.walk(place)
-            },
+            path: files.describe_version(path)
+            for place in self._places()
+            for path in files.walk(place)
         }
         if folder.done("data_files") != now:
             self.check()

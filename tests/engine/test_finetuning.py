@@ -128,7 +128,7 @@ DAMAGES = {
         "best.json",
         "results.json",
         "stages/finetune.json",
-        "stages/files.json",
+        "run.json",
     ],
 )
 def test_a_finished_run_that_was_damaged_is_not_called_finished(

@@ -59,9 +59,7 @@ def test_both_phases_are_trained_on_records_in_one_run(records, tmp_path):
     tokens = [line["tokens"] for line in results["curve"]]
     assert tokens == [2 * 4 * 16, 2 * 4 * 16 + 2 * 4 * 24]
     assert np.isfinite(results["mlm_perplexity"])
-    noted = read_json(tmp_path / "run" / "stages" / "data_files.json")[
-        "figures"
-    ]["manifests"]
+    noted = read_json(tmp_path / "run" / "run.json")["inputs"]
     assert sorted(noted) == sorted(
         f"{folder}/{side}/{name}"
         for folder, name in (

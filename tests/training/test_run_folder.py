@@ -2,6 +2,7 @@
 
 import os
 import time
+from unittest import mock
 
 import pytest
 from run_script import waiting_process
@@ -50,7 +51,7 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.mkdir()
     (other / "run.json").write_text("[1]")
-    with pytest.raises(InputError, match="not the settings file"):
+    with pytest.raises(InputError, match="run.json"):
         RunFolder(other, SETTINGS)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="not writable"):
@@ -62,6 +63,25 @@ def test_a_kill_while_the_folder_was_made_does_not_make_it_foreign(tmp_path):
     (tmp_path / ".run.json.partial-12").write_text("{")
     RunFolder(tmp_path, SETTINGS).close()
     assert sorted(os.listdir(tmp_path)) == [".lock", "run.json"]
+
+
+def test_inputs_are_compared_by_content_where_their_time_differs(tmp_path):
+    data, run = tmp_path / "data.csv", tmp_path / "run"
+    data.write_text("a,b")
+    missing = tmp_path / "missing.csv"
+    RunFolder(run, {}, [data, missing]).close()
+    with mock.patch.object(files, "sha256", side_effect=AssertionError):
+        RunFolder(run, {}, [data]).close()  # nothing is read again
+    os.utime(data, ns=(0, 0))  # as `touch`, or a copy to another machine
+    RunFolder(run, {}, [data]).close()
+    for text in ("a,c", "a,b,c"):
+        data.write_text(text)
+        with pytest.raises(InputError, match="data.csv changed since"):
+            RunFolder(run, {}, [data])
+    (run / "metrics.jsonl").touch()
+    (run / "run.json").unlink()
+    with pytest.raises(InputError, match="that no run made"):
+        RunFolder(run, {}, [data])
 
 
 @pytest.fixture
