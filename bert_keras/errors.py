@@ -1,7 +1,9 @@
 """What the library raises and warns of for what its caller gave it.
 
-Every module imports it: it imports nothing itself.
+Every module imports it: it imports no other one.
 """
+
+import contextlib
 
 LONGEST = 4_000  # characters of a message: a page
 
@@ -48,3 +50,27 @@ def require_tensorflow(what):
             "with KERAS_BACKEND=tensorflow; weights go over by save_preset "
             "and from_preset."
         )
+
+
+@contextlib.contextmanager
+def collected(faults):
+    """Add an `InputError` within to the list `faults`; None raises it."""
+    try:
+        yield
+    except InputError as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
+
+
+MOST_FAULTS = 20  # that a message lists
+
+
+def raise_all(faults):
+    """Raise one `InputError` of all faults, a line each, if there are any."""
+    lines = list(dict.fromkeys("\n".join(faults).splitlines()))
+    if len(lines) > MOST_FAULTS:
+        more = len(lines) - MOST_FAULTS
+        lines = [*lines[:MOST_FAULTS], f"... and {more} more faults"]
+    if lines:
+        raise InputError("\n".join(lines))

@@ -336,8 +336,8 @@ class RunFolder:
         if strangers and SETTINGS not in names:
             raise InputError(
                 f"The folder {self.path} holds something that no run made "
-                f"({', '.join(strangers[:3])}). Name a new or empty folder, "
-                "or one of an earlier run."
+                f"({', '.join(strangers[:3])}), and no {SETTINGS}. Name a new "
+                "or empty folder, or one of an earlier run."
             )
 
     def _take(self, settings, inputs):

@@ -81,6 +81,9 @@ def define_flags():
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
     flags.DEFINE_string("output", None, "Folder of this run.")
+    flags.DEFINE_bool(
+        "check", False, "Read the data, list its faults, and train nothing."
+    )
     flags.DEFINE_float("epochs", None, "Passes over the training rows.")
     flags.DEFINE_integer(
         "batch_size",
@@ -117,7 +120,17 @@ def define_flags():
     script.applies_only(
         "with --recipe", lambda v: v.recipe or registry.is_file(v), "lstm_dim"
     )
-    flags.mark_flags_as_required(["init", "output"])
+    flags.mark_flag_as_required("init")
+    flags.register_multi_flags_validator(
+        ["output", "check"],
+        lambda values: values["output"] or values["check"],
+        "expected --output, the folder of the run, or --check",
+    )
+    script.applies_only(
+        "to one task, not to --task=glue",
+        lambda v: v.task.lower() != "glue",
+        "check",
+    )
 
 
 def _define_training_flags():
@@ -170,9 +183,12 @@ def main(values):
             **arguments,
         )
         return
-    from official_tasks.engine import grid
+    from official_tasks.engine import finetuning, grid
 
     task, settings = task_from_flags(values)
+    if values.check:
+        finetuning.check(task, values.init, **arguments)
+        return
     grid.run(
         task, values.init, values.output, settings=settings, **plan, **arguments
     )

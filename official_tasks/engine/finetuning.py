@@ -11,7 +11,7 @@ import numpy as np
 
 import bert_keras
 from bert_keras import files
-from bert_keras.errors import InputError, require_tensorflow
+from bert_keras.errors import InputError, collected, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.manifest import (
     check_entries,
@@ -97,40 +97,17 @@ def run(
         "notes", and "curve", what was logged after each epoch.
     """
     require_tensorflow("Fine-tuning")
-    usual = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "sequence_length": sequence_length,
-    }
-    for name, value in usual.items():
-        if value is None:
-            usual[name] = getattr(task.defaults, name)
-    if not 0 < usual["epochs"] < math.inf:
-        raise InputError(
-            f"epochs is {usual['epochs']}; expected a number above 0."
-        )
     hyperparameters = Hyperparameters(**hyperparameters)
-    hyperparameters.check()
-    if from_scratch and {"lora_rank", "freeze_layers"} & {
-        *hyperparameters.changed()
-    }:
-        raise InputError(
-            "lora_rank and freeze_layers keep trained weights as they are, and "
-            "from_scratch has none. Leave out one or the other."
-        )
-    accumulation = hyperparameters.accumulation
-    if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
-        raise InputError(
-            f"--accumulation={accumulation}: the loss of --task={task.name} "
-            "compares every row of a batch with every other one, which "
-            "micro-batches would part. Leave it out, and take a smaller "
-            "--batch_size if the memory is short."
-        )
-    if learning_rate is None:
-        usual["learning_rate"] = models.scale_rate(
-            task.defaults.learning_rate, init
-        )
+    usual = choose_arguments(
+        task,
+        init,
+        hyperparameters,
+        from_scratch,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        sequence_length=sequence_length,
+    )
     strategy = make_strategy(distribution, tpu)
     arguments = {
         "init": str(init),
@@ -160,6 +137,114 @@ def run(
         return results
 
 
+def choose_arguments(
+    task, init, hyperparameters, from_scratch=False, **given
+) -> dict:
+    """Return epochs, batch size, rate and length: the task's where None.
+
+    Raises:
+        InputError: a value of these or of the hyperparameters does not fit.
+    """
+    usual = {
+        name: getattr(task.defaults, name) if value is None else value
+        for name, value in given.items()
+    }
+    if not 0 < usual["epochs"] < math.inf:
+        raise InputError(
+            f"epochs is {usual['epochs']}; expected a number above 0."
+        )
+    hyperparameters.check()
+    if from_scratch and {"lora_rank", "freeze_layers"} & {
+        *hyperparameters.changed()
+    }:
+        raise InputError(
+            "lora_rank and freeze_layers keep trained weights as they are, and "
+            "from_scratch has none. Leave out one or the other."
+        )
+    accumulation = hyperparameters.accumulation
+    if accumulation > 1 and getattr(task.loss(), "compares_rows", False):
+        raise InputError(
+            f"--accumulation={accumulation}: the loss of --task={task.name} "
+            "compares every row of a batch with every other one, which "
+            "micro-batches would part. Leave it out, and take a smaller "
+            "--batch_size if the memory is short."
+        )
+    if given["learning_rate"] is None:
+        usual["learning_rate"] = models.scale_rate(
+            task.defaults.learning_rate, init
+        )
+    return usual
+
+
+def check(task, init, *, from_scratch=False, settings=None, **arguments):
+    """Read the data and print what `run` would train, and train nothing.
+
+    Args:
+        arguments: of `run`.
+
+    Raises:
+        InputError: the faults of the data, a line each.
+    """
+    names = "epochs", "batch_size", "learning_rate", "sequence_length"
+    usual = choose_arguments(
+        task,
+        init,
+        Hyperparameters(
+            **{
+                n: arguments[n]
+                for n in Hyperparameters._fields
+                if n in arguments
+            }
+        ),
+        from_scratch,
+        **{name: arguments.get(name) for name in names},
+    )
+    preprocess = load_preprocessor(init, usual["sequence_length"])
+    examples, encoded = encode_splits(task, preprocess)
+    train = encoded["train"]
+    rows = len(batches.row_lengths(train.inputs))
+    steps, _ = batches.training_steps(
+        rows, usual["epochs"], usual["batch_size"]
+    )
+    cut = 0 if train.cut is None else int(np.sum(train.cut))
+    tokens = len(train.inputs["token_ids"].flat_values)
+    lines = {
+        "rows": f"{rows:,} to train on, {len(examples['dev']):,} to score on",
+        "classes": str(len(task.labels)) if task.labels else "none",
+        "tokens": f"{tokens:,}; {cut:,} others are cut",
+        "[UNK]": f"{unknown_share(train, preprocess):.2%} of the tokens",
+        "steps": f"{steps:,} of {usual['batch_size']} rows",
+        "learning rate": f"{usual['learning_rate']:g}",
+    }
+    for name, text in lines.items():
+        progress.console.print(f"{name}: {text}", soft_wrap=True)
+    for note in notes_on_rows(task, train, preprocess):
+        progress.console.print(f"note: {note}", soft_wrap=True)
+
+
+def load_preprocessor(init, sequence_length):
+    return bert_keras.BertPreprocessor.from_preset(
+        init,
+        sequence_length=sequence_length,
+        pad_to_longest=True,
+        prompt=None,  # tasks encode texts without it
+    )
+
+
+def encode_splits(task, preprocess) -> tuple[dict, dict]:
+    """Return the examples and the rows of "train" and "dev"."""
+    examples, faults = {}, []
+    for split in ("train", "dev"):
+        with collected(faults):
+            examples[split] = task.read(split)
+    if faults:
+        raise InputError("\n".join(dict.fromkeys(faults)))
+    return examples, {
+        split: check_encoded(task, split, task.encode(rows, preprocess))
+        for split, rows in examples.items()
+    }
+
+
 class _Run:
     """The rows, the model and the best weights so far of one run."""
 
@@ -178,19 +263,8 @@ class _Run:
         self.init, self.seed, self.arguments = init, seed, arguments
         self.hyperparameters = hyperparameters
         keras.utils.set_random_seed(seed)
-        self.preprocess = bert_keras.BertPreprocessor.from_preset(
-            init,
-            sequence_length=arguments["sequence_length"],
-            pad_to_longest=True,
-            prompt=None,  # tasks encode texts without it
-        )
-        self.examples = {split: task.read(split) for split in ("train", "dev")}
-        self.encoded = {
-            split: check_encoded(
-                task, split, task.encode(examples, self.preprocess)
-            )
-            for split, examples in self.examples.items()
-        }
+        self.preprocess = load_preprocessor(init, arguments["sequence_length"])
+        self.examples, self.encoded = encode_splits(task, self.preprocess)
         self.scale = None  # while the model answers in standard units
         if task.standardises:
             train = self.encoded["train"]
@@ -481,14 +555,19 @@ def notes_on_rows(task, encoded, preprocess) -> list[str]:
             f"{every} texts are longer than {preprocess.sequence_length} "
             f"pieces and are cut: sequence_length={enough} would hold most"
         )
-    ids = encoded.inputs["token_ids"].flat_values.numpy()
-    unknown = float(np.mean(ids == preprocess.tokenizer.unk_id))
+    unknown = unknown_share(encoded, preprocess)
     if unknown > UNKNOWN_SHARE:
         notes.append(
             f"{unknown:.0%} of the pieces are [UNK]: the vocabulary of these "
             "weights does not fit the texts; take weights of their language"
         )
     return notes
+
+
+def unknown_share(encoded, preprocess) -> float:
+    """Return the fraction of the tokens that are [UNK]."""
+    ids = encoded.inputs["token_ids"].flat_values.numpy()
+    return float(np.mean(ids == preprocess.tokenizer.unk_id))
 
 
 def notes_on_classes(classes, rate) -> list[str]:

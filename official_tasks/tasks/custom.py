@@ -4,11 +4,12 @@ A class for each problem: how a row of cells becomes an example. What the rows
 of all have in common is in `own_data.py`.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, collected, raise_all
 from official_tasks.tasks import metrics
 from official_tasks.tasks.base import Defaults, Example, Option
 from official_tasks.tasks.file_task import DataRow
@@ -57,6 +58,9 @@ class CustomTask(OwnData, TextTask):
         problem: "single" (one class a text), "multi" (any number of labels)
             or "regression".
         label_separator: what stands between the labels of a text, "multi".
+        min_rows_per_class: rows with a label that fewer rows of `train` have
+            are left out; of "multi", the label is.
+        rare_class: name that such labels get instead.
         own: see `OwnData`; `drop_unlabelled` is not for "multi", whose texts
             may have none of the labels.
     """
@@ -72,6 +76,12 @@ class CustomTask(OwnData, TextTask):
             "three have columns of their own.",
         ),
         "label_separator": Option(",", "What separates the labels of a text."),
+        "min_rows_per_class": Option(
+            1, "Leave out classes that fewer training rows have."
+        ),
+        "rare_class": Option(
+            None, "Class into which --min_rows_per_class merges them instead."
+        ),
         **DROP_UNLABELLED,
     }
 
@@ -85,6 +95,8 @@ class CustomTask(OwnData, TextTask):
         label="label",
         problem="single",
         label_separator=",",
+        min_rows_per_class=1,
+        rare_class=None,
         **own,
     ):
         if problem not in METRICS:
@@ -98,6 +110,18 @@ class CustomTask(OwnData, TextTask):
                 "--drop_unlabelled does nothing with --problem=multi: a row "
                 "without a label has none of them. Leave it out."
             )
+        if min_rows_per_class > 1 and problem == "regression":
+            raise InputError(
+                "--min_rows_per_class is for classes, and --problem=regression "
+                "has none. Leave it out."
+            )
+        if rare_class is not None and min_rows_per_class < 2:
+            raise InputError(
+                f"--rare_class={rare_class} does nothing without "
+                "--min_rows_per_class. Give both or none."
+            )
+        self.min_rows, self.rare_class = min_rows_per_class, rare_class
+        self.rare = set()
         row = DataRow("custom", {})
         super().__init__(row, train=train, dev=dev, test=test, **own)
         self.problem, self.label_separator = problem, label_separator
@@ -110,8 +134,17 @@ class CustomTask(OwnData, TextTask):
         self.lists = (label,) if problem == "multi" else ()
         if train:
             # Now, before there is a run folder that knows these columns.
-            examples, _ = self.read("train"), self.read("dev")
-            self.advice += advice_on_labels(problem, examples, self.labels)
+            splits: dict[str, list] = {}
+            faults: list[str] = []
+            for split in ("train", "dev"):
+                if split in self.files or not faults:
+                    with collected(faults):
+                        splits[split] = self.read(split)
+            if faults:
+                raise InputError("\n".join(faults))
+            self.advice += advice_on_labels(
+                problem, splits["train"], self.labels
+            )
 
     def columns_of(self):
         return self.text_columns, [self.label_column]
@@ -160,21 +193,62 @@ class CustomTask(OwnData, TextTask):
         if self.problem == "regression" or split == "test":
             return placed
         if split == "train":
+            self.rare = self._find_rare(placed)
+        elif self.min_rows > 1 and self.labels:
+            seen = (self._names(example) for _, example in placed)
+            self.rare |= set().union(*seen) - set(self.labels)
+        if self.rare:
+            placed = list(filter(None, map(self._without_rare, placed)))
+        if split == "train":
             self.labels = self._names_of(placed)
             self.advice += advice_on_names(self.labels, self.label_column)
+        elif self.labels is None and "train" in self.files:
+            return placed  # the training file was refused
         index = {name: i for i, name in enumerate(self.labels or [])}
-        return [
-            (place, example._replace(label=self._index(place, example, index)))
-            for place, example in placed
-        ]
+        numbered, faults = [], []
+        for place, example in placed:
+            with collected(faults):
+                label = self._index(place, example, index)
+                numbered.append((place, example._replace(label=label)))
+        raise_all(faults)
+        return numbered
+
+    def _find_rare(self, placed) -> set:
+        """Return the labels of fewer rows than are asked for; note them."""
+        counts = Counter(
+            name for _, example in placed for name in self._names(example)
+        )
+        rare = {name for name in counts if counts[name] < self.min_rows}
+        if rare:
+            named = ", ".join(f"{n!r} ({counts[n]})" for n in sorted(rare)[:20])
+            to = "left out"
+            if self.rare_class is not None:
+                to = f"merged into {self.rare_class!r}"
+            self.advice.append(
+                f"{len(rare)} classes with fewer than {self.min_rows} rows are "
+                f"{to}: {named}"
+            )
+        return rare
+
+    def _without_rare(self, row):
+        """Return a row with its rare labels merged or left out, or None."""
+        place, example = row
+        names = self._names(example)
+        if names & self.rare:
+            names = names - self.rare | {self.rare_class} - {None}
+            is_multi = self.problem == "multi"
+            if not (is_multi or names):
+                return None
+            label = names if is_multi else self.rare_class
+            example = example._replace(label=label)
+        return place, example
+
+    def _names(self, example) -> set:
+        is_multi = self.problem == "multi"
+        return set(example.label if is_multi else [example.label])
 
     def _names_of(self, placed):
-        multi = self.problem == "multi"
-        names = {
-            name
-            for _, example in placed
-            for name in (example.label if multi else [example.label])
-        }
+        names = set().union(*(self._names(example) for _, example in placed))
         if len(names) < 2:
             raise InputError(
                 f"{self.files['train']}: expected at least 2 classes in column "

@@ -5,10 +5,14 @@ from collections import Counter
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, collected, raise_all
 from official_tasks.tasks.base import SPLITS, Option
 from official_tasks.tasks.file_task import FileTask
-from official_tasks.tasks.table import dialect, line_or_row, read_rows
+from official_tasks.tasks.table import (
+    dialect,
+    line_or_row,
+    read_rows,
+)
 
 HELD_OUT_SHARE = 0.1  # where no dev file is given
 _OR_DATA_SET = " CSV, TSV, JSONL, Parquet or Arrow, or hf:NAME or tfds:NAME."
@@ -124,8 +128,13 @@ class OwnData(FileTask):
             self.advice += advice_on_overlap(rows["train"], rows["dev"])
 
     def read_placed(self, split) -> list[tuple]:
-        """((file, line), example) of each row of the split's files."""
+        """((file, line), example) of each row of the split's files.
+
+        Raises:
+            InputError: of all rows that cannot be used, a line each.
+        """
         placed: list = []
+        faults: list[str] = []
         unlabelled, empty = [], set()
         required, labels = self.columns_of()
         labels = labels if split != "test" else []
@@ -138,6 +147,7 @@ class OwnData(FileTask):
                 own=self.dialect,
                 notes=self.advice,
                 split=split,
+                faults=faults,
             ):
                 place = (str(path), line)
                 cells = dict(zip(columns, values, strict=True))
@@ -146,11 +156,14 @@ class OwnData(FileTask):
                     unlabelled.append(place)
                     empty |= missing
                     continue
-                example = self.example_of(place, len(placed), cells)
-                placed.append((place, example))
+                with collected(faults):
+                    example = self.example_of(place, len(placed), cells)
+                    placed.append((place, example))
         if unlabelled:
             names = [name for name in labels if name in empty]
-            self._drop_or_refuse(unlabelled, ", ".join(names))
+            with collected(faults):
+                self._drop_or_refuse(unlabelled, ", ".join(names))
+        raise_all(faults)
         if not placed:
             files = self.files.get(split, split)
             raise InputError(f"{files}: expected at least one row, got none")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, collected
 from bert_keras.text.wordpiece import encodable
 
 LONGEST = 2**31 - 1  # characters of a cell; the module's own limit is 2**17
@@ -66,6 +66,7 @@ def read_rows(
     own: Dialect | None = None,
     notes: list[str] | None = None,
     split: str = "train",
+    faults: list[str] | None = None,
 ) -> Iterator[tuple[int, list]]:
     """Yields `(line number, the values of columns)` of each row, str.
 
@@ -83,6 +84,8 @@ def read_rows(
         own: of the user's own file; messages name its flags then.
         notes: list to which is added what deserves a look.
         split: of a data set whose name says none.
+        faults: list to which the fault of a row is added, which is then left
+            out; None raises the first.
 
     Raises:
         InputError: no such file, another kind of file, a column that is not
@@ -91,18 +94,19 @@ def read_rows(
             `column_rows`.
     """
     if is_columnar(path):
-        rows = columnar_rows(path, columns, lists, optional, own, split)
+        rows = columnar_rows(path, columns, lists, optional, own, split, faults)
     else:
-        rows = _rows_of_text(path, columns, lists, optional, own, notes)
+        rows = _rows_of_text(path, columns, lists, optional, own, notes, faults)
     for line, row in rows:
         place = f"{path}, {line_or_row(path)} {line}"
-        for number, value in enumerate(row):
-            if isinstance(value, list):
-                row[number] = cells(place, columns[number], value)
-        yield line, row
+        with collected(faults):
+            for number, value in enumerate(row):
+                if isinstance(value, list):
+                    row[number] = cells(place, columns[number], value)
+            yield line, row
 
 
-def _rows_of_text(path, columns, lists, optional, own, notes):
+def _rows_of_text(path, columns, lists, optional, own, notes, faults):
     path = Path(path)
     kind, packed = ending(path)
     if kind not in KINDS:
@@ -117,7 +121,7 @@ def _rows_of_text(path, columns, lists, optional, own, notes):
     encoding = (own or Dialect()).encoding
     with opened(path, "rt", encoding=encoding, newline="") as lines:
         yield from rows_of(
-            path, lines, columns, kind, lists, optional, own, notes
+            path, lines, columns, kind, lists, optional, own, notes, faults
         )
 
 
@@ -140,7 +144,13 @@ def line_or_row(path) -> str:
 
 
 def columnar_rows(
-    path, columns, lists=(), optional=(), own=None, split="train"
+    path,
+    columns,
+    lists=(),
+    optional=(),
+    own=None,
+    split="train",
+    faults=None,
 ):
     """As `read_rows`, of what is read by column; lists come as they are."""
     from bert_keras.data.data_sets import column_rows, is_data_set
@@ -157,11 +167,20 @@ def columnar_rows(
         raise InputError(f"{path}: no such file")
     for number, row in column_rows(str(path), columns, optional, split):
         place = f"{path}, row {number}"
-        yield number, _cells_of_row(place, columns, row, lists)
+        with collected(faults):
+            yield number, _cells_of_row(place, columns, row, lists)
 
 
 def rows_of(
-    path, lines, columns, kind, lists=(), optional=(), own=None, notes=None
+    path,
+    lines,
+    columns,
+    kind,
+    lists=(),
+    optional=(),
+    own=None,
+    notes=None,
+    faults=None,
 ):
     """As `read_rows`, from open text that is called `path`, such as a pipe.
 
@@ -174,10 +193,10 @@ def rows_of(
         )
     with plain_errors(path, own):
         if kind == ".jsonl":
-            yield from _json_rows(path, lines, columns, lists, optional)
+            yield from _json_rows(path, lines, columns, lists, optional, faults)
         else:
             yield from _delimited_rows(
-                path, lines, columns, kind, optional, own, notes
+                path, lines, columns, kind, optional, own, notes, faults
             )
 
 
@@ -255,7 +274,7 @@ def _other_encoding(error):
     )
 
 
-def _delimited_rows(path, lines, columns, kind, optional, own, notes):
+def _delimited_rows(path, lines, columns, kind, optional, own, notes, faults):
     csv.field_size_limit(LONGEST)
     skipped = 0
     if kind == ".tsv":
@@ -294,12 +313,13 @@ def _delimited_rows(path, lines, columns, kind, optional, own, notes):
             if len(header) > 1:
                 continue
             row = [""]  # of one column, an empty line is an empty cell
-        if len(row) != len(header):
-            raise InputError(
-                f"{path}, line {line}: expected {len(header)} columns, got "
-                f"{len(row)}"
-            )
-        yield line, [None if i is None else row[i] for i in places]
+        with collected(faults):
+            if len(row) != len(header):
+                raise InputError(
+                    f"{path}, line {line}: expected {len(header)} columns, got "
+                    f"{len(row)}"
+                )
+            yield line, [None if i is None else row[i] for i in places]
 
 
 def _hint(header, kind, own):
@@ -318,20 +338,22 @@ def _hint(header, kind, own):
     return f"{hint}: {', or '.join(advice)}" if advice else hint
 
 
-def _json_rows(path, lines, columns, lists, optional):
+def _json_rows(path, lines, columns, lists, optional, faults):
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            row = dict.fromkeys(optional) | json.loads(line)
-            values = [row[column] for column in columns]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(
-                f"{path}, line {number}: expected a JSON object with "
-                f"{', '.join(map(repr, columns))}, got {line.strip()[:60]!r}"
-            ) from error
         place = f"{path}, line {number}"
-        yield number, _cells_of_row(place, columns, values, lists)
+        with collected(faults):
+            try:
+                row = dict.fromkeys(optional) | json.loads(line)
+                values = [row[column] for column in columns]
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise InputError(
+                    f"{place}: expected a JSON object with "
+                    f"{', '.join(map(repr, columns))}, got "
+                    f"{line.strip()[:60]!r}"
+                ) from error
+            yield number, _cells_of_row(place, columns, values, lists)
 
 
 def _cells_of_row(place, columns, values, lists):

@@ -221,6 +221,18 @@ def test_a_run_whose_steps_were_mostly_skipped_is_refused(
     assert not (tmp_path / "results.json").exists()
 
 
+def test_a_check_says_what_would_be_trained(place, task, whole, capsys):
+    finetuning.check(task, place / "init", epochs=3, **QUICK)
+    said = capsys.readouterr().out
+    steps = whole["curve"][-1]["step"]
+    for line in (
+        f"rows: {whole['rows']} to train on, {whole['dev_rows']} to score on",
+        "classes: 2",
+        f"steps: {steps} of {QUICK['batch_size']} rows",
+    ):
+        assert line in said
+
+
 def test_defaults_are_the_tasks_and_changed_files_are_refused(place, tmp_path):
     class Mine(CustomTask):
         defaults = Defaults(8, 1.0, 1e-3, 12)

@@ -456,6 +456,46 @@ def test_a_file_that_a_model_learned_from_is_noted_by_its_content(
         _check_held_out(copied, [tmp_path / "model"], "dev")
 
 
+def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):
+    rows = [("a fine film", "good"), ("a dull film", "bad")] * 3
+    train = write(
+        tmp_path / "train.csv", [*rows, ("short",), ("x", ""), ("y", "z", 1)]
+    )
+    dev = write(tmp_path / "dev.csv", [*rows, ("alone",)])
+    with pytest.raises(InputError) as error:
+        CustomTask(str(train), str(dev))
+    for place in (f"{train}, line {line}:" for line in (8, 9, 10)):
+        assert place in str(error.value)
+    assert f"{dev}, line 8: expected 2 columns" in str(error.value)
+    train = write(tmp_path / "train.csv", rows)
+    dev = write(tmp_path / "dev.csv", [("a", "new"), ("b", "newer")] * 15)
+    with pytest.raises(InputError, match="'new'\n.*'newer'\n") as error:
+        CustomTask(str(train), str(dev))
+    assert str(error.value).endswith("and 10 more faults")
+
+
+def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
+    rows = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"), ("e", "rare")]
+    train = str(write(tmp_path / "train.csv", rows))
+    dev = str(write(tmp_path / "dev.csv", [*rows, ("f", "unseen")]))
+    left = CustomTask(train, dev, min_rows_per_class=2)
+    assert left.labels == ["x", "y"]
+    assert [e.text for e in left.read("dev")] == ["a", "b", "c", "d"]
+    assert "'rare' (1)" in "".join(left.advice)
+    merged = CustomTask(train, dev, min_rows_per_class=2, rare_class="other")
+    assert merged.labels == ["other", "x", "y"]
+    assert [e.label for e in merged.read("dev")] == [1, 2, 1, 2, 0, 0]
+    rows = [("a", "x,rare"), ("b", "y"), ("c", "x"), ("d", "y,x")]
+    train = str(write(tmp_path / "train.csv", rows))
+    multi = CustomTask(train, train, problem="multi", min_rows_per_class=2)
+    assert [set(e.label) for e in multi.read("train")] == [
+        {0},
+        {1},
+        {0},
+        {0, 1},
+    ]
+
+
 def test_of_many_classes_the_most_frequent_errors_are_kept():
     labels = [str(i) for i in range(1500)]
     truth = np.arange(1500).repeat(2)
