@@ -99,6 +99,7 @@ def _write_official_files(values):
 
     if values.output == "-":
         raise InputError("--output is missing: give a folder for the files")
+    progress.show_devices()
     task, _ = registry.task_from_flags(values)
     models = files.split_paths(values.model)
     predict_task(task, models, values.output, values.split, values.overwrite)
@@ -112,6 +113,7 @@ def _ask(values):
     paths = prediction.input_paths(values.input)
     if values.output != "-":
         files.refuse_input_as_output(values.output, values.model, *paths)
+    progress.show_devices()
     served = load_saved_model(values.model)
     name, entry, columns = prediction.asked(
         served, values.signature, values.columns

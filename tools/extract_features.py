@@ -71,6 +71,7 @@ def texts_of(path, columns):
 
 def main(values):
     script.prepare_output(values, inputs=("input", "model"))
+    progress.show_devices()
     recipe = find_recipe(values.recipe)
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(values.model),

@@ -27,7 +27,7 @@ import socket
 
 from absl import flags
 
-from official_tasks import script
+from official_tasks import progress, script
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 GRACE_SECONDS = 30  # for clients that do not read their answers
@@ -104,6 +104,8 @@ def _make_server(values):
         raise InputError(
             f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
         ) from None
+    progress.console.stderr = True  # the address is alone on stdout
+    progress.show_devices()
     served = load_saved_model(values.model)
     for name, entry in served.card["signatures"].items():
         getattr(served, name)(**entry["request"])  # the first call is slow
