@@ -4,10 +4,9 @@
 
 In: nothing; the text is the documentation that is installed with Python
 (--corpus takes instead what tools/train_vocabulary.py takes: files, a folder,
-a glob in quotes or a data set). Out, in --output: report.html and
-report.json, and of each stage its result: vocabulary, examples, pre-trained
-and fine-tuned model, SavedModel. The same command resumes a run that was
-interrupted.
+a glob in quotes or a data set). Runs the other scripts one after another and
+prints each command. Out, in --output: what each script writes, report.html and
+report.json. The same command resumes a run that was interrupted.
 
 Takes some 6 minutes on two CPU cores with AVX-512, some 8 on two with AVX2
 alone.
@@ -17,11 +16,45 @@ import official_tasks  # noqa: F401  first: it handles Ctrl-C
 
 # isort: split
 import os
+import shlex
+import subprocess
+import sys
+import time
 
 from absl import flags
-from rich.table import Table
 
-from official_tasks import progress, script
+from bert_keras import files
+from bert_keras.data.corpus import held_out, read_documents
+from bert_keras.interrupts import EXIT_CODE, Stopped
+from bert_keras.run_folder import RunFolder
+from official_tasks import commands, page, progress, script
+from official_tasks.demo import report
+from official_tasks.demo.source_task import write_source_task
+
+HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
+TYPED = (
+    "Returns the indices of the maximum values along an axis.",
+    "The gradient of the loss is applied by the optimizer.",
+    "If the file cannot be opened, an OSError is raised.",
+    "The layer returns a tensor of the same shape as its input.",
+    "Parse a date string in the format used by the calendar.",
+)
+VOCABULARY = "--size=8000"
+# No text is seen often enough to be learned by heart: no dropout.
+PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
+--sequence_length=32 --max_predictions=5 --batch_size=64 --phase_2_steps=0
+--learning_rate=1e-3 --warmup=0.1 --dropout=0 --bias_correction --evaluations=4
+--evaluation_steps=50 --dtype=auto"""
+FINETUNE = """--task=custom --sequence_length=32 --batch_size=16 --epochs=5
+--seeds=3 --dtype=auto"""
+ROWS = {"labels": 1000, "dev_rows": 2000}
+# For continuous integration: every stage, little learning. A later flag wins.
+QUICK = {
+    "vocabulary": "--size=3000",
+    "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
+    "finetune": "--epochs=1 --seeds=1",
+}
+QUICK_ROWS = {"labels": 1000, "dev_rows": 600}
 
 
 def define_flags():
@@ -31,26 +64,160 @@ def define_flags():
     flags.DEFINE_bool("quick", False, "Every stage, but little learning.")
 
 
-def main(values):
-    from official_tasks.demo import whole_job
+def list_stages(folder, corpus, seed, quick) -> dict:
+    """Return name -> script, its flags, and what it writes in `folder`."""
+    more = {name: text.split() if quick else [] for name, text in QUICK.items()}
+    text = [f"--input={corpus}"]
+    vocabulary = [f"--vocabulary={folder}/vocab.txt"]
+    tune = [
+        *FINETUNE.split(),
+        *more["finetune"],
+        f"--train={folder}/task/train.csv",
+        f"--dev={folder}/task/dev.csv",
+        f"--init={folder}/pretrain/model",
+        f"--seed={seed}",
+    ]
+    models = [f"--model={folder}/{m}/model" for m in ("pretrained", "pretrain")]
+    stages = {
+        "Vocabulary": (
+            "train_vocabulary",
+            [*text, VOCABULARY, *more["vocabulary"]],
+            "vocab.txt",
+        ),
+        "Examples": (
+            "create_pretraining_data",
+            [
+                *text,
+                *vocabulary,
+                "--norecords",
+                f"--held_out_share={HELD_OUT_SHARE}",
+            ],
+            "data",
+        ),
+        "Pre-training": (
+            "pretrain",
+            [
+                f"--data={folder}/data",
+                f"--seed={seed}",
+                *PRETRAIN.split(),
+                *more["pretrain"],
+            ],
+            "pretrain",
+        ),
+        "Fine-tuning": ("finetune", tune, "pretrained"),
+        "From scratch": ("finetune", [*tune, "--from_scratch"], "scratch"),
+        "Export": ("export", models, "served"),
+        "Answers": (
+            "predict",
+            [
+                f"--model={folder}/served",
+                "--signature=classify",
+                f"--input={folder}/typed.txt",
+            ],
+            "answers.jsonl",
+        ),
+    }
+    return {
+        name: (command, [*words, f"--output={folder}/{output}"], output)
+        for name, (command, words, output) in stages.items()
+    }
 
-    settings = whole_job.QUICK if values.quick else whole_job.FULL
-    report = whole_job.run(values.output, values.corpus, values.seed, settings)
-    table = Table(title="Measured on held-out documents")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in report.items():
-        if isinstance(value, int | float):
-            figure = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-            table.add_row(name, figure)
-    progress.console.print(table)
-    page = os.path.join(values.output, "report.html")
-    if not os.path.exists(page):  # no charts without matplotlib
-        page = os.path.join(values.output, "report.json")
+
+def main(values):
+    decided = {"corpus": values.corpus, "seed": values.seed}
+    decided["quick"] = values.quick
+    is_folder = os.path.isdir(values.corpus)
+    inputs = (files.walk if is_folder else files.find)(values.corpus)
+    stages = list_stages(
+        values.output, values.corpus, values.seed, values.quick
+    )
+    with RunFolder(values.output, decided, inputs) as folder:
+        draws = page.can_draw("report.html")
+        _write_task(folder, values)
+        seconds = {}
+        for number, (name, (command, words, output)) in enumerate(
+            stages.items(), 1
+        ):
+            progress.console.print(f"{number}. {name}")
+            figures = folder.done(name)
+            if figures is None:
+                began = time.monotonic()
+                code = _run(command, words)
+                if code:
+                    return code
+                figures = {"seconds": round(time.monotonic() - began, 1)}
+                folder.finish(name, figures, [output])
+            seconds[name] = figures["seconds"]
+        figures = report.gather(values.output, seconds)
+        following = _next_commands(values.output)
+        with folder.output("report.json") as path:
+            files.write_json(figures, path)
+        if draws:
+            page.write_report(folder, lambda: report.render(figures, following))
+    for name, value in figures.items():
+        if isinstance(value, float):
+            progress.console.print(f"{name}: {value:.1%}")
     progress.console.print(
-        f"{page} has every figure. With your own data:\n\n"
-        f"{report['command']}\n",
+        f"{values.output} has a report of every figure. With your own data:"
+        f"\n\n{following}\n",
         soft_wrap=True,
+    )
+    return 0
+
+
+def _write_task(folder, values):
+    """Write the rows to fine-tune on, of documents that are held out."""
+    if folder.done("task") is not None:
+        return
+    sides: dict = {False: [], True: []}
+    for document in read_documents(values.corpus):
+        sides[held_out(document, HELD_OUT_SHARE)].append(document)
+    with folder.output("task") as path:
+        os.makedirs(path)
+        rows = QUICK_ROWS if values.quick else ROWS
+        write_source_task(
+            sides[False], sides[True], path, **rows, seed=values.seed
+        )
+    with folder.output("typed.txt") as path, open(path, "w") as file:
+        file.write("\n".join(TYPED) + "\n")
+    folder.finish("task", {}, ["task", "typed.txt"])
+
+
+def _run(command, words) -> int:
+    """Run a script in a process of its own and return its exit code."""
+    progress.console.print(
+        f"bert-keras {command} {shlex.join(words)}", soft_wrap=True
+    )
+    module, _ = commands.find_commands()[command]
+    process = subprocess.Popen([sys.executable, "-m", module, *words])
+    try:
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code == EXIT_CODE:
+        raise Stopped
+    return code
+
+
+def _next_commands(folder):
+    """Return commands for this Python: no shell may have activated it."""
+    python = os.path.relpath(sys.executable)
+    if python.startswith(os.pardir):
+        python = sys.executable
+    tune = "--task=custom --train=yours.csv --text=text --label=label"
+    init = os.path.relpath(os.path.join(folder, "pretrain", "model"))
+    export = "--model=runs/yours/model --output=runs/yours/served"
+    return "\n".join(
+        shlex.join([python, "-m", f"official_tasks.{name}", *words])
+        for name, words in (
+            (
+                "finetune",
+                [*tune.split(), f"--init={init}", "--output=runs/yours"],
+            ),
+            ("tools.export", export.split()),
+        )
     )
 
 
