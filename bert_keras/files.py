@@ -8,6 +8,7 @@ rename.
 
 import contextlib
 import errno
+import functools
 import glob
 import hashlib
 import io
@@ -26,6 +27,7 @@ from bert_keras.errors import InputError
 
 PathLike = str | os.PathLike[str]
 PARTIAL = ".partial-"
+REPLACED = "-before"  # behind a partial's name: holds what was replaced
 # Manifests: the last file that is written to a folder, the first removed.
 MANIFESTS = ("manifest.json", "store.json", "signature_card.json")
 # The largest real file, the multilingual model's tokenizer.json, has 3 MB; the
@@ -303,7 +305,8 @@ def written_beside(path):
     What the caller wrote there, a file or a folder, is flushed to the disk,
     then renamed to `path`. A file that stands there is replaced; a folder is
     replaced by a folder, but between two renames, so that a kill may leave
-    neither in place. When the caller fails, what was written is removed.
+    neither in place: the next output in the parent puts the old one back.
+    When the caller fails, what was written is removed.
 
     A remote `path` is uploaded to instead. Of a folder, what stands there is
     removed and the manifest goes last: without it, the folder does not count.
@@ -317,6 +320,7 @@ def written_beside(path):
             upload(partial, path)
         return
     path = os.path.abspath(path)
+    check_name(path)
     if os.path.ismount(path):
         raise InputError(
             f"{path} is a mount point, which nothing can take the place of. "
@@ -372,14 +376,37 @@ def refuse_folder(path):
 
 
 def _replace_folder(path, partial):
-    replaced = partial + "-replaced"
-    os.rename(path, replaced)
+    replaced = partial + REPLACED
+    os.mkdir(replaced)
     try:
+        os.rename(path, os.path.join(replaced, os.path.basename(path)))
         os.rename(partial, path)
-    except OSError:
-        os.rename(replaced, path)
-        raise
-    shutil.rmtree(replaced, ignore_errors=True)
+    finally:
+        _remove_left(replaced)
+
+
+def _remove_left(path):
+    """Remove what a writer left; put back a folder that it did not replace."""
+    if path.endswith(REPLACED):
+        for name in list_folder(path):
+            target = os.path.join(os.path.dirname(path), name)
+            if not os.path.lexists(target):
+                os.rename(os.path.join(path, name), target)
+    remove(path)
+
+
+def check_name(path: PathLike) -> None:
+    """Raise `InputError` if the file system takes no such name."""
+    if is_remote(path):
+        return
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(
+                f"{path}: {error.strerror.lower()}; expected at most 255 "
+                "bytes in a name. Name a shorter one."
+            ) from None
 
 
 def upload(local, path):
@@ -450,6 +477,7 @@ def remove(path):
             os.remove(path)
 
 
+@functools.cache  # the same name in all of a process's partials
 def _process_space() -> str:
     """Return a name of what process numbers belong to: a boot, a container."""
     parts = [socket.gethostname()]
@@ -469,7 +497,7 @@ def _remove_abandoned(folder):
             try:
                 os.kill(int(pid), 0)
             except ProcessLookupError:
-                remove(os.path.join(folder, name))
+                _remove_left(os.path.join(folder, name))
             except OSError:  # another user's process
                 continue
 
@@ -482,7 +510,7 @@ def is_partial(name):
 def remove_partials(folder):
     """Removes what killed writers left half-written in `folder`."""
     for name in filter(is_partial, list_folder(folder)):
-        remove(os.path.join(folder, name))
+        _remove_left(os.path.join(folder, name))
 
 
 def flush(path):

@@ -1,6 +1,7 @@
 """Files and folders, local and remote, are there whole or not at all."""
 
 import hashlib
+import itertools
 import os
 import uuid
 
@@ -292,6 +293,62 @@ def test_what_a_killed_writer_left_goes_with_the_next_output(
         with files.written_beside(path) as other:
             open(other, "w").close()
     assert {*tmp_path.iterdir()} == {path, strange, tmp_path / "c"}
+
+
+def test_a_folder_whose_replacement_was_killed_comes_back(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / ("a" * 250)
+    put_folder(str(folder), {"model.bin": b"precious"})
+    rename = os.rename
+
+    def kill_second(source, target):
+        if target == str(folder):
+            raise Killed
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 2**22 + 1)
+        patch.setattr(os, "rename", kill_second)
+        patch.setattr(files, "remove", lambda path: None)
+        patch.setattr(files, "_remove_left", lambda path: None)
+        with pytest.raises(Killed):
+            put_folder(str(folder), {"model.bin": b"new"})
+    assert not folder.exists()
+    with files.written_beside(tmp_path / "c") as partial:
+        open(partial, "w").close()
+    assert {*tmp_path.iterdir()} == {folder, tmp_path / "c"}
+    assert get_folder(str(folder)) == {"model.bin": b"precious"}
+
+
+def test_an_error_between_the_renames_puts_the_folder_back(
+    tmp_path, monkeypatch
+):
+    folder = str(tmp_path / "a")
+    put_folder(folder, {"model.bin": b"precious"})
+    rename, count = os.rename, itertools.count()
+
+    def stop_second(source, target):
+        if next(count) == 1:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", stop_second)
+    with pytest.raises(KeyboardInterrupt):
+        put_folder(folder, {"model.bin": b"new"})
+    assert get_folder(folder) == {"model.bin": b"precious"}
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_name_that_is_too_long_is_refused_before_anything_is_written(
+    tmp_path,
+):
+    with (
+        pytest.raises(InputError, match="255 bytes"),
+        files.written_beside(tmp_path / ("a" * 256)),
+    ):
+        raise AssertionError
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_path_may_have_commas_in_its_name(tmp_path):
