@@ -10,6 +10,7 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
 from bert_keras.modeling.inputs import argument_names
+from bert_keras.modeling.keras_adapter import DropsWeights
 from bert_keras.modeling.weights import KeepsLora
 
 
@@ -39,7 +40,7 @@ def check_activation(name):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class Projection(KeepsLora, keras.layers.Dense):
+class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
     """Keras's `Dense` with the original's initial weights, on a matrix.
 
     All leading axes are folded into one for the product: TensorFlow then adds
@@ -192,7 +193,7 @@ def gather_positions(sequence, positions):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class Table(KeepsLora, keras.layers.Embedding):
+class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
     """Keras's `Embedding` with the original's initial weights."""
 
     def __init__(self, input_dim, output_dim, **kwargs):

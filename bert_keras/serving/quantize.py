@@ -3,10 +3,6 @@
 What they gain and cost on real rows is measured by `tools/export.py --dev`.
 """
 
-import contextlib
-import gc
-import threading
-
 import keras
 
 from bert_keras.errors import InputError
@@ -47,30 +43,10 @@ def _with_int8_weights(model):
     weights_only = keras.quantizers.Int8QuantizationConfig(
         activation_quantizer=None
     )
-    with _one_collection():
-        for layer in _quantizable(model):
-            # Keras leaves subclasses alone by default; ours compute the same.
-            layer.quantize("int8", type_check=False, config=weights_only)
+    for layer in _quantizable(model):
+        # Keras leaves subclasses alone by default; ours compute the same.
+        layer.quantize("int8", type_check=False, config=weights_only)
     return model
-
-
-_COLLECTING = threading.Lock()
-
-
-@contextlib.contextmanager
-def _one_collection():
-    """Collects garbage once, at the end; Keras does it for each matrix.
-
-    A collection takes a tenth of a second and more, and BERT-base has 74
-    matrices. Until then `gc.collect` does nothing, in every thread.
-    """
-    with _COLLECTING:
-        collect, gc.collect = gc.collect, lambda generation=2: 0
-        try:
-            yield
-        finally:
-            gc.collect = collect
-    gc.collect()
 
 
 def _quantizable(model):

@@ -1,5 +1,6 @@
 """The contract with Keras 3.15: what keras_adapter.py takes for granted."""
 
+import gc
 import inspect
 
 import keras
@@ -7,6 +8,7 @@ import pytest
 from keras import Model
 
 from bert_keras.modeling import keras_adapter
+from bert_keras.modeling.layers import Projection, Table
 
 pytest.importorskip("tensorflow")
 VERSION = f"Keras {keras.__version__}, written for 3.15"
@@ -54,3 +56,15 @@ def test_a_schedule_is_told_from_a_constant_rate():
     sgd = keras.optimizers.SGD
     assert keras_adapter.learning_rate_schedule(sgd(schedule)) is schedule
     assert keras_adapter.learning_rate_schedule(sgd(0.1)) is None
+
+
+@pytest.mark.parametrize("kind", [Projection, Table])
+def test_int8_replaces_a_weight_without_collecting_garbage(kind, monkeypatch):
+    monkeypatch.setattr(gc, "collect", lambda *_: pytest.fail("collected"))
+    layer = kind(4) if kind is Projection else kind(3, 4)
+    layer.build((2, 3))
+    before = layer.weights
+    layer.quantize("int8", type_check=False)
+    assert "int8" in [weight.dtype for weight in layer.weights], VERSION
+    kept = [w.name for w in before if any(w is one for one in layer.weights)]
+    assert kept == (["bias"] if kind is Projection else []), VERSION
