@@ -336,11 +336,11 @@ def any_worker(strategy):
         return bool
     import tensorflow as tf
 
+    from bert_keras.training.optimizers_tensorflow import sum_over_replicas
+
     def total(value):
-        context = tf.distribute.get_replica_context()
         # A tensor of the device at hand: one from outside has no device.
-        value = tf.identity(value)
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+        return sum_over_replicas([tf.identity(value)])[0]
 
     @tf.function
     def asked(value):

@@ -18,12 +18,21 @@ def sum_over_replicas(gradients):
         if gradient is not None
     ]
     context = tf.distribute.get_replica_context()
-    # `all_reduce` registers a gradient that keeps the graph for ever: not for
-    # one replica.
     if known and context is not None and context.num_replicas_in_sync > 1:
-        known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
+        known = context.merge_call(_sum_in_one_batch, known)
     summed = iter(known)
     return [None if g is None else next(summed) for g in gradients]
+
+
+def _sum_in_one_batch(strategy, *values):
+    """Sum as `ReplicaContext.all_reduce` does, but without a gradient.
+
+    Its gradient is registered for the whole process and keeps the graph, with
+    all weights, for ever.
+    """
+    # On a TPU a value is one tensor, elsewhere one for each replica.
+    pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]
+    return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
 
 
 def runs_on_cpu():

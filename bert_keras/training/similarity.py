@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
+from bert_keras.modeling import kernels
 from bert_keras.modeling.heads import unit
 
 
@@ -180,10 +181,30 @@ def _of_all_replicas(vectors):
         return vectors, 0
     import tensorflow as tf
 
+    from bert_keras.training.optimizers_tensorflow import sum_over_replicas
+
     context = tf.distribute.get_replica_context()
     # None where Keras builds the loss, outside of any replica.
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
-    counts = context.all_gather(tf.shape(vectors)[:1], axis=0)
-    before = tf.reduce_sum(counts[: context.replica_id_in_sync_group])
-    return context.all_gather(vectors, axis=0), before
+    # Rows among zeros, summed: `all_gather` registers a gradient that keeps
+    # the graph, with all weights, for ever.
+    number, replicas = (
+        context.replica_id_in_sync_group,
+        context.num_replicas_in_sync,
+    )
+    count = tf.shape(vectors)[0]
+    counts = tf.one_hot(number, replicas, on_value=count, dtype="int32")
+    [counts] = sum_over_replicas([counts])  # (R,)
+    before = tf.cumsum(counts, exclusive=True)[number]
+    after = tf.reduce_sum(counts) - before - count
+    padding = [[before, after], *[[0, 0]] * (len(vectors.shape) - 1)]
+
+    @kernels.custom_gradient
+    def gather(x):
+        def gradient(upstream):
+            return sum_over_replicas([upstream])[0]
+
+        return sum_over_replicas([x])[0], gradient
+
+    return gather(tf.pad(vectors, padding)), before

@@ -5,8 +5,10 @@
 Without names it does those of `QUICK`, a sample that the suite has time for.
 """
 
+import gc
 import itertools
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -329,8 +331,21 @@ def half_precision_trains(folder):
         assert any((a != b).any() for a, b in zip(after, before, strict=True))
 
 
+def graphs_in_memory():
+    gc.collect()
+    kind = tf.__internal__.FuncGraph
+    return weakref.WeakSet(x for x in gc.get_objects() if isinstance(x, kind))
+
+
 def a_batch_has_the_negatives_of_all_replicas(folder):
     """Of five rows one replica gets three, the other two."""
+    before = graphs_in_memory()
+    compare_losses_of_all_replicas()
+    # No gradient that `fit` recorded keeps its graph.
+    assert not list(graphs_in_memory() - before)
+
+
+def compare_losses_of_all_replicas():
     random = np.random.default_rng(0)
     ids = random.integers(1, 30, (5, 3, 6), "int32")
     results = []
