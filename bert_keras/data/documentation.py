@@ -6,7 +6,6 @@ and of the libraries that this package needs, and Python's language reference
 """
 
 import ast
-import gc
 import itertools
 import os
 import re
@@ -53,7 +52,7 @@ _WORD = re.compile(
 
 
 def prose(docstring: str) -> list[str]:
-    """The paragraphs and list items of a docstring that are English prose.
+    """Return the paragraphs and list items of a docstring that are prose.
 
     >>> prose("Adds two numbers, one by one.\\n\\n>>> add(1, 2)\\n3\\n")
     ['Adds two numbers, one by one.']
@@ -68,7 +67,7 @@ def prose(docstring: str) -> list[str]:
 
 
 def _blocks(text: str) -> list[list[str]]:
-    """Blocks of lines between blank lines, without blocks of code."""
+    """Return blocks of lines between blank lines, without code."""
     blocks = []
     code_indent = None  # the indent of the text that announced code by "::"
     for block in re.split(r"\n\s*\n", text):
@@ -83,7 +82,7 @@ def _blocks(text: str) -> list[list[str]]:
 
 
 def _items(lines: list[str]) -> list[str]:
-    """Joins wrapped lines; a bullet or an argument's name opens an item."""
+    """Join wrapped lines; a bullet or an argument's name opens an item."""
     items = [[]]
     for line, following in itertools.zip_longest(lines, lines[1:]):
         underlined = following is not None and _RULE.match(following)
@@ -97,7 +96,7 @@ def _items(lines: list[str]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Takes the markup out and the label that may stand before the text."""
+    """Remove markup, and a label before the text."""
     for opening in (_LABEL, _OPTIONAL):
         if match := opening.match(text):
             text = text[match.end() :]
@@ -108,7 +107,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """At least four words, two thirds of them plain."""
+    """Return True for four words or more, two thirds of them plain."""
     words = text.split()
     if len(words) < 4 or text[0] in _ODD_START:
         return False
@@ -139,7 +138,7 @@ _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 
 
 def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
-    """Yields (name, library, sentences) of each module or topic.
+    """Yield (name, library, sentences) of each module or topic.
 
     In a fixed order; the library is "python" for the standard library. A
     sentence that an earlier module holds is dropped, so that held-out
@@ -160,7 +159,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _modules() -> Iterator[tuple[str, str, list[str]]]:
-    """(library, module or topic, its docstrings) of everything there is."""
+    """Yield (library, module or topic, docstrings) of all that is there."""
     standard = sysconfig.get_paths()["stdlib"]
     for topic, text in sorted(_topics(standard).items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
@@ -173,7 +172,7 @@ def _modules() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _locate(library: str) -> list[str]:
-    """The folders of a package, found without importing it or its parent."""
+    """Return the folders of a package without importing it."""
     folders = None
     for part in library.split("."):
         spec = PathFinder.find_spec(part, folders)
@@ -184,7 +183,7 @@ def _locate(library: str) -> list[str]:
 
 
 def _python_files(folder: str) -> Iterator[tuple[str, str]]:
-    """(dotted name, path) of the modules under a folder, tests left out."""
+    """Yield (dotted name, path) of modules under a folder, without tests."""
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _SKIPPED)
         for file in sorted(files):
@@ -197,7 +196,7 @@ def _python_files(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _docstrings(path: str) -> list[str]:
-    """The docstrings of a module, its classes and functions, in order."""
+    """Return the docstrings of a module, its classes and functions."""
     tree = _parse(path)
     if tree is None:
         return []
@@ -206,7 +205,7 @@ def _docstrings(path: str) -> list[str]:
 
 
 def _documented(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that may have a docstring; what is in functions is not."""
+    """Yield the nodes that may have a docstring, none within functions."""
     if isinstance(node, _DOCUMENTED):
         yield node
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -216,11 +215,7 @@ def _documented(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _parse(path: str) -> ast.Module | None:
-    """The module's syntax tree, None where this Python cannot read it."""
-    # A tree has thousands of nodes and no cycle: looking for cycles while it
-    # grows takes as long as parsing.
-    collects = gc.isenabled()
-    gc.disable()
+    """Return a module's syntax tree, or None if Python cannot read it."""
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in others' code
@@ -229,13 +224,10 @@ def _parse(path: str) -> ast.Module | None:
             return ast.parse(text) if documented else None
     except (OSError, SyntaxError, ValueError):
         return None
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _topics(standard: str) -> dict[str, str]:
-    """The language reference that `help()` shows, by topic."""
+    """Return the language reference that `help()` shows, by topic."""
     tree = _parse(os.path.join(standard, "pydoc_data", "topics.py"))
     for node in tree.body if tree else ():
         if isinstance(node, ast.Assign) and node.targets[0].id == "topics":

@@ -1,8 +1,5 @@
 """The plan of a pre-training run, by arithmetic alone: nothing is allocated."""
 
-import math
-
-from bert_keras import files
 from official_tasks.pretraining.settings import (
     check_settings,
     model_sizes,
@@ -47,17 +44,11 @@ def plan(data, **arguments) -> list[str]:
     parameters = count_parameters(
         sizes, vocabulary_size, positions, objective.headline == "mlm"
     )
-    stored = sum(
-        files.size(path)
-        for side in ("train", "held_out")
-        for path in files.walk(f"{source.tokens}/{side}")
-    )
     manifest = source.store.manifest
     lines = [
         f"Data: {manifest['documents']:,} documents, "
-        f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens; "
-        f"{format_bytes(stored)}, every byte checked; vocabulary of "
-        f"{vocabulary_size:,}",
+        f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens, "
+        f"every byte checked; vocabulary of {vocabulary_size:,}",
         f"Devices: {strategy.name}, {strategy.num_replicas} replica(s)",
         f"Model: {parameters:,} parameters; objectives {settings.objectives}",
     ]
@@ -76,17 +67,8 @@ def plan(data, **arguments) -> list[str]:
             f"sequences of {phase.sequence_length}, "
             f"{steps * phase.tokens_per_step:,} tokens, "
             f"{rows / source.epoch_size(phase):.2f} epochs",
-            f"  memory of a device: about {format_bytes(memory)}",
+            f"  memory of a device: about {memory / 1e9:,.3g} GB",
         ]
-    # Weights and two moments; those that stay for good; the model.
-    count = execution.keep + 1
-    if execution.keep_every:
-        count += settings.steps // execution.keep_every
-    disk = 12 * parameters * count + 4 * parameters
-    lines.append(
-        f"Disk of the run: {format_bytes(disk)} for {count:,} checkpoints, "
-        "the one being written included, and the model"
-    )
     return lines + note_masks(settings)
 
 
@@ -135,10 +117,3 @@ def estimate_memory(
     return 16 * parameters + rows * (
         activations + 8 * predicted * vocabulary_size
     )
-
-
-def format_bytes(count) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    power = min(5, int(math.log(max(count, 1), 1000)))
-    unit = ("bytes", "kB", "MB", "GB", "TB", "PB")[power]
-    return f"{count / 1000**power:,.3g} {unit}"

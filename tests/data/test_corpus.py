@@ -1,11 +1,8 @@
-import ast
-import gc
 import gzip
 import json
 
 import pytest
 
-from bert_keras.data import documentation as documentation_source
 from bert_keras.data.corpus import (
     Document,
     corpus_hash,
@@ -249,13 +246,3 @@ def test_the_installed_documentation_is_a_corpus(monkeypatch):
     share = sum(word in {"the", "of", "a", "to", "is", "in"} for word in words)
     assert share > 0.15 * len(words)  # about 0.2 in English prose
     assert ">>>" not in text and "```" not in text
-
-
-def test_the_documentation_is_parsed_without_looking_for_cycles(
-    tmp_path, monkeypatch
-):
-    path = tmp_path / "module.py"
-    path.write_text('"""Text."""')
-    monkeypatch.setattr(ast, "parse", lambda text: gc.isenabled())
-    assert documentation_source._parse(path) is False
-    assert gc.isenabled()
