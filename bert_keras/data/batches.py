@@ -29,7 +29,7 @@ def pretraining_dataset(
     first_step: int = 0,
     rules: SamplingRules | None = None,
 ) -> tf.data.Dataset:
-    """An endless data set of batches, shuffled again in each epoch.
+    """Return an endless data set of batches, shuffled again in each epoch.
 
     The batch of a step is a function of (source, batch_size, seed, step)
     alone: a run that begins at `first_step` sees what an uninterrupted run
@@ -91,7 +91,7 @@ def evaluation_dataset(
 def check_source(
     source: str, vocabulary: list[str] | None = None, side: str | None = None
 ) -> dict:
-    """Compares every byte of a store or of records with its manifest.
+    """Compare every byte of a store or of records with its manifest.
 
     Args:
         side: "train" or "held_out", what the data must have been made for;
@@ -119,7 +119,7 @@ def check_source(
 
 
 def open_examples(source: str, seed: int, rules: SamplingRules | None):
-    """The examples at a source, whatever its kind, without tf.data."""
+    """Return the examples at a source, whatever its kind, without tf.data."""
     if token_store.is_store(source):
         return DrawnExamples(
             token_store.TokenStore(source), rules or SamplingRules(), seed
@@ -137,7 +137,7 @@ class _Batches:
         self._windows = {}
 
     def __call__(self, step: int) -> dict:
-        """The rows of a step as NumPy arrays."""
+        """Return the rows of a step as NumPy arrays."""
         size = self._batch_size
         spans = self._examples.windows.span(int(step) * size, size)
         parts = [
@@ -182,7 +182,7 @@ def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):
 
 
 def _weigh_first_rows(count: int, x, y, w):
-    """Sets the weights of all rows from `count` on to 0."""
+    """Set the weights of all rows from `count` on to 0."""
 
     def cut(weights):
         rows = tf.range(len(weights))

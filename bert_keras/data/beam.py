@@ -163,7 +163,7 @@ def _join_parts(parts, names) -> dict:
 
 
 def _build_stores(source, tokenizer, folder, choices, run):
-    """The stores of a source of files."""
+    """Return the stores of a source of files."""
     share, sentences, layout, text_field = choices
     _, paths = corpus.find_files(source)
     names = ("train", "held_out") if share else ("train",)
@@ -206,7 +206,7 @@ def _removed_after_mistake(folder):
 
 
 def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
-    """The store of all pieces, in their order."""
+    """Return the store of all pieces, in their order."""
     with StoreWriter(os.path.join(folder, name), tokenizer, name) as writer:
         writer.restore(None)
         for path in pieces:
@@ -264,7 +264,7 @@ def _write_records(store, folder, rules, seed, copies, run) -> dict:
 def _write_shard(
     write: pretraining_data.WriteShard, entries: str, number: int
 ) -> str:
-    """Writes a shard and its entry in the manifest."""
+    """Write a shard and its entry in the manifest."""
     entry = write(number)
     with files.written_beside(_entry_path(entries, entry["name"])) as partial:
         files.write_json(entry, partial)
@@ -276,7 +276,7 @@ def _entry_path(entries: str, name: str) -> str:
 
 
 def _keep_entries_of(facts: dict, folder: str):
-    """Drops the entries of shards that were drawn by other rules."""
+    """Drop the entries of shards that were drawn by other rules."""
     path = os.path.join(folder, "facts.json")
     plain = json.loads(json.dumps(facts))
     with contextlib.suppress(FileNotFoundError, ValueError):

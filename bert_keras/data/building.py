@@ -43,7 +43,7 @@ def build_stores(
     progress: Callable[[int, int], None] | None = None,
     held_out: Iterable[Document] = (),
 ) -> dict[str, TokenStore]:
-    """Tokenises documents into the stores `train` and `held_out`.
+    """Tokenise documents into the stores `train` and `held_out`.
 
     The bytes that are written are the same for any number of workers. An
     interrupted build resumes where it stopped: what is done is read again,
@@ -207,7 +207,7 @@ class Tokenise:
         return ids, lengths[full], counts[counts > 0]
 
     def _encode(self, texts: list[str]):
-        """The ids of all texts, and the number of each one's ids."""
+        """Return the ids of all texts, and the number of each one's ids."""
         ends = np.cumsum([len(text) for text in texts]) // _BATCH
         cuts = np.flatnonzero(np.diff(ends, prepend=-1, append=-1))
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
@@ -220,7 +220,7 @@ class Tokenise:
 
 
 def _build_tokenizer(module: str, kind: str, config: dict):
-    """A tokenizer in a worker, whose neighbours have the other cores."""
+    """Build a tokenizer in a worker: its neighbours have the other cores."""
     import tensorflow as tf
 
     # A runner of Beam may have started TensorFlow in this process before.
@@ -308,7 +308,7 @@ class _Build:
             self._progress(self._documents, self._characters)
 
     def save(self):
-        """Adds to the journal how far it has come."""
+        """Add an entry to the journal."""
         entries = self._journal.entries
         if not entries or self._parts > entries[-1]["parts"]:
             states = {name: s.state() for name, s in self._stores.items()}
@@ -332,7 +332,7 @@ def _find_damage(journal: Journal, stores: dict[str, StoreWriter]):
 
 
 def _settings(tokenizer, held_out_share: float, sentences) -> dict:
-    """What decides, with the documents, which bytes are written."""
+    """Return what decides, next to the documents, the bytes written."""
     config = tokenizer.get_config()
     vocabulary = config.pop("vocabulary")
     return {
@@ -353,7 +353,7 @@ def parts_of(
     names: list[str],
     held_out: Iterable[Document] = (),
 ) -> Iterator[Part]:
-    """Runs of documents of about `_PART` characters each.
+    """Yield documents in parts of about `_PART` characters.
 
     Those of `held_out` come first, so that their text is not trained on
     where it is among `documents` too.
@@ -386,7 +386,7 @@ def parts_of(
 
 
 def _leave_nothing(folder, names, journal):
-    """Removes what was written, and the folder where nothing else is in it."""
+    """Remove what was written, and the folder where nothing else is in it."""
     journal.remove()
     for name in names:
         files.remove(os.path.join(folder, name))
@@ -437,7 +437,7 @@ def store_folder(folder: str, names) -> str:
 def settle(
     stores: dict[str, TokenStore], work: str, folder: str
 ) -> dict[str, TokenStore]:
-    """Moves the stores that were built in `work` to `folder`.
+    """Move the stores that were built in `work` to `folder`.
 
     Raises:
         InputError: others stand there, finished. They stay as they are.
@@ -475,7 +475,7 @@ def _finished(folder: str) -> dict | None:
 
 
 def _put(store: TokenStore, folder: str):
-    """Copies a store to its place, unless it is there whole."""
+    """Copy a store to its place, unless it is there whole."""
     store.source = folder
     if _finished(folder) == store.manifest and not any(
         find_fault(os.path.join(folder, name), entry)

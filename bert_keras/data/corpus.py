@@ -58,7 +58,7 @@ class Document:
 
 
 def paragraphs(documents: Iterable[Document]) -> Iterator[str]:
-    """The paragraphs of all documents, one after the other."""
+    """Yield the paragraphs of all documents, one after the other."""
     for document in documents:
         yield from document.paragraphs
 
@@ -93,7 +93,7 @@ def in_share(digest: bytes, share: float) -> bool:
 def read_documents(
     source: str, layout: str = "auto", text_field: str = "text"
 ) -> Iterator[Document]:
-    """Yields the documents of a source.
+    """Yield the documents of a source.
 
     Args:
         source: a text file, a folder (every `.txt`, `.text`, `.md`, `.jsonl`,
@@ -188,7 +188,7 @@ def _not_empty(documents: Iterator[Document], source: str):
 def read_file(
     path: str, name: str, group: str, layout: str, text_field: str
 ) -> Iterator[Document]:
-    """Yields a file's documents that hold text.
+    """Yield a file's documents that hold text.
 
     A file of one document is held in memory; of the other layouts, one
     document at a time.
@@ -200,7 +200,7 @@ def read_file(
 
 
 def _parts(path: str, layout: str, text_field: str):
-    """(number, paragraphs, whether they are sentences) of each document.
+    """Yield (number, paragraphs, whether they are sentences) of each document.
 
     The number of a document that is all of its file is None.
     """
@@ -237,7 +237,7 @@ def _opened(path: str):
 
 
 def _lines(file, path: str) -> Iterator[str]:
-    """The stripped lines of a file."""
+    """Yield the stripped lines of a file."""
     offset = 0
     for raw in file:
         yield _decode(raw, path, offset).strip()
@@ -258,7 +258,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
 
 
 def _layout(file, path: str, layout: str) -> str:
-    """The layout of a file: "sentences" for one sentence a line.
+    """Return the layout of a file: "sentences" for one sentence a line.
 
     "auto" recognises that by blank lines between blocks of several lines,
     punctuation at the end of nine of ten lines, and hardly any line with two
@@ -280,14 +280,14 @@ def _layout(file, path: str, layout: str) -> str:
 
 
 def _blocks(lines) -> Iterator[list[str]]:
-    """Runs of lines that are not blank."""
+    """Yield runs of lines that are not blank."""
     for is_text, block in itertools.groupby(lines, bool):
         if is_text:
             yield list(block)
 
 
 def _paragraphs(text: str) -> list[str]:
-    """A line a paragraph, or a block of wrapped lines a paragraph."""
+    """Return the paragraphs: lines, or blocks of wrapped lines."""
     lines = [line.strip() for line in text.split("\n")]
     blocks = list(_blocks(lines))
     wrapped = len(blocks) > 1 and max(map(len, lines)) <= _WRAPPED
@@ -297,7 +297,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of each JSON object."""
+    """Yield (line, text) of each JSON object."""
     for number, line in enumerate(_lines(file, path), 1):
         if not line:
             continue
@@ -333,7 +333,7 @@ def _text(value, where: str, field: str) -> str:
 
 
 def _column_texts(source: str, text_field: str) -> Iterator[tuple[int, str]]:
-    """(number, text) of each row."""
+    """Yield (number, text) of each row."""
     for number, (text,) in column_rows(source, [text_field]):
         yield number, _text(text, f"{source}, row {number}", text_field)
 

@@ -35,7 +35,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def is_data_set(source) -> bool:
-    """Whether a source is a data set's name and no file's."""
+    """Return True if a source is a data set's name and no file's."""
     return str(source).startswith(("tfds:", "hf:"))
 
 
@@ -57,7 +57,7 @@ def parse_data_set(source: str, split="train") -> tuple[str, str, str]:
 def column_rows(
     source, columns: Sequence[str], optional=(), split="train"
 ) -> Iterator[tuple[int, list]]:
-    """Yields `(number, the values of columns)` of each row, from 1.
+    """Yield `(number, the values of columns)` of each row, from 1.
 
     Values are as the file has them: str, bytes, a number, None, a list, ...
     Of `hf:`, numbers that the data set has names for come as these names.
@@ -141,7 +141,7 @@ def _check_end(file, source):
 
 
 def _present(source, schema, columns, optional):
-    """The columns that a file has; refuses those that cannot be read."""
+    """Return the columns that a file has; refuse unreadable ones."""
     _check_columns(source, schema.names, columns, optional)
     for name in columns:
         if schema.names.count(name) > 1:
@@ -198,7 +198,7 @@ def _first_line(error):
 
 
 def data_set_rows(source: str, split="train") -> Iterator[dict]:
-    """Yields the rows of a data set as dicts, texts as str.
+    """Yield the rows of a data set as dicts, texts as str.
 
     Args:
         source: a data set's name.
@@ -215,12 +215,12 @@ def data_set_rows(source: str, split="train") -> Iterator[dict]:
 
 
 def data_set_features(source: str, split="train") -> dict:
-    """What a data set's fields are, by name, as its library says it."""
+    """Return a data set's fields by name, as its library has them."""
     return _open(source, split)[0]
 
 
 def _open(source, split):
-    """The fields of a data set, by name, and its rows."""
+    """Return the fields of a data set, by name, and its rows."""
     library, name, split = parse_data_set(source, split)
     return {"tfds": _tensorflow, "hf": _hugging_face}[library](name, split)
 
@@ -254,7 +254,7 @@ def _by_name(value, names):
 
 
 def _find_split(source, available, split):
-    """What the data set calls a split."""
+    """Return what the data set calls a split."""
     names = SPLIT_NAMES.get(split, (split,))
     present = [name for name in names if name in available]
     if not present:
@@ -316,7 +316,7 @@ def _hugging_face(name, split):
 
 
 def _open_hugging_face(datasets, name):
-    """The splits by name, from a folder or from the Hub."""
+    """Return the splits by name, from a folder or from the Hub."""
     if any(
         os.path.isfile(os.path.join(name, file))
         for file in ("dataset_dict.json", "state.json")

@@ -45,7 +45,7 @@ class Windows:
         self._last = (None, None)
 
     def epoch(self, number: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """The units of each window, and where each begins in the epoch.
+        """Return the units of each window, and where each begins in the epoch.
 
         The second, int64 `(W + 1,)`, ends with the size of the epoch.
         """
@@ -87,7 +87,7 @@ class Windows:
 
 
 def fill_rows(lengths, width: int, most: int, rng):
-    """Packs examples into rows, the longest first, each where it fits best.
+    """Pack examples into rows, the longest first, each where it fits best.
 
     Args:
         lengths: int `(N,)`, pieces of each example, at most `width`.
@@ -106,7 +106,7 @@ def fill_rows(lengths, width: int, most: int, rng):
 
 
 def _best_fit(lengths, width: int, most: int):
-    """The row of each example, and the number of rows."""
+    """Return the row of each example, and the number of rows."""
     open_rows = [[] for _ in range(width + 1)]  # by the room that is left
     rooms = 0  # bit r is set where there is an open row with room r
     held = []  # the number of examples of each row
@@ -149,14 +149,14 @@ class PackedPairs(NamedTuple):
         return self.pairs.nbytes + self.rows.nbytes
 
     def __getitem__(self, span: slice):
-        """Some of the rows, counted from 0."""
+        """Return some of the rows, counted from 0."""
         begin, end, _ = span.indices(self.count)
         own = slice(*np.searchsorted(self.rows, [begin, end]))
         return PackedPairs(self.pairs[own], self.rows[own] - begin, end - begin)
 
     @staticmethod
     def join(parts: list["PackedPairs"]) -> "PackedPairs":
-        """The rows of all parts, in their order."""
+        """Return the rows of all parts, in their order."""
         counts = [part.count for part in parts]
         before = np.cumsum(counts) - counts
         rows = [
@@ -230,7 +230,7 @@ class _Packed:
         self._masks = []
 
     def put(self, some, masked: dict):
-        """Puts examples, masked rows of them `(n, width)`, in their places."""
+        """Put examples, masked rows of them `(n, width)`, in their places."""
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
@@ -249,7 +249,7 @@ class _Packed:
         self._masks.append((row[example], position, ids))
 
     def finish(self) -> dict:
-        """The columns of all rows; see `masked_rows`."""
+        """Return the columns of all rows; see `masked_rows`."""
         row, position, ids = map(np.concatenate, zip(*self._masks, strict=True))
         order = np.lexsort([position, row])  # by row, then by position
         row = row[order]
@@ -297,7 +297,7 @@ class DrawnExamples:
         self.windows = Windows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
-        """A window's pairs, shuffled, as many as `windows` says."""
+        """Return a window's pairs, shuffled, as many as `windows` says."""
         units, starts = self.windows.epoch(epoch)
         size = int(starts[window + 1] - starts[window])
         parts = [self.draw(epoch, window, 0)]
@@ -308,7 +308,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """All pairs that the rules give for a window, shuffled."""
+        """Return all pairs that the rules give for a window, shuffled."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
@@ -327,7 +327,7 @@ class DrawnExamples:
         return PackedPairs(pairs[order], rows, count)
 
     def rows(self, pairs: Pairs | PackedPairs, *key: int) -> dict:
-        """The rows of pairs, masked by random numbers of the key."""
+        """Return the rows of pairs, masked by random numbers of the key."""
         rng = generator(self.seed, _MASKS, *key)
         rules, pieces = self.rules, self.store.pieces
         if not rules.packed:
@@ -350,7 +350,7 @@ class DrawnExamples:
         return rows
 
     def join(self, parts: list, step: int) -> dict:
-        """The rows of a step's parts of windows."""
+        """Return the rows of a step's parts of windows."""
         return self.rows(type(parts[0]).join(parts), step)
 
 

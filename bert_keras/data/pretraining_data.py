@@ -147,7 +147,7 @@ def one_writer(folder: str, progress: Callable | None = None):
 
 
 def _missing(folder: str) -> list[str]:
-    """The folders that making this one makes, the innermost first."""
+    """Return the folders that making this one makes, the innermost first."""
     missing = []
     folder = files.absolute(folder)
     while not files.is_remote(folder) and not os.path.exists(folder):
@@ -195,7 +195,7 @@ def write_records(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict:
-    """Writes a store's examples as record shards with a manifest.
+    """Write a store's examples as record shards with a manifest.
 
     Each shard holds a window of one of the copies and is a function of the
     store, the rules, the seed and its number alone, so the bytes are the same
@@ -244,7 +244,7 @@ def write_records(
 def record_facts(
     store: TokenStore, rules: SamplingRules, seed: int, copies: int
 ):
-    """What a manifest of records says of how they were made."""
+    """Return how records were made, for their manifest."""
     return {
         "rules": dataclasses.asdict(rules),
         "seed": seed,
@@ -254,7 +254,7 @@ def record_facts(
 
 
 def begin_shards(store: TokenStore, folder: str, *recipe) -> "WriteShard":
-    """Makes the folder, without shards of other builds, for a `WriteShard`."""
+    """Make the folder, without shards of other builds, for a `WriteShard`."""
     files.make_folder(folder)
     files.remove_partials(folder)  # of writers that were killed
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))

@@ -44,7 +44,7 @@ _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
 
 def row_shapes(rules: SamplingRules) -> dict[str, list[int]]:
-    """The shape of each part of a row, by name."""
+    """Return the shape of each part of a row, by name."""
     shapes = dict.fromkeys(FEATURES, [rules.sequence_length])
     if rules.packed:
         shapes |= dict.fromkeys(_PACKED, [rules.sequence_length])
@@ -81,7 +81,7 @@ def serialize(rows: dict) -> list[bytes]:
 
 
 def _messages(kind: str, **fields) -> tf.Tensor:
-    """A serialized message of TensorFlow's a row, string `(B, 1)`.
+    """Return a serialized TensorFlow message a row, string `(B, 1)`.
 
     Args:
         fields: the values of each field, `(B, number of them)`.
@@ -129,7 +129,7 @@ def readable(path: str):
 
 
 def lengths_of(path: str) -> tuple[int, int]:
-    """(sequence_length, max_predictions) of a file's first record."""
+    """Return (sequence_length, max_predictions) of a file's first record."""
     feature = _first_features(path)
     if "example_ids" in feature:
         raise InputError(
@@ -149,7 +149,7 @@ def lengths_of(path: str) -> tuple[int, int]:
 
 
 def check_lengths(path: str, rules: SamplingRules):
-    """Refuses a file whose first record is not a row of these rules.
+    """Refuse a file whose first record is not a row of these rules.
 
     TensorFlow's parser takes the memory of the rules' sizes first.
     """
@@ -184,7 +184,7 @@ _SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
 
 
 def write_manifest(folder: str, manifest: dict) -> dict:
-    """Writes the manifest of shards that are all in place; returns it."""
+    """Write the manifest of shards that are all in place; return it."""
     manifest = {
         "format": "bert_keras pre-training records",
         "version": 1,
@@ -196,7 +196,7 @@ def write_manifest(folder: str, manifest: dict) -> dict:
 
 
 def refuse_other(folder: str, facts: dict):
-    """Refuses a folder of finished records that were made otherwise."""
+    """Refuse a folder of finished records that were made otherwise."""
     try:
         manifest = read_manifest(folder)
     except InputError:
@@ -206,20 +206,20 @@ def refuse_other(folder: str, facts: dict):
 
 
 def remove_others(folder: str, names: list[str]):
-    """Removes shards of another build, which was interrupted."""
+    """Remove shards of another build, which was interrupted."""
     for name in files.list_folder(folder):
         if _SHARD.fullmatch(name) and name not in names:
             files.remove(os.path.join(folder, name))
 
 
 def is_intact(folder: str, shard: dict) -> bool:
-    """Whether a shard has the bytes that its entry says."""
+    """Return True if a shard has the bytes that its entry says."""
     path = os.path.join(folder, shard["name"])
     return find_fault(path, shard) is None
 
 
 def read_manifest(folder: str) -> dict:
-    """The manifest of a folder of records.
+    """Return the manifest of a folder of records.
 
     Raises:
         InputError: no manifest, or not one of records.
@@ -229,12 +229,12 @@ def read_manifest(folder: str) -> dict:
 
 
 def rules_of(manifest: dict) -> SamplingRules:
-    """The rules by which the examples of a manifest were drawn."""
+    """Return the rules by which the examples of a manifest were drawn."""
     return SamplingRules(**manifest["rules"])
 
 
 def _check_manifest(manifest: dict):
-    """Raises where the manifest says of records what none can be."""
+    """Raise where the manifest says of records what none can be."""
     kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
     check_fields(manifest, kinds | {"rules": dict, "shards": list})
     rules_of(manifest)
@@ -246,7 +246,7 @@ def _check_manifest(manifest: dict):
 
 
 def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
-    """Compares every byte of the shards with the manifest; returns that.
+    """Compare every byte of the shards with the manifest; return that.
 
     Raises:
         InputError: names the shard that is missing, empty, cut, changed, a
@@ -317,7 +317,7 @@ class RecordedExamples:
         self.windows = Windows([size for _, _, size in self._units], seed)
 
     def load(self, epoch: int, window: int) -> np.ndarray:
-        """A window's serialized examples, shuffled."""
+        """Return a window's serialized examples, shuffled."""
         units = self.windows.epoch(epoch)[0][window]
         parts = [_read(*self._units[unit]) for unit in units]
         records = np.concatenate(parts)
@@ -325,7 +325,7 @@ class RecordedExamples:
         return records[rng.permutation(len(records))]
 
     def join(self, parts: list[np.ndarray], step: int) -> dict:
-        """The rows of a step's parts of windows."""
+        """Return the rows of a step's parts of windows."""
         records = np.concatenate(parts)
         with readable(self._source):
             parsed = self._parse(records)
@@ -344,7 +344,7 @@ class RecordedExamples:
 
 
 def _find(source: str):
-    """(paths, examples of each, rules) of the records at a source."""
+    """Return (paths, examples of each, rules) of the records at a source."""
     if files.is_file(os.path.join(source, MANIFEST)):
         manifest = read_manifest(source)
         paths = [
@@ -373,7 +373,7 @@ def _count(path: str) -> int:
 
 
 def _read(path: str, start: int, count: int) -> np.ndarray:
-    """Some serialized examples of a shard, in their order."""
+    """Return some serialized examples of a shard, in their order."""
     records = tf.data.TFRecordDataset(path).skip(start).take(count)
     with readable(path):
         batch = next(records.batch(count).as_numpy_iterator(), np.array([]))

@@ -158,7 +158,7 @@ class Pairs(NamedTuple):
 
     @staticmethod
     def join(parts: list["Pairs"]) -> "Pairs":
-        """All pairs of the parts, in their order."""
+        """Return all pairs of the parts, in their order."""
         return Pairs(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -208,7 +208,7 @@ def draw_pairs(
 
 
 def _walk(offsets, begin, end, target, document, uniform, chunks):
-    """Appends (start, split, end, random, document, target) of each chunk."""
+    """Append (start, split, end, random, document, target) of each chunk."""
     while begin < end:
         # The first sentence boundary that makes the chunk long enough.
         stop = bisect_left(offsets, offsets[begin] + target, begin + 1, end)
@@ -241,7 +241,7 @@ def _other_documents(store, own, length, rng):
 
 
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
-    """Shortens pairs to `room` pieces: the longer first, of equals B.
+    """Shorten pairs to `room` pieces: the longer first, of equals B.
 
     Each piece that goes is taken from the front or from the back with the
     same probability, so the number from the front is binomial.
@@ -264,7 +264,7 @@ def truncate(pairs: Pairs, room: int, rng) -> Pairs:
 
 
 def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
-    """The pairs' rows of a length: [CLS] A [SEP] B [SEP] [PAD]...
+    """Return the pairs' rows of a length: [CLS] A [SEP] B [SEP] [PAD]...
 
     Returns:
         dict of int32: token_ids, segment_ids, padding_mask `(B, T)`,

@@ -43,7 +43,7 @@ _OPENING = (
 
 
 def _boundary(terminators: str) -> re.Pattern:
-    """A terminator, more of them, what closes after them, white space.
+    """Return the pattern of terminators, closing marks and white space.
 
     Ethiopic has a word separator (U+1361) where others have a space.
     """
@@ -96,7 +96,7 @@ _SPACE = re.compile(r".*\s", re.S)
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Splits a paragraph into its sentences.
+    """Split a paragraph into its sentences.
 
     Returns them stripped, none empty, in order: joined again they hold every
     character of the paragraph but white space. What is longer than 1,000
@@ -126,7 +126,7 @@ def ends_sentence(text: str) -> bool:
 
 
 def document_sentences(document) -> list[str]:
-    """The sentences of a `Document`: as given, or as found."""
+    """Return the sentences of a `Document`: as given, or as found."""
     if document.sentences_given:
         return document.paragraphs
     return [
@@ -135,7 +135,7 @@ def document_sentences(document) -> list[str]:
 
 
 def _is_basic(text: str) -> bool:
-    """Whether all characters are among the first 65,536."""
+    """Return True if all characters are among the first 65,536."""
     return len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
 
 
@@ -159,13 +159,13 @@ def _ends(text: str, start: int, match: re.Match) -> bool:
 
 
 def _is_decimal(text: str, match: re.Match) -> bool:
-    """Whether this is the full-width point of a number."""
+    """Return True if this is the full-width point of a number."""
     around = text[match.start() - 1 : match.start() + 2]
     return around[1:2] == "\uff0e" and around[::2].isdigit()
 
 
 def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
-    """Whether the full stop after `word` only shortens it."""
+    """Return True if the full stop after `word` only shortens it."""
     if word.isdigit():  # "1. First item": a number that opens the sentence
         return text[start : match.start()].strip() == word and len(word) <= 3
     lower = word.lower()
@@ -181,7 +181,7 @@ def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
 
 
 def _cut(sentence: str) -> list[str]:
-    """Cuts what is longer than `_LONGEST` into pieces that are not."""
+    """Cut what is longer than `_LONGEST` into pieces that are not."""
     pieces = []
     start = 0
     while len(sentence) - start > _LONGEST:

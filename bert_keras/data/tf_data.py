@@ -52,7 +52,7 @@ class _Calls:
                 self._running -= 1
 
     def end(self):
-        """Returns when no call is running and none is expected."""
+        """Wait until no call is running and none is expected."""
         start = self._last = time.monotonic()
         self._ending = True
         while time.monotonic() < start + _LONGEST:

@@ -91,7 +91,7 @@ class TokenStore:
         return np.frombuffer(mapped, dtype)
 
     def release(self):
-        """Gives memory that mapped pages take back to the system.
+        """Give memory that mapped pages take back to the system.
 
         Random places of a large store would otherwise, one after the other,
         count as this process's memory.
@@ -102,12 +102,12 @@ class TokenStore:
 
 
 def is_store(folder: str) -> bool:
-    """Whether a finished store lies in the folder."""
+    """Return True if a finished store lies in the folder."""
     return files.is_file(os.path.join(folder, MANIFEST))
 
 
 def check_store(folder: str, vocabulary: list[str] | None = None) -> dict:
-    """Compares every byte of a store with its manifest; returns that.
+    """Compare every byte of a store with its manifest; return that.
 
     Raises:
         InputError: names the file that is missing, cut or changed, or says
@@ -123,7 +123,7 @@ def check_store(folder: str, vocabulary: list[str] | None = None) -> dict:
 
 
 def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
-    """Refuses data that were made with another vocabulary."""
+    """Refuse data that were made with another vocabulary."""
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
             f"{folder} was made with another vocabulary "
@@ -134,7 +134,7 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
 
 
 def read_manifest(folder: str) -> dict:
-    """The manifest of a finished store.
+    """Return the manifest of a finished store.
 
     Raises:
         InputError: no manifest, or not one of a store.
@@ -144,7 +144,7 @@ def read_manifest(folder: str) -> dict:
 
 
 def _check_manifest(manifest: dict):
-    """Raises where the manifest says of a store what no store can be."""
+    """Raise where the manifest says of a store what no store can be."""
     kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
     kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
     check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
@@ -168,7 +168,7 @@ def _check_manifest(manifest: dict):
 
 
 def _check_arrays(store: "TokenStore"):
-    """Refuses arrays that point outside each other, or tokens without piece.
+    """Refuse arrays that point outside each other, or tokens without piece.
 
     A manifest whose hashes hold may have been written for them.
     """
@@ -201,7 +201,7 @@ def _slices(array: np.ndarray, extra: int = 0):
 
 
 def _fetch(folder: str, manifest: dict) -> str:
-    """The local folder of a store: itself, or a copy of a remote one.
+    """Return the local folder of a store: itself, or a copy of a remote one.
 
     A store is fetched once a machine, to a folder of `files.cache_folder()`
     that is named by the hash of its manifest, and each file is compared with
@@ -285,7 +285,7 @@ class StoreWriter:
         return self._corpus.hexdigest()
 
     def hash(self, hashes: bytes):
-        """Adds the hashes of documents' contents, joined."""
+        """Add the hashes of documents' contents, joined."""
         self._corpus.update(hashes)
 
     def state(self) -> dict:
@@ -327,7 +327,7 @@ class StoreWriter:
             file.truncate(self.totals[name] * self._width(name))
 
     def add(self, ids, lengths, per_document):
-        """Appends documents.
+        """Append documents.
 
         Args:
             ids: of all sentences, in a row.
@@ -346,7 +346,7 @@ class StoreWriter:
         self._write("blocks", first_document + opens)
 
     def finish(self) -> TokenStore:
-        """Writes the ends and the manifest; opens the store."""
+        """Write the ends and the manifest; open the store."""
         totals = dict(self.totals)
         self._write("sentences", [totals["tokens"]])
         self._write("documents", [totals["sentences"]])

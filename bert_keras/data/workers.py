@@ -24,7 +24,7 @@ _SOON = 0.5  # seconds: processes that begin by then are waited for
 def in_order(
     function: Callable, items: Iterable, workers: int = 1, worth: int = WORTH
 ) -> Iterator:
-    """Yields `function(item)` of each item, in the order of the items.
+    """Yield `function(item)` of each item, in the order of the items.
 
     Args:
         function: picklable where there are several workers; sent to each
@@ -67,7 +67,7 @@ def in_order(
 
 
 def forks():
-    """The context of processes that begin with TensorFlow imported.
+    """Return the context of processes that begin with TensorFlow imported.
 
     That costs seconds, and a fork tenths of one: they are forks of one process,
     the same for all calls, which takes its environment variables when it

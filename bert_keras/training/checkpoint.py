@@ -37,7 +37,7 @@ class DamagedError(ValueError):
 
 
 def steps(folder):
-    """The steps of the checkpoints in `folder`, oldest first."""
+    """Return the steps of the checkpoints in `folder`, oldest first."""
     names = files.list_folder(folder)
     matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
     numbers = sorted(int(match[1]) for match in matches if match)
@@ -57,7 +57,7 @@ def path_of(folder, step):
 
 
 def write(folder, step, groups, facts):
-    """Writes a checkpoint under another name, then renames it.
+    """Write a checkpoint under another name, then rename it.
 
     Args:
         folder: where the checkpoints are.
@@ -89,7 +89,7 @@ def write(folder, step, groups, facts):
 
 
 def read(folder, step):
-    """Returns the groups and the manifest of one checkpoint.
+    """Return the groups and the manifest of one checkpoint.
 
     Raises:
         DamagedError: a file is missing, cut, changed or foreign.
@@ -131,7 +131,7 @@ def _check_manifest(manifest):
 
 
 def read_tensors(path):
-    """The arrays of a file by name."""
+    """Return the arrays of a file by name."""
     if files.is_remote(path):
         with files.open_file(path) as file:
             return load(file.read())
@@ -142,7 +142,7 @@ def read_tensors(path):
 
 
 def read_newest(folder):
-    """The newest sound checkpoint as `(groups, manifest)`, or None.
+    """Return the newest sound checkpoint as `(groups, manifest)`, or None.
 
     Each damaged one that is newer is named in a warning.
     """
@@ -160,7 +160,7 @@ def read_newest(folder):
 
 
 def prune(folder, newest, keep, keep_every=None):
-    """Removes all but the last `keep` up to the step `newest`.
+    """Remove all but the last `keep` up to the step `newest`.
 
     Each `keep_every`-th step stays; so does what is newer, which a run that
     wrote `newest` after it has found damaged.

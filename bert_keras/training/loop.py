@@ -32,7 +32,7 @@ def fit(
     bounds=(),
     ended=None,
 ):
-    """Trains `model` to `steps` steps in all, from where `state` stopped.
+    """Train `model` to `steps` steps in all, from where `state` stopped.
 
     An interrupted epoch is finished first, so that an epoch's end, and with it
     the evaluation, falls on the same steps as in an uninterrupted run.
@@ -114,7 +114,7 @@ def fit(
 
 
 def _build_metrics(model, batches):
-    """Makes the variables of the metrics, for their sums to be restored."""
+    """Make the variables of the metrics, for their sums to be restored."""
     with strategy_scope(model):
         # From shapes alone: no batch is read and no step taken.
         build_metrics(model, batches.element_spec)
@@ -149,7 +149,7 @@ def _next_stretch(step, steps, steps_per_epoch):
 
 
 def _execute_at_once(model, most, length):
-    """Cuts an epoch into equal groups: Keras would run over its end."""
+    """Cut an epoch into equal groups: Keras would run over its end."""
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:
@@ -325,7 +325,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
 
 def any_worker(strategy):
-    """A function of this worker's bool: whether any worker says yes.
+    """Return a function of this worker's bool, True if any worker's is.
 
     All workers call it together, as they take each step together.
 

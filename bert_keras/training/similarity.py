@@ -173,7 +173,7 @@ def _is_partner(numbers):
 
 
 def _of_all_replicas(vectors):
-    """The rows of the global batch, and how many precede this replica's.
+    """Return the rows of the global batch, and how many precede this replica's.
 
     On JAX a batch is the global one, whatever number of devices holds it.
     """

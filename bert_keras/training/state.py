@@ -115,7 +115,7 @@ class TrainingState(keras.callbacks.Callback):
         self._stop_request = StopRequest()
 
     def restore(self, model):
-        """Restores the newest sound checkpoint into `model`; returns its step.
+        """Restore the newest sound checkpoint into `model`; return its step.
 
         The model is compiled and built; its optimizer is built here. Without
         a checkpoint nothing changes and the step is 0.
@@ -160,7 +160,7 @@ class TrainingState(keras.callbacks.Callback):
         return self.step
 
     def restored_figures(self, model):
-        """What `fit` logs of the epoch that the checkpoint ends; or {}.
+        """Return what `fit` logs of the epoch that the checkpoint ends; or {}.
 
         The metrics of `model` are built.
         """
@@ -170,7 +170,7 @@ class TrainingState(keras.callbacks.Callback):
         return model.get_metrics_result()
 
     def _assign_metrics(self, model):
-        """Restores the running means, if the model still has the same."""
+        """Restore the running means, if the model still has the same."""
         variables = model.metrics_variables
         saved = [tensor for _, tensor in sorted(self._metrics.items())]
         if [v.shape for v in variables] == [v.shape for v in saved]:
@@ -180,7 +180,7 @@ class TrainingState(keras.callbacks.Callback):
         self._metrics = _to_host(_by_name(self.model.metrics_variables))
 
     def save(self):
-        """Copies the state to host memory and has a thread write it."""
+        """Copy the state to host memory and have a thread write it."""
         self._saved_step = self.step
         if not self._epoch_ended:  # after it an evaluation may use them
             self._keep_metrics()
@@ -209,7 +209,7 @@ class TrainingState(keras.callbacks.Callback):
         )
 
     def wait(self):
-        """Returns when the last save is on the disk; raises what it raised."""
+        """Wait until the last save is on the disk; raise what it raised."""
         if self.folder in _saves:
             _saves.pop(self.folder).result()
 
@@ -333,7 +333,7 @@ def _assign(variables, tensors):
 
 
 def _check_same_tensors(tensors, named, folder):
-    """Refuses tensors that are not, one by one, those of the model."""
+    """Refuse tensors that are not, one by one, those of the model."""
     saved = [
         _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
     ]

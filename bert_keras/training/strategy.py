@@ -26,7 +26,7 @@ CAPABILITY = (8, 0)  # NVIDIA's first GPUs that multiply bfloat16 (A100)
 
 
 def make_strategy(distribution="off", tpu="local"):
-    """The devices to train on, by name.
+    """Return the devices to train on, by name.
 
     Call it before anything else runs on a device. A process joins one cluster
     and sets up a TPU once: a later call returns the same devices. On JAX,
@@ -106,7 +106,7 @@ class Strategy:
         return self.distributed.scope()
 
     def batches(self, dataset):
-        """A `tf.data.Dataset` of global batches, as `fit` wants it here.
+        """Return a `tf.data.Dataset` of global batches, as `fit` needs it here.
 
         Every host reads the same batches in the same order and keeps its own
         rows of each. By default TensorFlow distributes files where it finds
@@ -186,7 +186,7 @@ def named(distribution):
 
 
 def _multi_worker():
-    """The strategy, and whether this process is the chief."""
+    """Return the strategy, and whether this process is the chief."""
     cluster = _cluster()
     if not cluster:
         raise InputError(
@@ -273,7 +273,7 @@ def _tf_config():
 
 
 def choose_dtype(dtype="auto", distribution="off"):
-    """The name of a Keras dtype policy; "auto" becomes one that fits.
+    """Return the name of a Keras dtype policy; "auto" becomes one that fits.
 
     That is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
     above, and on processors that have `fast_bfloat16`; elsewhere "float32".
@@ -299,7 +299,7 @@ def choose_dtype(dtype="auto", distribution="off"):
 
 
 def fast_bfloat16():
-    """Whether this processor multiplies bfloat16 faster than float32.
+    """Return True if this processor multiplies bfloat16 faster than float32.
 
     Without instructions for it bfloat16 is emulated, several times slower.
     Intel's avx512_bf16 is slower too: on a Xeon (family 6, model 207) without
@@ -312,7 +312,7 @@ def fast_bfloat16():
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """The first core's maker and instruction sets, as Linux names them.
+    """Return the first core's maker and instruction sets, as Linux names them.
 
     Empty on other systems.
     """

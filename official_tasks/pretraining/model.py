@@ -33,7 +33,7 @@ PLACES = 3  # masked places shown of a text
 
 
 def compiled_model(settings, objective, source, execution):
-    """The model that a run begins with, compiled for its objective."""
+    """Return the model that a run begins with, compiled for its objective."""
     rows = source.examples_per_row
     if settings.init:
         model = model_of_weights(
@@ -73,7 +73,7 @@ def make_optimizer(settings, execution):
 
 
 def new_model(settings, objective, vocabulary_size, examples_per_row=None):
-    """A model with random weights, not compiled."""
+    """Return a model with random weights, not compiled."""
     encoder = bert_keras.BertEncoder(
         vocabulary_size,
         **model_sizes(settings),
@@ -156,7 +156,7 @@ def _check_fit(checkpoint, tokenizer, settings, objective, made):
 
 
 def extension_between(old, new, source):
-    """The `Extension` that makes the vocabulary `new` of `old`.
+    """Return the `Extension` that makes the vocabulary `new` of `old`.
 
     Old pieces keep their lines; new ones take those of `[unusedN]`, or come
     at the end.
@@ -221,11 +221,11 @@ class MaskedPieces:
         self.next_sentence = next_sentence
 
     def build(self, encoder, examples_per_row=None):
-        """The model over an encoder, for rows of this many examples."""
+        """Return the model over an encoder, for rows of this many examples."""
         return bert_keras.BertPretrainer(encoder, examples_per_row)
 
     def prepare(self, model):
-        """Freezes what this objective does not learn."""
+        """Freeze what this objective does not learn."""
         if not self.next_sentence:
             model.nsp.trainable = False
             model.encoder.pooler.trainable = False
@@ -240,7 +240,7 @@ class MaskedPieces:
         return metrics if self.next_sentence else {**metrics, "nsp": []}
 
     def element(self, x, y, w):
-        """What of a batch of the pipeline goes to the model."""
+        """Return what the model gets of a batch of the pipeline."""
         return x, y, w
 
     def guesses(self, model, batch, vocabulary):
@@ -289,7 +289,7 @@ class OneDirection:
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
-        """All weights learn."""
+        """Do nothing: all weights learn."""
 
     def losses(self):
         return CrossEntropy()
@@ -336,7 +336,7 @@ OBJECTIVES = {
 
 
 def _unmasked(x, ids, weights):
-    """The token ids with the true one at each place to predict."""
+    """Return the token ids with the true one at each place to predict."""
     # A place that fills the row up (weight 0) adds nothing to its token.
     change = ids - tf.gather(x["token_ids"], x["mask_positions"], batch_dims=1)
     change *= tf.cast(weights > 0, ids.dtype)

@@ -135,7 +135,7 @@ class Run:
         self.state = None
 
     def train(self, execution, callbacks=()):
-        """All phases in one schedule; returns the curve."""
+        """Train all phases in one schedule; return the curve."""
         from official_tasks.engine.training import train, training_state
 
         settings = self.settings
@@ -178,14 +178,14 @@ class Run:
         )
 
     def guesses(self):
-        """What the model guesses in some held-out texts."""
+        """Return what the model guesses in some held-out texts."""
         phase = phase_at(self.state.step, self.settings)
         batch = next(iter(self.source.held_out(phase).unbatch().batch(SHOWN)))
         objective = self.source.objective
         return objective.guesses(self.model, batch, self.source.vocabulary)
 
     def write(self, results):
-        """The model, the figures and the report that shows them."""
+        """Write the model, the results and the report."""
         from official_tasks.pretraining.model import with_rows_of
 
         with self.folder.output("model") as path:
@@ -238,7 +238,7 @@ def find_notes(results) -> list[str]:
 
 
 def render(results, settings) -> str:
-    """The page of `results.json` and the run's `Settings`."""
+    """Return the page of `results.json` and the run's `Settings`."""
     tokens = tokens_until(settings.steps, settings)
     counts = (
         f"{settings.objectives}; a model of {results['parameters']:,} "

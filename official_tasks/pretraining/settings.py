@@ -152,7 +152,7 @@ def model_sizes(settings) -> dict:
 
 
 def phases(settings) -> list[Phase]:
-    """The phases that have steps: short sequences first, then long ones.
+    """Return the phases that have steps: short sequences first, then long ones.
 
     Attention costs the square of the length; so the paper takes 90 % of the
     steps at 128 pieces and learns the later positions in the rest, at 512
@@ -279,5 +279,5 @@ def tokens_until(step, settings) -> int:
 
 
 def phase_at(step, settings) -> Phase:
-    """The phase whose batch step number `step`, from 1, sees."""
+    """Return the phase whose batch step number `step`, from 1, sees."""
     return next(phase for phase in phases(settings) if step <= phase.last)

@@ -142,7 +142,7 @@ class PretrainingSource:
         settle_settings(path, *(settings[name] for name in names))
 
     def _check_rules(self, phase):
-        """Refuses records that were sampled by other rules than a phase's.
+        """Refuse records that were sampled by other rules than a phase's.
 
         Lengths must fit the model; the others would do nothing, and the
         report shows them as what decided the run.
@@ -174,7 +174,7 @@ class PretrainingSource:
         )
 
     def held_out(self, phase):
-        """The held-out batches of a phase, the same each time."""
+        """Return the held-out batches of a phase, the same each time."""
         if phase not in self._held_out:
             self._held_out[phase] = self._drawn_held_out(phase).map(
                 self._element
@@ -218,7 +218,7 @@ class PretrainingSource:
         return int(block_sizes(self.store, self.rules(phase)).sum())
 
     def preprocessor(self):
-        """The preprocessor that goes with the weights."""
+        """Return the preprocessor that goes with the weights."""
         tokenizer = bert_keras.WordPieceTokenizer(
             self.vocabulary, **self.tokenizer
         )
@@ -254,7 +254,7 @@ class PretrainingSource:
         }
 
     def baselines(self, phase):
-        """What the simplest guesses reach on the held-out batches.
+        """Return what the simplest predictions reach on held-out batches.
 
         Returns:
             dict: "unigram", share of predictions that the commonest piece
@@ -275,7 +275,7 @@ class PretrainingSource:
         return {"unigram": unigram, "nsp_majority": max(random, 1 - random)}
 
     def _commonest(self):
-        """The id of the commonest piece of the training text."""
+        """Return the id of the most frequent token of the training text."""
         counts = np.zeros(len(self.vocabulary), np.int64)
         tokens = self.store.tokens
         for start in range(0, len(tokens), 1 << 22):
@@ -286,7 +286,7 @@ class PretrainingSource:
 
 
 def _tokenizer(made, init):
-    """The arguments of the tokenizer of the trained model.
+    """Return the arguments of the tokenizer of the trained model.
 
     Those that the data was made with; but the greatest length of a word, and
     whether "[MASK]" in a text is the token, stay those of the weights of
