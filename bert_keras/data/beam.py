@@ -90,7 +90,7 @@ def create_pretraining_data_with_beam(
 
 
 def _runner(flags):
-    """A function that runs a task over items by Beam and waits for the end."""
+    """Return a function that runs a task over items by Beam, to the end."""
     try:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -151,7 +151,7 @@ class TokeniseFile:
 
 
 def _join_parts(parts, names) -> dict:
-    """The arrays of all parts by store and kind, as a piece holds them."""
+    """Return the arrays of all parts by store and kind."""
     piece = {}
     for name in names:
         arrays = [part.arrays[name] for part in parts] or [_NOTHING]
@@ -235,7 +235,7 @@ def _read_piece(path: str) -> dict:
 
 
 def _write_records(store, folder, rules, seed, copies, run) -> dict:
-    """Records and their manifest; each shard by one worker."""
+    """Write records and their manifest; each shard by one worker."""
     facts = pretraining_data.record_facts(store, rules, seed, copies)
     record_files.refuse_other(folder, facts)
     # Workers open the store at its shared place, not a copy of this machine.

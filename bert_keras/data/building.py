@@ -468,7 +468,7 @@ def settle(
 
 
 def _finished(folder: str) -> dict | None:
-    """The manifest of a store, or None where there is none or it is damaged."""
+    """Return the manifest of a store; None if missing or damaged."""
     with contextlib.suppress(InputError):
         return token_store.read_manifest(folder)
     return None

@@ -135,7 +135,7 @@ def read_documents(
 
 
 def find_files(source: str) -> tuple[str, list[str]]:
-    """The folder that names are given relative to, and the files, sorted."""
+    """Return the folder that names are relative to, and the files."""
     if files.is_file(source):
         return os.path.dirname(source), [source]
     if files.is_folder(source):
@@ -223,7 +223,7 @@ def _parts(path: str, layout: str, text_field: str):
 
 @contextlib.contextmanager
 def _opened(path: str):
-    """The file's bytes, which may be compressed."""
+    """Open a file, which may be compressed."""
     try:
         with files.open_file(path) as file:
             packed = path.lower().endswith(".gz")
@@ -318,7 +318,7 @@ def _json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
 
 
 def _text(value, where: str, field: str) -> str:
-    """A text as far as UTF-8 can hold it; where there is none, an empty one."""
+    """Return a text as far as UTF-8 can hold it; of None an empty one."""
     if isinstance(value, bytes):
         value = _decode(value, f"{where},", 0)
     if not isinstance(value, str | None):
@@ -355,8 +355,10 @@ def _read_data_set(source: str, text_field: str) -> Iterator[Document]:
 
 
 def _passages(text: str, name: str, text_field: str) -> list[str]:
-    """The lines of a text; of Wikipedia, as in the paper (section 3.1), the
-    text passages without headings, lists and tables."""
+    """Return the lines of a text; of Wikipedia without headings, lists, tables.
+
+    As in the paper, section 3.1.
+    """
     # TFDS's wikipedia/20230601.en, Hugging Face's wikimedia/wikipedia/...
     known = {*name.split("/")[:2]} if not os.path.exists(name) else ()
     if "wiki40b" in known:

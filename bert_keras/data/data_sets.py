@@ -40,7 +40,7 @@ def is_data_set(source) -> bool:
 
 
 def parse_data_set(source: str, split="train") -> tuple[str, str, str]:
-    """The library, the name and the split; `split` where none is named."""
+    """Return library, name and split; `split` where none is named."""
     match = _SOURCE.fullmatch(source)
     if match is None:
         library = source.partition(":")[0]
@@ -130,7 +130,7 @@ def _arrow(file, source, columns, optional):
 
 
 def _check_end(file, source):
-    """A stream that was cut between two batches reads as a shorter one."""
+    """Raise for a cut stream: between batches it reads as a shorter one."""
     file.seek(0, os.SEEK_END)
     file.seek(max(0, file.tell() - len(_END_OF_STREAM)))
     if file.read() != _END_OF_STREAM:
@@ -168,7 +168,7 @@ def _check_columns(source, names, columns, optional):
 
 @contextlib.contextmanager
 def _plain_errors(source):
-    """Turns what reading raises into an `InputError`."""
+    """Turn what reading raises into an `InputError`."""
     try:
         yield
     except InputError:
@@ -226,7 +226,7 @@ def _open(source, split):
 
 
 def _cells_of_data_set(source, columns, optional, split):
-    """Lists of the columns' values, classes by their names."""
+    """Yield lists of the columns' values, classes by their names."""
     features, rows = _open(source, split)
     _check_columns(source, list(features), columns, optional)
     present = [name for name in dict.fromkeys(columns) if name in features]
@@ -239,7 +239,7 @@ def _cells_of_data_set(source, columns, optional, split):
 
 
 def _class_names(feature):
-    """The names of a feature's numbers, or of those in its lists; or None."""
+    """Return the names of the classes of a feature or its lists; or None."""
     return getattr(getattr(feature, "feature", feature), "names", None)
 
 

@@ -167,7 +167,7 @@ def manifests_of(
     copies: int,
     write: Callable[[str, TokenStore, int], dict] | None,
 ) -> dict[str, dict]:
-    """The manifests of stores, or of the records that `write` makes of each.
+    """Return manifests of stores, or of the records `write` makes of each.
 
     Args:
         copies: how often training uses the text; held-out text is used once.

@@ -94,7 +94,7 @@ def _messages(kind: str, **fields) -> tf.Tensor:
 
 
 def parser(rules: SamplingRules):
-    """A function of serialized examples `(B,)`: the dict of their rows."""
+    """Return a function of serialized examples `(B,)` to their rows."""
     shapes = row_shapes(rules)
     types = {
         FEATURES.get(name, name): tf.io.FixedLenFeature(
@@ -118,7 +118,7 @@ def parser(rules: SamplingRules):
 
 @contextlib.contextmanager
 def readable(path: str):
-    """Turns TensorFlow's errors about a file of records to `InputError`."""
+    """Turn TensorFlow's errors about a file of records to `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same batches without the thread that tunes `tf.data` as it runs.
+    """Return the data set without the thread that tunes `tf.data`.
 
     That thread sleeps twice as long each time, and TensorFlow 2.21 now and
     then waits for it at the end of a pass: 1.1 s in a loop of 1.4 s. Give

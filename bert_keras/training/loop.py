@@ -139,7 +139,7 @@ def _evaluate(validation, step):
 
 
 def _next_stretch(step, steps, steps_per_epoch):
-    """Steps an epoch and epochs of the next call of `fit`."""
+    """Return the steps an epoch and the epochs of the next `fit`."""
     epochs = (steps - step) // steps_per_epoch
     if step % steps_per_epoch == 0 and epochs:
         return steps_per_epoch, epochs

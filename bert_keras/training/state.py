@@ -304,7 +304,7 @@ def _variables(model):
 
 
 def strategy_scope(model):
-    """The scope in which the model was made, in which to make more of it."""
+    """Return the scope in which the model was made."""
     strategy = getattr(model, "distribute_strategy", None)  # None on JAX
     return strategy.scope() if strategy else contextlib.nullcontext()
 

@@ -172,7 +172,7 @@ def _device_types(strategy):
 
 
 def named(distribution):
-    """The name of `DISTRIBUTIONS` that "auto" stands for on this host."""
+    """Return the name that "auto" stands for on this host."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
     import tensorflow as tf

@@ -196,7 +196,7 @@ def _no_extension(line, before, piece, source):
 
 
 def with_rows_of(model, examples_per_row):
-    """The model for rows of that many examples, None for one; same weights."""
+    """Return the model for rows of so many examples, with its weights."""
     arguments = model.arguments()
     if arguments.get("examples_per_row", examples_per_row) == examples_per_row:
         return model
@@ -285,7 +285,7 @@ class OneDirection:
         self.encoder_arguments = {"attention": attention}
 
     def build(self, encoder, examples_per_row=None):
-        """The model over an encoder; packed rows are handled the same way."""
+        """Return the model over an encoder; packed rows need no other one."""
         return bert_keras.BertCausalModel(encoder)
 
     def prepare(self, model):
@@ -298,7 +298,7 @@ class OneDirection:
         return [PieceAccuracy("lm_accuracy"), Perplexity("lm_perplexity")]
 
     def element(self, x, y, w):
-        """The batch as it was before it was masked, and its neighbours."""
+        """Return the batch before it was masked, and its neighbours."""
         x = {k: v for k, v in x.items() if k != "mask_positions"} | {
             "token_ids": _unmasked(x, y["mlm"], w["mlm"])
         }

@@ -114,7 +114,7 @@ class Phase(NamedTuple):
 
 
 def split(arguments):
-    """`Settings` and `Execution` from their fields together."""
+    """Return `Settings` and `Execution` from their fields together."""
     settings = {k: v for k, v in arguments.items() if k in Settings._fields}
     rest = {k: v for k, v in arguments.items() if k not in settings}
     return Settings(**settings), Execution(**rest)
@@ -131,7 +131,7 @@ def prepare(arguments):
 
 
 def model_sizes(settings) -> dict:
-    """The numbers of the model, by `settings.size` and what overrides it."""
+    """Return the model's sizes, by `settings.size` and its overrides."""
     if settings.size not in SIZES:
         raise InputError(
             f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "

@@ -123,7 +123,7 @@ class PretrainingSource:
                 self._check_rules(phase)
 
     def _examples(self, phase):
-        """The folder of a phase's records, or of what they are sampled from."""
+        """Return the folder of a phase's records, or of its token stores."""
         if not self.settings.records:
             return self.tokens
         return self.folder if phase.number == 1 else self.settings.phase_2_data
