@@ -39,6 +39,7 @@ import numpy as np
 from absl import flags
 
 from bert_keras import files
+from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError, UntrainedWarning
 from official_tasks import script
 
@@ -314,19 +315,23 @@ def _rows(answers):
 
 
 def _compare_rows(before, after):
-    """Whether all but the numbers is equal, and the numbers' difference.
+    """Return whether all but the numbers is equal, and their difference.
 
     Numbers are compared where there are as many of them.
     """
-    is_equal, greatest = True, 0.0
-    for name, value in before.items():
-        old, new = np.asarray(value), np.asarray(after[name])
-        if old.dtype.kind != "f":
-            is_equal = is_equal and np.array_equal(old, new)
-        elif old.shape == new.shape:
-            difference = float(np.abs(old - new).max(initial=0.0))
-            greatest = max(greatest, difference)
-    return is_equal, greatest
+    numbers, others = {}, {}
+    for name, old in before.items():
+        pair = np.asarray(old), np.asarray(after[name])
+        is_number = pair[0].dtype.kind == "f"
+        if not is_number or pair[0].shape == pair[1].shape:
+            (numbers if is_number else others)[name] = pair
+    difference, other = (
+        max(
+            (greatest_difference(*pair) for pair in pairs.values()), default=0.0
+        )
+        for pairs in (numbers, others)
+    )
+    return other == 0, difference
 
 
 def _score(rows, labels):

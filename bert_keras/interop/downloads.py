@@ -176,46 +176,26 @@ def _bare(name):
 
 
 def fetch_released(name):
-    """Path of the released zip; downloaded where it is not there yet.
+    """Return the path of the released zip, fetched if it is not there yet.
 
-    It is kept below `KERAS_HOME`, which is ~/.keras where it is not set, and
-    its hash next to it: a zip that has changed since is refused. What is in it
-    must have the published hashes, where there are some.
+    It is kept below `KERAS_HOME`, which is ~/.keras where it is not set. What
+    is in it must have the published hashes, where there are some; it is
+    checked before it gets its name.
     """
     folder = os.path.join(files.keras_home(), "models", "bert_keras")
     path = os.path.join(folder, f"{name}.zip")
     if not os.path.exists(path):
-        _download(name, path)
-    _check_pinned(name, path)
+        with files.written_beside(path) as partial:
+            _download(name, partial)
+            _check_published(name, partial)
     return path
 
 
-def _check_pinned(name, path):
-    """Refuses a zip whose hash is not the one noted when it came."""
-    found, pin = files.sha256(path), f"{path}.sha256"
-    if os.path.exists(pin):
-        with open(pin, encoding="utf-8", errors="replace") as file:
-            expected = file.read(100).strip()
-        if found != expected:
-            raise WeightsError(
-                path,
-                "the file has changed since it was fetched",
-                f"Remove it and {os.path.basename(pin)} to fetch it again",
-                expected=f"the SHA-256 {expected}",
-                found=found,
-            )
-        return
-    _check_published(name, path)
-    with files.written_beside(pin) as partial, open(partial, "w") as file:
-        file.write(f"{found}\n")
-
-
 def _check_published(name, path):
-    """Refuses a zip that does not hold the very files that were released."""
+    """Refuse a zip that does not hold the very files that were released."""
     if name not in SHA256:
         logger.warning(
-            "No hash of %s is published: what came was checked by its length "
-            "alone. Its own hash is noted next to it.",
+            "No hash of %s is published: it is checked by its length alone.",
             name,
         )
         return
@@ -223,9 +203,9 @@ def _check_published(name, path):
     for file, expected in zip(HASHED, SHA256[name], strict=True):
         if found.get(file) != expected:
             raise WeightsError(
-                path,
+                f"{name}.zip",
                 f"{file} in it is not the one that was released",
-                "Remove the zip to fetch it again, from another network",
+                "Fetch it again, from another network",
                 expected=f"the SHA-256 {expected}",
                 found=found.get(file, "none"),
             )
@@ -245,9 +225,7 @@ def _hashes(path):
                     found[name] = digest.hexdigest()
     except google.DAMAGED as error:
         raise WeightsError(
-            path,
-            f"the zip is damaged ({error})",
-            "Remove it to fetch it again",
+            path, f"the zip is damaged ({error})", "Fetch it again"
         ) from None
     return found
 
@@ -259,8 +237,7 @@ def _download(name, path):
     try:
         with (
             urllib.request.urlopen(url, timeout=60) as source,
-            files.written_beside(path) as partial,
-            open(partial, "wb") as target,
+            open(path, "wb") as target,
         ):
             shutil.copyfileobj(source, target, 1024 * 1024)
             expected = source.headers.get("Content-Length")

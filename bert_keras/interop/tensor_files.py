@@ -40,8 +40,7 @@ def read_json(path, kind=dict, optional=False):
         text = files.read_bytes(path, files.MOST_JSON, os.path.dirname(path))
     except OSError as error:
         raise WeightsError(
-            path,
-            f"the file cannot be read ({error.strerror})",
+            path, f"the file cannot be read ({error.strerror})"
         ) from None
     lists = text.count(b"[") + text.count(b"{")
     if lists > MOST_LISTS:

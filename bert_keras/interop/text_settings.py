@@ -210,16 +210,13 @@ def _read_huggingface(folder, config, positions, plain, fast):
         read_json(os.path.join(folder, name), optional=True)
         for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)
     )
-    tokenizer_checks.check_settings(settings, config)
-    tokenizer_checks.check_special_tokens_map(special)
-    tokenizer_checks.check_tokenizer(made)
+    tokenizer_checks.check_files(settings, special, made, config)
     pieces = read_pieces(plain) if os.path.exists(plain) else _read_ids(made)
     if made.values and os.path.exists(plain):
         tokenizer_checks.check_ids(made, pieces)
     cases = _cases(settings, made)
     tokenizer_checks.check_added(
-        tokenizer_checks.find_added(added, special, settings, made),
-        pieces,
+        *(added, special, settings, made, pieces),
         lowercase=set(cases.values()) != {False},
     )
     return TextSide(

@@ -62,8 +62,6 @@ SETTINGS = {
         ANY,
     ),
 }
-# special_tokens_map.json.
-SPECIAL_TOKENS_MAP = {name: SETTINGS[name] for name in (*TOKENS, *MORE_TOKENS)}
 # tokenizer.json. Truncation and padding are off unless the caller asks.
 TOKENIZER = {
     "added_tokens": ANY,
@@ -100,14 +98,15 @@ TOKENIZER = {
         "stride": ANY,
     },
 }
-PARTS = ("model", "normalizer", "pre_tokenizer", "post_processor")
 
 
-def check_settings(settings, config):
-    """Refuse a tokenizer_config.json that is not of the original's tokenizer.
+def check_files(settings, special, made, config):
+    """Refuse the files of a tokenizer that makes other ids.
 
     Args:
-        settings: `Fields` of the file.
+        settings: `Fields` of tokenizer_config.json.
+        special: `Fields` of special_tokens_map.json.
+        made: `Fields` of tokenizer.json; each is empty where there is none.
         config: `Fields` of config.json, where older folders name the class.
     """
     if "auto_map" in settings:
@@ -127,23 +126,11 @@ def check_settings(settings, config):
             "the second text of a pair has segment id 1 all the same.",
             stacklevel=2,
         )
-
-
-def check_special_tokens_map(special):
-    """Refuse a special_tokens_map.json that names other tokens."""
-    _check_keys(special, SPECIAL_TOKENS_MAP)
-
-
-def check_tokenizer(made):
-    """Refuse a tokenizer.json that makes other ids.
-
-    Args:
-        made: `Fields` of the file; empty where there is none.
-    """
+    _check_keys(special, {n: SETTINGS[n] for n in (*TOKENS, *MORE_TOKENS)})
     if not made.values:
         return
     _check_keys(made, TOKENIZER)
-    for name in PARTS:
+    for name in ("model", "normalizer", "pre_tokenizer", "post_processor"):
         if name not in made:
             made.refuse(name, "that of the original's tokenizer", "none")
     for name in ("normalizer", "pre_tokenizer"):
@@ -270,18 +257,19 @@ def template_of(ids):
 # Tokens that the tokenizer finds whole in a text.
 
 
-def check_added(found, pieces, lowercase):
+def check_added(added, special, settings, made, pieces, lowercase):
     """Refuse tokens that transformers would find in a text, and we not.
 
     It finds them whole wherever they stand, pieces of the vocabulary too,
     which we split at their brackets: "[e1]", "[unused0]".
 
     Args:
-        found: list of (`Fields` of the token, its id or None).
+        added: `Fields` of added_tokens.json.
+        special, settings, made: as of `check_files`.
         pieces: in the order of their ids.
         lowercase: False where the text certainly keeps its case.
     """
-    for token, index in found:
+    for token, index in _find_added(added, special, settings, made):
         content = token.text("content")
         if content not in SPECIAL_TOKENS:
             raise WeightsError(
@@ -299,47 +287,31 @@ def check_added(found, pieces, lowercase):
                 token.refuse(f"{flag} of {content}", "false", "true")
 
 
-def find_added(added, special, settings, made):
-    """Return the tokens that the four files add, as `check_added` takes them.
+def _find_added(added, special, settings, made):
+    """Yield the `Fields` and id, or None, of each token that files add."""
 
-    Args:
-        added: `Fields` of added_tokens.json.
-        special: `Fields` of special_tokens_map.json.
-        settings: `Fields` of tokenizer_config.json.
-        made: `Fields` of tokenizer.json.
-    """
-    found = [
-        (Fields({"content": token}, added.path), index)
-        for token, index in added.values.items()
-    ]
-    entries = made.raw("added_tokens", [])
-    if type(entries) is not list:
-        made.refuse("added_tokens", "a list", entries)
-    found += [_read_token(entry, made, "added_tokens") for entry in entries]
-    for index, entry in settings.object(
-        "added_tokens_decoder", {}
-    ).values.items():
-        token, _ = _read_token(entry, settings, "added_tokens_decoder")
-        found.append((token, int(index) if index.isdecimal() else index))
+    def read(entries, fields, name):
+        if not isinstance(entries, list):
+            fields.refuse(name, "a list of tokens", entries)
+        for entry in entries:
+            if isinstance(entry, str):
+                entry = {"content": entry}
+            if not isinstance(entry, dict):
+                fields.refuse(name, "tokens", entry)
+            yield Fields(entry, fields.path), entry.get("id")
+
+    for token, index in added.values.items():
+        yield Fields({"content": token}, added.path), index
+    yield from read(made.raw("added_tokens", []), made, "added_tokens")
+    name = "added_tokens_decoder"
+    for index, entry in settings.object(name, {}).values.items():
+        for token, _ in read([entry], settings, name):
+            yield token, int(index) if index.isdecimal() else index
     for fields in (special, settings):
         for name, value in fields.values.items():
             if name in MORE_TOKENS and value is not None:
-                several = isinstance(value, dict | list)
-                if not several:
-                    fields.refuse(name, "a list of tokens", value)
-                values = value.values() if isinstance(value, dict) else value
-            elif name.endswith("_token") and value is not None:
-                values = [value] if isinstance(value, str | dict) else []
-            else:
-                continue
-            found += [_read_token(one, fields, name) for one in values]
-    return found
-
-
-def _read_token(entry, fields, name):
-    """Return the `Fields` of a token, and its id where it is stated."""
-    if isinstance(entry, str):
-        entry = {"content": entry}
-    if not isinstance(entry, dict):
-        fields.refuse(name, "tokens", entry)
-    return Fields(entry, fields.path), entry.get("id")
+                is_dict = isinstance(value, dict)
+                values = list(value.values()) if is_dict else value
+                yield from read(values, fields, name)
+            elif name.endswith("_token") and isinstance(value, str | dict):
+                yield from read([value], fields, name)

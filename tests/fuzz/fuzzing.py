@@ -37,13 +37,12 @@ class Finding(AssertionError):
     """A mutant that did what none may; the message says how to make it."""
 
 
-def fuzz(mutants, seed=0, progress=None):
+def fuzz(mutants, seed=0):
     """Reads so many mutants of each readable format in turn.
 
     Args:
         mutants: how many in all.
         seed: of the first one; the next ones count up.
-        progress: called after each with the tally so far.
 
     Returns:
         Counter of (format, "refused" or "loaded").
@@ -60,8 +59,6 @@ def fuzz(mutants, seed=0, progress=None):
         for number in range(seed, seed + mutants):
             name, path = samples[number % len(samples)]
             tally[name, try_mutant(path, number)] += 1
-            if progress is not None:
-                progress(tally)
     return tally
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import tiny
-from run_script import ROOT, call_script, run_script
+from run_script import ROOT, call_script
 from test_sentence_transformers import sentence_folder
 from tiny import CLASSES
 
@@ -251,12 +251,3 @@ def test_the_script_prints_the_difference_and_settles_the_case(tmp_path):
     (line,) = done.stdout.splitlines()
     assert "b: BertClassifier of" in line
     assert "(huggingface), max abs difference 0.0e+00" in line
-
-
-def test_the_script_runs_in_a_process_of_its_own(tmp_path):
-    saved(tmp_path / "a", "BertClassifier")
-    done = run_script(SCRIPT, "--source=a", "--output=b", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "b: BertClassifier of a (huggingface), max abs difference 0.0e+00"
-    ]

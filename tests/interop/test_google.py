@@ -224,12 +224,6 @@ def test_an_exported_model_is_sent_to_the_right_function(tmp_path):
         load_model(CLASSES["BertEncoder"], tmp_path / "served")
 
 
-def test_nothing_but_gelu_is_known(tmp_path):
-    released(tmp_path, config={**CONFIG, "hidden_act": "relu"})
-    with pytest.raises(WeightsError, match="hidden_act.*relu"):
-        open_checkpoint(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("name", "size"),
     [("vocab.txt", 20_000_000), ("bert_model.ckpt.data-x", 100_000_000)],

@@ -1,4 +1,4 @@
-"""What loading a model of base size costs: seconds and memory."""
+"""What memory loading a model of base size takes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from bert_keras.manifest import describe_file
 from bert_keras.modeling.sizes import SIZES
 
 MEASURE = """
-import json, os, sys
+import sys
 import tensorflow as tf
 tf.zeros(3) + 1
 from bert_keras.modeling.encoder import BertEncoder
@@ -28,12 +28,8 @@ def megabytes(field):
 
 before = megabytes("VmRSS")
 open("/proc/self/clear_refs", "w").write("5")  # begin the peak anew
-begun = os.times().user
 BertEncoder.from_preset(sys.argv[1])
-print(os.times().user - begun, megabytes("VmHWM") - before)
-begun = os.times().user
-BertEncoder(30522, 12, 12, 768, 3072)
-print(os.times().user - begun)
+print(megabytes("VmHWM") - before)
 """
 
 
@@ -68,9 +64,7 @@ def base_folder(folder):
     not os.path.exists("/proc/self/clear_refs"),
     reason="the peak of a process's memory is read as Linux tells it",
 )
-def test_base_loads_in_less_than_making_it_and_1_1_times_the_file(
-    tmp_path,
-):
+def test_base_loads_in_1_1_times_the_memory_of_its_file(tmp_path):
     size = base_folder(tmp_path)
     assert 415 < size < 420
     done = subprocess.run(
@@ -79,10 +73,4 @@ def test_base_loads_in_less_than_making_it_and_1_1_times_the_file(
         text=True,
         check=True,
     )
-    loading, grown, making = map(float, done.stdout.split())
-    # Less than what random numbers for the same model cost, in processor time
-    # outside the kernel: the kernel's is that of handing out pages, which on
-    # some virtual machines takes thrice as long as all else, and whose number
-    # the line below bounds. docs/speed.md has the seconds.
-    assert loading < 0.8 * making
-    assert grown < 1.1 * size
+    assert float(done.stdout) < 1.1 * size

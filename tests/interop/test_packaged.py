@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -18,9 +17,7 @@ import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop import downloads
 from bert_keras.modeling.weights import published_weights
-from official_tasks.engine import finetuning
 from official_tasks.engine.models import weights_of
-from official_tasks.tasks.tagging import WIKI_ANN, NerTask
 
 sys.path.insert(0, str(ROOT / "tools" / "maintenance"))
 from pack_preset import pack  # noqa: E402
@@ -86,29 +83,6 @@ def test_it_has_learned_which_words_go_together():
         logits = model(inputs)["mlm"][0, 0].numpy()
         rank = (logits > logits[pieces.index(truth)]).sum()
         assert rank < 160  # of 16,000: the first hundredth
-
-
-def test_it_finds_real_names_better_than_random_weights(tmp_path):
-    home = os.environ.get("BERT_KERAS_DATA")
-    if not home:
-        pytest.skip("BERT_KERAS_DATA is not set: no real names")
-    for split, rows in (("train", 1000), ("dev", 300)):
-        path = Path(home, "data", "wikiann_en", split)
-        texts = path.read_text(encoding="utf-8").split("\n\n")[:rows]
-        text = "\n\n".join(texts) + "\n"
-        (tmp_path / split).write_text(text, encoding="utf-8")
-    f1 = {
-        scratch: finetuning.run(
-            NerTask(WIKI_ANN, data_dir=str(tmp_path)),
-            NAME,
-            tmp_path / f"run-{scratch}",
-            from_scratch=scratch,
-            learning_rate=3e-4,
-        )["f1"]
-        for scratch in (False, True)
-    }
-    # 0.28 and 0.09.
-    assert f1[False] > max(0.2, 2 * f1[True])
 
 
 def test_it_is_small_and_listed_first():

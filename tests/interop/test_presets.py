@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shutil
 import types
 import uuid
 import warnings
@@ -15,11 +14,9 @@ from remote_folder import object_store
 from tiny import (
     INPUTS,
     PIECES,
-    edit_config,
     encoder,
     largest_difference,
     preprocessor,
-    remove_block,
 )
 from tiny import model as toy
 
@@ -305,16 +302,6 @@ def test_a_folder_of_ours_is_settled_about_its_case(tmp_path):
     )
 
 
-def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path, folder):
-    copy = shutil.copytree(folder, tmp_path / "a")
-    remove_block(copy)
-    (copy / "tokenizer.json").unlink()
-    with open(copy / "vocab.txt", "a") as file:
-        file.write("ninth\n")
-    with pytest.raises(WeightsError, match="at most 8 pieces, found 9"):
-        BertPreprocessor.from_preset(copy)
-
-
 def test_saving_replaces_an_older_preset_and_nothing_else(tmp_path):
     folder = saved(tmp_path / "a", encoder())
     saved(folder, BertPretrainer(encoder()))
@@ -349,20 +336,6 @@ def test_a_preprocessor_of_another_model_is_not_written(tmp_path):
     with pytest.raises(InputError, match="preprocessor is a SimpleNamespace"):
         save(tmp_path / "a", model, packer)
     assert not os.listdir(tmp_path)
-
-
-def test_a_newer_format_is_refused(tmp_path, folder):
-    copy = shutil.copytree(folder, tmp_path / "a")
-    edit_config(copy, block_version=2)
-    with pytest.raises(WeightsError, match="newer version"):
-        BertEncoder.from_preset(copy)
-
-
-def test_the_format_of_earlier_versions_is_named(tmp_path, folder):
-    copy = shutil.copytree(folder, tmp_path / "a")
-    edit_config(copy, format="bert_keras", bert_keras=None)
-    with pytest.raises(WeightsError, match="earlier version.*convert"):
-        BertEncoder.from_preset(copy)
 
 
 def test_how_many_examples_a_row_had_is_not_stored(tmp_path):

@@ -1,17 +1,13 @@
 """A model to the Hub and back: huggingface_hub, and a server in its place."""
 
-import base64
-import hashlib
-import http.server
 import json
-import threading
-import urllib.parse
 
+import httpx
 import huggingface_hub
-import huggingface_hub.constants
 import numpy as np
 import pytest
 import tiny
+from huggingface_hub.errors import HFValidationError
 from page_commands import commands, script_of
 from run_script import call_script
 
@@ -31,123 +27,12 @@ from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.modeling.weights import published_weights
 from bert_keras.text.preprocessor import BertPreprocessor
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """As much of the Hub's API as an upload and a download ask for."""
-
-    def log_message(self, *arguments):
-        pass
-
-    def answer(self, content=b"", status=200, **headers):
-        if not isinstance(content, bytes):
-            content = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def do_POST(self):
-        stored, path = self.server.stored, self.path.partition("?")[0]
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Authorization") != "Bearer right":
-            self.answer({"error": "Invalid token"}, 401)
-        elif path == "/api/repos/create":
-            asked = json.loads(body)
-            # Older clients send a bool.
-            private = {"visibility": "private"}, {"private": True}
-            self.server.private = any(
-                p.items() <= asked.items() for p in private
-            )
-            self.answer(
-                {"url": "https://huggingface.co/org/toy", "id": "org/toy"}
-            )
-        elif path == "/api/validate-yaml":
-            self.answer({"errors": [], "warnings": []})
-        elif "/preupload/" in path:
-            paths = [file["path"] for file in json.loads(body)["files"]]
-            kept = {"uploadMode": "regular", "shouldIgnore": False}
-            self.answer({"files": [{"path": p, **kept} for p in paths]})
-        elif "/commit/" in path:
-            for line in map(json.loads, body.splitlines()):
-                value = line["value"]
-                if line["key"] == "file":
-                    content = base64.b64decode(value["content"])
-                    stored[value["path"]] = content
-                else:
-                    self.server.message = value["summary"]
-            self.answer(
-                {
-                    "success": True,
-                    "commitOid": COMMIT,
-                    "commitUrl": f"https://huggingface.co/org/toy/commit/{COMMIT}",
-                    "hookOutput": "",
-                }
-            )
-        else:
-            self.answer({"error": path}, 404)
-
-    def do_GET(self):
-        stored = self.server.stored
-        path = urllib.parse.unquote(self.path.partition("?")[0])
-        if path.startswith("/api/models/org/toy/tree/"):
-            self.answer(
-                [
-                    {
-                        "type": "file",
-                        "path": name,
-                        "size": len(content),
-                        "oid": hashlib.sha1(content).hexdigest(),
-                    }
-                    for name, content in stored.items()
-                ]
-            )
-            return
-        if path.startswith("/api/models/org/toy"):
-            files = [{"rfilename": name} for name in sorted(stored)]
-            self.answer({"id": "org/toy", "sha": COMMIT, "siblings": files})
-            return
-        name = path.partition(f"/resolve/{COMMIT}/")[2]
-        if name not in stored:
-            self.answer(b"", 404, X_Error_Code="EntryNotFound")
-            return
-        etag = hashlib.sha256(stored[name]).hexdigest()
-        self.answer(stored[name], ETag=f'"{etag}"', X_Repo_Commit=COMMIT)
-
-    do_HEAD = do_GET
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """The stand-in: what it `stored`, by file name."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.stored = {}
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    constants = huggingface_hub.constants
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr(
-        constants,
-        "HUGGINGFACE_CO_URL_TEMPLATE",
-        address + "/{repo_id}/resolve/{revision}/{filename}",
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_TOKEN", "right")
-    yield server
-    server.shutdown()
-    server.server_close()
-
 
 def test_what_is_published_is_loaded_with_equal_weights(hub):
     model, preprocess = tiny.model("BertClassifier"), tiny.preprocessor()
     address = push_to_hub(model, preprocess, "org/toy", private=True)
-    assert address == f"https://huggingface.co/org/toy/commit/{COMMIT}"
-    assert hub.private is True and hub.message
+    assert address == f"https://huggingface.co/org/toy/commit/{hub.commit}"
+    assert hub.private is True
     again = load_model(BertClassifier, "hf://org/toy")
     assert again.labels == ["no", "maybe", "yes"]
     expected = published_weights(model)
@@ -158,11 +43,20 @@ def test_what_is_published_is_loaded_with_equal_weights(hub):
     assert ids[:5] == [2, 5, 7, 6, 3]
 
 
-def test_a_refusal_of_the_hub_is_one_sentence(hub, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "wrong")
-    with pytest.raises(InputError, match="cannot be published.*401.*HF_TOKEN"):
+@pytest.mark.parametrize(
+    "error",
+    [
+        HFValidationError("no such name"),
+        OSError("401 Client Error\nmore lines"),
+        httpx.ConnectError("not reached"),
+    ],
+)
+def test_a_refusal_of_the_hub_is_one_sentence(hub, error):
+    hub.refusal = error
+    word = str(error).splitlines()[0]
+    with pytest.raises(InputError, match=f"cannot be published.*{word}.*HF_TO"):
         push_to_hub(tiny.model("BertEncoder"), tiny.preprocessor(), "org/toy")
-    assert not hub.stored
+    assert not hub.folder.exists()
 
 
 def test_a_name_that_is_none_is_refused(tmp_path):
@@ -243,13 +137,6 @@ def load_mlm_alone(pretrainer, folder):
         return load_model(BertPretrainer, folder)
 
 
-def test_a_hub_that_is_not_reached_is_one_sentence(hub):
-    hub.shutdown()
-    hub.server_close()
-    with pytest.raises(InputError, match="cannot be published"):
-        push_to_hub(tiny.model("BertEncoder"), tiny.preprocessor(), "org/toy")
-
-
 def test_a_licence_other_than_that_of_the_first_weights_is_refused():
     model = tiny.model("BertEncoder")
     model.license = License("cc-by-4.0", "The text.")
@@ -318,7 +205,7 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
         *read_first, *given, f"--output={tmp_path / 'card'}", folder=tmp_path
     )
     assert written.returncode == 0, written.stderr
-    assert not hub.stored
+    assert not hub.folder.exists()
     card = (tmp_path / "card" / "README.md").read_text()
     assert "license: mit" in card and "| accuracy | 0.75 |" in card
     assert "1,200 training rows" in card and "12.5% of" in card
@@ -327,5 +214,5 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     assert "/home/me" not in card and "majority" not in card
     assert "| the best constant guess | 0.5 |" in card
     published = call_script(*publish, *given, folder=tmp_path)
-    assert published.stdout.strip().endswith(COMMIT)
-    assert hub.stored["README.md"].decode() == card
+    assert published.stdout.strip().endswith(hub.commit)
+    assert (hub.folder / "README.md").read_text() == card

@@ -1,7 +1,6 @@
 """Files that lie are refused before anything is allocated or run."""
 
 import json
-import math
 import os
 import pickle
 import shutil
@@ -9,12 +8,10 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 import tracemalloc
 import zipfile
 
 import fuzzing
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,9 +21,7 @@ from safetensors.numpy import load_file, save_file
 from test_convert import Trap
 from test_google import released
 from test_huggingface import CONFIG, folder_of, write_json
-from test_keras_hub_format import preset
 from tiny import CLASSES
-from weight_samples import WRITERS, write_samples
 
 from bert_keras.errors import InputError
 from bert_keras.interop.presets import load_model, open_checkpoint
@@ -35,28 +30,7 @@ from bert_keras.interop.tensor_files import read_safetensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
-from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.text.vocabulary import read_vocabulary
-
-
-@pytest.fixture
-def no_model(monkeypatch):
-    """No encoder may be built: a refusal comes before it."""
-
-    def built(*args, **arguments):
-        raise AssertionError("a model was built")
-
-    monkeypatch.setattr(BertEncoder, "__init__", built)
-
-
-def rewrite_header(path, change):
-    """Changes the header of a safetensors file; its length stays right."""
-    data = path.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + size])
-    change(header)
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
 
 
 def test_a_pickle_in_any_clothes_is_never_read(tmp_path):
@@ -72,34 +46,6 @@ def test_a_pickle_in_any_clothes_is_never_read(tmp_path):
     assert not os.path.exists(mark)
     pickle.loads(data)  # the trap is one
     assert os.path.exists(mark)
-
-
-QUERY = "encoder.layer.0.attention.self.query.weight"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda h: h[QUERY].update(shape=[6, 7]),
-        lambda h: h[QUERY].update(shape=[2**40, 2**40]),
-        lambda h: h[QUERY].update(shape=[-6, -6]),
-        lambda h: h[QUERY].update(shape="6x6"),
-        lambda h: h[QUERY].update(dtype="F31"),
-        lambda h: h[QUERY].update(data_offsets=[0, 144]),
-        lambda h: h[QUERY].update(data_offsets=[10**9, 10**9 + 144]),
-        lambda h: h.pop(QUERY),
-        lambda h: h.update({QUERY: [1, 2]}),
-    ],
-    ids=[
-        *("contradicts", "overflows", "negative", "text", "unknown dtype"),
-        *("overlaps", "outside", "gap", "no object"),
-    ],
-)
-def test_a_header_that_lies_is_refused(tmp_path, change):
-    folder_of(tmp_path)
-    rewrite_header(tmp_path / "model.safetensors", change)
-    with pytest.raises(WeightsError, match="no.* a safetensors file, or"):
-        read_safetensors(str(tmp_path / "model.safetensors"))
 
 
 def test_a_header_of_a_hundred_thousand_names_is_refused_unread(tmp_path):
@@ -131,89 +77,12 @@ def test_bfloat16_and_scalars_are_read_by_their_offsets(tmp_path):
         tensors["a"].numbers()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.5, 0.99])
-def test_a_truncated_file_is_refused(tmp_path, no_model, share):
-    folder_of(tmp_path)
-    path = tmp_path / "model.safetensors"
-    data = path.read_bytes()
-    path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(WeightsError, match=r"model\.safetensors"):
-        load_model(BertEncoder, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"hidden_size": 8},
-        {"vocab_size": 10**9},
-        {"intermediate_size": 10**9},
-        {"max_position_embeddings": 10**9},
-        {"num_hidden_layers": 2},
-    ],
-)
-def test_settings_that_contradict_the_tensors_are_refused(
-    tmp_path, no_model, setting
-):
-    folder_of(tmp_path, **setting)
-    with pytest.raises(WeightsError) as caught:
-        load_model(BertEncoder, tmp_path)
-    assert caught.value.tensor and caught.value.expected and caught.value.found
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"num_hidden_layers": 10**6},
-        {"hidden_size": "six"},
-        {"hidden_size": -6},
-        {"hidden_size": True},
-        {"hidden_dropout_prob": 1},
-        {"layer_norm_eps": "small"},
-        {"architectures": "BertModel"},
-        {"id2label": {"0": "a", "7": "b"}, "architectures": []},
-    ],
-)
-def test_settings_of_the_wrong_kind_are_refused(tmp_path, setting):
-    kind = "BertForSequenceClassification"
-    folder_of(tmp_path, kind, **setting)
-    with pytest.raises(WeightsError, match=r"config\.json: the setting"):
-        load_model(BertClassifier, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("part", "setting"),
-    [
-        ("arguments", {"self": 1}),
-        ("arguments", {"encoder": {}}),
-        ("arguments", {"name": "a/b"}),
-        ("arguments", {"other": 1}),
-        ("files", {"../x": {"bytes": 1, "sha256": "0"}}),
-        ("files", {"bytes": 1}),
-    ],
-)
-def test_settings_that_no_folder_of_ours_has_are_refused(
-    tmp_path, pretrainer, part, setting
-):
-    folder = changed(pretrainer, tmp_path / "a", part, setting)
-    with pytest.raises(WeightsError, match=next(iter(setting))):
-        load_model(BertPretrainer, folder)
-
-
 @pytest.fixture(scope="module")
 def pretrainer(tmp_path_factory):
     """A folder of this package, to be read only."""
     folder = tmp_path_factory.mktemp("pretrainer") / "a"
     save_model(folder, tiny.model("BertPretrainer"))
     return folder
-
-
-def changed(folder, copy, part, setting):
-    """A copy of a folder of this package with one more setting."""
-    shutil.copytree(folder, copy)
-    config = json.loads((copy / "config.json").read_text())
-    part_of = {**config["bert_keras"][part], **setting}
-    tiny.edit_config(copy, **{f"block_{part}": part_of})
-    return copy
 
 
 DAMAGES = {
@@ -277,104 +146,6 @@ def test_what_transformers_writes_again_is_a_folder_of_others(
     save_file(tensors, copy / "model.safetensors")
     model = load_model(BertPretrainer, copy)
     assert set(model.mlm.bias.numpy()) == {3}
-
-
-@pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_a_tensor_with_nan_is_refused_by_name(tmp_path, number):
-    model = tiny.model("BertEncoder")
-    kernel = model.transformer_layers[1].intermediate.kernel
-    numbers = kernel.numpy()
-    numbers[3, 4] = number
-    kernel.assign(numbers)
-    save_model(tmp_path / "a", model)
-    with pytest.raises(WeightsError, match="finite numbers") as caught:
-        load_model(BertEncoder, tmp_path / "a")
-    assert caught.value.tensor == "encoder.layer.1.intermediate.dense.weight"
-
-
-@pytest.mark.parametrize(
-    "file", ["../model.safetensors", "/etc/passwd", "a/b", "..", "\0", 7, None]
-)
-def test_an_index_that_points_outside_is_refused(tmp_path, file):
-    folder_of(tmp_path)
-    os.rename(tmp_path / "model.safetensors", tmp_path / "x.safetensors")
-    index = {"weight_map": {QUERY: file}}
-    write_json(tmp_path, "model.safetensors.index.json", index)
-    with pytest.raises(WeightsError, match="a file in this folder"):
-        open_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[1]",
-        "{",
-        "NaN",
-        '{"vocab_size": NaN}',
-        "[" * 100_000,
-        '{"a": ' + "[" * 500 + "]" * 500 + "}",
-        '{"a": "\\ud800"}',
-        '{"a": ' + "1" * 5_000 + "}",
-        '{"a": [' + "[]," * 5_000_000 + "0]}",
-    ],
-)
-def test_a_config_that_is_no_json_object_is_refused(tmp_path, text):
-    folder_of(tmp_path)
-    (tmp_path / "config.json").write_text(text)
-    tracemalloc.start()
-    with pytest.raises(WeightsError, match=r"config\.json"):
-        open_checkpoint(tmp_path)
-    assert tracemalloc.get_traced_memory()[1] < 50_000_000
-    tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    "name", ["architectures", "model_type", "hidden_act", "hidden_size"]
-)
-def test_a_message_quotes_a_line_and_no_more(tmp_path, name):
-    long = "x" * 100_000
-    setting = {name: [long] if name == "architectures" else long}
-    folder_of(tmp_path, "BertForSequenceClassification", **setting)
-    with pytest.raises(WeightsError) as caught:
-        load_model(BertClassifier, tmp_path)
-    assert len(str(caught.value)) < 1_000
-
-
-def test_labels_beyond_the_head_are_refused(tmp_path, no_model):
-    labels = {str(i): f"label {i}" for i in range(5000)}
-    folder_of(tmp_path, "BertForSequenceClassification", id2label=labels)
-    with pytest.raises(WeightsError, match="classifier"):
-        load_model(BertClassifier, tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["soft", "external", "storage", "packed"])
-def test_hdf5_that_leads_out_or_blows_up_is_refused(tmp_path, kind):
-    preset(tmp_path)
-    name = "layers/embedding/vars/0"
-    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
-        numbers = file[name][:]
-        del file[name]
-        if kind == "soft":
-            file[name] = h5py.SoftLink("/layers/dense/vars/0")
-        elif kind == "external":
-            file[name] = h5py.ExternalLink("other.h5", "/x")
-        elif kind == "storage":
-            outside = [("/etc/passwd", 0, numbers.nbytes)]
-            file.create_dataset(
-                name, numbers.shape, "float32", external=outside
-            )
-        else:
-            file.create_dataset(name, data=numbers, compression="gzip")
-    with pytest.raises(WeightsError) as caught:
-        open_checkpoint(tmp_path)
-    assert caught.value.tensor == name
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    """A path for each format that is read; copy what is changed."""
-    return write_samples(str(tmp_path_factory.mktemp("samples")))
 
 
 @pytest.fixture
@@ -489,12 +260,10 @@ def test_a_device_or_a_pipe_is_no_preset(tmp_path, in_time, path):
 
 def test_a_vocabulary_of_lines_without_end_is_refused_at_once(tmp_path):
     released(tmp_path)
-    begun = time.monotonic()
     for size in (15_000_000, 17_000_000):
         (tmp_path / "vocab.txt").write_bytes(b"\n" * size)
         with pytest.raises(InputError, match="at most"):
             open_checkpoint(tmp_path).read_text()
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -525,14 +294,6 @@ def test_a_zip_with_members_without_end_is_refused(tmp_path):
         open_checkpoint(path)
 
 
-def test_hdf5_groups_in_a_ring_are_refused(tmp_path):
-    preset(tmp_path)
-    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
-        file["layers/again"] = file["layers"]
-    with pytest.raises(WeightsError, match="do not end"):
-        open_checkpoint(tmp_path)
-
-
 def test_an_index_that_would_end_the_process_is_refused(tmp_path):
     # TensorFlow's own reader aborts on some of these.
     import random
@@ -561,28 +322,12 @@ def flipped(tmp_path):
     return tmp_path
 
 
-def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(flipped):
-    with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
-        for tensor in open_checkpoint(flipped).tensors.values():
-            tensor.numbers()
-
-
-def test_a_tensor_in_another_shape_keeps_its_check(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_keras.interop.tensor_bundle.LARGE", 100)
-    released(tmp_path)
-    tensors = open_checkpoint(tmp_path).tensors.values()
-    large = [tensor for tensor in tensors if tensor.check is not None]
-    assert large
-    for tensor in large:
-        turned = tensor.changed(tensor.shape[::-1], lambda x: x.T)
-        assert turned.check is tensor.check
-        assert np.array_equal(turned.numbers(), tensor.numbers().T)
-
-
-def test_the_large_table_of_a_checkpoint_is_checked_before_it_is_read(
-    flipped, monkeypatch, no_model
+@pytest.mark.parametrize("large", [100, 2**24])
+def test_a_flipped_bit_of_a_checkpoint_fails_its_checksum(
+    flipped, monkeypatch, large
 ):
-    monkeypatch.setattr("bert_keras.interop.tensor_bundle.LARGE", 100)
+    """Rows of a large table are read after the check of the whole."""
+    monkeypatch.setattr("bert_keras.interop.tensor_bundle.LARGE", large)
     with pytest.raises(WeightsError, match="TensorFlow cannot read it"):
         load_model(BertEncoder, flipped)
 
@@ -610,17 +355,6 @@ def test_mutants_are_refused_or_loaded(mutants):
     assert tally.total() == mutants
     for name in {name for name, _ in tally}:
         assert tally[name, "refused"] > max(3, mutants // 150), name
-
-
-def test_the_sound_samples_load(samples):
-    for name, path in samples.items():
-        checkpoint = open_checkpoint(path)
-        own = {"saved_model": "model_garden", "bert_keras": "huggingface"}
-        assert own.get(name, name).startswith(checkpoint.format)
-        report = load_model(CLASSES[checkpoint.head], checkpoint).load_report
-        assert report.initialised == [], name
-    # A model of each of them is built in turn.
-    assert math.gcd(len(WRITERS), fuzzing.BUILD_EVERY) == 1
 
 
 def test_the_library_side_imports_without_tensorflow():

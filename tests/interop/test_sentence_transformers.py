@@ -86,41 +86,6 @@ def test_the_ways_of_pooling_are_told_apart(tmp_path, mode, value, pooling):
     assert embedding == {"pooling": pooling, "normalize": False}
 
 
-@pytest.mark.parametrize(
-    ("modes", "found"),
-    [
-        (
-            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
-            "mean.*max",
-        ),
-        ({"pooling_mode": "weightedmean"}, "weightedmean"),
-        ({"pooling_mode": ["cls", "mean"]}, "cls.*mean"),
-    ],
-)
-def test_another_pooling_or_two_at_once_are_refused(tmp_path, modes, found):
-    sentence_folder(tmp_path, **modes)
-    with pytest.raises(
-        WeightsError, match=f'"pooling_mode" .*cls or .* found .*{found}'
-    ):
-        open_checkpoint(tmp_path)
-
-
-def test_a_dense_module_is_refused_by_name(tmp_path):
-    sentence_folder(tmp_path, kinds=("Pooling", "Dense"))
-    with pytest.raises(WeightsError, match="module Dense"):
-        open_checkpoint(tmp_path)
-
-
-def test_a_module_outside_the_folder_is_refused(tmp_path):
-    sentence_folder(tmp_path / "a")
-    path = tmp_path / "a" / "modules.json"
-    modules = json.loads(path.read_text())
-    modules[1]["path"] = "../../1_Pooling"
-    path.write_text(json.dumps(modules))
-    with pytest.raises(WeightsError, match="a folder in this folder"):
-        open_checkpoint(tmp_path / "a")
-
-
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
 def test_a_written_folder_gives_the_same_embedder(tmp_path, pooling, normalize):

@@ -1,0 +1,89 @@
+"""Folders in every format that is read, and a stand-in for the Hub."""
+
+import fnmatch
+import pathlib
+import shutil
+import types
+from unittest import mock
+
+import huggingface_hub
+import pytest
+from weight_samples import write_samples
+
+from bert_keras.modeling.encoder import BertEncoder
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory):
+    """A path for each format that is read; copy what is changed."""
+    return write_samples(str(tmp_path_factory.mktemp("samples")))
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    """No encoder may be built: a refusal comes before it."""
+
+    def built(*args, **arguments):
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr(BertEncoder, "__init__", built)
+
+
+class Hub:
+    """A stand-in for the Hub with one model, of any name in `org`.
+
+    Attributes:
+        folder: what is on it.
+        snapshot: what was fetched.
+        calls: name, revision and patterns of each call.
+        refusal: the error of each call, if one is set.
+    """
+
+    commit = "0123456"
+
+    def __init__(self, folder):
+        self.folder = folder / "hub"
+        self.snapshot = folder / "snapshots" / self.commit
+        self.calls, self.refusal, self.private = [], None, None
+
+    def snapshot_download(self, name, *, revision, allow_patterns):
+        self.calls.append((name, revision, allow_patterns))
+        if not self.folder.is_dir() or name == "org/none":
+            raise OSError(f"404: {name}\nmore lines")
+        self.snapshot.mkdir(parents=True, exist_ok=True)
+        for path in filter(pathlib.Path.is_file, self.folder.rglob("*")):
+            name = path.relative_to(self.folder)
+            if any(fnmatch.fnmatch(name, wanted) for wanted in allow_patterns):
+                (self.snapshot / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, self.snapshot / name)
+        return str(self.snapshot)
+
+    def list_repo_files(self, name, *, revision):
+        return [path.name for path in self.folder.iterdir()]
+
+    def create_repo(self, api, name, *, private, exist_ok):
+        self.private = private
+        if self.refusal:
+            raise self.refusal
+
+    def upload_folder(self, api, *, repo_id, folder_path, **arguments):
+        shutil.copytree(folder_path, self.folder)
+        url = f"https://huggingface.co/{repo_id}/commit/{self.commit}"
+        return types.SimpleNamespace(commit_url=url)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The stand-in; each call must fit huggingface_hub's signature."""
+    hub = Hub(tmp_path)
+    for owner, name in (
+        (huggingface_hub, "snapshot_download"),
+        (huggingface_hub, "list_repo_files"),
+        (huggingface_hub.HfApi, "create_repo"),
+        (huggingface_hub.HfApi, "upload_folder"),
+    ):
+        function = mock.create_autospec(
+            getattr(owner, name), side_effect=getattr(hub, name)
+        )
+        monkeypatch.setattr(owner, name, function)
+    return hub
