@@ -82,8 +82,8 @@ def test_a_transformer_inside_is_fetched(hub, tmp_path):
     encoder = load_model(BertEncoder, "org/tiny")
     assert encoder.sentence_embedding["pooling"] == "mean"
     assert BertPreprocessor.from_preset("org/tiny").sequence_length == 9
-    left = {p.name for p in hub.folder.rglob("*")}
-    left -= {p.name for p in hub.snapshot.rglob("*")}
+    left = {p.name for p in hub.folder.rglob("*.*")}
+    left -= {p.name for p in hub.snapshot.rglob("*.*")}
     assert left == {"pytorch_model.bin"}
 
 
