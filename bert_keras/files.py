@@ -404,7 +404,7 @@ def check_name(path: PathLike) -> None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise InputError(
-                f"{path}: {error.strerror.lower()}; expected at most 255 "
+                f"{path}: {str(error.strerror).lower()}; expected at most 255 "
                 "bytes in a name. Name a shorter one."
             ) from None
 
