@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from bert_keras.errors import InputError
+
 
 def greatest_difference(first, second, relative=False):
     """Return the greatest absolute difference between two sets of outputs.
@@ -38,3 +40,16 @@ def _difference(first, second, relative):
     first, second = first.astype("float64"), second.astype("float64")
     size = np.abs(first).max(initial=1.0) if relative else 1.0
     return float(np.abs(first - second).max(initial=0.0) / size)
+
+
+def check_finite(name, array):
+    """Raise if a weight has NaN or infinity, before it is saved."""
+    # min and max pass a NaN on and allocate nothing.
+    with np.errstate(invalid="ignore"):
+        ends = [array.min(), array.max()] if array.size else []
+    if not np.isfinite(ends).all():
+        raise InputError(
+            f"The weight {name} has NaN or infinity; nothing was saved. Take "
+            "the weights of an earlier step, and train with a lower learning "
+            "rate."
+        )

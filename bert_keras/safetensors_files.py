@@ -11,7 +11,7 @@ import struct
 
 import numpy as np
 
-from bert_keras.errors import InputError
+from bert_keras.comparison import check_finite
 
 PIECE = 1 << 24  # bytes written at a time
 # NumPy's names of dtypes, and safetensors' own.
@@ -49,25 +49,13 @@ def write_safetensors(path, tensors, metadata=None, is_finite=False):
         for name, (dtype, _, read) in tensors.items():
             array = np.ascontiguousarray(read(), dtype).reshape(-1)
             if is_finite:
-                _check_finite(name, array)
+                check_finite(name, array)
             # Its bytes where they lie, not a copy.
             data = memoryview(array.view("u1"))
             for start in range(0, len(data), PIECE):
                 put(data[start : start + PIECE])
         size = file.tell()
     return {"bytes": size, "sha256": hashed.hexdigest()}
-
-
-def _check_finite(name, array):
-    # min and max pass a NaN on and allocate nothing.
-    with np.errstate(invalid="ignore"):
-        ends = [array.min(), array.max()] if array.size else []
-    if not np.isfinite(ends).all():
-        raise InputError(
-            f"The weight {name} has NaN or infinity; nothing was saved. Take "
-            "the weights of an earlier step, and train with a lower learning "
-            "rate."
-        )
 
 
 def _header(tensors, metadata):

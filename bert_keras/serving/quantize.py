@@ -5,6 +5,7 @@ What they gain and cost on real rows is measured by `tools/export.py --dev`.
 
 import keras
 
+from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
 from bert_keras.modeling.layers import Projection, Table
 
@@ -33,6 +34,8 @@ def narrowed(model, dtype):
             "The model's weights are int8 already, and what was rounded off is "
             "gone. Give the model that they were made from."
         )
+    for weight in model.weights:
+        check_finite(weight.path, keras.ops.convert_to_numpy(weight))
     if dtype == "int8":
         return _with_int8_weights(model.with_dtype("float32"))
     is_there = model.dtype_policy.name == dtype

@@ -98,6 +98,15 @@ def untrained_model(folder, cls, **arguments):
         return cls.from_preset(folder / "encoder", **arguments)
 
 
+def test_weights_that_are_not_finite_are_not_exported(tmp_path):
+    model = BertClassifier(encoder(), ["bad", "good"])
+    bias = next(w for w in model.weights if "classifier/bias" in w.path)
+    bias.assign([0.0, np.nan])
+    with pytest.raises(InputError, match="classifier/bias has NaN"):
+        export_saved_model(model, preprocessor(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_random_weights_are_not_exported(tmp_path):
     model = untrained_model(tmp_path, BertClassifier, labels=["bad", "good"])
     out = tmp_path / "out"
