@@ -5,13 +5,17 @@ mistake or a full disk, 75 stopped by Ctrl-C or SIGTERM: the same command goes
 on from what is saved, or begins again.
 """
 
+import contextlib
 import errno
 import functools
+import glob
 import io
 import math
 import os
 import platform
 import re
+import shutil
+import subprocess
 import sys
 import typing
 import warnings
@@ -47,6 +51,11 @@ WRONG_SYSTEM = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
+# What TensorFlow prints when it is imported; with CUDA, but without a GPU.
+START_LINES = (
+    "^WARNING: All log messages before absl::|oneDNN custom operations"
+)
+CUDA_LINES = "cudart_stub.cc|cuda_platform.cc"
 LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
 
@@ -333,7 +342,7 @@ def _run(main, tensorflow, words):
     try:
         check_limits(flags.FLAGS)
         if tensorflow:
-            import tensorflow  # noqa: F401
+            _import_tensorflow()
         with stopping.work():
             code = main(flags.FLAGS, *words)
         return code
@@ -363,6 +372,42 @@ def _run(main, tensorflow, words):
         )
     finally:
         stopping.end_with(code or 0)
+
+
+def _import_tensorflow():
+    """Import TensorFlow and list the devices, without lines that say nothing.
+
+    TensorFlow writes these before it reads TF_CPP_MIN_LOG_LEVEL. Every other
+    line passes through at once, also where the import ends the process. What
+    it says of CUDA is dropped in a machine without a GPU alone.
+    """
+    dropped = START_LINES
+    if not glob.glob("/dev/nvidia[0-9]*"):
+        dropped = f"{dropped}|{CUDA_LINES}"
+    with contextlib.ExitStack() as stack:
+        if os.environ["TF_CPP_MIN_LOG_LEVEL"] != "0" and shutil.which("grep"):
+            stack.enter_context(_without_lines(dropped))
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def _without_lines(pattern):
+    """Pass standard error of this process through a filter."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    command = ["grep", "--line-buffered", "-avE", pattern]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=kept, start_new_session=True
+    ) as grep:
+        os.dup2(grep.stdin.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _full_disk(error):

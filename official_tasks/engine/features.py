@@ -9,7 +9,6 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.files import written_beside
-from bert_keras.text.words import word_pieces
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.recipes import Recipe
@@ -80,6 +79,8 @@ class Extractor:
 
     def count(self, texts) -> tuple[int, int]:
         """How many vectors, and how many tokens, all texts have together."""
+        from bert_keras.text.words import word_pieces
+
         vectors = tokens = 0
         for chunk in _chunks(texts):
             ids, *_ = word_pieces(chunk, self.preprocess.tokenizer)
@@ -93,6 +94,8 @@ class Extractor:
             yield from self._chunk(chunk)
 
     def _chunk(self, texts):
+        from bert_keras.text.words import word_pieces
+
         ids, word, is_first = word_pieces(texts, self.preprocess.tokenizer)
         vectors = self._vectors(ids)
         first = np.flatnonzero(is_first)

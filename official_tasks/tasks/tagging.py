@@ -8,7 +8,6 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
-from bert_keras.text.words import word_pieces
 from official_tasks.tasks.base import Defaults, Encoded, Option, check_labelled
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.file_task import DataRow, FileTask
@@ -210,6 +209,8 @@ class NerTask(FileTask):
         The targets have a word's label at its first piece, with weight 1;
         everything else has weight 0, as has a label that is unknown.
         """
+        from bert_keras.text.words import word_pieces
+
         words = [example.words for example in examples]
         pieces, word_of_piece, is_first = word_pieces(
             words, preprocess.tokenizer
