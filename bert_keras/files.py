@@ -143,7 +143,10 @@ def refuse_input_as_output(
         *inputs: files, folders (with all that is in them) or patterns that
             are read; None and names of data sets are skipped.
     """
-    if not output or not exists(output):
+    if not output:
+        return
+    check_name(output)
+    if not exists(output):
         return
     written = _identities(output)
     for source in filter(None, inputs):

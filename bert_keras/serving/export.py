@@ -331,6 +331,7 @@ def already_there(folder, fingerprint):
     Where a file of it is damaged or missing it is to be written again, unless
     that would remove files that are not its own.
     """
+    files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):
         return False
     try:

@@ -77,6 +77,7 @@ def export_on_ids(
             f"dtype is {dtype!r}. The format {format} has "
             f"{' and '.join(DTYPES)}."
         )
+    files.check_name(folder)
     if os.path.lexists(folder) or files.exists(folder):
         raise InputError(f"{folder} is there. Name a new folder.")
     check_fits(model, preprocessor)

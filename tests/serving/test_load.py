@@ -15,6 +15,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.manifest import add_hash
 from bert_keras.modeling.task_models import BertClassifier
+from bert_keras.serving import export as exporting
 from bert_keras.serving import load
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import (
@@ -118,6 +119,15 @@ def test_any_name_of_a_folder_is_exported_to_and_loaded(tmp_path, name):
     export_saved_model(model, preprocessor(), folder, verify=True)
     assert load_saved_model(folder).classify(["bad"])["label"]
     assert os.listdir(os.path.dirname(folder)) == ["served"]
+
+
+def test_a_name_that_no_folder_can_have_is_refused_before_the_work(
+    tmp_path, monkeypatch
+):
+    model = BertClassifier(encoder(), labels=["a", "b"])
+    monkeypatch.setattr(exporting, "all_signatures", pytest.fail)
+    with pytest.raises(InputError, match="255 bytes"):
+        export_saved_model(model, preprocessor(), tmp_path / ("x" * 256))
 
 
 def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
