@@ -375,7 +375,9 @@ def look_up(table, ids):
     row, and which replicas would exchange as such a list.
     """
     height, width = table.shape
-    if height <= 4:
+    # Of a single row the ids are all 0, and a gather refuses a pair's 1, which
+    # is a row of zeros in a product.
+    if 1 < height <= 4:
         # For so few rows a product is faster than a gather, both ways:
         # (B, T, V) by (V, D)
         return ops.matmul(ops.one_hot(ids, height, dtype=table.dtype), table)

@@ -339,3 +339,14 @@ def test_a_subclass_that_hands_its_arguments_on_keeps_them():
 
     given = Wider(scale=3, **SMALL).arguments()
     assert given == {**BertEncoder(**SMALL).arguments(), "scale": 3}
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="JAX gives NaN"
+)
+def test_a_pair_is_refused_in_a_graph_where_there_is_one_segment():
+    model = BertEncoder(24, 1, 2, 16, 32, 8, num_segments=1)
+    ids = np.ones((2, 4), "int32")
+    model.predict({"token_ids": ids, "segment_ids": 0 * ids}, verbose=0)
+    with pytest.raises(Exception, match="not in"):  # of TensorFlow's gather
+        model.predict({"token_ids": ids, "segment_ids": ids}, verbose=0)
