@@ -44,7 +44,7 @@ MLM = "mlm"
 
 
 def define_flags():
-    registry.define_task_flags(more=[MLM])
+    registry.define_task_flags(more={MLM: ("text", "separator", "encoding")})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("model", None, "Folders, with commas between.")
     flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")

@@ -76,7 +76,7 @@ TRAINING = {
 
 
 def define_flags():
-    registry.define_task_flags("custom", ["glue"])
+    registry.define_task_flags("custom", {"glue": ("data_dir",)})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")

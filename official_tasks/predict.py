@@ -38,6 +38,8 @@ from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import dialect
 
+OWN = ("separator", "encoding")  # of --input, and of a task's files
+
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the SavedModel.")
@@ -62,7 +64,7 @@ def define_flags():
     flags.DEFINE_integer(
         "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
     )
-    registry.define_task_flags()
+    registry.define_task_flags(more={None: OWN})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")
     script.applies_only(
@@ -76,7 +78,7 @@ def define_flags():
     script.applies_only(
         "with --task",
         lambda v: v.task is not None,
-        *("split", "option", *registry.OPTIONS),
+        *("split", "option", *(n for n in registry.OPTIONS if n not in OWN)),
     )
     flags.mark_flag_as_required("model")
 

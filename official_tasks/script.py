@@ -50,6 +50,8 @@ WRONG_SYSTEM = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 # Of the script that this process runs:
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
+_choices = []  # `show_flags`
+HELP = {"--help", "-h", "-help", "--helpshort"}
 FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # What TensorFlow prints when it is imported; with CUDA, but without a GPU.
 START_LINES = (
@@ -239,6 +241,17 @@ def group_flags(title, *names):
     _groups.setdefault(title, []).extend(names)
 
 
+def show_flags(choose, *names):
+    """Have `--help` show some of these flags only.
+
+    Args:
+        choose: function of absl's FLAGS; returns a dict of the flags to show
+            and what `--help` says of each.
+        names: of flags.
+    """
+    _choices.append((choose, names))
+
+
 def check_limits(values):
     """Raises for the first flag that `applies_only` refuses."""
     for to, acts, names in _limits:
@@ -263,8 +276,14 @@ def percentages(words) -> tuple[float, ...]:
 
 
 def _parse(places, arguments):
-    if {"--help", "-h", "-help", "--helpshort"} & set(arguments[1:]):
-        _print_help()
+    if HELP & set(arguments[1:]):
+        # What cannot be read does not matter here.
+        with contextlib.suppress(flags.Error):
+            flags.FLAGS([word for word in arguments if word not in HELP])
+        try:
+            _print_help()
+        except InputError as error:
+            sys.exit(_print_error(str(error)))
         sys.exit(0)
     try:
         rest = flags.FLAGS(arguments)
@@ -284,6 +303,13 @@ def _print_help():
     """The script's docstring; the common flags, then those of each group."""
     script = sys.argv[0]
     own = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
+    for choose, names in _choices:
+        shown = choose(flags.FLAGS)
+        for name in names:
+            if name in shown:
+                own[name].help = shown[name]
+            else:
+                own.pop(name, None)
     grouped = {name for names in _groups.values() for name in names}
     sections = {
         f"flags:\n\n{script}": [name for name in own if name not in grouped],

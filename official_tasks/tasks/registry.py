@@ -17,6 +17,7 @@ from official_tasks.tasks.custom import (
     CustomTags,
     CustomTask,
 )
+from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.glue import GlueTask
 from official_tasks.tasks.multiple_choice import ChoiceTask
 from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
@@ -42,15 +43,8 @@ TASKS = {
     **_of_rows(ChoiceTask, multiple_choice.ROWS),
     **_of_rows(NerTask, tagging.ROWS),
 }
-# Title in --help -> the classes whose options stand under it; options of more
-# classes are common.
-FAMILIES = {
-    "--task=custom": (CustomTask, CustomSpans, CustomTags, CustomChoices),
-    "--task=embedding, ranking": (EmbeddingTask, RankingTask),
-    "--task=squad1, squad2, triviaqa": (SquadTask,),
-    "--task=ner, conll2003, wnut17, wikiann": (NerTask,),
-}
-OPTIONS = sorted({name for cls, _ in TASKS.values() for name in cls.options})
+_ALL = {n: o for cls, _ in TASKS.values() for n, o in cls.options.items()}
+OPTIONS = sorted(_ALL)
 _DEFINE = {
     str: flags.DEFINE_string,
     type(None): flags.DEFINE_string,
@@ -60,33 +54,29 @@ _DEFINE = {
 }
 
 
-def define_task_flags(default=None, more=()):
-    """--task, and every option of every task, whose help says whose it is.
+def define_task_flags(default=None, more=None):
+    """--task, and every option of every task; --help shows those of --task.
 
     Args:
-        more: names that the script takes in addition to those of `TASKS`.
+        more: names that the script takes in addition to those of `TASKS` ->
+            the options that act with them; under None, without --task.
     """
+    more = {None: tuple(FileTask.options), **(more or {})}
     flags.DEFINE_string(
         "task",
         default,
-        f"What to learn: one of {', '.join([*TASKS, *more])}, or a Python file "
-        "with a task of your own.",
+        "What to learn: one of "
+        f"{', '.join([*TASKS, *filter(None, more)])}, or a Python file with a "
+        "task of your own. --task=NAME --help shows its options too.",
     )
     flags.DEFINE_multi_string(
         "option", [], "NAME=VALUE, for a task of your own; may be repeated."
     )
-    owners: dict = {}
-    for name, (cls, _) in TASKS.items():
-        for option in cls.options:
-            owners.setdefault(option, []).append(name)
-    for option, names in owners.items():
-        default = _default_of(option, names)
-        _DEFINE[type(default)](option, None, _format_help(option, names))
-        classes = {TASKS[name][0] for name in names}
-        if classes <= {one for family in FAMILIES.values() for one in family}:
-            for title, family in FAMILIES.items():
-                if classes & set(family):
-                    script.group_flags(title, option)
+    for name in OPTIONS:
+        owners = [cls for cls, _ in TASKS.values() if name in cls.options]
+        option = owners[0].options[name]
+        _DEFINE[_type_of(name, owners)](name, None, option.help)
+    script.show_flags(lambda values: shown_options(values, more), *OPTIONS)
     script.applies_only(
         "with --problem=multi",
         lambda v: v.problem == "multi" or is_file(v),
@@ -104,32 +94,46 @@ def define_task_flags(default=None, more=()):
     )
 
 
-def _default_of(option, names):
-    """Return one task's default; all have the same type, or None (a text)."""
-    defaults = [TASKS[name][0].options[option].default for name in names]
-    types = {str if d is None else type(d) for d in defaults}
+def _type_of(name, classes):
+    """Return the type of an option, which is the same in all tasks."""
+    types = {type(cls.options[name].default) for cls in classes}
+    types = {str if kind is type(None) else kind for kind in types}
     if len(types) > 1:
-        raise TypeError(f"--{option} has several types: {types}")
-    return defaults[0]
+        raise TypeError(f"--{name} has several types: {types}")
+    return types.pop()
+
+
+def shown_options(values, more) -> dict[str, str]:
+    """Return the options that --help shows, and what it says of each.
+
+    Args:
+        values: absl's FLAGS.
+        more: see `define_task_flags`.
+    """
+    task = values["task"].value if values["task"].present else None
+    if task in more:
+        options = {name: _ALL[name] for name in more[task]}
+    elif task.endswith(".py"):
+        options = FileTask.options
+    else:
+        options = find_task(_name_of(task, values))[0].options
+    return {
+        name: option.help
+        if option.default is None
+        else f"{option.help} Default: {option.default}."
+        for name, option in options.items()
+    }
+
+
+def _name_of(task, values):
+    """Return --task, or the task that it is with --problem."""
+    problem = f"{task}{values['problem'].value}"
+    return problem if problem in TASKS else task
 
 
 def is_file(values):
     """Whether --task is a file, whose options have meanings of their own."""
     return bool(values.task) and values.task.endswith(".py")
-
-
-def _format_help(option, names):
-    """What an option means, with the tasks of each of its meanings."""
-    meanings: dict = {}
-    for name in names:
-        default, text = TASKS[name][0].options[option]
-        if default is not None:
-            text += f" Default: {default}."
-        meanings.setdefault(text, []).append(name)
-    return " ".join(
-        f"{text} Tasks: {'all' if len(of) == len(TASKS) else ', '.join(of)}."
-        for text, of in meanings.items()
-    )
 
 
 def task_from_flags(values, task=None):
@@ -144,8 +148,9 @@ def task_from_flags(values, task=None):
     """
     given = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
-    if task == "custom" and f"custom{given.get('problem')}" in TASKS:
-        task += given.pop("problem")
+    if (name := _name_of(task, values)) != task:
+        task = name
+        del given["problem"]
     cls, fixed = find_task(task)
     for text in values.option:
         name, separator, value = text.partition("=")

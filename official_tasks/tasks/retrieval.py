@@ -72,9 +72,10 @@ class RetrievalTask(OwnData):
     options = {
         **TABLE_OPTIONS,
         "text": Option("text", "Column of the text."),
-        "text_pair": Option("text_pair", "Column of the text's partner."),
+        "text_pair": Option("text_pair", "Column of the second text."),
         "label": Option(
-            None, "Column of the score. Without it, every pair is a partner."
+            None,
+            "Column of the label, a score; without, all pairs are partners.",
         ),
         "max_score": Option(1.0, "Score of the best partners; the least is 0."),
         "negative": Option(None, "Column of a text that is not a partner."),

@@ -1,4 +1,4 @@
-"""What the scripts share: the help and its groups of flags."""
+"""What the scripts share: the help, and the flags that it shows."""
 
 import os
 import re
@@ -8,36 +8,49 @@ import sys
 import pytest
 from run_script import ROOT, run_script
 
-from official_tasks.tasks.registry import OPTIONS
+RETRIEVAL = {"text", "queries", "recall_at", "separator"}
 
 
-def test_help_lists_common_flags_first_then_those_of_each_family(tmp_path):
-    done = run_script(
-        "-m", "official_tasks.finetune", "--help", folder=tmp_path
-    )
-    text, _, training = done.stdout.partition("\ntraining:\n")
-    assert "--lora_rank" in training
-    assert "    python -m official_tasks.finetune --task=custom" in text
-    assert "--train=reviews.csv \\\n        --text=review" in text
-    common, *families = re.split(r"^(--task=.*):$", text, flags=re.MULTILINE)
-    flags = {
-        title: re.findall(r"^  --(?:\[no\])?(\w+):", part, re.MULTILINE)
-        for title, part in zip(families[::2], families[1::2], strict=True)
-    }
-    assert {title: (names[0], names[-1]) for title, names in flags.items()} == {
-        "--task=custom": ("answer", "words"),
-        "--task=embedding, ranking": ("drop_unlabelled", "text_pair"),
-        "--task=ner, conll2003, wnut17, wikiann": (
-            "document_context",
-            "recipe",
+@pytest.mark.parametrize(
+    ("words", "shown", "hidden"),
+    [
+        (["finetune"], {"train", "data_dir"}, {"text", "stride", "recipe"}),
+        (
+            ["finetune", "--task=custom"],
+            {"text", "label", "problem", "separator"},
+            {"stride", "answer", "pooling"},
         ),
-        "--task=squad1, squad2, triviaqa": ("null_odds", "stride"),
-    }
-    own = {name for names in flags.values() for name in names}
-    assert sorted(own | {"data_dir", "train", "dev", "test"}) == OPTIONS
-    for name in ("init", "data_dir", "train", "epochs", "task"):
-        assert f"  --{name}: " in common
-    assert not own & set(re.findall(r"^  --(?:\[no\])?(\w+):", common, re.M))
+        (
+            ["finetune", "--task=custom", "--problem=spans"],
+            {"answer", "stride", "train"},
+            {"text", "label", "problem"},
+        ),
+        (["finetune", "--task=squad2"], {"stride"}, {"text", "separator"}),
+        (["evaluate", "--task=ranking"], RETRIEVAL, {"objective", "stride"}),
+        (["evaluate", "--task=mlm"], {"text", "encoding"}, {"train"}),
+        (["predict"], {"separator", "input"}, {"train", "stride"}),
+    ],
+)
+def test_help_shows_the_flags_of_the_task(tmp_path, words, shown, hidden):
+    script, *words = words
+    done = run_script(
+        "-m", f"official_tasks.{script}", *words, "--help", folder=tmp_path
+    )
+    assert f"    python -m official_tasks.{script} --task=" in done.stdout
+    names = re.findall(r"^  --(?:\[no\])?(\w+):", done.stdout, re.MULTILINE)
+    assert len(set(names)) == len(names)
+    assert shown | {"task", "output"} <= {*names}
+    assert not hidden & {*names}
+    _, _, training = done.stdout.partition("\ntraining:\n")
+    assert ("--lora_rank" in training) == (script == "finetune")
+
+
+def test_help_on_a_task_that_does_not_exist_names_those_that_do(tmp_path):
+    done = run_script(
+        *("-m", "official_tasks.finetune", "--task=bert", "--help"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 2 and "sst2" in done.stderr
 
 
 TENSORFLOW = """

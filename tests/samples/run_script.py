@@ -82,6 +82,7 @@ def call_script(*command, folder):
             mock.patch.object(sys, "path", list(sys.path)),
             mock.patch.object(script, "_limits", []),
             mock.patch.object(script, "_groups", {}),
+            mock.patch.object(script, "_choices", []),
             mock.patch.object(stopping, "install", lambda: None),
             # predict has lines for people go to the other output.
             mock.patch.object(progress.console, "stderr", False),

@@ -10,7 +10,7 @@ from glue_samples import write_glue
 from task_samples import save_toy_model, write_reviews
 
 from bert_keras import BertPreprocessor, InputError
-from official_tasks import evaluate, predict
+from official_tasks import evaluate, predict, script
 from official_tasks.engine import leaderboard
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
@@ -53,15 +53,6 @@ def test_every_task_is_made_from_its_options():
         task, settings = task_from_flags(parse(f"--task={name}"))
         assert isinstance(task, cls) and settings == {}
         assert task.metric and task.defaults.batch_size > 0
-
-
-def test_help_names_the_tasks_and_each_meaning_of_an_option():
-    values = parse(define=lambda: define_task_flags("custom", ["glue"]))
-    assert "conll2003, wnut17, wikiann, glue, or a Pyth" in values["task"].help
-    assert values["text_pair"].help == (
-        "Column of the second text. Tasks: custom. Column of the text's "
-        "partner. Default: text_pair. Tasks: embedding, ranking."
-    )
 
 
 def test_names_are_taken_in_the_spelling_of_papers():
@@ -196,6 +187,17 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
         leaderboard.predict_task(task, ["rte"], place, split="tset")
 
 
+def test_flags_of_the_input_act_in_predict_with_and_without_a_task(
+    monkeypatch,
+):
+    monkeypatch.setattr(script, "_limits", [])
+    words = ("--model=m", "--separator=;", "--encoding=cp1252")
+    script.check_limits(parse(*words, define=predict.define_flags))
+    values = parse(*words, "--stride=64", define=predict.define_flags)
+    with pytest.raises(InputError, match="--stride only applies with --task"):
+        script.check_limits(values)
+
+
 def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("".join(OWN.splitlines(keepends=True)[:-1]))
@@ -210,7 +212,7 @@ def test_an_option_has_one_type_in_all_tasks(monkeypatch):
     tasks = {**registry.TASKS, "other": (Other, {})}
     monkeypatch.setattr(registry, "TASKS", tasks)
     with pytest.raises(TypeError, match="--stride has several types"):
-        registry._default_of("stride", ["squad1", "other"])
+        define_task_flags()
 
 
 @pytest.mark.parametrize(

@@ -122,13 +122,18 @@ def table(columns, rows):
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
+SHOWN_TASKS = ("custom", "customspans", "customtags", "customchoices")
+SHOWN_TASKS += ("embedding", "ranking", "squad2", "ner")
+
+
 def scripts():
     """The --help of every script."""
     from official_tasks.commands import find_commands
 
     parts = ["# Scripts and their flags"]
-    for name in find_commands():
-        command = ("-m", "official_tasks.commands", name)
+    tasks = [f"finetune --task={name}" for name in SHOWN_TASKS]
+    for name in (*find_commands(), *tasks):
+        command = ("-m", "official_tasks.commands", *name.split())
         text = subprocess.run(
             (sys.executable, *command, "--help"),
             cwd=ROOT,
