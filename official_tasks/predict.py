@@ -115,7 +115,6 @@ def _ask(values):
     paths = prediction.input_paths(values.input)
     if values.output != "-":
         files.refuse_input_as_output(values.output, values.model, *paths)
-    progress.show_devices()
     served = load_saved_model(values.model)
     name, entry, columns = prediction.asked(
         served, values.signature, values.columns
@@ -131,6 +130,7 @@ def _ask(values):
     with Answers(
         values.output, served, name, values.keep, values.overwrite
     ) as answers:
+        progress.show_devices()
         before = answers.done
         asked = answers.answered(
             prediction.read_inputs(*rows), values.batch_size

@@ -71,7 +71,6 @@ def texts_of(path, columns):
 
 def main(values):
     script.prepare_output(values, inputs=("input", "model"))
-    progress.show_devices()
     recipe = find_recipe(values.recipe)
     extract = Extractor(
         bert_keras.BertEncoder.from_preset(values.model),
@@ -93,6 +92,7 @@ def main(values):
     vectors, tokens = extract.count(texts())
     if not tokens:
         raise InputError(f"{values.input}: expected some text, got none")
+    progress.show_devices()
     with progress.bar("Extracting features", count) as update:
         write_features(
             values.output,

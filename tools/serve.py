@@ -104,9 +104,9 @@ def _make_server(values):
         raise InputError(
             f"Serving needs {error.name}: pip install 'bert_keras[serve]'"
         ) from None
+    served = load_saved_model(values.model)
     progress.console.stderr = True  # the address is alone on stdout
     progress.show_devices()
-    served = load_saved_model(values.model)
     for name, entry in served.card["signatures"].items():
         getattr(served, name)(**entry["request"])  # the first call is slow
     is_local = values.host in LOOPBACK
