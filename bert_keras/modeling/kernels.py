@@ -326,27 +326,33 @@ def cross_entropy(labels, logits):
     The gradient keeps the logits alone. A label that no logit has gives NaN.
     """
     classes = ops.shape(logits)[-1]
-    labels = labels[..., None]
-
-    def is_label():  # (..., C)
-        return ops.equal(labels, ops.arange(classes, dtype="int32"))
+    known = ops.logical_and(labels >= 0, labels < classes)
+    # Looked up, not compared with every class: without XLA that is (..., C).
+    columns = ops.where(known, labels, 0)[..., None]
 
     @custom_gradient
     def losses(logits):
         top = ops.max(logits, axis=-1, keepdims=True)
         total = ops.sum(ops.exp(logits - top), axis=-1, keepdims=True)
         log_total = top + ops.log(total)  # (..., 1)
+        of_label = ops.take_along_axis(logits, columns, axis=-1)  # (..., 1)
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
             probabilities = ops.exp(logits - log_total)  # (..., C)
-            ones = ops.cast(is_label(), logits.dtype)
-            return upstream[..., None] * (probabilities - ones)
+            of_label = ops.take_along_axis(probabilities, columns, axis=-1)
+            rows = ops.arange(ops.size(columns), dtype="int32")  # (N,)
+            # The probability of the label less 1, the others as they are.
+            difference = ops.scatter_update(
+                ops.reshape(probabilities, (-1, classes)),
+                ops.stack([rows, ops.reshape(columns, (-1,))], axis=1),
+                ops.reshape(of_label, (-1,)) - 1.0,
+            )
+            difference = ops.reshape(difference, ops.shape(logits))
+            return upstream[..., None] * difference
 
-        of_label = ops.sum(ops.where(is_label(), logits, 0.0), axis=-1)
-        return log_total[..., 0] - of_label, gradient
+        return (log_total - of_label)[..., 0], gradient
 
-    known = ops.logical_and(labels >= 0, labels < classes)[..., 0]
     return ops.where(known, losses(logits), float("nan"))
 
 

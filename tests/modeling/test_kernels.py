@@ -96,6 +96,21 @@ def test_a_kernels_gradient_equals_that_of_its_plain_formula(name, way):
         np.testing.assert_allclose(left, right, atol=1e-10)
 
 
+def test_cross_entropy_compares_no_label_with_every_class():
+    traced = tf.function(
+        lambda x: differentiate(KERNELS["cross_entropy"][0], x)
+    )
+    operations = traced.get_concrete_function(draw(2, 3, 6)).graph
+    outputs = [y for op in operations.get_operations() for y in op.outputs]
+    assert not [y for y in outputs if y.dtype == tf.bool and 6 in y.shape]
+
+
+@pytest.mark.parametrize("label", [-1, 6])
+def test_a_label_that_no_logit_has_gives_nan_alone(label):
+    loss = kernels.cross_entropy(tf.constant([label, 1]), draw(2, 6))
+    np.testing.assert_array_equal(np.isnan(loss), [True, False])
+
+
 class Watched(keras.losses.SparseCategoricalCrossentropy):
     """A loss that notes the graphs that it is traced in."""
 
