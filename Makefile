@@ -25,7 +25,7 @@ test: .venv/test
 	$(BIN)/python -m pytest $(PARALLEL) --durations=10 $(TEST_FLAGS)
 
 # What proves by mass: hours. One at a time, since some take every core. The
-# same command resumes with what has not passed yet (docs/proofs.md).
+# same command resumes with what has not passed yet (docs/benchmarks.md).
 test-long: .venv/test
 	$(BIN)/python -m pytest -m long $(TEST_FLAGS)
 

@@ -78,7 +78,7 @@ def start(main, define_flags, tensorflow=True, places=()):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
     if platform.machine() in ("x86_64", "AMD64"):
         # TensorFlow leaves oneDNN off on processors with AVX2 alone, where it
-        # is the faster one too (docs/speed.md).
+        # is the faster one too (docs/benchmarks.md).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)
     define_flags()

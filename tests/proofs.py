@@ -11,7 +11,7 @@ import pathlib
 import subprocess
 
 import pytest
-from contenders.turns import machine
+from baselines.turns import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTES = ROOT / "runs" / "proofs.jsonl"  # `runs/` is ignored by git

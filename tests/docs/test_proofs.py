@@ -1,44 +1,11 @@
-"""docs/proofs.md names every proof; how the long suite notes and resumes."""
+"""How the slow tests are noted and resumed."""
 
 import json
 import re
 
 import proofs
 import pytest
-from contenders.turns import machine
-from run_script import ROOT
-
-PAGE = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| (tests/\w+/test_\w+\.py: .*?) \| (.*) \|$", PAGE, re.M)
-
-
-def file_of(proof):
-    return proof.partition(":")[0]
-
-
-def test_the_page_has_a_row_for_each_proof(pytestconfig):
-    named = [proof for proof, _ in ROWS]
-    assert named == sorted(set(named))
-    marked = {
-        path.relative_to(ROOT).as_posix()
-        for path in ROOT.glob("tests/*/test_*.py")
-        if "mark.long" in path.read_text(encoding="utf-8")
-    }
-    assert {file_of(proof) for proof in named} == marked - {
-        "tests/docs/test_proofs.py"
-    }
-    # Of the files that this call of pytest has read, each test too.
-    found = pytestconfig.stash[proofs.LONG]
-    read = {file_of(proof) for proof in found}
-    assert {proof for proof in named if file_of(proof) in read} == found
-
-
-def test_each_row_says_what_came_of_it():
-    for proof, cells in ROWS:
-        assert cells == "not run | |" or re.fullmatch(
-            r"\d+ \| \d+ \| \d+\.\d", cells
-        ), proof
-
+from baselines.turns import machine
 
 TESTS = """
 import pathlib

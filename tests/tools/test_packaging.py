@@ -27,10 +27,16 @@ SCRIPTS = sorted(
 def wheel(tmp_path_factory):
     """The unpacked wheel."""
     folder = tmp_path_factory.mktemp("wheel")
-    # Setuptools would pack what an earlier build left there, long removed.
-    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    # In a copy: setuptools would pack what an earlier build left in `build`.
+    source = folder / "source"
+    source.mkdir()
+    for name in ("bert_keras", "official_tasks", "tools"):
+        shutil.copytree(ROOT / name, source / name)
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("setup.*"), *ROOT.glob("LIC*")):
+        shutil.copy(path, source)
+    shutil.copy(ROOT / "pyproject.toml", source)
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", ROOT]
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", source]
         + ["-w", folder],
         check=True,
     )

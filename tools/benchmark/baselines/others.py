@@ -1,22 +1,17 @@
-"""The rivals as contenders; each function needs the packages of its own only.
+"""The jobs of other libraries, each of which imports what it needs alone.
 
-keras-hub, Model Garden (tf-models-official), transformers on PyTorch, and ONNX
-Runtime with the `tokenizers` package.
+keras-hub, transformers on PyTorch, ONNX Runtime with the `tokenizers` package;
+and any command.
 """
 
 import json
 import os
 import random
+import subprocess
+import sys
 
 import numpy as np
-from worker import (
-    SIZES,
-    TEXT,
-    VOCABULARY,
-    dense_rows,
-    peak_megabytes,
-    pretraining_batch,
-)
+from worker import SIZES, VOCABULARY, dense_rows
 
 # Our name of a column of rows -> the name that transformers' models take.
 NAMES = {
@@ -28,12 +23,23 @@ NAMES = {
 }
 
 
+def command(settings):
+    """A command of this environment's Python, "words" behind it."""
+    words = [sys.executable, *settings["words"]]
+
+    def run():
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr[-800:])
+
+    return run, 1
+
+
 def keras_hub_step(settings):
     """Its BERT backbone and masked-LM head, by `train_on_batch`.
 
     It has no next-sentence head: a dense layer stands in for it.
     """
-    os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras
     import keras_hub
     import tensorflow as tf
@@ -49,118 +55,24 @@ def keras_hub_step(settings):
         dropout=settings["dropout"],
         max_sequence_length=512,
     )
-    places = keras.Input((None,), dtype="int32", name="mask_positions")
+    positions = keras.Input((None,), dtype="int32", name="mask_positions")
     mlm = keras_hub.layers.MaskedLMHead(
         vocabulary_size=VOCABULARY,
         token_embedding=backbone.token_embedding,
         intermediate_activation="gelu",
-    )(backbone.output["sequence_output"], mask_positions=places)
+    )(backbone.output["sequence_output"], mask_positions=positions)
     nsp = keras.layers.Dense(2, dtype="float32")
     model = keras.Model(
-        {**backbone.input, "mask_positions": places},
+        {**backbone.input, "mask_positions": positions},
         {"mlm": mlm, "nsp": nsp(backbone.output["pooled_output"])},
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(
         keras.optimizers.AdamW(1e-4, global_clipnorm=1.0),
         {"mlm": loss, "nsp": loss},
-        jit_compile=settings.get("jit", False),
     )
     x, y = tf.nest.map_structure(tf.constant, dense_rows(settings))
     return (lambda: model.train_on_batch(x, y)), settings["batch"]
-
-
-def keras_hub_load(settings):
-    """A backbone from a Hugging Face folder, and one short row."""
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    import keras_hub
-    import tensorflow as tf
-
-    tf.zeros(3) + 1  # starts the runtime
-    keras_hub.models.BertBackbone  # noqa: B018
-    before = peak_megabytes()
-
-    def run():
-        backbone = keras_hub.models.BertBackbone.from_preset(settings["base"])
-        ids = tf.constant([[1, 2]])
-        names = ("token_ids", "segment_ids", "padding_mask")
-        values = (ids, tf.zeros_like(ids), tf.ones_like(ids))
-        backbone(dict(zip(names, values, strict=True)))
-
-    return run, 1, {"megabytes_before": round(before)}
-
-
-def keras_hub_first(settings):
-    """A backbone's vectors of one text, by what was not imported before."""
-
-    def run():
-        os.environ["KERAS_BACKEND"] = "tensorflow"
-        from keras_hub import models
-
-        folder = settings["huggingface"]
-        preprocess = models.BertTextClassifierPreprocessor.from_preset(
-            folder, sequence_length=128
-        )
-        backbone = models.BertBackbone.from_preset(folder)
-        backbone.predict(preprocess([TEXT]), verbose=0)
-
-    return run, 1
-
-
-def model_garden_step(settings):
-    """One step of BertPretrainerV2 in one tf.function."""
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    import tensorflow as tf
-    import tf_keras
-    from official.nlp.modeling import layers, models, networks
-
-    tf_keras.mixed_precision.set_global_policy(settings["dtype"])
-    number, width, heads = SIZES[settings["size"]]
-    rate = settings["dropout"]
-    encoder = networks.BertEncoderV2(
-        vocab_size=VOCABULARY,
-        hidden_size=width,
-        num_layers=number,
-        num_attention_heads=heads,
-        inner_dim=4 * width,
-        output_dropout=rate,
-        attention_dropout=rate,
-    )
-    head = layers.ClassificationHead(
-        inner_dim=width, num_classes=2, name="next_sentence", dropout_rate=rate
-    )
-    model = models.BertPretrainerV2(encoder, classification_heads=[head])
-    optimizer = tf_keras.optimizers.AdamW(1e-4, global_clipnorm=1.0)
-    batch = tf.nest.map_structure(tf.constant, pretraining_batch(settings))
-    x = {
-        "input_word_ids": batch["input_ids"],
-        "input_type_ids": batch["segment_ids"],
-        "input_mask": batch["input_mask"],
-        "masked_lm_positions": batch["masked_lm_positions"],
-    }
-
-    def loss(labels, logits):
-        logits = tf.cast(logits, tf.float32)
-        return tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        )
-
-    @tf.function(jit_compile=settings.get("jit", False))
-    def train():
-        with tf.GradientTape() as tape:
-            outputs = model(x, training=True)
-            total = loss(batch["masked_lm_ids"], outputs["mlm_logits"])
-            total += loss(
-                batch["next_sentence_labels"], outputs["next_sentence"]
-            )
-        gradients = tape.gradient(total, model.trainable_variables)
-        pairs = zip(gradients, model.trainable_variables, strict=True)
-        optimizer.apply_gradients(pairs)
-        return total
-
-    model(x)
-    optimizer.build(model.trainable_variables)
-    return (lambda: train().numpy()), settings["batch"]
 
 
 def transformers_step(settings):
@@ -171,6 +83,7 @@ def transformers_step(settings):
     import torch
     from transformers import BertConfig, BertForPreTraining
 
+    device = choose_device()
     layers, width, heads = SIZES[settings["size"]]
     rate = settings["dropout"]
     model = BertForPreTraining(
@@ -183,33 +96,53 @@ def transformers_step(settings):
             hidden_dropout_prob=rate,
             attention_probs_dropout_prob=rate,
         )
-    )
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-    forward = torch.compile(model) if settings.get("jit") else model
-    batch = pretraining_batch(settings)
-    batch = {k: torch.from_numpy(v).long() for k, v in batch.items()}
-    labels = torch.full_like(batch["input_ids"], -100)
-    labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
+    forward = torch.compile(model) if settings.get("compiled") else model
+    x, y = (
+        {k: torch.from_numpy(v).long().to(device) for k, v in part.items()}
+        for part in dense_rows(settings)
+    )
+    labels = torch.full_like(x["token_ids"], -100)
+    labels.scatter_(1, x["mask_positions"], y["mlm"])
     half = settings["dtype"] == "mixed_bfloat16"
 
     def train():
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast(device, torch.bfloat16, enabled=half):
             outputs = forward(
-                input_ids=batch["input_ids"],
-                token_type_ids=batch["segment_ids"],
-                attention_mask=batch["input_mask"],
+                input_ids=x["token_ids"],
+                token_type_ids=x["segment_ids"],
+                attention_mask=x["padding_mask"],
                 labels=labels,
-                next_sentence_label=batch["next_sentence_labels"],
+                next_sentence_label=y["nsp"],
             )
         outputs.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        synchronize()
 
     return train, settings["batch"]
 
 
-def batch_rows(rows):
+def choose_device():
+    """Return "cuda" where PyTorch has it, else "cpu"."""
+    import torch
+
+    # The other backends multiply float32 in TF32 on a GPU.
+    torch.set_float32_matmul_precision("high")
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def synchronize():
+    """Wait for the GPU, where there is one."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def batch_rows(rows, device):
     """Return a batch of rows, padded to the longest, as transformers takes."""
     import torch
 
@@ -225,15 +158,14 @@ def batch_rows(rows):
     for name in ("labels", "start_positions", "end_positions"):
         if name in rows[0]:
             batch[name] = torch.tensor([row[name] for row in rows])
-    return batch
+    return {name: array.to(device) for name, array in batch.items()}
 
 
 def transformers_finetune(settings):
     """Steps on the same rows, padded to the longest of a batch.
 
-    Batches are drawn at random, which is its default; or with "grouped", rows
-    of like length, as its `Trainer` makes them by `group_by_length`: it sorts
-    50 batches at a time, here all there are.
+    Batches are drawn at random, which is its default; or with "grouped", by
+    length, as its `Trainer` does: it sorts 50 batches at a time, here all.
     """
     import torch
     import transformers
@@ -244,13 +176,14 @@ def transformers_finetune(settings):
         dict(zip(columns, values, strict=True))
         for values in zip(*columns.values(), strict=True)
     ]
-    kind = "SequenceClassification"
+    head = "SequenceClassification"
     if "start_positions" in columns:
-        kind = "QuestionAnswering"
-    model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
+        head = "QuestionAnswering"
+    model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(
         settings["init"]
     )
-    model.train()
+    device = choose_device()
+    model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), 2e-5, fused=True)
     size, steps = settings["batch"], settings["steps"]
     rows = random.Random(0).sample(rows, len(rows))
@@ -263,9 +196,10 @@ def transformers_finetune(settings):
     def run():
         for chosen in batches:
             optimizer.zero_grad()
-            model(**batch_rows(chosen)).loss.backward()
+            model(**batch_rows(chosen, device)).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+        synchronize()
 
     return run, steps * size
 
@@ -282,38 +216,6 @@ def transformers_classify(settings):
         rows = pipe(texts, batch_size=len(texts), top_k=None, truncation=True)
         first = sorted(rows[0], key=lambda entry: numbers[entry["label"]])
         return [entry["score"] for entry in first]
-
-    return run, 1
-
-
-def transformers_load(settings):
-    """A model from a Hugging Face folder, and one short row."""
-    import torch
-    from transformers import BertModel
-
-    torch.zeros(3) + 1  # starts the runtime
-    before = peak_megabytes()
-
-    def run():
-        model = BertModel.from_pretrained(settings["base"])
-        with torch.no_grad():
-            model(torch.tensor([[1, 2]]))
-
-    return run, 1, {"megabytes_before": round(before)}
-
-
-def transformers_first(settings):
-    """A model's vectors of one text, by what was not imported before."""
-
-    def run():
-        import torch
-        from transformers import AutoModel, AutoTokenizer
-
-        folder = settings["huggingface"]
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModel.from_pretrained(folder)
-        with torch.no_grad():
-            model(**tokenizer([TEXT], return_tensors="pt"))
 
     return run, 1
 

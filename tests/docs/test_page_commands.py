@@ -1,0 +1,342 @@
+"""The commands of pages run in their order, on toy data.
+
+README's are in tests/tools/test_scripts.py; those of pages that need more than
+flags to become small are in files of their own.
+"""
+
+import contextlib
+import json
+import re
+from typing import NamedTuple
+
+import pytest
+from baselines import rows
+from damages import DAMAGES
+from data_samples import corpus, toy_tokenizer
+from glue_samples import write_glue
+from page_commands import commands, script_of
+from run_script import ROOT, call_script
+from task_samples import save_toy_model, sentences, write_csv, write_reviews
+from toy_pretraining import documents, save_pretrainer
+
+import bert_keras
+from bert_keras.data.batches import check_source
+from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
+from bert_keras.text.wordpiece import SPECIAL_TOKENS
+
+
+def python_of(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+
+
+def prepare_data(folder):
+    (folder / "books").mkdir()
+    for number, document in enumerate(corpus(40)):
+        path = folder / "books" / f"{number}.txt"
+        path.write_text("\n".join(document.paragraphs), encoding="utf-8")
+    (folder / "runs").mkdir()
+    for name in ("runs/vocab.txt", "uncased-vocab.txt"):
+        write_vocabulary(toy_tokenizer().vocabulary, folder / name)
+
+
+def check_data(folder, _):
+    for name in ("data", "stores", "packed", "beam"):
+        written = folder / "runs" / name
+        check_source(str(written / "tokens" / "train"))
+        assert (written / "train").exists() == (name != "stores")
+        if name != "stores":
+            check_source(str(written / "train"))
+            text = (written / "train" / "manifest.json").read_text()
+            assert json.loads(text)["rules"]["packed"] == (name == "packed")
+
+
+def prepare_benchmarks(folder):
+    prepare_data(folder)
+    prepare_tasks(folder)
+    (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\n")
+    (folder / "squad.jsonl").write_text('{"context": "a b"}\n')
+    arguments = ["--task=custom", "--train=reviews.csv", "--text=review"]
+    arguments += ["--label=stars", "--init=toy", "--output=runs/yours"]
+    done = call_script(
+        *("-m", "official_tasks.finetune", *arguments, "--epochs=0.1"),
+        folder=folder,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def check_benchmarks(folder, _):
+    step = json.loads((folder / "runs" / "step.json").read_text())
+    assert {"small", "base"} <= set(step["rows"])
+    served = json.loads((folder / "runs" / "serving.json").read_text())
+    assert "1 x 16 tokens" in served["rows"]
+    assert any(title.startswith("dev.tsv") for title in served["rows"])
+    data = json.loads((folder / "runs" / "data.json").read_text())
+    assert data["MB/s, text to records of 128"] > 0
+
+
+def prepare_domain(folder):
+    save_pretrainer(folder / "runs" / "base")
+    (folder / "reports").mkdir()
+    for document in documents():
+        text = "\n".join(document.paragraphs)
+        text = text.replace("ship", "tinker").replace("goat", "tintin")
+        (folder / "reports" / f"{document.name}.txt").write_text(text)
+    lines = [f"the old {w} sang,{w}" for w in ("tinker", "tintin") * 12]
+    (folder / "yours.csv").write_text("\n".join(["text,label", *lines]))
+
+
+def check_domain(folder, printed):
+    old = (folder / "runs" / "base" / "vocab.txt").read_text().split()
+    new = (folder / "runs" / "extended.txt").read_text().split()
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        folder / "runs" / "domain" / "model"
+    )
+    assert preprocess.tokenizer.vocabulary == new
+    assert "tinker" in new and "tinker" not in old
+    results = json.loads((folder / "runs/domain/results.json").read_text())
+    assert results["mlm_perplexity"] < results["before"]["mlm_perplexity"]
+    shown = f"(before the first step: {results['before']['mlm_perplexity']:.4g}"
+    assert shown in "\n".join(printed)
+
+
+def prepare_tasks(folder):
+    save_toy_model(folder / "toy", num_layers=6)  # as many as are named
+    write_glue(folder / "glue")
+    (folder / "DATA").mkdir()
+    (folder / "DATA" / "glue").symlink_to(folder / "glue")
+    for name, seed in (("reviews", 0), ("other", 1)):
+        write_reviews(folder / f"{name}.csv", 60, seed)
+        text = (folder / f"{name}.csv").read_text()
+        (folder / f"{name}.csv").write_text("review,stars" + text[10:])
+    texts = [text for text, _ in sentences(41)]
+    triplets = list(zip(texts[:20], texts[20:40], texts[21:], strict=True))
+    header = ("text", "text_pair", "wrong")
+    write_csv(folder / "triplets.csv", triplets, header)
+    write_csv(folder / "partners.csv", [x[:2] for x in triplets], header[:2])
+    lines = [(text,) for text, _ in sentences(9)]
+    write_csv(folder / "new.csv", lines, header=("review",))
+    (folder / "texts.txt").write_text("a good film\nthe cat sat\n")
+    columns = "cat B-PER\nsat O\n\nthe O\ndog B-ORG\nran O\n\n" * 4
+    (folder / "conll2003").mkdir()
+    for name in ("train.txt", "valid.txt"):
+        (folder / "conll2003" / name).write_text(columns)
+
+
+def prepare_own_model(folder):
+    """Write sixteen books by someone, eight by Jane Austen."""
+    (folder / "corpus" / "classics").mkdir(parents=True)
+    for number, document in enumerate(documents()):
+        author = "Jane_Austen" if number % 3 == 0 else "Some_One"
+        path = folder / "corpus" / "classics" / f"{author}_{number}.txt"
+        lines = [f"Of book {number}: {line}" for line in document.paragraphs]
+        path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def check_own_model(folder, _):
+    tokens = folder / "runs/mini_data/tokens"
+    counts = {
+        name: json.loads((tokens / name / "store.json").read_text())
+        for name in ("train", "held_out")
+    }
+    assert counts["train"]["documents"] == 16
+    assert counts["held_out"]["documents"] == 8
+    names = "mini_short mini mini_long mini_512 mini_longer mini_longer_512"
+    first, *later = (
+        json.loads((folder / f"runs/{name}/results.json").read_text())
+        for name in names.split()
+    )
+    for results in later:
+        assert results["parameters"] == first["parameters"]
+        assert results["before"] is not None
+    packed = json.loads((folder / "packed/config.json").read_text())
+    assert packed["num_hidden_layers"] == 1
+
+
+def prepare_tokenizer(folder):
+    letters = "abcdefghijklmnopqrstuvwxyz.,!"
+    pieces = [*SPECIAL_TOKENS, *letters, *("##" + c for c in letters)]
+    for name in ("uncased-vocab.txt", "cased-vocab.txt"):
+        write_vocabulary(pieces, folder / name)
+    lines = ["The ship sailed.", "A goat, a hill!", "The ship came home."]
+    texts = {
+        "books": "\n".join(lines * 4),
+        "reports": "myositis myositis heals",
+        "udhr": "Ça ira.\nАз.",
+    }
+    for name, text in texts.items():
+        (folder / name).mkdir()
+        (folder / name / "1.txt").write_text(text, encoding="utf-8")
+
+
+def check_tokenizer(folder, _):
+    learned = read_vocabulary(folder / "runs" / "vocab.txt")
+    assert "ship" in learned
+    extended = read_vocabulary(folder / "runs" / "extended.txt")
+    assert extended[: len(learned)] == learned
+    assert "myositis" in extended
+    names = {}
+    with contextlib.chdir(folder):
+        for block in python_of("tokenizer"):
+            exec(block, names)
+    (batch,) = names["dataset"]
+    assert batch.to_list() == names["tokenizer"](["An hour.", "Two."]).to_list()
+    assert "<" in names["slices"] and ">" in names["slices"]
+    assert names["larger"].vocabulary_size == len(names["extension"].vocabulary)
+
+
+class Page(NamedTuple):
+    """What makes the commands of a page run in seconds.
+
+    Attributes:
+        prepare: function that fills an empty folder.
+        smaller: part of a command -> words that are appended to it.
+        replaced: beginning of a word -> the word that takes its place.
+        check: function of the folder and what each command printed.
+        before: part of a command -> number of the page's block of Python that
+            runs before it.
+    """
+
+    prepare: object = lambda folder: None
+    smaller: dict = {}
+    replaced: dict = {}
+    check: object = lambda folder, printed: None
+    before: dict = {}
+
+
+TOY = {
+    "--init=": "--init=toy",
+    "--model=all-MiniLM-L6-v2": "--model=toy",
+    "--model=bert_keras_mini_en": "--model=toy",
+}
+TASKS = Page(
+    prepare_tasks,
+    {
+        "finetune --task=sst2": "--epochs=1",
+        "finetune --task=glue": "--nogrid --epochs=1",
+        "finetune --task=embedding": "--epochs=1",
+        "finetune --task=ranking": "--epochs=1",
+        "finetune --task=conll2003": "--lstm_dim=4",
+        "extract_features": "--recipe=last",
+    },
+    TOY,
+)
+PAGES = {
+    "data": Page(
+        prepare_data,
+        {
+            "create_pretraining_data": "--held_out_share=0.2",
+            "vocab.txt --output=runs/data": "--workers=1",
+            "--norecords": "--workers=1",
+            "--packed": "--workers=1",
+        },
+        check=check_data,
+    ),
+    "domain": Page(
+        prepare_domain,
+        {
+            "extend_vocabulary": "--words=3 --workers=1",
+            "create_pretraining_data": "--held_out_share=0.3 --workers=1",
+            "pretrain ": "--sequence_length=16 --max_predictions=3 "
+            "--batch_size=8 --steps=40 --evaluations=1 --evaluation_steps=3 "
+            "--learning_rate=1e-2 --dropout=0",
+            "finetune": "--epochs=1 --batch_size=8 --sequence_length=16",
+        },
+        check=check_domain,
+    ),
+    "paper": Page(smaller={"reproduce": "--dry_run"}),
+    "tasks": TASKS,
+    "finetuning": TASKS,
+    "own_data": TASKS,
+    "features": TASKS,
+    "embedding": TASKS,
+    "own_model": Page(
+        prepare_own_model,
+        {
+            "train_vocabulary": "--workers=1",
+            "create_pretraining_data": "--workers=1",
+            "pretrain ": "--sequence_length=16 --max_predictions=3 "
+            "--batch_size=4 --steps=4 --phase_2_steps=2 "
+            "--phase_2_sequence_length=24 --phase_2_max_predictions=4 "
+            "--phase_2_batch_size=4 --evaluations=2 --evaluation_steps=2 "
+            "--dtype=float32",
+            "--size=mini": "--num_layers=1 --hidden_dim=8 --num_heads=1",
+            "pack_preset": "--output=packed --batches=2",
+        },
+        check=check_own_model,
+        before={"--init=runs/mini_tiled": 1},
+    ),
+    "tokenizer": Page(
+        prepare_tokenizer,
+        {
+            "prove_tokenizer": "--step=50021 --strings=30",
+            "train_vocabulary": "--size=120 --workers=1",
+            "extend_vocabulary": "--words=3 --workers=1",
+        },
+        check=check_tokenizer,
+    ),
+    "benchmarks": Page(
+        prepare_benchmarks,
+        {
+            "steps.py": "--turns=1",
+            "--rows=sst2": "--rows=sst2,mrpc",
+            "serving.py": "--turns=1 --lengths=16",
+            "tokenizer.py": "--turns=1",
+            "data.py": "--seconds=0.01",
+        },
+        TOY,
+        check_benchmarks,
+    ),
+}
+QUICK = {"data", "domain", "paper", "tokenizer"}
+
+
+@pytest.fixture
+def small_rows(monkeypatch):
+    """Rows of benchmarks at toy size, of this package alone."""
+    settings = {"size": "tiny", "batch": 1, "length": 16, "steps": 1, "warm": 0}
+    for name, row in rows.ROWS.items():
+        job = row.jobs["ours"]
+        if job.function != "command":
+            job = rows._extend(job, **settings, predictions=2)
+        small = row._replace(jobs={"ours": job}, turns=1)
+        monkeypatch.setitem(rows.ROWS, name, small)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.long)
+        for name in PAGES
+    ],
+)
+def test_the_commands_of_a_page_run(name, tmp_path, small_rows):
+    page = PAGES[name]
+    page.prepare(tmp_path)
+    printed = []
+    for command in commands(f"docs/{name}.md"):
+        text = " ".join(command)
+        if "--beam" in text:
+            pytest.importorskip("apache_beam", reason="needs the extra `beam`")
+        for part, number in page.before.items():
+            if part in text:
+                with contextlib.chdir(tmp_path):
+                    exec(python_of(name)[number], {})
+        script = script_of(command)
+        words = command[len(script) :]
+        for old, new in page.replaced.items():
+            words = [new if w.startswith(old) else w for w in words]
+        for part, more in page.smaller.items():
+            words += more.split() if part in text else []
+        done = call_script(*script, *words, folder=tmp_path)
+        assert done.returncode == 0, (text, done.stderr[-3000:])
+        printed.append(done.stdout)
+    assert printed
+    page.check(tmp_path, printed)
+
+
+def test_the_page_on_data_lists_every_damage_that_is_tested():
+    text = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    for damage in DAMAGES:
+        line = damage.__doc__.rstrip(".")
+        assert f"| {line[0].lower()}{line[1:]} |" in text

@@ -1,0 +1,163 @@
+"""The rows of `steps.py`: what is measured, and by which jobs.
+
+A row of whole commands is a command of ours and one of theirs: `compare`.
+Settings that depend on the machine are filled in by `inputs.Inputs.fill`.
+"""
+
+from typing import NamedTuple
+
+FLOAT, HALF = "float32", "mixed_bfloat16"
+TEXT = "An hour well spent."
+
+
+class Job(NamedTuple):
+    """What one worker does.
+
+    Attributes:
+        environment: a key of `turns.REQUIREMENTS`, or "ours" for this Python.
+        module: file of this folder.
+        function: its function that prepares a step.
+        settings: JSON dict that the function takes.
+    """
+
+    environment: str
+    module: str
+    function: str
+    settings: dict
+
+
+class Row(NamedTuple):
+    """A line of a benchmark: a title, and name -> `Job`, "ours" first.
+
+    Attributes:
+        turns: the most turns that it takes; None for as many as asked for.
+    """
+
+    title: str
+    jobs: dict
+    turns: int | None = None
+
+
+def step(size, batch, dtype, length=128):
+    """Pre-training steps of random ids.
+
+    Dropout is 0 for all: not every library can set both of its rates. Adam
+    with decoupled decay, gradients clipped to 1, for all.
+    """
+    settings = {
+        "size": size,
+        "batch": batch,
+        "length": length,
+        "predictions": 20,
+        "dropout": 0.0,
+        "dtype": dtype,
+        "gpu_steps": 20,
+    }
+    ours = Job("ours", "ours", "step", settings)
+    theirs = Job("transformers", "others", "transformers_step", settings)
+    jobs = {
+        "ours": ours,
+        "ours, JAX": _extend(ours, environment={"KERAS_BACKEND": "jax"}),
+        "keras_hub": Job("keras_hub", "others", "keras_hub_step", settings),
+        "transformers": theirs,
+        "transformers, compiled": _extend(theirs, compiled=True),
+    }
+    kind = dtype.removeprefix("mixed_")
+    title = f"pre-training step, {size}, {batch} x {length}, {kind}"
+    return Row(title, jobs)
+
+
+def finetuning(task, batch, steps=32):
+    """Batches of rows drawn at random from a task's training texts."""
+    settings = {
+        "task": task,
+        "batch": batch,
+        "steps": steps,
+        "dtype": FLOAT,
+        "warm": 1,
+    }
+    ours = Job("ours", "ours", "finetune", settings)
+    theirs = Job("transformers", "others", "transformers_finetune", settings)
+    jobs = {
+        "ours": ours,
+        "transformers": theirs,
+        "transformers, grouped": _extend(theirs, grouped=True),
+    }
+    title = f"fine-tuning, {task}, {batch} a batch, float32"
+    return Row(title, jobs, turns=3)
+
+
+def compare(title, **commands):
+    """Whole commands, from the start of the process to its end.
+
+    Args:
+        commands: system -> (environment, words behind `python`). `{name}` in a
+            word stands for a file or folder of `Inputs.paths`.
+    """
+    jobs = {
+        name: Job(environment, "others", "command", {"words": words, "warm": 0})
+        for name, (environment, words) in commands.items()
+    }
+    return Row(title, jobs, turns=3)
+
+
+def _extend(job, **settings):
+    return job._replace(settings=job.settings | settings)
+
+
+# The first answer of a cold process, by the weights in a folder.
+FIRST = f"""
+import sys, bert_keras
+preprocess = bert_keras.BertPreprocessor.from_preset(sys.argv[1])
+encoder = bert_keras.BertEncoder.from_preset(sys.argv[1])
+encoder.predict(preprocess(["{TEXT}"]), verbose=0)
+"""
+FIRST_KERAS_HUB = f"""
+import sys
+from keras_hub import models
+preprocess = models.BertTextClassifierPreprocessor.from_preset(sys.argv[1])
+backbone = models.BertBackbone.from_preset(sys.argv[1])
+backbone.predict(preprocess(["{TEXT}"]), verbose=0)
+"""
+FIRST_TRANSFORMERS = f"""
+import sys
+from transformers import pipeline
+pipeline("feature-extraction", sys.argv[1], device="cpu")("{TEXT}")
+"""
+EMBED = """
+from sentence_transformers import SentenceTransformer
+with open("{lines}", encoding="utf-8") as file:
+    lines = file.read().splitlines()
+SentenceTransformer("{init}").encode(lines, batch_size=32)
+"""
+
+ROWS = {
+    "small": step("small", 16, FLOAT),
+    "base": step("base", 8, FLOAT),
+    "small_bfloat16": step("small", 16, HALF),
+    "base_bfloat16": step("base", 8, HALF),
+    "sst2": finetuning("SST-2", 32),
+    "mrpc": finetuning("MRPC", 16),
+    "squad": finetuning("SQuAD", 8, 12),
+    **{
+        name: compare(
+            f"first answer of a cold process, {size}",
+            ours=("ours", ["-c", FIRST, f"{{{size}}}"]),
+            keras_hub=("keras_hub", ["-c", FIRST_KERAS_HUB, f"{{{size}}}"]),
+            transformers=(
+                "transformers",
+                ["-c", FIRST_TRANSFORMERS, f"{{{size}}}"],
+            ),
+        )
+        for name, size in (("first", "mini"), ("first_base", "base"))
+    },
+    "embed": compare(
+        "lines of text to vectors",
+        ours=(
+            "ours",
+            "-m official_tasks.predict --model={served} --signature=embed "
+            "--input={lines} --output={output}.npy --overwrite".split(),
+        ),
+        transformers=("transformers", ["-c", EMBED]),
+    ),
+}

@@ -1,0 +1,253 @@
+"""Start workers and let them take turns; print what was measured."""
+
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from rich.table import Table
+
+import bert_keras
+from bert_keras.errors import InputError
+from official_tasks import progress
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(bert_keras.__file__)))
+# Environment -> what it holds.
+REQUIREMENTS = {
+    "keras_hub": "keras-hub safetensors tensorflow tensorflow-text",
+    "transformers": "accelerate sentence-transformers transformers",
+}
+# Seconds before each turn: threads of the system that had the last one look
+# for more work for a while.
+PAUSE = 0.3
+
+
+class Worker:
+    """A job in a process of its own, prepared and waiting for its turn.
+
+    Args:
+        python: path of the interpreter.
+        module, job, settings: as in `rows.Job`, the settings filled in.
+        variables: dict of more environment variables.
+
+    Raises:
+        InputError: it failed, here or in `ask`.
+    """
+
+    def __init__(self, python, module, job, settings, variables=None):
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close()
+        path = os.path.join(HERE, "worker.py")
+        self._process = subprocess.Popen(
+            [python, path, module, job, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=make_variables(python) | (variables or {}),
+            text=True,
+        )
+        self._name = f"{job} of {module}.py"
+        self.report = self._answer()
+
+    def ask(self, *arguments):
+        """Take a step: dict of "seconds", "processor", "result", "peak"."""
+        with contextlib.suppress(BrokenPipeError):  # `_answer` says why
+            self._process.stdin.write(json.dumps(arguments) + "\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def close(self):
+        with contextlib.suppress(BrokenPipeError):  # its process was ended
+            self._process.stdin.close()
+        self._process.wait()
+        self._errors.close()
+
+    def _answer(self):
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self._process.wait()
+        self._errors.seek(0)
+        raise InputError(f"{self._name} failed:\n{self._errors.read()[-800:]}")
+
+
+def make_variables(python):
+    """Return variables by which this Python finds this very package."""
+    if python != sys.executable:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": ROOT}
+
+
+@contextlib.contextmanager
+def start_workers(jobs, environments, variables=None):
+    """Yield the workers, name -> `Worker`, and name -> why one is left out.
+
+    Args:
+        jobs: name -> `rows.Job`, its settings filled in.
+        environments: folder of the other libraries' environments.
+        variables: dict of more environment variables.
+
+    Raises:
+        InputError: the first one, this package's own, failed.
+    """
+    workers, left_out = {}, {}
+    try:
+        for name, (environment, *job) in jobs.items():
+            try:
+                python = interpreter(environments, environment)
+                workers[name] = Worker(python, *job, variables)
+            except InputError as error:
+                if not workers:
+                    raise
+                left_out[name] = str(error)
+        yield workers, left_out
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def take_turns(steps, rounds, update=lambda done: None):
+    """Call each function once a round; another one begins each time.
+
+    Args:
+        steps: name -> function that returns what `worker.time_step` does. One
+            that raises an InputError is left out, but the first may not.
+        rounds: list with the arguments of each round.
+        update: function of the number of rounds done.
+
+    Returns:
+        (name -> list of its answers, name -> why it is left out).
+    """
+    answers, left_out = {name: [] for name in steps}, {}
+    first, names = next(iter(steps)), list(steps)
+    for number, arguments in enumerate(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            if name in left_out:
+                continue
+            time.sleep(PAUSE)
+            try:
+                answers[name].append(steps[name](*arguments))
+            except InputError as error:
+                if name == first:
+                    raise
+                left_out[name] = str(error)
+                del answers[name]
+        update(number + 1)
+    return answers, left_out
+
+
+def summarize(answers, examples=1):
+    """Return median, least and most seconds an example, and processor's."""
+    seconds = [answer["seconds"] / examples for answer in answers]
+    processor = [answer["processor"] / examples for answer in answers]
+    return {
+        "median": statistics.median(seconds),
+        "least": min(seconds),
+        "most": max(seconds),
+        "processor": statistics.median(processor),
+    }
+
+
+def measure_row(row, inputs, turns):
+    """Measure the jobs of a row.
+
+    Returns:
+        dict of "systems", name -> `summarize` and what the worker reports, and
+        "left_out", name -> why.
+    """
+    turns = min(turns, row.turns or turns)
+    jobs = {
+        name: job._replace(settings=inputs.fill(job.settings))
+        for name, job in row.jobs.items()
+    }
+    with (
+        start_workers(jobs, inputs.environments) as (workers, left_out),
+        progress.bar(row.title, turns) as update,
+    ):
+        steps = {name: worker.ask for name, worker in workers.items()}
+        answers, late = take_turns(steps, [()] * turns, update)
+    systems = {
+        name: summarize(given, workers[name].report["examples"])
+        | {"peak_megabytes": round(given[-1]["peak"])}
+        | workers[name].report
+        for name, given in answers.items()
+    }
+    left_out |= late
+    for name, reason in left_out.items():
+        progress.console.print(f"{name} is left out: {reason}")
+    return {"systems": systems, "left_out": left_out}
+
+
+def print_systems(title, systems, unit="an example"):
+    """Print a line for each system: name -> `summarize`, milliseconds."""
+    first = next(iter(systems.values()))["processor"]
+    columns = [f"ms {unit}", "least", "most", "CPU ms", "by the first"]
+    rows = [
+        [
+            name,
+            *(1000 * x[k] for k in ("median", "least", "most", "processor")),
+            x["processor"] / (first or 1),
+            *([x["peak_megabytes"]] if "peak_megabytes" in x else []),
+        ]
+        for name, x in systems.items()
+    ]
+    print_table(title, [*columns, "peak MB"][: len(rows[0]) - 1], rows)
+
+
+def print_table(title, columns, rows):
+    """Print rows of a name and numbers, right-aligned."""
+    table = Table("", title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for name, *values in rows:
+        texts = (f"{v:,.{0 if v >= 1000 else 2}f}" for v in values)
+        table.add_row(name, *texts)
+    progress.console.print(table)
+
+
+def interpreter(folder, name):
+    """Return the Python of an environment.
+
+    Args:
+        folder: of environments.
+        name: a key of `REQUIREMENTS`, or "ours" for this very Python.
+    """
+    if name == "ours":
+        return sys.executable
+    home = os.path.join(folder, name)
+    python = os.path.join(home, "bin", "python")
+    if not os.path.exists(python):
+        raise InputError(
+            f"No environment {home}. Make it: python -m venv {home} && "
+            f"{python} -m pip install {REQUIREMENTS[name]}"
+        )
+    return python
+
+
+def machine() -> dict:
+    """Return what decides the results besides the package."""
+    from bert_keras.training.strategy import fast_bfloat16, instructions
+
+    kinds = ("avx512_vnni", "avx2")
+    if fast_bfloat16():
+        kinds = ("amx_bf16", "avx512_bf16", *kinds)
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            models = [line for line in file if line.startswith("model name")]
+        words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+        commit = subprocess.run(words, capture_output=True, text=True, cwd=HERE)
+        commit = commit.stdout.strip()
+    except OSError:  # another system than Linux, or no git
+        models, commit = [f": {platform.machine()}"], ""
+    return {
+        "processor": models[0].split(":")[1].strip(),
+        "kind": next((k for k in kinds if k in instructions()), "other"),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "commit": commit or "unknown",
+    }

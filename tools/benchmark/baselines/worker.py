@@ -1,0 +1,143 @@
+"""One job in a process and an environment of its own.
+
+    python worker.py MODULE JOB SETTINGS
+
+MODULE is a file in this folder, JOB a function in it and SETTINGS a JSON dict.
+The job prepares a step. It returns the function that takes one step and waits
+for its end, and the number of examples in a step. The worker then takes a step
+for each line that it reads, a JSON list of the step's arguments. `turns.py`
+starts it. Nothing here needs the package: other libraries run in environments
+without it.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+
+import numpy as np
+
+# Layers, width, heads.
+SIZES = {
+    "tiny": (2, 128, 2),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+}
+VOCABULARY = 30_522
+# Several workers share a device, so none may allocate all of its memory.
+ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+}
+
+
+def dense_rows(settings):
+    """Return (inputs, labels) of random ids without padding, for Keras."""
+    batch, length = settings["batch"], settings["length"]
+    random = np.random.default_rng(0)
+    ids = random.integers(1000, VOCABULARY, (batch, length), "int32")
+    drawn = [random.permutation(length) for _ in range(batch)]
+    positions = np.sort(np.stack(drawn)[:, : settings["predictions"]])
+    x = {
+        "token_ids": ids,
+        "segment_ids": random.integers(0, 2, (batch, length), "int32"),
+        "padding_mask": np.ones((batch, length), "int32"),
+        "mask_positions": positions.astype("int32"),
+    }
+    y = {
+        "mlm": np.take_along_axis(ids, positions, axis=1),
+        "nsp": random.integers(0, 2, (batch,), "int32"),
+    }
+    return x, y
+
+
+def host_megabytes():
+    """Return the peak memory of this process or of a child that has ended."""
+    # `getrusage` of this process would count the one that started it.
+    with open("/proc/self/status", encoding="utf-8") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return max(int(lines["VmHWM"].split()[0]), children) / 1024
+
+
+def read_gpu():
+    """Return (name, peak bytes) of the GPU that this process uses, or None."""
+    torch, tf = sys.modules.get("torch"), sys.modules.get("tensorflow")
+    if os.environ["KERAS_BACKEND"] == "jax" and "jax" in sys.modules:
+        device = sys.modules["jax"].devices()[0]
+        memory = device.memory_stats()  # None on a CPU
+        return memory and (device.device_kind, memory["peak_bytes_in_use"])
+    if torch and torch.cuda.is_available():
+        return torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()
+    if tf and (gpus := tf.config.list_physical_devices("GPU")):
+        details = tf.config.experimental.get_device_details(gpus[0])
+        memory = tf.config.experimental.get_memory_info("GPU:0")
+        return details["device_name"], memory["peak"]
+    return None
+
+
+def peak_megabytes():
+    """Return the peak memory of the GPU in use, else of the process."""
+    gpu = read_gpu()
+    return gpu[1] / 2**20 if gpu else host_megabytes()
+
+
+def read_versions():
+    """Return the versions of the loaded libraries."""
+    names = {"tensorflow", "jax", "keras", "keras_hub", "torch", "transformers"}
+    loaded = sorted(names & set(sys.modules))
+    return {name: str(sys.modules[name].__version__) for name in loaded}
+
+
+def read_processor_seconds():
+    """Return the processor time of this process and of ended children."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def time_step(step, *arguments, repeats=1):
+    """Take a step; return its "seconds", "processor" seconds and "result"."""
+    began = time.perf_counter(), read_processor_seconds()
+    for _ in range(repeats):
+        result = step(*arguments)
+    return {
+        "seconds": (time.perf_counter() - began[0]) / repeats,
+        "processor": (read_processor_seconds() - began[1]) / repeats,
+        "result": result if arguments else None,
+    }
+
+
+def main(module, job, settings):
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def answer(**values):
+        print(json.dumps(values), file=answers, flush=True)
+
+    settings = json.loads(settings)
+    os.environ.update(ENVIRONMENT | settings.get("environment", {}))
+    function = getattr(importlib.import_module(module), job)
+    step, examples = function(settings)
+    for _ in range(settings.get("warm", 3)):  # traces, compiles, fills caches
+        step()
+    gpu = read_gpu()
+    # A GPU's step is short, and its end overlaps with the next one's start.
+    repeats = settings.get("gpu_steps", 1) if gpu else 1
+    answer(
+        examples=examples,
+        versions=read_versions(),
+        device=gpu[0] if gpu else "cpu",
+    )
+    for line in sys.stdin:
+        answer(
+            **time_step(step, *json.loads(line), repeats=repeats),
+            peak=peak_megabytes(),
+        )
+
+
+if __name__ == "__main__":  # processes that a job starts import this again
+    main(*sys.argv[1:])
