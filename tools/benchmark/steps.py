@@ -53,13 +53,8 @@ def main(values):
     with tempfile.TemporaryDirectory() as folder:
         inputs = Inputs(
             folder,
-            values.environments,
-            values.input,
-            values.data,
-            values.init,
-            values.vocabulary,
-            values.batch_size,
-            values.lines,
+            *(values.environments, values.input, values.data, values.init),
+            *(values.vocabulary, values.batch_size, values.lines),
         )
         for name in names:
             row = ROWS[name]

@@ -148,7 +148,6 @@ def one_line(path, lines):
         THEIRS: (lambda line: theirs.encode(line).ids, lines),
         OURS[0]: (lambda line: ours([line]), lines),
         f"{OURS[0]}, in a graph": (tf.function(ours, spec), tensors),
-        "BertPreprocessor": (lambda line: preprocess([line]), lines),
         "BertPreprocessor, in a graph": (
             tf.function(preprocess, spec),
             tensors,

@@ -47,13 +47,8 @@ def keras_hub_step(settings):
     keras.config.set_dtype_policy(settings["dtype"])
     layers, width, heads = SIZES[settings["size"]]
     backbone = keras_hub.models.BertBackbone(
-        VOCABULARY,
-        layers,
-        heads,
-        width,
-        4 * width,
+        *(VOCABULARY, layers, heads, width, 4 * width),
         dropout=settings["dropout"],
-        max_sequence_length=512,
     )
     positions = keras.Input((None,), dtype="int32", name="mask_positions")
     mlm = keras_hub.layers.MaskedLMHead(

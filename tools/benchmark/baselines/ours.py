@@ -15,11 +15,7 @@ def step(settings):
 
     layers, width, heads = SIZES[settings["size"]]
     encoder = bert_keras.BertEncoder(
-        VOCABULARY,
-        layers,
-        heads,
-        width,
-        4 * width,
+        *(VOCABULARY, layers, heads, width, 4 * width),
         dropout=settings["dropout"],
         attention_dropout=settings["dropout"],
         dtype=settings["dtype"],

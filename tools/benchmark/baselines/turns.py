@@ -43,12 +43,13 @@ class Worker:
     def __init__(self, python, module, job, settings, variables=None):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close()
         path = os.path.join(HERE, "worker.py")
+        package = {"PYTHONPATH": ROOT} if python == sys.executable else {}
         self._process = subprocess.Popen(
             [python, path, module, job, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=make_variables(python) | (variables or {}),
+            env={**os.environ, **package, **(variables or {})},
             text=True,
         )
         self._name = f"{job} of {module}.py"
@@ -74,13 +75,6 @@ class Worker:
         self._process.wait()
         self._errors.seek(0)
         raise InputError(f"{self._name} failed:\n{self._errors.read()[-800:]}")
-
-
-def make_variables(python):
-    """Return variables by which this Python finds this very package."""
-    if python != sys.executable:
-        return dict(os.environ)
-    return {**os.environ, "PYTHONPATH": ROOT}
 
 
 @contextlib.contextmanager
