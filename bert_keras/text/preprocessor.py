@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
-from bert_keras.modeling.inputs import POOLING_MASK
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.tokenizer import (
     TokenizerArguments,
@@ -168,7 +167,7 @@ class BertPreprocessor(keras.layers.Layer):
         rows = self.packer(segments)
         if self._unpooled and len(segments) == 1:
             mask = leave_out(rows["padding_mask"], self._unpooled)
-            rows = {**rows, POOLING_MASK: mask}
+            rows = {**rows, "pooling_mask": mask}
         return rows
 
     def _prompted(self, texts):
@@ -206,7 +205,7 @@ class BertPreprocessor(keras.layers.Layer):
         segments = _segments(x)
         rows = self.packer.rows_spec(segments[0].shape)
         if self._unpooled and len(segments) == 1:
-            rows[POOLING_MASK] = rows["padding_mask"]
+            rows["pooling_mask"] = rows["padding_mask"]
         return _with_labels(rows, y, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
