@@ -137,10 +137,10 @@ class TaskTrainer:
     def check_batch(self, batch):
         """Raise if `compile` and a batch, or its specs, do not fit."""
 
-    def _make_function(self, step_function, *arguments):
+    def _make_function(self, step_function, *arguments, **keywords):
         make = super()._make_function
         if keras.backend.backend() != "tensorflow":
-            return make(step_function, *arguments)
+            return make(step_function, *arguments, **keywords)
         several = tf.distribute.MultiWorkerMirroredStrategy
         if isinstance(self._distribute_strategy, several):
             make = functools.partial(_with_local_logs(make.__func__), self)
