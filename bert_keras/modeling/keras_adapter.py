@@ -6,6 +6,7 @@ in `modeling` because a task model inherits from `TaskTrainer`.
 
 import functools
 import types
+from typing import Any
 
 import keras
 from keras import tree
@@ -134,7 +135,7 @@ class TaskTrainer:
             self.check_batch(data_batch)
             self._symbolic_build(data_batch=data_batch)
 
-    def check_batch(self, batch):
+    def check_batch(self, batch: Any) -> None:
         """Raise if `compile` and a batch, or its specs, do not fit."""
 
     def _make_function(self, step_function, *arguments, **keywords):
