@@ -21,7 +21,7 @@ PACKAGES = ("official_tasks", "official_tasks.tools")
 
 
 def main() -> int | None:
-    """Runs the command that the process was started with."""
+    """Run the command that the process was started with."""
     outlive_reader()
     commands = find_commands()
     name, *words = sys.argv[1:] or ["--help"]
@@ -29,7 +29,7 @@ def main() -> int | None:
     if name in commands:
         module, _ = commands[name]
         sys.argv = [module, *words]
-        # As `python -m` does it: flags and help belong to the script.
+        # As with `python -m`: flags and help belong to the script.
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return None
     if name in ("__help", "_h", "help"):
@@ -45,9 +45,9 @@ def main() -> int | None:
 def _refuse(name, commands):
     known = name.replace("-", "_").lower()
     nearest = difflib.get_close_matches(known, commands)
-    guess = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+    hint = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
     print(
-        f"bert-keras: there is no command {name!r}.{guess} bert-keras --list "
+        f"bert-keras: there is no command {name!r}.{hint} bert-keras --list "
         "prints all commands.",
         file=sys.stderr,
     )
@@ -55,9 +55,9 @@ def _refuse(name, commands):
 
 
 def find_commands():
-    """Name -> its module and the first line of what it says of itself.
+    """Return name -> module and first line of the docstring of each script.
 
-    A script is not imported for that: some import TensorFlow at once.
+    No script is imported: some import TensorFlow at once.
     """
     commands = {}
     for package in PACKAGES:

@@ -1,7 +1,7 @@
-"""Progress bars for long work, one look for all: rich, on the terminal.
+"""Progress bars of all scripts, by rich, and the line on the devices.
 
-Where the output is no terminal, a bar leaves its last state, and a line every
-half a minute.
+Where the output is not a terminal, a bar prints a line every half minute and
+its last state.
 """
 
 import datetime
@@ -22,37 +22,33 @@ from rich.text import Text
 
 from official_tasks import stopping
 
-# Lines may hold text and names of the user's, with [ and ] in them.
+# No markup: the user's texts and names may hold [ and ].
 console = Console(highlight=False, markup=False)
-
-
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
+_printed: list = []  # lines on devices that this process printed
 
 
 class _Speed(ProgressColumn):
-    """What is done in a second."""
+    """Units of work per second."""
 
     def render(self, task):
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.0f}/s")
 
 
-_shown: list = []  # lines on devices that this process printed
-
-
 def show_devices(strategy=None, dtype="float32"):
     """Print the devices, the strategy and the dtype, once in a process.
 
     Args:
-        strategy: of `make_strategy`; "off" where None.
+        strategy: of `make_strategy`; one device where None.
         dtype: Keras policy.
     """
     from bert_keras.training.strategy import describe_devices, make_strategy
 
-    if _shown:
+    if _printed:
         return
     line, warning = describe_devices(strategy or make_strategy(), dtype)
-    _shown.append(line)
+    _printed.append(line)
     console.print(line, soft_wrap=True)
     if warning:
         console.print(f"warning: {warning}", soft_wrap=True)
@@ -63,9 +59,9 @@ def bar(title: str, total: int | None = None, done: int = 0):
     """Yield `update(done, total=None, note="")` of a progress bar.
 
     Args:
-        title: what is done.
-        total: of how many; None where it is not known.
-        done: what an earlier run has done of it.
+        title: name of the work.
+        total: units of work; None where unknown.
+        done: units that an earlier run has finished.
     """
     columns = (
         TextColumn("  {task.description:<22}", markup=False),
@@ -89,13 +85,13 @@ def bar(title: str, total: int | None = None, done: int = 0):
         try:
             yield update
         except BaseException:
-            # In a log file the error stands alone, without an empty bar.
+            # In a log file no empty bar stands next to the error.
             progress.live.transient = not console.is_terminal
             raise
 
 
 class _Lines:
-    """A line now and then, for a log file."""
+    """Prints the progress every half minute, for a log file."""
 
     def __init__(self, title, done):
         self.title, self.first = title, done
@@ -118,6 +114,6 @@ class _Lines:
 
 @contextmanager
 def stages(title: str):
-    """As `bar`, for work in parts; yields `update(part, done, total)`."""
+    """Yield `update(part, done, total)` of a bar for work in parts."""
     with bar(title) as update:
         yield lambda part, done, total: update(done, total, note=part)

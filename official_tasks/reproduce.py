@@ -353,4 +353,4 @@ def main(values):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags, tensorflow=False)
+    script.start(main, define_flags)

@@ -1,21 +1,17 @@
-"""What every script shares: parsing flags, plain messages, exit codes.
+"""What every script shares: flags, one-line messages, exit codes.
 
 A script's module docstring is its `--help`. Exit codes: 0 done, 2 the user's
-mistake or a full disk, 75 stopped by Ctrl-C or SIGTERM: the same command goes
-on from what is saved, or begins again.
+mistake or a full disk, 75 stopped by Ctrl-C or SIGTERM: the same command then
+resumes from what is saved, or starts again.
 """
 
 import contextlib
 import errno
 import functools
-import glob
 import io
-import math
 import os
 import platform
 import re
-import shutil
-import subprocess
 import sys
 import typing
 import warnings
@@ -37,74 +33,74 @@ DTYPE_HELP = (
     "processor, GPU or TPU has it, elsewhere float32."
 )
 DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
+LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
+LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
+HELP = {"--help", "-h", "-help", "--helpshort"}
+# Errors of the operating system that a wrong path causes.
+PATH_ERRORS = {
+    *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM),
+    *(errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
+}
+FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 # Flags that functions of this file define are those of the script.
 flags.disclaim_key_flags()
-WRONG_PLACE = (
-    FileNotFoundError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
-)
-# A read-only file system, a loop of links, a name that is too long.
-WRONG_SYSTEM = (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 # Of the script that this process runs:
 _limits = []  # `applies_only`
 _groups: dict[str, list] = {}  # `group_flags`
 _choices = []  # `show_flags`
-HELP = {"--help", "-h", "-help", "--helpshort"}
-FULL = [os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
-# What TensorFlow prints when it is imported; with CUDA, but without a GPU.
-START_LINES = (
-    "^WARNING: All log messages before absl::|oneDNN custom operations"
-)
-CUDA_LINES = "cudart_stub.cc|cuda_platform.cc"
-LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
-LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
 
 
-def start(main, define_flags, tensorflow=True, places=()):
+def start(main, define_flags, arguments=()):
     """Run `main(FLAGS)` as the command that this process was started as.
 
     Nothing heavy is imported before `main` runs, so that `--help` answers at
-    once. An `InputError` is printed alone and exits with 2.
+    once. An `InputError` prints one line and exits with 2.
 
     Args:
-        tensorflow: False of a script that runs where there is no TensorFlow.
-        places: names of the arguments that are no flags; `main` gets their
-            values after the flags.
+        main: function of absl's FLAGS and of the values of `arguments`.
+        define_flags: function that defines the script's flags.
+        arguments: names of the arguments that are not flags.
     """
     stopping.install()
     outlive_reader()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
     if platform.machine() in ("x86_64", "AMD64"):
         # TensorFlow leaves oneDNN off on processors with AVX2 alone, where it
-        # is the faster one too (docs/benchmarks.md).
+        # is faster too (docs/benchmarks.md).
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)
     define_flags()
     app.run(
-        lambda words: _run(main, tensorflow, words[1:]),
-        flags_parser=functools.partial(_parse, places),
+        lambda words: _run(main, words[1:]),
+        flags_parser=functools.partial(_parse, arguments),
     )
 
 
+# Defining flags.
+
+
 def define_overwrite():
-    """--overwrite, without which `prepare_output` replaces nothing."""
+    """Define --overwrite, without which `prepare_output` replaces nothing."""
     flags.DEFINE_bool("overwrite", False, "Replace what --output names.")
 
 
-def define_fields(usual, texts, least=None):
-    """A flag for each of these fields, with its type and its default.
+def define_seed(text):
+    """Define --seed, 0 by default; `text` is its help."""
+    flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)
+
+
+def define_fields(options, texts, least=None):
+    """Define a flag for each of these fields, with its type and its default.
 
     Args:
-        usual: NamedTuple or dataclass of the defaults, or a dataclass.
-        texts: name -> what `--help` says; or a pair of that and the choices.
+        options: NamedTuple or dataclass of the defaults, or a dataclass.
+        texts: name -> its help, or a pair of its help and the choices.
         least: the smallest whole number; any where None.
     """
-    is_class = isinstance(usual, type)
-    hints = typing.get_type_hints(usual if is_class else type(usual))
+    is_class = isinstance(options, type)
+    hints = typing.get_type_hints(options if is_class else type(options))
     for name, text in texts.items():
-        default, kind = getattr(usual, name), hints[name]
+        default, kind = getattr(options, name), hints[name]
         if isinstance(text, tuple):
             flags.DEFINE_enum(name, default, text[1], text[0])
         elif kind is bool:
@@ -122,16 +118,10 @@ def define_fields(usual, texts, least=None):
 
 
 def define_text(text):
-    """What every tool that reads a corpus takes.
-
-    Args:
-        text: what `--help` says of --input.
-    """
+    """Define the flags of a tool that reads a corpus, with --input's help."""
     flags.DEFINE_string("input", None, text)
     flags.DEFINE_string(
-        "text_field",
-        "text",
-        "Where the text is in JSONL, Parquet and data sets.",
+        "text_field", "text", "Field of the text in JSONL, Parquet, data sets."
     )
     flags.DEFINE_bool(
         "lowercase",
@@ -147,67 +137,13 @@ def define_text(text):
     )
 
 
-def load_tokenizer(values):
-    """Return the `WordPieceTokenizer` that --vocabulary names.
-
-    It is a file, a model folder or the name of weights. --lowercase and
-    --strip_accents may say what it leaves open.
-    """
-    from bert_keras import WordPieceTokenizer, files
-
-    source, names = values.vocabulary, ("lowercase", "strip_accents")
-    given = {name: getattr(values, name) for name in names}
-    if files.is_file(source) or source.endswith(".txt"):
-        return WordPieceTokenizer(source, **given)
-    given = {name: value for name, value in given.items() if value is not None}
-    return WordPieceTokenizer.from_preset(
-        source, keep_special_tokens=False, **given
-    )
-
-
-def define_seed(text):
-    """--seed, 0 by default; `text` is what `--help` says."""
-    flags.DEFINE_integer("seed", 0, text, 0, LARGEST_SEED)
-
-
-def prepare_output(values, is_folder=False, inputs=("input",)):
-    """Refuse an --output that exists or is an input, before any work is done.
-
-    With --overwrite it may exist. The folder of a new file is made.
-
-    Args:
-        is_folder: --output is a folder, which may exist if it is empty.
-        inputs: names of the flags that name what is read; a flag that the
-            script lacks is skipped.
-    """
-    from bert_keras import files
-
-    path = values.output
-    if not path:
-        return
-    if not is_folder:
-        files.refuse_folder(path)
-    is_there = files.is_file(path) or (
-        files.is_folder(path) and files.list_folder(path)
-    )
-    if is_there and not values.overwrite:
-        raise InputError(
-            f"--output={path} is there already. Name another one, or give "
-            "--overwrite to replace it."
-        )
-    sources = [getattr(values, name, None) for name in inputs]
-    files.refuse_input_as_output(path, *sources)
-    files.make_folder(os.path.dirname(files.absolute(path)))
-
-
 def require(expected, check, *names):
-    """Refuses values of these flags for which `check` is false.
-
-    None passes.
+    """Refuse values of these flags for which `check` is false; None passes.
 
     Args:
-        expected: what the message names, such as "a number above 0".
-        check: function of a value, or of each of a flag given again.
+        expected: the message's words for a valid value: "a number above 0".
+        check: function of a value, or of each value of a repeated flag.
+        *names: of flags.
     """
 
     def holds(value):
@@ -218,55 +154,53 @@ def require(expected, check, *names):
         flags.register_validator(name, holds, f"expected {expected}")
 
 
-def require_positive(*names):
-    """Refuses what is not a finite number above 0."""
-    require("a number above 0", lambda v: 0 < v < math.inf, *names)
-
-
 def applies_only(to, acts, *names):
-    """Refuses flags where they would change nothing.
+    """Refuse flags where they would change nothing.
 
-    A flag that is given with its default value passes.
+    A flag with its default value passes.
 
     Args:
         to: what the flags apply to, such as "with --packed".
-        acts: function of absl's FLAGS: whether the flags act.
-        names: of flags.
+        acts: function of absl's FLAGS; returns True if the flags act.
+        *names: of flags.
     """
     _limits.append((to, acts, names))
 
 
 def group_flags(title, *names):
-    """Lists these flags under a title in `--help`, after the common ones."""
+    """List these flags under a title in `--help`, after the common ones."""
     _groups.setdefault(title, []).extend(names)
 
 
 def show_flags(choose, *names):
-    """Have `--help` show some of these flags only.
+    """Have `--help` show only some of these flags.
 
     Args:
-        choose: function of absl's FLAGS; returns a dict of the flags to show
-            and what `--help` says of each.
-        names: of flags.
+        choose: function of absl's FLAGS; returns name -> help of the flags
+            to show.
+        *names: of flags.
     """
     _choices.append((choose, names))
 
 
+# Reading flags.
+
+
 def check_limits(values):
-    """Raises for the first flag that `applies_only` refuses."""
+    """Raise for the first flag that `applies_only` refuses."""
     for to, acts, names in _limits:
-        given = [n for n in names if values[n].value != values[n].default]
-        if given and not acts(values):
+        changed = [n for n in names if values[n].value != values[n].default]
+        if changed and not acts(values):
             names = ", ".join(
                 f"--no{n}" if values[n].value is False else f"--{n}"
-                for n in given
+                for n in changed
             )
-            verb = "applies" if len(given) == 1 else "apply"
+            verb = "applies" if len(changed) == 1 else "apply"
             raise InputError(f"{names} only {verb} {to}. Leave that out.")
 
 
 def percentages(words) -> tuple[float, ...]:
-    """The numbers of a list flag such as --mask_mix=80,10,10."""
+    """Return the numbers of a list flag such as --mask_mix=80,10,10."""
     try:
         return tuple(float(word) for word in words)
     except ValueError:
@@ -275,51 +209,99 @@ def percentages(words) -> tuple[float, ...]:
         ) from None
 
 
-def _parse(places, arguments):
-    if HELP & set(arguments[1:]):
-        # What cannot be read does not matter here.
+def load_tokenizer(values):
+    """Return the `WordPieceTokenizer` that --vocabulary names.
+
+    --vocabulary is a file, a model folder or the name of weights. --lowercase
+    and --strip_accents settle what it leaves open.
+    """
+    from bert_keras import WordPieceTokenizer, files
+
+    source, names = values.vocabulary, ("lowercase", "strip_accents")
+    options = {name: getattr(values, name) for name in names}
+    if files.is_file(source) or source.endswith(".txt"):
+        return WordPieceTokenizer(source, **options)
+    options = {k: v for k, v in options.items() if v is not None}
+    return WordPieceTokenizer.from_preset(
+        source, keep_special_tokens=False, **options
+    )
+
+
+def prepare_output(values, is_folder=False, inputs=("input",)):
+    """Refuse an --output that exists or is an input, before any work is done.
+
+    With --overwrite it may exist. The folder of a new file is made.
+
+    Args:
+        values: absl's FLAGS.
+        is_folder: --output is a folder, which may exist if it is empty.
+        inputs: names of the flags that name inputs; a flag that the script
+            lacks is skipped.
+    """
+    from bert_keras import files
+
+    path = values.output
+    if not path:
+        return
+    if not is_folder:
+        files.refuse_folder(path)
+    exists = files.is_file(path) or (
+        files.is_folder(path) and files.list_folder(path)
+    )
+    if exists and not values.overwrite:
+        raise InputError(
+            f"--output={path} exists. Name another one, or add --overwrite to "
+            "replace it."
+        )
+    sources = [getattr(values, name, None) for name in inputs]
+    files.refuse_input_as_output(path, *sources)
+    files.make_folder(os.path.dirname(files.absolute(path)))
+
+
+def _parse(arguments, words):
+    if HELP & set(words[1:]):
+        # An invalid flag does not matter here.
         with contextlib.suppress(flags.Error):
-            flags.FLAGS([word for word in arguments if word not in HELP])
+            flags.FLAGS([word for word in words if word not in HELP])
         try:
             _print_help()
         except InputError as error:
             sys.exit(_print_error(str(error)))
         sys.exit(0)
     try:
-        rest = flags.FLAGS(arguments)
-        if rest[1 + len(places) :]:
-            unexpected = " ".join(rest[1 + len(places) :])
-            raise flags.Error(f"Unexpected argument: {unexpected}")
-        if len(rest) <= len(places):
-            raise flags.Error(f"Expected {' '.join(places)}")
+        rest = flags.FLAGS(words)
+        if unexpected := rest[1 + len(arguments) :]:
+            raise flags.Error(f"Unexpected argument: {' '.join(unexpected)}")
+        if len(rest) <= len(arguments):
+            raise flags.Error(f"Expected {' '.join(arguments)}")
         _expand_home()
-        _check_encoding(arguments)
+        _check_encoding(words)
         return rest
     except flags.Error as error:
         sys.exit(_print_error(f"{error} (see --help)"))
 
 
 def _print_help():
-    """The script's docstring; the common flags, then those of each group."""
+    """Print the script's docstring and its flags, group by group."""
     script = sys.argv[0]
-    own = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
+    shown = {f.name: f for f in flags.FLAGS.get_key_flags_for_module(script)}
     for choose, names in _choices:
-        shown = choose(flags.FLAGS)
+        texts = choose(flags.FLAGS)
         for name in names:
-            if name in shown:
-                own[name].help = shown[name]
+            if name in texts:
+                shown[name].help = texts[name]
             else:
-                own.pop(name, None)
+                shown.pop(name, None)
     grouped = {name for names in _groups.values() for name in names}
     sections = {
-        f"flags:\n\n{script}": [name for name in own if name not in grouped],
+        f"flags:\n\n{script}": [name for name in shown if name not in grouped],
         **_groups,
     }
     text = [sys.modules["__main__"].__doc__]
     for title, names in sections.items():
         section = flags.FlagValues()
         for name in dict.fromkeys(names):
-            section[name] = own[name]
+            section[name] = shown[name]
         flag_list = section.get_help("  ", include_special_flags=False)
         text.append(f"{title}:\n{flag_list}\n")
     print("\n".join(text), end="")
@@ -338,21 +320,24 @@ def _check_encoding(words):
 
 
 def _expand_home():
-    """The home folder for "~/": a shell leaves `--output=~/runs` as it is."""
+    """Expand "~/" in flags: a shell leaves `--output=~/runs` as it is."""
+
+    def expand(value):
+        is_path = isinstance(value, str) and value.startswith("~/")
+        return os.path.expanduser(value) if is_path else value
+
     for name in flags.FLAGS:
         flag = flags.FLAGS[name]
         if isinstance(flag.value, list):
-            flag.value = [_at_home(value) for value in flag.value]
+            flag.value = list(map(expand, flag.value))
         else:
-            flag.value = _at_home(flag.value)
+            flag.value = expand(flag.value)
 
 
-def _at_home(value):
-    is_path = isinstance(value, str) and value.startswith("~/")
-    return os.path.expanduser(value) if is_path else value
+# Running `main`.
 
 
-def _run(main, tensorflow, words):
+def _run(main, words):
     show_warning = warnings.showwarning
 
     def show(message, category, *where):
@@ -367,8 +352,6 @@ def _run(main, tensorflow, words):
     code = USER_ERROR
     try:
         check_limits(flags.FLAGS)
-        if tensorflow:
-            _import_tensorflow()
         with stopping.work():
             code = main(flags.FLAGS, *words)
         return code
@@ -377,69 +360,28 @@ def _run(main, tensorflow, words):
         raise
     except InputError as error:
         return _print_error(_with_flags(str(error)))
-    except WRONG_PLACE as error:
-        return _print_error(
-            f"{error.filename} cannot be written or read: {error.strerror}"
-        )
     except Exception as error:
-        if getattr(error, "errno", None) in WRONG_SYSTEM and error.filename:
+        if getattr(error, "errno", None) in PATH_ERRORS and error.filename:
             return _print_error(
                 f"{error.filename} cannot be written or read: {error.strerror}"
             )
-        reason = _full_disk(error)
+        reason = _find_full_disk(error)
         if reason is None:
             raise
         _drop_output()
         # Not 75: a queue would start it again on the same full disk.
         return _print_error(
-            f"a file could not be written ({reason}). What was finished "
-            "before is kept. Make room on the disk and give the same command "
-            "again."
+            f"A file could not be written ({reason}). Finished work is kept. "
+            "Make room on the disk and run the command again."
         )
     finally:
         stopping.end_with(code or 0)
 
 
-def _import_tensorflow():
-    """Import TensorFlow and list the devices, without lines that say nothing.
+def _find_full_disk(error):
+    """Return the system's message if a full disk caused an error, or None.
 
-    TensorFlow writes these before it reads TF_CPP_MIN_LOG_LEVEL. Every other
-    line passes through at once, also where the import ends the process. What
-    it says of CUDA is dropped in a machine without a GPU alone.
-    """
-    dropped = START_LINES
-    if not glob.glob("/dev/nvidia[0-9]*"):
-        dropped = f"{dropped}|{CUDA_LINES}"
-    with contextlib.ExitStack() as stack:
-        if os.environ["TF_CPP_MIN_LOG_LEVEL"] != "0" and shutil.which("grep"):
-            stack.enter_context(_without_lines(dropped))
-        import tensorflow as tf
-
-        tf.config.list_physical_devices()
-
-
-@contextlib.contextmanager
-def _without_lines(pattern):
-    """Pass standard error of this process through a filter."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    command = ["grep", "--line-buffered", "-avE", pattern]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=kept, start_new_session=True
-    ) as grep:
-        os.dup2(grep.stdin.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-def _full_disk(error):
-    """What the system said, where a full disk caused an error; or None.
-
-    TensorFlow and safetensors have errors of their own, with its words.
+    TensorFlow and safetensors raise errors of other types with that message.
     """
     while error is not None:
         for reason in FULL:
@@ -449,8 +391,31 @@ def _full_disk(error):
     return None
 
 
+def _with_flags(message):
+    """Return a message with its Python arguments written as flags.
+
+    The library says `verify=False` where the command line says `--noverify`.
+    """
+
+    def flag(argument):
+        name, value = argument.groups()
+        if name not in flags.FLAGS:
+            return argument[0]
+        return f"--{'' if value == 'True' else 'no'}{name}"
+
+    return re.sub(r"(?<!-)\b([a-z_]+)=(True|False)\b", flag, message)
+
+
+def _print_error(message):
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    return USER_ERROR
+
+
+# Output that nobody reads any more, as after `| head`.
+
+
 class _Output(io.FileIO):
-    """Output that drops what nobody reads any more."""
+    """Output that is dropped once its reader has closed it."""
 
     is_read = True
 
@@ -468,7 +433,7 @@ def output_is_read() -> bool:
 
 
 def outlive_reader():
-    """Have the process go on, and write its files, with `| head` too."""
+    """Let the process go on and write its files after `| head` has ended."""
     for name in ("stdout", "stderr"):
         output = getattr(sys, name)
         kind = type(getattr(output, "buffer", None))
@@ -476,7 +441,7 @@ def outlive_reader():
             continue  # replaced by a caller
         raw = _Output(output.fileno(), "w", closefd=False)
         wrapped = io.TextIOWrapper(
-            # A file by itself where Python runs unbuffered.
+            # Python runs unbuffered where the buffer is a plain file.
             raw if kind is io.FileIO else io.BufferedWriter(raw),
             output.encoding,
             output.errors,
@@ -487,28 +452,8 @@ def outlive_reader():
 
 
 def _drop_output():
-    """Drop what cannot be written, for Python not to try again at its end."""
+    """Drop unwritten output: Python would try to write it again at its end."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _with_flags(message):
-    """The message with the arguments in it as flags of this script.
-
-    The library says `verify=False` where the command line says `--noverify`.
-    """
-
-    def flag(argument):
-        name, value = argument.groups()
-        if name not in flags.FLAGS:
-            return argument[0]
-        return f"--{'' if value == 'True' else 'no'}{name}"
-
-    return re.sub(r"(?<!-)\b([a-z_]+)=(True|False)\b", flag, message)
-
-
-def _print_error(message):
-    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
-    return USER_ERROR

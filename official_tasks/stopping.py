@@ -1,9 +1,9 @@
-"""How Ctrl-C and SIGTERM end a script: one line, exit code 75, no traceback.
+"""Ctrl-C and SIGTERM end a script: one line, exit code 75, no traceback.
 
-Until `work` begins, and after it, the process ends at once: nothing is
-half-written then. Within, `Stopped` is raised in the main thread. Python drops
-what is raised in a callback of the garbage collector or a destructor, and
-libraries turn it into errors of their own: so the request is kept, delivered
+Before and after `work` the process ends at once: no file is half-written then.
+Within `work`, `Stopped` is raised in the main thread. Python drops an
+exception raised in a callback of the garbage collector or in a destructor, and
+libraries turn it into other errors: so the request is kept and delivered
 again, and `check` raises it.
 """
 
@@ -18,23 +18,19 @@ from bert_keras.interrupts import EXIT_CODE, Stopped, StopRequest
 
 AGAIN_AFTER = 0.05  # seconds from a dropped exception to the next
 
-_state = types.SimpleNamespace(works=False, code=EXIT_CODE, hook=None)
+_state = types.SimpleNamespace(is_working=False, code=EXIT_CODE, hook=None)
 
 
 def _act():
-    if _state.works:
+    if _state.is_working:
         raise Stopped
     code = _state.code
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     if code == EXIT_CODE:
-        _write(f"{_script_name()}: {Stopped()}\n")
+        with contextlib.suppress(OSError):
+            os.write(2, f"{_script_name()}: {Stopped()}\n".encode())
     os._exit(code)
-
-
-def _write(line):
-    with contextlib.suppress(OSError):
-        os.write(2, line.encode())
 
 
 def _script_name():
@@ -51,13 +47,13 @@ def install():
     """Handle Ctrl-C and SIGTERM for the rest of the process."""
     _request.install()
     if _state.hook is None:
-        _state.hook, sys.unraisablehook = sys.unraisablehook, _show_dropped
+        _state.hook, sys.unraisablehook = sys.unraisablehook, _handle_dropped
 
 
-def _show_dropped(dropped):
+def _handle_dropped(dropped):
     if not isinstance(dropped.exc_value, Stopped):
         _state.hook(dropped)
-    elif _state.works:
+    elif _state.is_working:
         timer = threading.Timer(AGAIN_AFTER, _deliver_again)
         timer.daemon = True
         timer.start()
@@ -65,14 +61,14 @@ def _show_dropped(dropped):
 
 def _deliver_again():
     _request.asked = False
-    # To this thread: it interrupts a system call.
+    # Sent to the main thread, it interrupts a system call.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def work():
-    """Raise `Stopped` within, at the signal or at the end of the block."""
-    _state.works = True
+    """Let a signal raise `Stopped`, at once or at the end of the block."""
+    _state.is_working = True
     try:
         yield
     except BaseException as error:
@@ -80,17 +76,17 @@ def work():
             raise Stopped from error
         raise
     finally:
-        _state.works = False
+        _state.is_working = False
 
 
 def check():
     """Raise `Stopped` if a signal asked to stop and was dropped."""
-    if _request.asked and _state.works:
+    if _request.asked and _state.is_working:
         raise Stopped
 
 
 def end_with(code):
-    """End with this code where a signal comes after the work."""
+    """Set the exit code for a signal that comes after the work."""
     _state.code = code
 
 

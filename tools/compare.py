@@ -167,4 +167,4 @@ def _summarize(cases, worst):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags, places=("OLD.jsonl", "FOLDER"))
+    script.start(main, define_flags, arguments=("OLD.jsonl", "FOLDER"))

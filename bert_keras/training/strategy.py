@@ -136,10 +136,10 @@ def describe_devices(strategy, dtype):
     """
     types = _device_types(strategy)
     counts = [f"{types.count(name)} x {name}" for name in sorted(set(types))]
-    name = strategy.name
+    name = "no distribution"
     if strategy.distributed is not None:
         plural = "" if strategy.num_replicas == 1 else "s"
-        name += f" ({strategy.num_replicas} replica{plural})"
+        name = f"{strategy.name} ({strategy.num_replicas} replica{plural})"
     line = f"{', '.join(counts)}, {name}, {dtype}"
     warning = None
     if set(types) == {"CPU"} and glob.glob("/dev/nvidia[0-9]*"):

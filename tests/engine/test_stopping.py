@@ -62,7 +62,7 @@ def main(values):
         import atexit
         atexit.register(reached)
 
-script.start(main, lambda: None, tensorflow=False)
+script.start(main, lambda: None)
 """
 
 
@@ -191,7 +191,7 @@ def test_scripts_outlive_the_reader_of_their_output(unbuffered, tmp_path):
         "    for i in range(9999): progress.console.print('line', i)\n"
         "    print('text', flush=True)\n"
         "    open('result', 'w').write('whole')\n"
-        "script.start(main, lambda: None, tensorflow=False)\n"
+        "script.start(main, lambda: None)\n"
     )
     (tmp_path / "s.py").write_text(program)
     done = subprocess.run(

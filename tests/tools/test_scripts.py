@@ -194,7 +194,7 @@ MISTAKES = {
     ),
     "a vocabulary that is there": (
         "tools/train_vocabulary.py --input=books --output=runs/vocab.txt",
-        "runs/vocab.txt is there already. Name another one, or give --over",
+        "runs/vocab.txt exists. Name another one, or add --over",
     ),
     "a vocabulary of next to nothing": (
         "tools/train_vocabulary.py --input=books --output=v.txt --size=10",
@@ -203,17 +203,17 @@ MISTAKES = {
     "a model that is there": (
         "tools/convert_checkpoint.py --source=runs/yours/model "
         "--output=runs/pretrain/model",
-        "runs/pretrain/model is there already",
+        "runs/pretrain/model exists",
     ),
     "scores of another model": (
         "-m official_tasks.evaluate --task=custom --dev=yours.csv "
         "--model=runs/yours --output=runs/yours",
-        "runs/yours/results.json is there already, with other content",
+        "runs/yours/results.json exists, with other content",
     ),
     "predictions of another model": (
         "-m official_tasks.predict --task=custom --dev=yours.csv --split=dev "
         "--model=runs/yours --output=runs/yours/predictions",
-        "predictions.csv is there already, with other content",
+        "predictions.csv exists, with other content",
     ),
     "an empty corpus": (
         "tools/train_vocabulary.py --input=empty.txt --output=v.txt",

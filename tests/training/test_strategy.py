@@ -33,9 +33,14 @@ def test_one_cpu_is_one_replica(name, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "gpus", "line", "warning"),
     [
-        ("off", [], "1 x CPU, off, float32", None),
+        ("off", [], "1 x CPU, no distribution, float32", None),
         ("mirrored", [], "1 x CPU, mirrored (1 replica), float32", "No GPU"),
-        ("off", ["/dev/nvidia0"], "1 x CPU, off, float32", "cannot use"),
+        (
+            "off",
+            ["/dev/nvidia0"],
+            "1 x CPU, no distribution, float32",
+            "cannot use",
+        ),
     ],
 )
 def test_a_run_says_what_it_trains_on(name, gpus, line, warning, monkeypatch):

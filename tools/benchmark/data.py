@@ -37,9 +37,8 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_integer("megabytes", 8, "Of the text, at most.", 1)
-    flags.DEFINE_float("seconds", 3, "To draw each type of batch for.")
+    flags.DEFINE_float("seconds", 3, "To draw each type of batch for.", 0.01)
     flags.mark_flags_as_required(["input", "vocabulary"])
-    script.require_positive("seconds")
 
 
 def main(values):

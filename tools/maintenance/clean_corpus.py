@@ -154,4 +154,4 @@ def side(file, source):
 
 
 if __name__ == "__main__":
-    script.start(main, define_flags, tensorflow=False)
+    script.start(main, define_flags)
