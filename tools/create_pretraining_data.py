@@ -26,6 +26,7 @@ import shlex
 
 from absl import flags
 
+from bert_keras import files
 from bert_keras.data.corpus import LAYOUTS, read_documents
 from bert_keras.data.sampling import SamplingRules
 from official_tasks import progress, script
@@ -100,6 +101,7 @@ def define_flags():
 
 
 def main(values):
+    files.refuse_input_as_output(values.output, values.input, values.held_out)
     rules = {name: getattr(values, name) for name in RULES}
     rules["mask_mix"] = script.percentages(values.mask_mix)
     tokenizer = script.load_tokenizer(values)

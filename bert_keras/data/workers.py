@@ -69,12 +69,12 @@ def in_order(
 def forks():
     """Return the context of processes that begin with TensorFlow imported.
 
-    That costs seconds, and a fork tenths of one: they are forks of one process,
-    the same for all calls, which takes its environment variables when it
-    starts.
+    The import takes seconds and a fork tenths of one. So all workers are forks
+    of one process (see `fork_server`), whose environment variables are those
+    of the moment when it started.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["keras", "tensorflow_text"])
+    context.set_forkserver_preload(["bert_keras.data.fork_server"])
     return context
 
 
@@ -103,10 +103,9 @@ _function = None
 
 
 def _begin(function: Callable):
-    """Prepare a worker, which leaves GPUs alone and ends with its parent."""
+    """Prepare a worker, which ends with its parent."""
     global _function
     _function = function
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     # Ctrl-C goes to all processes of a terminal: the parent acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -169,18 +169,20 @@ WORKERS = """
 import itertools, multiprocessing, time
 from bert_keras.data.workers import in_order
 
+print("begins", flush=True)
 for _ in in_order(time.sleep, itertools.repeat(0.05), 2, 1):
     if len(multiprocessing.active_children()) == 2:
         print("working", flush=True)
 """
 
 
+@pytest.mark.parametrize("line", ["begins", "working"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_their_parent(number, tmp_path):
+def test_workers_end_with_their_parent(number, line, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", WORKERS], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout.readline() == "working\n"
+    assert any(read == f"{line}\n" for read in process.stdout)
     process.send_signal(number)
     # The pipe ends when the last process that holds it has ended.
     process.communicate(timeout=60)

@@ -6,8 +6,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 import types
 
 import numpy as np
@@ -343,6 +345,64 @@ ON_A_FULL_DISK = {
 }
 
 
+# A command that names one of its inputs as its output.
+OUTPUT_IS_INPUT = (
+    """
+tools/train_vocabulary.py --input=yours.csv --output=yours.csv --overwrite
+tools/train_vocabulary.py --input=books --output=books/0.txt --overwrite
+tools/extend_vocabulary.py --vocabulary=runs/vocab.txt --input=books
+    --output=runs/vocab.txt --overwrite
+tools/create_pretraining_data.py --input=books --output=books
+    --vocabulary=runs/vocab.txt
+tools/extract_features.py --input=lines.npz --output=lines.npz --overwrite
+    --model=runs/pretrain/model
+tools/export.py --model=runs/yours/model --output=runs/yours/model
+tools/convert_checkpoint.py --source=runs/huggingface
+    --output=runs/huggingface --overwrite
+tools/publish.py --model=runs/yours/model --output=runs/yours/model
+    --name=o/m --overwrite
+-m official_tasks.pretrain --data=runs/data --output=runs/data
+-m official_tasks.pretrain --data=runs/data --init=runs/yours/model
+    --output=runs/yours/model
+-m official_tasks.finetune --train=yours.csv --init=runs/pretrain/model
+    --output=runs/pretrain/model
+-m official_tasks.predict --model=runs/served --input=new.csv --columns=text
+    --signature=classify --output=new.csv --overwrite
+-m official_tasks.predict --model=runs/served --input=new.csv --columns=text
+    --signature=classify --output=runs/served/card.json --overwrite
+-m official_tasks.predict --task=custom --dev=own/predictions.csv --split=dev
+    --model=runs/yours --output=own --overwrite
+-m official_tasks.evaluate --task=custom --dev=own/predictions.csv
+    --model=runs/yours --output=own --overwrite
+-m official_tasks.evaluate --task=mlm --input=own/results.json
+    --model=runs/pretrain/model --output=own --overwrite
+""".strip()
+    .replace("\n    ", " ")
+    .splitlines()
+)
+
+
+@pytest.mark.parametrize("command", OUTPUT_IS_INPUT)
+def test_an_output_that_is_an_input_is_refused_and_stays(command, job):
+    folder = job.parent
+    (folder / "lines.npz").write_text("The ship sailed.\n")
+    (folder / "own").mkdir(exist_ok=True)
+    for name in ("predictions.csv", "results.json"):
+        (folder / "own" / name).write_bytes((folder / "yours.csv").read_bytes())
+    before = read_tree(folder)
+    done = call_script(*words_of(command), folder=folder)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    assert read_tree(folder) == before
+
+
+def read_tree(folder):
+    """Return path -> bytes of every file below a folder."""
+    return {
+        path: path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -368,6 +428,70 @@ def test_a_full_disk_gets_one_sentence_and_costs_nothing(name, job):
         assert [json.loads(line)["row"] for line in lines] == list(range(120))
         remove(job.parent / "full.jsonl")
     remove(job.parent / "full")
+
+
+OUTPUTS = {"predict": "full.jsonl"}
+
+
+def start_process(name, folder):
+    """Start a command of `ON_A_FULL_DISK` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, *words_of(ON_A_FULL_DISK[name][0])],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("name", ON_A_FULL_DISK)
+def test_a_script_that_is_stopped_at_any_moment_resumes(name, number, job):
+    folder = job.parent
+    output = folder / OUTPUTS.get(name, "full")
+    for seconds in (0.05, 1, 4, 6, 8):
+        process = start_process(name, folder)
+        time.sleep(seconds)
+        process.send_signal(signal.Signals[number])
+        _, errors = process.communicate(timeout=60)
+        codes = {0, -signal.SIGKILL} if number == "SIGKILL" else {0, 75}
+        if seconds == 0.05:  # Python does not handle signals yet
+            codes |= {1, -signal.Signals[number]}
+        elif number != "SIGKILL":
+            assert "Traceback" not in errors
+        assert process.returncode in codes, errors[-2000:]
+        if process.returncode == 75:
+            assert "Stopped" in errors
+        if process.returncode == 0:
+            remove(output)
+    again = call_script(*words_of(ON_A_FULL_DISK[name][0]), folder=folder)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert not list(folder.glob(".full*partial*"))
+    remove(output)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ON_A_FULL_DISK)
+def test_of_two_writers_one_writes_all_and_the_other_is_refused(name, job):
+    folder = job.parent
+    output = folder / OUTPUTS.get(name, "full")
+    ended = [
+        (process, process.communicate(timeout=120)[1])
+        for process in [start_process(name, folder) for _ in range(2)]
+    ]
+    codes = sorted(process.returncode for process, _ in ended)
+    assert codes in ([0, 0], [0, 2]), ended
+    assert not any("Traceback" in errors for _, errors in ended), ended
+    assert not list(folder.glob(".full*partial*"))
+    if name == "predict":
+        lines = output.read_text().splitlines()
+        assert [json.loads(line)["row"] for line in lines] == list(range(120))
+    again = call_script(*words_of(ON_A_FULL_DISK[name][0]), folder=folder)
+    is_refused = "is there already" in again.stderr
+    assert again.returncode == 0 or is_refused, again.stderr[-2000:]
+    remove(output)
 
 
 @pytest.mark.long
