@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 
+from bert_keras import files
 from official_tasks import progress
 
 LONGEST_LABEL = 40  # characters of a class in a chart
@@ -199,6 +200,26 @@ def may_fail(name):
             f"note: no {name}: it cannot be drawn ({type(error).__name__}: "
             f"{error})"
         )
+
+
+def note_finished(folder):
+    """Print that a run trains no more, and what of it to look at is missing.
+
+    `report.html` and `logs` are for people: nothing else reads them.
+    """
+    progress.console.print(
+        f"{folder.path}: finished before; nothing trained", soft_wrap=True
+    )
+    expected = ["logs"]
+    if importlib.util.find_spec("matplotlib") is not None:
+        expected.append("report.html")
+    for name in expected:
+        if not files.exists(folder.file(name)):
+            progress.console.print(
+                f"note: {folder.file(name)} is missing. A run writes it once; "
+                "the results and the model do not need it.",
+                soft_wrap=True,
+            )
 
 
 def write_report(folder, render):

@@ -128,9 +128,7 @@ def run(
             results = run.finish(callbacks)
             folder.finish("finetune", results, run.outputs())
         else:
-            progress.console.print(
-                f"{output}: finished before; nothing trained", soft_wrap=True
-            )
+            page.note_finished(folder)
         if strategy.is_chief:
             # Three times the model's size, and of no use any more.
             files.remove(folder.file("state"))

@@ -75,6 +75,8 @@ def run(data, output, callbacks=(), **arguments) -> dict:
             )
             outputs = "model", "metrics.jsonl", "results.json"
             folder.finish("pretrain", results, outputs)
+        else:
+            page.note_finished(folder)
         return results
 
 

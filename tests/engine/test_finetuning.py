@@ -100,8 +100,15 @@ def test_a_finished_run_is_not_trained_again(
     run = place / "whole"
     again = finetuning.run(task, place / "init", run, epochs=3, **QUICK)
     assert again["accuracy"] == whole["accuracy"]
-    assert "finished before; nothing trained" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "finished before; nothing trained" in output
+    assert "missing" not in output
     assert not (run / "state").exists()
+    report = (run / "report.html").read_bytes()
+    (run / "report.html").unlink()
+    finetuning.run(task, place / "init", run, epochs=3, **QUICK)
+    assert "report.html is missing" in capsys.readouterr().out
+    (run / "report.html").write_bytes(report)
     with pytest.raises(InputError, match="epochs was 3 and is now 4"):
         finetuning.run(task, place / "init", run, epochs=4, **QUICK)
 
