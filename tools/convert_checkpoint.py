@@ -14,9 +14,6 @@ the folder just written, loaded again, on fixed random rows.
 A source whose settings and vocabulary contradict each other about the case of
 the text is refused; --lowercase or --nolowercase settles it.
 
-pytorch_model.bin is a pickle, which can run any code; --allow_torch reads it
-in a process of its own with PyTorch's restricted loader.
-
 Takes about 10 seconds for BERT base; the first name from the Hub or of a
 release is fetched before, once.
 """
@@ -24,8 +21,6 @@ release is fetched before, once.
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
 
 # isort: split
-import tempfile
-
 from absl import flags
 
 from official_tasks import progress, script
@@ -40,19 +35,14 @@ def define_flags():
         None,
         "Whether text is lower-cased, where the source contradicts itself.",
     )
-    flags.DEFINE_bool("allow_torch", False, "Read pytorch_model.bin too.")
     flags.mark_flags_as_required(["source", "output"])
 
 
 def main(values):
-    from bert_keras.interop.convert import convert, without_pickle
+    from bert_keras.interop.convert import convert
 
     script.prepare_output(values, is_folder=True, inputs=("source",))
-    with tempfile.TemporaryDirectory() as plain:
-        source = values.source
-        if values.allow_torch:
-            source = without_pickle(source, plain)
-        done = convert(source, values.output, values.lowercase)
+    done = convert(values.source, values.output, values.lowercase)
     progress.console.print(
         f"{values.output}: {done.task} of {values.source} ({done.format}), "
         f"max abs difference {done.difference:.1e}"

@@ -1,7 +1,6 @@
 """Weights of any readable format to a Hugging Face folder, and the proof."""
 
 import dataclasses
-import os
 import re
 import warnings
 
@@ -12,14 +11,8 @@ import bert_keras
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS
-from bert_keras.interop.huggingface import has_weights, places
-from bert_keras.interop.presets import (
-    find_model_folder,
-    listed,
-    open_checkpoint,
-)
+from bert_keras.interop.presets import listed, open_checkpoint
 from bert_keras.interop.saving import save_model
-from bert_keras.interop.tensor_files import pickles_in, unpickle_folder
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
 # What files hold next to the weights: slots of optimizers, counters, position
@@ -133,24 +126,6 @@ def _load(cls, checkpoint, **arguments):
 def _is_spare(name):
     """Return True for an optimizer's tensor, a counter, or a second copy."""
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
-
-
-def without_pickle(source, folder):
-    """Return the source, or `folder` with safetensors for its pickle.
-
-    Args:
-        source: any preset.
-        folder: an empty one, for a source whose only weights are a pickle.
-    """
-    source = find_model_folder(source)
-    for inner in places(source):
-        place = os.path.join(source, inner)
-        if has_weights(place):
-            break
-        if pickles_in(place):
-            unpickle_folder(source, folder, inner)
-            return folder
-    return source
 
 
 # The proof: outputs of both models on the same rows.

@@ -19,7 +19,6 @@ from bert_keras.interop import (
     google,
     huggingface,
     sentence_transformers,
-    tensor_files,
     text_settings,
 )
 from bert_keras.interop.block import CONFIG
@@ -255,7 +254,6 @@ def _download(name, path):
 
 PREFIX = "hf://"
 # Settings, tokenizer and safetensors; nothing that could be run or unpickled.
-# Where a folder has no safetensors, tf_model.h5 is asked for after these.
 MODEL = (
     *(CONFIG, *text_settings.READ, sentence_transformers.SETTINGS),
     *(*huggingface.SAFETENSORS, "model-*.safetensors"),
@@ -289,34 +287,22 @@ def fetch_from_hub(name, revision=None):
     Tokens, cache and offline mode are as `huggingface_hub` has them.
     """
     hub = huggingface_hub(f"{name} is no folder here: fetching it")
-    folder = _asked(
+    folder = _call_hub(
         hub.snapshot_download,
         name,
         revision=revision,
         allow_patterns=list(WANTED),
     )
     commit = os.path.basename(folder)  # the cache calls the folder by it
-    if not _has_weights(folder, huggingface.SAFETENSORS):
-        _asked(
-            hub.snapshot_download,
-            name,
-            revision=commit,
-            allow_patterns=[
-                os.path.join(place, huggingface.KERAS)
-                for place in huggingface.places(folder)
-            ],
-        )
-    if not _has_weights(folder):
-        listed = _asked(hub.list_repo_files, name, revision=commit)
-        _refuse_pickle(name, listed)
+    if not huggingface.has_weights(folder):
+        listed = _call_hub(hub.list_repo_files, name, revision=commit)
+        unread = list(filter(huggingface.is_unread, listed))
+        if unread:
+            raise InputError(
+                f"{name} has no safetensors on the Hub, only {unread[0]}. "
+                f"{huggingface.CONVERT}."
+            )
     return folder, f"{PREFIX}{name}@{commit}"
-
-
-def _has_weights(folder, *kinds):
-    inside = (
-        os.path.join(folder, place) for place in huggingface.places(folder)
-    )
-    return any(huggingface.has_weights(place, *kinds) for place in inside)
 
 
 def huggingface_hub(purpose):
@@ -352,7 +338,7 @@ def hub_errors(message):
         raise InputError(message(reason)) from None
 
 
-def _asked(function, name, **arguments):
+def _call_hub(function, name, **arguments):
     """What the Hub answers, or why it does not in one sentence."""
     with hub_errors(
         lambda reason: (
@@ -362,19 +348,3 @@ def _asked(function, name, **arguments):
         )
     ):
         return function(name, **arguments)
-
-
-def _refuse_pickle(name, listed):
-    """Names the way out where the Hub has nothing but a pickle."""
-    pickles = [
-        file
-        for file in listed
-        if tensor_files.is_pickle(os.path.basename(file))
-    ]
-    if pickles:
-        raise InputError(
-            f"{name} has its weights as a pickle alone ({pickles[0]}), which "
-            "can run any code when it is read. Fetch the folder by hand and "
-            "convert it once, apart, with bert-keras "
-            "convert_checkpoint --allow_torch."
-        )

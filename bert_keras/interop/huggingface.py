@@ -25,7 +25,10 @@ from bert_keras.modeling.weights import (
 
 INDEX = "model.safetensors.index.json"
 SAFETENSORS = (WEIGHTS, INDEX)
-KERAS = "tf_model.h5"
+CONVERT = (
+    "Convert it once with transformers: load it with from_pretrained, and "
+    "write model.safetensors with save_pretrained"
+)
 INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
 
 # What transformers computes under each name.
@@ -78,7 +81,6 @@ _TIED = {
     "cls.predictions.decoder.bias": "mlm/bias",
 }
 _ENDS = (".weight", ".bias")
-_TOPS = ("cls", "classifier", "qa_outputs")
 
 
 def names(head):
@@ -124,11 +126,10 @@ def _read_own(folder, config, own, weights):
     """The `Checkpoint` of a folder with a block of ours."""
     head = own.text("class")
     checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
-    stored, modern_name, _ = weights
-    found, skipped = tensors.renamed(stored, names(head), folder, modern_name)
+    found, skipped = tensors.renamed(weights, names(head), folder, _modern_name)
     # A head that transformers does not have is under our names.
     ours = [name for name in skipped if "/" in name and not in_encoder(name)]
-    found = _transposed(found) | {name: stored[name] for name in ours}
+    found = _transposed(found) | {name: weights[name] for name in ours}
     checkpoint.head = head
     checkpoint.head_arguments = block.read_arguments(own)
     checkpoint.tensors = block.add_check(found, folder, own)
@@ -143,16 +144,14 @@ def _read_own(folder, config, own, weights):
 def _checkpoint(folder, config, weights, head):
     """The folder as that of our class of this name."""
     encoder = _read_encoder(config)
-    stored, modern_name, is_transposed = weights
-    found, skipped = tensors.renamed(stored, names(head), folder, modern_name)
-    if is_transposed:
-        found = _transposed(found)
+    found, skipped = tensors.renamed(weights, names(head), folder, _modern_name)
+    found = _transposed(found)
     arguments, fault = {}, None
     try:
         arguments = _read_arguments(config, head, found)
     except WeightsError as error:
         fault = error
-    _check_tied(found, stored, modern_name)
+    _check_tied(found, weights)
     return tensors.Checkpoint(
         source=str(folder),
         format="huggingface",
@@ -177,7 +176,7 @@ def _transposed(found):
     }
 
 
-def _check_tied(found, stored, modern_name):
+def _check_tied(found, stored):
     """Have `mlm/bias` compare the copies of tied weights, once it is loaded.
 
     transformers 5 computes with a copy that differs; no class here does.
@@ -187,7 +186,7 @@ def _check_tied(found, stored, modern_name):
     copies = {
         found[_TIED[plain]]: tensor
         for name, tensor in stored.items()
-        if (plain := modern_name(name)) in _TIED and _TIED[plain] in found
+        if (plain := _modern_name(name)) in _TIED and _TIED[plain] in found
     }
     if not copies:
         return
@@ -283,8 +282,7 @@ def _possible_heads(config, weights):
     Three classes of transformers call their head `classifier`: its outputs,
     the pooler and the settings distinguish most of them.
     """
-    stored, modern_name, _ = weights
-    by_name = {modern_name(name): tensor for name, tensor in stored.items()}
+    by_name = {_modern_name(name): tensor for name, tensor in weights.items()}
     layers = {name.split(".")[0] for name in by_name if name}
     heads = ["BertPretrainer"] if "cls" in layers else []
     heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
@@ -349,43 +347,41 @@ def _read_labels(config, count=None):
     return labels
 
 
-def has_weights(folder, files=(*SAFETENSORS, KERAS)):
-    """Whether the folder has one of the files; a pickle does not count."""
-    return any(os.path.exists(os.path.join(folder, name)) for name in files)
+def is_unread(path):
+    """Return True for a file with weights of PyTorch or TensorFlow.
+
+    A pickle of PyTorch can run any code when it is read.
+    """
+    name = os.path.basename(path)
+    return name == "tf_model.h5" or name.startswith("pytorch_model")
 
 
-def places(folder):
-    """Where in a folder a Hugging Face folder may be, from the folder."""
-    return ["", *sorted(glob.glob(INNER, root_dir=folder))]
+def has_weights(folder):
+    """Return True if there are safetensors in a Hugging Face folder.
+
+    They may be in the module of sentence-transformers inside it.
+    """
+    return any(
+        os.path.exists(os.path.join(folder, inner, name))
+        for inner in ("", *glob.glob(INNER, root_dir=folder))
+        for name in SAFETENSORS
+    )
 
 
 def _read_weights(folder):
-    """The tensors, a function to the modern form of their names, and whether
-    kernels are (outputs, inputs)."""
-    path = os.path.join(folder, KERAS)
-    if os.path.exists(path) and not has_weights(folder, SAFETENSORS):
-        return tensor_files.read_h5(path), _modern_name_in_h5, False
+    """Return the tensors of the folder's safetensors files, by their names."""
     path = os.path.join(folder, WEIGHTS)
     if os.path.exists(path):
-        return tensor_files.read_safetensors(path), _modern_name, True
+        return tensor_files.read_safetensors(path)
     if os.path.exists(os.path.join(folder, INDEX)):
-        return _read_shards(folder), _modern_name, True
-    pickles = tensor_files.pickles_in(folder)
-    if pickles:
-        raise WeightsError(
-            pickles[0],
-            "this is a pickle, which can run any code when it is read",
-            "Convert it once, apart, with bert-keras "
-            "convert_checkpoint --allow_torch",
-            expected=WEIGHTS,
-            found=os.path.basename(pickles[0]),
-        )
+        return _read_shards(folder)
+    unread = sorted(filter(is_unread, os.listdir(folder)))
     raise WeightsError(
         folder,
-        "the folder holds no weights",
-        "Fetch the folder again",
-        expected=f"{WEIGHTS}, {INDEX} or {KERAS}",
-        found="none",
+        "the folder holds no safetensors",
+        CONVERT if unread else "Fetch the folder again",
+        expected=f"{WEIGHTS} or {INDEX}",
+        found=unread[0] if unread else "none",
     )
 
 
@@ -413,26 +409,6 @@ def _modern_name(name):
     name = name.removeprefix("bert.")
     name = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", name)
     return re.sub(r"(?<=LayerNorm\.)beta$", "bias", name)
-
-
-def _modern_name_in_h5(path):
-    """The same of a dataset of `tf_model.h5`; None for a second copy.
-
-    Every layer's group repeats the path of the variable in the model, and
-    the masked-LM head's lists the embeddings once more.
-    """
-    layer, _, path = path.removesuffix(":0").partition("/")
-    if layer == "bert":
-        path = path.rpartition("bert/")[2]
-    elif "bert/" in path:
-        return None
-    else:
-        path = path.replace("mlm___", "").replace("nsp___", "")
-        path = path[max(path.find(f"{top}/") for top in _TOPS) :]
-    path = path.replace("layer_._", "layer/").replace("/", ".")
-    stem, _, end = path.rpartition(".")
-    ends = {"kernel": "weight", "gamma": "weight", "beta": "bias"}
-    return f"{stem}.{ends.get(end, end).replace('embeddings', 'weight')}"
 
 
 # Writing a folder that transformers loads as its own.

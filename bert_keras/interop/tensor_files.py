@@ -1,23 +1,19 @@
-"""Files of strangers, checked before use: JSON, safetensors, HDF5, pickles.
+"""JSON and safetensors files from any source, checked before use.
 
-TensorFlow's checkpoints are in `tensor_bundle.py`.
+TensorFlow's checkpoints are in `tensor_bundle.py`, HDF5 files in
+`keras_hub.py`.
 """
 
 import functools
 import math
 import os
-import shutil
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import safetensors
 
 from bert_keras import files
-from bert_keras.errors import InputError
-from bert_keras.interop.tensors import FETCH, FILES, Tensor, WeightsError
-from bert_keras.safetensors_files import write_safetensors
+from bert_keras.interop.tensors import Tensor, WeightsError
 
 # JSON from strangers: bounded in size and depth, each field checked.
 
@@ -285,191 +281,3 @@ def read_metadata(path):
     """dict of the texts in a file that `read_safetensors` has accepted."""
     with safetensors.safe_open(path, framework="numpy") as file:
         return file.metadata() or {}
-
-
-# HDF5 files: plain datasets only, found by their links, read by offset. The
-# HDF5 library only says where each dataset lies. Whatever could lead out of the
-# file, blow up on reading or loop is refused by name. Not by h5py's own
-# traversal: that passes over links in silence, takes the cube of the depth
-# (300 nested groups: 5.6 seconds) and loses an exception of its callback.
-
-# The large model has 400 datasets in 500 groups, nested up to 8 deep.
-MOST_NODES, DEEPEST = 20_000, 16
-
-
-def read_h5(path):
-    """Returns dict of dataset path -> `Tensor`, of those that hold floats."""
-    import h5py
-
-    try:
-        files.check_file(path, inside=os.path.dirname(path))
-        with h5py.File(path, "r") as file:
-            if file.userblock_size:
-                raise WeightsError(path, "something stands before the data")
-            found = {}
-            _walk(path, file, "", found, [0])
-            return found
-    except InputError:
-        raise
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise WeightsError(
-            path, f"this is not HDF5, or it is damaged ({reason})"
-        ) from None
-
-
-def _walk(path, group, prefix, found, seen):
-    import h5py
-
-    for key in group:
-        name = f"{prefix}{key}"
-        seen[0] += 1
-        if seen[0] > MOST_NODES or name.count("/") > DEEPEST:
-            raise WeightsError(
-                path, "the groups do not end", tensor=shortened(name)
-            )
-        link = group.get(key, getlink=True)
-        if not isinstance(link, h5py.HardLink):
-            raise WeightsError(
-                path,
-                "it is a link that can lead out of the file",
-                "Copy what it leads to into the file",
-                tensor=shortened(name),
-            )
-        node = group[key]
-        if isinstance(node, h5py.Group):
-            _walk(path, node, f"{name}/", found, seen)
-        elif isinstance(node, h5py.Dataset):
-            dtype = _float_dtype(node)
-            if dtype is not None:
-                found[name] = _tensor(path, name, node, dtype)
-
-
-def _float_dtype(dataset):
-    """Return the dtype of a dataset of floats, None of any other.
-
-    HDF5 has no bfloat16: Keras writes two bytes and an attribute.
-    """
-    if dataset.dtype.kind == "f":
-        return dataset.dtype
-    if dataset.dtype == np.dtype("V2"):
-        is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16"
-        return np.dtype(ml_dtypes.bfloat16) if is_bfloat16 else None
-    return None
-
-
-def _tensor(path, name, dataset, dtype):
-    shape = dataset.shape
-    size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
-    problem, way_out = None, "Store the numbers in the file as they are"
-    if dataset.external or dataset.is_virtual:
-        problem = "its numbers stand in another file"
-    elif dataset.chunks or dataset.compression:
-        problem = "its numbers are compressed or in pieces"
-    elif (
-        offset is None
-        or offset + size > os.path.getsize(path)
-        or dataset.id.get_storage_size() != size
-    ):
-        problem, way_out = f"its shape {shape} exceeds the file", FETCH
-    if problem:
-        raise WeightsError(path, problem, way_out, tensor=shortened(name))
-    return stored_tensor(path, name, dtype, shape, offset)
-
-
-# pytorch_model*.bin to safetensors, in a process of its own. A pickle can run
-# any code when it is read. PyTorch's restricted loader lets tensors through and
-# nothing else; whatever still goes wrong ends with the child process.
-
-PREFIX, END = "pytorch_model", ".bin"
-# Settings, vocabularies, the licence: of the folder and of the modules in it.
-COPIED = (".json", ".txt", ".md")
-
-
-def is_pickle(name):
-    """Whether a file of this name is PyTorch's weights, or a shard of them."""
-    return name.startswith(PREFIX) and name.endswith(END)
-
-
-def pickles_in(folder):
-    """Paths of the pickles in a folder, whole or in shards, in order."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return [
-        os.path.join(folder, name) for name in sorted(filter(is_pickle, names))
-    ]
-
-
-def unpickle_folder(folder, target, inner=""):
-    """Writes `target`: the folder with safetensors in the pickle's place.
-
-    Needs PyTorch, in the child process only.
-
-    Args:
-        folder: with the pickle, or its shards, in it or in `inner`.
-        target: where to.
-        inner: the folder's module that has the weights, if it has modules.
-    """
-    files.check_inside(os.path.join(folder, inner), folder)
-    pickles = pickles_in(os.path.join(folder, inner))
-    if not pickles:
-        raise InputError(f"{folder} holds no {PREFIX}{END}.")
-    for path in pickles:
-        files.check_file(path, inside=os.path.dirname(path))
-    _copy_small(folder, target)
-    for name in os.listdir(folder):
-        if os.path.isdir(os.path.join(folder, name)):
-            files.check_inside(os.path.join(folder, name), folder)
-            _copy_small(os.path.join(folder, name), os.path.join(target, name))
-    _run_child(pickles, os.path.join(target, inner, "model.safetensors"))
-
-
-def _copy_small(folder, target):
-    os.makedirs(target, exist_ok=True)
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        is_copied = name.endswith(COPIED) or name in FILES
-        if (
-            is_copied
-            and os.path.isfile(path)
-            and files.check_file(path, inside=folder) <= files.MOST_JSON
-        ):
-            shutil.copyfile(path, os.path.join(target, name))
-
-
-def _run_child(pickles, target):
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, target, *pickles],
-        capture_output=True,
-        text=True,
-    )
-    if "No module named 'torch'" in done.stderr:
-        raise InputError(
-            f"Reading {pickles[0]} needs PyTorch, which is not installed: "
-            "pip install torch."
-        )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it ended"]
-        raise WeightsError(
-            pickles[0],
-            f"the restricted loader refuses it ({lines[-1][:300]})",
-            "Take a folder with safetensors",
-        )
-
-
-def main(target, *pickles):
-    """In the child: load with the restricted loader, write safetensors."""
-    import torch
-
-    tensors = {}
-    for path in pickles:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        for name, value in state.items():
-            if value.is_floating_point():
-                array = value.to(torch.float32).contiguous().numpy()
-                tensors[name] = "float32", array.shape, lambda a=array: a
-    # One at a time, where the library holds the bytes of all once more.
-    write_safetensors(target, tensors, {"format": "pt"})
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -100,7 +100,13 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
 @pytest.mark.parametrize(
     ("init", "names"),
     [
-        ("", ["tf_model.h5", "model-00001-of-00002.safetensors"]),
+        (
+            "",
+            [
+                "model-00002-of-00002.safetensors",
+                "model-00001-of-00002.safetensors",
+            ],
+        ),
         ("", ["ckpt-1.index", "ckpt-1.data-00000-of-00001", "checkpoint"]),
         ("bert_[1].ckpt", ["bert_[1].ckpt.index", "bert_[1].ckpt.data-0-of-1"]),
         ("", ["variables/variables.index", "variables/variables.data-0-of-1"]),

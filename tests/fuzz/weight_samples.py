@@ -8,14 +8,12 @@ import numpy as np
 from foreign_formats import (
     shape_with_heads,
     write_google,
-    write_h5,
     write_json,
     write_keras_hub,
     write_pieces,
 )
 from tiny import remove_block
 
-from bert_keras.interop.huggingface import names
 from bert_keras.interop.model_garden import NAMES, PARTS, TABLES
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import mapped
@@ -94,23 +92,6 @@ def _sharded(path, model, text):
         part = {n: tensors[n] for n, own in index.items() if own == file}
         save_file(part, os.path.join(path, file))
     write_json(path, "model.safetensors.index.json", {"weight_map": index})
-    return path
-
-
-def _tf_h5(path, model, text):
-    """The same folder with transformers' Keras file."""
-    _foreign(path, model, text)
-    os.remove(os.path.join(path, "model.safetensors"))
-    table, found = names("BertClassifier"), {}
-    for name, weight in published_weights(model).items():
-        theirs = mapped(name, table).replace(".", "/")
-        theirs = theirs.replace("layer/0", "layer_._0")
-        end = name.rpartition("/")[2]
-        if end != "embeddings":
-            theirs = f"{theirs.rpartition('/')[0]}/{end}"
-        top = "bert/bert" if name.startswith("encoder/") else "classifier"
-        found[f"{top}/{theirs}:0"] = weight.numpy()
-    write_h5(os.path.join(path, "tf_model.h5"), found)
     return path
 
 
@@ -193,7 +174,6 @@ WRITERS = {
     "bert_keras": _plain(save_model),
     "huggingface": _plain(_foreign),
     "huggingface_sharded": _sharded,
-    "huggingface_h5": _tf_h5,
     "google": _plain(write_google),
     "google_zip": _zip,
     "keras_hub": _plain(write_keras_hub),

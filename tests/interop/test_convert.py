@@ -1,32 +1,23 @@
 """Every class through the format and back; the script that does it."""
 
 import json
-import os
-import pickle
-import shutil
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import tiny
 from run_script import ROOT, call_script
-from test_sentence_transformers import sentence_folder
 from tiny import CLASSES
 
 from bert_keras import BertPreprocessor, WordPieceTokenizer
 from bert_keras.errors import InputError
-from bert_keras.interop import tensor_files
 from bert_keras.interop.convert import (
     compare_models,
     convert,
     model_class,
-    without_pickle,
 )
 from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.saving import save_model
-from bert_keras.interop.tensor_files import unpickle_folder
-from bert_keras.interop.tensors import License
 from bert_keras.modeling.weights import published_weights
 
 SCRIPT = ROOT / "tools" / "convert_checkpoint.py"
@@ -160,73 +151,6 @@ def test_a_difference_is_seen():
     bias = second.pooler.bias  # of the last output alone
     bias.assign(np.full(bias.shape, np.nan))
     assert compare_models(first, second) == np.inf
-
-
-# Pickles: read on request only, and in a process of their own.
-
-
-class Trap:
-    """Leaves a mark when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-def test_a_pickle_is_read_on_request_only_and_apart(tmp_path):
-    folder, mark = tmp_path / "old", tmp_path / "mark"
-    save_model(folder, tiny.model("BertEncoder"))
-    os.remove(folder / "model.safetensors")
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(str(mark))))
-    with pytest.raises(InputError, match="--allow_torch"):
-        convert(folder, tmp_path / "out")
-    expected = (
-        "restricted loader" if find_spec("torch") else "pip install torch"
-    )
-    with pytest.raises(InputError, match=expected):
-        without_pickle(folder, tmp_path / "plain")
-    assert not mark.exists()
-
-
-@pytest.mark.parametrize("inner", ["", "0_Transformer"])
-def test_shards_modules_and_the_licence_come_along(
-    tmp_path, monkeypatch, inner
-):
-    """PyTorch is stood in for: what it would read is written already."""
-    folder = tmp_path / "old"
-    sentence_folder(folder, inner)
-    weights = tmp_path / "model.safetensors"
-    os.rename(folder / inner / "model.safetensors", weights)
-    shards = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]
-    for name in shards:
-        (folder / inner / name).write_bytes(b"")
-    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
-    (folder / "LICENSE").write_text("All may use it.")
-
-    def run_child(pickles, target):
-        assert [os.path.basename(path) for path in pickles] == shards
-        shutil.copyfile(weights, target)
-
-    monkeypatch.setattr(tensor_files, "_run_child", run_child)
-    plain = without_pickle(folder, tmp_path / "plain")
-    assert convert(plain, tmp_path / "out").difference == 0
-    found = open_checkpoint(tmp_path / "out")
-    assert found.embedding == {"pooling": "mean", "normalize": True}
-    assert found.license == License("mit", "All may use it.")
-    assert found.read_text().sequence_length == 9
-
-
-def test_a_pickle_next_to_links_is_not_copied(tmp_path):
-    (tmp_path / "secret").write_text("secret")
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/pytorch_model.bin").write_bytes(b"")
-    for name in ("LICENSE", "vocab.txt"):
-        (tmp_path / "a" / name).symlink_to(tmp_path / "secret")
-        with pytest.raises(InputError, match="link out of the folder"):
-            unpickle_folder(tmp_path / "a", tmp_path / "b")
-        (tmp_path / "a" / name).unlink()
 
 
 # The script.

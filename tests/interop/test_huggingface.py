@@ -3,7 +3,6 @@
 import json
 import os
 
-import h5py
 import numpy as np
 import pytest
 import tiny
@@ -267,32 +266,6 @@ def test_shards_are_read_by_their_index(tmp_path):
         save_file(part, tmp_path / file)
     write_json(tmp_path, "model.safetensors.index.json", {"weight_map": index})
     assert_holds(load_model(CLASSES["BertEncoder"], tmp_path), numbers)
-
-
-@pytest.mark.parametrize("old", [False, True])
-def test_tf_model_h5_is_read(tmp_path, old):
-    numbers = folder_of(tmp_path, "BertForSequenceClassification")
-    os.remove(tmp_path / "model.safetensors")
-    middle = "tf_bert_for_sequence_classification/" if old else ""
-    with h5py.File(tmp_path / "tf_model.h5", "w") as file:
-        for name, array in numbers.items():
-            file[keras_path(name, middle)] = array
-    model = load_model(CLASSES["BertClassifier"], tmp_path)
-    assert_holds(model, numbers)
-    assert model.labels == ["no", "so", "yes"]
-
-
-def keras_path(name, middle):
-    """Where transformers 4 put a weight in tf_model.h5."""
-    original = weight_names.names(weight_names.GOOGLE, ENCODER).get(name)
-    if original is None:
-        return f"classifier/{middle}{name}:0"
-    path = original.replace("layer_0", "layer_._0")
-    if path.endswith("word_embeddings"):
-        path += "/weight"
-    elif path.endswith("_embeddings"):
-        path += "/embeddings"
-    return f"bert/{middle}{path}:0"
 
 
 def test_the_problem_type_and_the_form_of_gelu_come_along(tmp_path):

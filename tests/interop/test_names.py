@@ -9,7 +9,6 @@ import urllib.error
 import urllib.response
 import zipfile
 
-import h5py
 import pytest
 import tiny
 from test_google import released
@@ -63,17 +62,6 @@ def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
     assert '"source"' not in (tmp_path / "new" / "config.json").read_text()
 
 
-def test_tf_model_h5_is_fetched_where_there_are_no_safetensors(hub, tmp_path):
-    (hub.folder / "model.safetensors").unlink()
-    with h5py.File(hub.folder / "tf_model.h5", "w"):
-        pass
-    (hub.folder / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(WeightsError):  # it is read: nothing is in it
-        load_model(BertEncoder, "org/tiny")
-    assert hub.calls[1] == ("org/tiny", hub.commit, ["tf_model.h5"])
-    assert not (hub.snapshot / "pytorch_model.bin").exists()
-
-
 def test_a_transformer_inside_is_fetched(hub, tmp_path):
     shutil.rmtree(hub.folder)
     sentence_folder(hub.folder, "0_Transformer")
@@ -104,11 +92,15 @@ def test_every_file_that_changes_ids_is_fetched(
         BertPreprocessor.from_preset("org/tiny")
 
 
-def test_of_a_pickle_alone_on_the_hub_the_way_out_is_told(hub, tmp_path):
+@pytest.mark.parametrize(
+    "file", ["pytorch_model-00001-of-00002.bin", "tf_model.h5"]
+)
+def test_other_weights_on_the_hub_are_refused_with_the_fix(hub, file):
     (hub.folder / "model.safetensors").unlink()
-    (hub.folder / "pytorch_model-00001-of-00002.bin").write_bytes(b"")
-    with pytest.raises(InputError, match="a pickle alone .*--allow_torch"):
+    (hub.folder / file).write_bytes(b"")
+    with pytest.raises(InputError, match=f"{file}.*save_pretrained"):
         load_model(BertEncoder, "org/tiny")
+    assert not (hub.snapshot / file).exists()
 
 
 def test_a_folder_goes_before_a_name(hub, tmp_path, monkeypatch):

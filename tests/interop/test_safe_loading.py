@@ -18,7 +18,6 @@ import tensorflow as tf
 import tiny
 from mutation import index_entry
 from safetensors.numpy import load_file, save_file
-from test_convert import Trap
 from test_google import released
 from test_huggingface import CONFIG, folder_of, write_json
 from tiny import CLASSES
@@ -31,6 +30,16 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.text.vocabulary import read_vocabulary
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
 
 
 def test_a_pickle_in_any_clothes_is_never_read(tmp_path):

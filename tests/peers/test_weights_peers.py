@@ -10,8 +10,7 @@ import pytest
 import tiny
 from tiny import CLASSES
 
-from bert_keras.errors import InputError
-from bert_keras.interop.convert import sample_inputs, without_pickle
+from bert_keras.interop.convert import sample_inputs
 from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
 from bert_keras.serving.export import export_saved_model
@@ -219,36 +218,6 @@ def test_a_sharded_folder_is_loaded(tmp_path, transformers):
     assert (tmp_path / "a" / "model.safetensors.index.json").exists()
     mine = load_model(CLASSES["BertEncoder"], tmp_path / "a")
     assert compared(mine, other, PAIRS["BertEncoder"][1]) < TOLERANCE
-
-
-def test_a_pickle_is_converted_by_the_restricted_loader(tmp_path, transformers):
-    import torch
-
-    other = randomised(transformers.BertModel(settings(transformers)))
-    other.save_pretrained(tmp_path / "a")
-    (tmp_path / "a" / "model.safetensors").unlink()
-    torch.save(other.state_dict(), tmp_path / "a" / "pytorch_model.bin")
-    folder = without_pickle(str(tmp_path / "a"), str(tmp_path / "b"))
-    assert folder == str(tmp_path / "b")
-    mine = load_model(CLASSES["BertEncoder"], tmp_path / "b")
-    assert compared(mine, other, PAIRS["BertEncoder"][1]) < TOLERANCE
-
-
-def test_a_pickle_that_would_run_code_is_refused(tmp_path, transformers):
-    import pickle
-
-    class Trap:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "mark"),)
-
-    model = tiny.model("BertEncoder")
-    save_model(tmp_path / "old", model)
-    (tmp_path / "old" / "model.safetensors").unlink()
-    path = tmp_path / "old" / "pytorch_model.bin"
-    path.write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(InputError, match="restricted loader refuses it"):
-        without_pickle(str(tmp_path / "old"), str(tmp_path / "b"))
-    assert not (tmp_path / "mark").exists()
 
 
 def test_the_ids_of_transformers_tokenizer_are_the_same(tmp_path, transformers):
