@@ -36,7 +36,7 @@ lint: .venv/test
 
 # The site of documentation, API and flags: build/site/index.html.
 docs: .venv/docs
-	$(BIN)/python tools/maintenance/site_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/maintenance/site_pages.py
 
 # Beside transformers and keras-hub, with real sizes: takes minutes, and
 # installs PyTorch into .venv: 6 GB more where that comes with CUDA.

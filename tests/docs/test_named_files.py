@@ -23,7 +23,7 @@ def pages():
 def test_every_file_that_a_page_names_is_there():
     named = [(p, name) for p, text in pages() for name in NAMED.findall(text)]
     assert len(named) > 100
-    assert {"README.md", "house.md"} <= {page for page, _ in named}
+    assert {"README.md", "architecture.md"} <= {page for page, _ in named}
     missing = [
         (page, name)
         for page, name in named

@@ -1,13 +1,14 @@
-"""Writes the pages of the documentation's site, and builds it.
+"""Write the pages of the documentation's site, and build it.
 
     python tools/maintenance/site_pages.py
 
 In: README.md, docs/, and the code: docstrings of the public names, sizes,
 presets, signatures, each script's --help. Out: the site in build/site; open
-build/site/index.html. A link that leads nowhere, in a page or in a docstring,
-fails the build. Takes about 20 seconds.
+build/site/index.html. A broken link in a page or docstring fails the build.
+Takes about 20 seconds.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -26,7 +27,8 @@ def main():
         ("CONTRIBUTING.md", "contributing.md"),
         ("CHANGELOG.md", "changelog.md"),
     ):
-        (PAGES / page).write_text(as_page((ROOT / name).read_text()))
+        shutil.copy(ROOT / name, PAGES / page)
+    (PAGES / "tour.md").write_text(render_notebook(PAGES / "tour.ipynb"))
     for path in PAGES.glob("*.md"):
         path.write_text(as_page(path.read_text()))
     (PAGES / "api.md").write_text(api())
@@ -36,21 +38,55 @@ def main():
     return subprocess.run(command, cwd=ROOT).returncode
 
 
+def render_notebook(path):
+    """Return a notebook as Markdown: text, code and what the code printed."""
+    parts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            lines = output.get("text") or output["data"]["text/plain"]
+            parts.append(f"```text\n{''.join(lines).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def as_page(text):
-    """A file's text with its links as they are within the site."""
-    for there, here in (
+    """Return a file's text with links and commands in the site's form."""
+    for link, in_site in (
         ("](docs/", "]("),
         ("](../CONTRIBUTING.md", "](contributing.md"),
         ("](CONTRIBUTING.md", "](contributing.md"),
         ("](CHANGELOG.md", "](changelog.md"),
         ("](README.md", "](index.md"),
+        ("](tour.ipynb", "](tour.md"),
     ):
-        text = text.replace(there, here)
-    return text
+        text = text.replace(link, in_site)
+    return fence_commands(text)
+
+
+def fence_commands(text):
+    """Return the text with indented blocks as fenced, highlighted ones."""
+    lines, fenced, indented = [], False, False
+    for line in text.split("\n"):
+        fenced ^= line.startswith("```")
+        begins = not indented and not (lines and lines[-1])
+        if not fenced and line.startswith("    ") and (begins or indented):
+            if not indented:
+                lines.append("```sh")
+            indented = True
+            line = line[4:]
+        elif indented:
+            lines.append("```")
+            indented = False
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def api():
-    """The public names, each with its docstring."""
+    """Return the page of the public names, each with its docstring."""
     import bert_keras
 
     parts = [
@@ -58,20 +94,20 @@ def api():
         "the tokens of a row, D the hidden size, M the masked positions, V the "
         "vocabulary, C the classes, K the choices.\n"
     ]
-    for name, home in bert_keras._HOME.items():
-        parts.append(f"::: bert_keras.{home}.{name}\n")
+    for name, module in bert_keras._HOME.items():
+        parts.append(f"::: bert_keras.{module}.{name}\n")
     return "\n".join(parts)
 
 
 def tables():
-    """Sizes, presets and signatures, as the code has them."""
+    """Return the page of sizes, presets and signatures of the code."""
     from bert_keras.interop import downloads
     from bert_keras.interop.head_table import HEADS
     from bert_keras.modeling.sizes import SIZES
 
-    numbers = ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    columns = ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
     names = ("tiny", "mini", "small", "medium", "base", "large")
-    sizes = [(name, *(SIZES[name][n] for n in numbers)) for name in names]
+    sizes = [(name, *(SIZES[name][n] for n in columns)) for name in names]
     aliases = {}
     for alias, name in downloads.ALIASES.items():
         aliases.setdefault(name, []).append(alias)
@@ -100,24 +136,22 @@ def tables():
             "# Sizes, presets, signatures",
             "## Sizes",
             "By name: `BertEncoder(**SIZES[name])`, `pretrain --size=NAME`.",
-            table(("name", *numbers), sizes),
+            table(("name", *columns), sizes),
             "## Presets",
-            "Names that `from_preset` takes: of the package, or fetched from "
-            "where the original's authors put them, with keras-hub's names "
-            "for the same. Any folder "
-            "of the Hugging Face Hub is `hf://org/name`; "
-            "[Weights](weights.md) has the rest.",
+            "Names that `from_preset` takes. `hf://org/name` is a model of "
+            "the Hugging Face Hub; [Weights](weights.md) lists the formats.",
             table(("name", "keras-hub's name", "hash published"), presets),
             "## Signatures",
-            "What an export of a model answers, its default first; "
-            "[Serving](serving.md) says with which inputs and outputs. Every "
-            "export also answers `tokenize`.",
+            "Signatures of each model's export, the default first. "
+            "[Serving](serving.md) lists inputs and outputs. Every export "
+            "also has `tokenize`.",
             table(("model", "signatures"), signatures),
         ]
     )
 
 
 def table(columns, rows):
+    """Return a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
@@ -127,7 +161,7 @@ SHOWN_TASKS += ("embedding", "ranking", "squad2", "ner")
 
 
 def scripts():
-    """The --help of every script."""
+    """Return the page of every script's --help."""
     from official_tasks.commands import find_commands
 
     parts = ["# Scripts and their flags"]

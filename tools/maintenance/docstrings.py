@@ -1,0 +1,38 @@
+"""Griffe extension of the site: examples as code, `from_preset` with its text.
+
+mkdocs.yml names it.
+"""
+
+import re
+
+import griffe
+
+DOCTEST = re.compile(r"^Example:\n(?=>>> )(.*?)(?=\n\n|\Z)", re.M | re.S)
+
+
+class Docstrings(griffe.Extension):
+    """Rewrite docstrings before they are rendered."""
+
+    def on_package(self, *, pkg, **kwargs):
+        preset = pkg["modeling.encoder.Portable.from_preset"]
+        for function in _functions_and_classes(pkg):
+            if function.name == "from_preset" and function.docstring is None:
+                function.docstring = preset.docstring
+            if function.docstring is not None:
+                text = function.docstring.value
+                function.docstring.value = DOCTEST.sub(_as_section, text)
+
+
+def _as_section(match):
+    """Return the example with the indentation of Google's format."""
+    return "Examples:\n" + re.sub("^", "    ", match[1], flags=re.M)
+
+
+def _functions_and_classes(parent):
+    for member in parent.members.values():
+        if member.is_alias:
+            continue
+        if member.is_module or member.is_class:
+            yield from _functions_and_classes(member)
+        if member.is_class or member.is_function:
+            yield member
