@@ -23,7 +23,7 @@ from bert_keras.interop.text_settings import (
     settle_case,
     tokenizer_folder_text,
 )
-from bert_keras.modeling import kernels, weights
+from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
 from bert_keras.modeling.layers import make_initializer
@@ -83,7 +83,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
         if tensor.check is not None:
             tensor.check()
     encoder_class = getattr(cls, "encoder_class", cls)
-    with kernels.mode(draw_weights=False):
+    with modes.use(draw_weights=False):
         encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
     # The head is small and initialised as it likes: some of it may stay so.
     if checkpoint.embedding:
@@ -471,7 +471,7 @@ def _assign(model, checkpoint, found):
     for name, tensor in checkpoint.tensors.items():
         if name in places and name in found:
             _check_shape(found[name], places[name].shape)
-            places[name].assign(kernels.share_memory(found[name].numbers()))
+            places[name].assign(memory.share_memory(found[name].numbers()))
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)

@@ -17,7 +17,7 @@ import numpy as np
 from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.interop.head_table import HEADS, count_outputs
-from bert_keras.modeling.weights import paged_zeros
+from bert_keras.modeling.memory import paged_zeros
 
 # The licence of weights: what their folder says of it, and its text.
 

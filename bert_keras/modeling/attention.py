@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from bert_keras.modeling import kernels, layers
+from bert_keras.modeling.dropout import dropout
+from bert_keras.modeling.gradients import rematerialize
 
 # Added to a score that must not count, as in the original: exp() of it is 0
 # compared with any other score, and float16 can hold it.
@@ -122,7 +124,7 @@ class SelfAttention(layers.KeepsArguments):
         # Over S. Not normalised again after dropout, as in the original. In
         # half precision TensorFlow's softmax computes in float32 inside: a
         # cast around it left the error unchanged and cost 3.2 % of a step.
-        probabilities = kernels.dropout(ops.softmax(scores), self.dropout, seed)
+        probabilities = dropout(ops.softmax(scores), self.dropout, seed)
         return ops.matmul(probabilities, value)  # (B, N, T, H)
 
     def _project(self, inputs, tokens):
@@ -271,7 +273,7 @@ class TransformerLayer(layers.SeededLayer):
             return self._layer(inputs, bias, seed, tokens, training)
 
         if self.rematerialize and training:
-            return kernels.rematerialize(layer, inputs, self.weights)
+            return rematerialize(layer, inputs, self.weights)
         return layer(inputs)
 
     def _layer(self, inputs, bias, seed, tokens, training):
@@ -288,7 +290,7 @@ class TransformerLayer(layers.SeededLayer):
     def _sum(self, residual, x, seed, site):
         """Residual and dropped `x` in float32, in which they are normalised."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        x = kernels.dropout(ops.cast(x, dtype), self.dropout, seed, site)
+        x = dropout(ops.cast(x, dtype), self.dropout, seed, site)
         return ops.cast(residual, dtype) + x
 
     def compute_output_shape(self, inputs_shape, *args, **kwargs):

@@ -14,7 +14,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.files import PathLike
-from bert_keras.modeling import kernels, layers, weights
+from bert_keras.modeling import layers, modes, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
     TransformerLayer,
@@ -28,6 +28,7 @@ from bert_keras.modeling.inputs import (
     named_inputs,
     refuse_text,
 )
+from bert_keras.modeling.padding import find_real_tokens
 from bert_keras.modeling.sizes import DIMENSIONS
 
 
@@ -129,7 +130,7 @@ class Portable:
         """
         if input_signature is None:
             input_signature = [self._input_specs()]
-        with kernels.mode(gradients=False):
+        with modes.use(gradients=False):
             super().export(  # type: ignore[misc]
                 filepath, format, verbose, input_signature, **kwargs
             )
@@ -158,7 +159,7 @@ class Portable:
         is frozen there.
         """
         # Zeros cost less than random numbers, and are replaced next.
-        with kernels.mode(draw_weights=False):
+        with modes.use(draw_weights=False):
             copy = self._rebuilt(policy)
         weights.copy_weights(self, copy)
         # The copy's weights are merged, so LoRA itself is left out.
@@ -377,7 +378,7 @@ class BertEncoder(Portable, keras.Model):
             example_ids,
         )
         padding_mask = inputs.get("padding_mask")
-        tokens = kernels.find_real_tokens(padding_mask, self.num_heads)
+        tokens = find_real_tokens(padding_mask, self.num_heads)
         states = [self._embed(inputs, tokens, training)]  # (B, T, D) or (L, D)
         for layer in self.transformer_layers:
             states.append(

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import tree
 
-from bert_keras.modeling.kernels import tf
+from bert_keras.modeling.gradients import tf
 
 # The losses of `compile`. Keras's own total divides by the rows of a replica;
 # the loss of the global batch takes each loss, its reduction and its weight.

@@ -1,14 +1,15 @@
 """The layers of an encoder: dense, norm, dropout and embeddings.
 
-Attention and the transformer layer are in attention.py; what makes all of them
-fast is in kernels.py.
+Attention and the transformer layer are in attention.py; kernels.py has the
+gradients that are written out.
 """
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import kernels
+from bert_keras.modeling import kernels, memory, modes
+from bert_keras.modeling.dropout import add_replica, dropout
 from bert_keras.modeling.inputs import argument_names
 from bert_keras.modeling.keras_adapter import DropsWeights
 from bert_keras.modeling.weights import KeepsLora
@@ -16,9 +17,19 @@ from bert_keras.modeling.weights import KeepsLora
 
 def make_initializer():
     """Return the original's: normal, std 0.02, truncated at two of them."""
-    if not kernels.current_mode().draw_weights:
-        return kernels.Unwritten()
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+    if modes.current().draw_weights:
+        return keras.initializers.TruncatedNormal(stddev=0.02)
+    return UnwrittenZeros()
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class UnwrittenZeros(keras.initializers.Zeros):
+    """Zeros that, on TensorFlow, take no memory before they are replaced."""
+
+    def __call__(self, shape, dtype=None):
+        if keras.backend.backend() != "tensorflow" or dtype != "float32":
+            return super().__call__(shape, dtype)
+        return memory.share_memory(memory.paged_zeros(shape))
 
 
 # The two forms of GELU that BERT models were trained with.
@@ -124,7 +135,7 @@ class SeededLayer(KeepsArguments):
         replica; the state that it is drawn from is the same on all replicas.
         """
         if training and hasattr(self, "seed_generator"):
-            return kernels.add_replica(self.seed_generator.next())
+            return add_replica(self.seed_generator.next())
         return None
 
 
@@ -149,7 +160,7 @@ class Dropout(SeededLayer):
         self.build_seed(self.rate)
 
     def call(self, inputs, training=False):
-        return kernels.dropout(inputs, self.rate, self.draw_seed(training))
+        return dropout(inputs, self.rate, self.draw_seed(training))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -288,7 +299,7 @@ class BertEmbeddings(SeededLayer):
         # (1, D) and (T, D) where the ids were left out: the same for all rows.
         x = x + self.segment(segment_ids) + self.position(position_ids)
         seed = self.draw_seed(training)
-        x = kernels.dropout(self.norm(x), self.dropout, seed)
+        x = dropout(self.norm(x), self.dropout, seed)
         return ops.cast(x, self.compute_dtype)
 
     def _positions(self, token_ids):

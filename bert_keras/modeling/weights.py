@@ -4,8 +4,6 @@ Low-rank adaptation is by Keras's own layers.
 """
 
 import hashlib
-import math
-import mmap
 from collections.abc import Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING
@@ -55,18 +53,6 @@ def copy_weights(source, target):
     sources = published_weights(source)
     for name, weight in published_weights(target).items():
         weight.assign(sources[name].numpy())
-
-
-def paged_zeros(shape, dtype="float32"):
-    """Zeros in pages of memory that hold nothing else.
-
-    The system hands a page out when it is first written to. They begin at a
-    multiple of 64 bytes, as TensorFlow's own memory does.
-    `np.zeros` asks for huge pages, for which the system moves other memory.
-    """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    pages = mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY)
-    return np.ndarray(shape, dtype, pages)
 
 
 def mark_untrained(model, names):

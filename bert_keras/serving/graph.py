@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_keras.modeling import kernels
+from bert_keras.modeling import modes
 from bert_keras.text.packing import SegmentPacker
 from bert_keras.text.windows import in_chunks, windows
 
@@ -74,7 +74,7 @@ class Signature:
             outputs = self.function(*map(_with_a_row, tensors))
             return {name: value[:count] for name, value in outputs.items()}
 
-        with kernels.mode(skip_padding=self.skips_padding, gradients=False):
+        with modes.use(skip_padding=self.skips_padding, gradients=False):
             return tf.function(answer, autograph=False).get_concrete_function(
                 *self.specs()
             )

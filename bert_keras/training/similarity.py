@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import kernels
+from bert_keras.modeling.gradients import custom_gradient
 from bert_keras.modeling.heads import unit
 
 
@@ -200,7 +200,7 @@ def _of_all_replicas(vectors):
     after = tf.reduce_sum(counts) - before - count
     padding = [[before, after], *[[0, 0]] * (len(vectors.shape) - 1)]
 
-    @kernels.custom_gradient
+    @custom_gradient
     def gather(x):
         def gradient(upstream):
             return sum_over_replicas([upstream])[0]

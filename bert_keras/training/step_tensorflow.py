@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import tree
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import kernels
+from bert_keras.modeling import modes
 from bert_keras.training import step
 from bert_keras.training.optimizers_tensorflow import (
     runs_on_cpu,
@@ -80,7 +80,7 @@ class _Gradients:
 
     def _compute(self, batch):
         model, (x, y, weights) = self.model, batch
-        arithmetic = kernels.mode(compile_large=runs_on_cpu())
+        arithmetic = modes.use(compile_large=runs_on_cpu())
         with arithmetic, tf.GradientTape() as tape:
             outputs = model(x, training=True)
             loss, values = step.losses(

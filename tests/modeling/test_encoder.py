@@ -8,7 +8,7 @@ from model_samples import SMALL, numpy_weights, random_encoder, random_inputs
 from numpy_bert import encode
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import kernels
+from bert_keras.modeling import modes
 from bert_keras.modeling.attention import DIRECTIONS
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
@@ -202,7 +202,7 @@ def test_symbolic_shapes_are_the_eager_ones():
 
 
 def test_weights_to_be_loaded_are_not_drawn_first():
-    with kernels.mode(draw_weights=False):
+    with modes.use(draw_weights=False):
         encoder = BertEncoder(**SMALL)
     kernel = encoder.transformer_layers[0].attention.query.kernel
     assert not kernel.numpy().any()
@@ -229,7 +229,7 @@ def test_published_sizes_have_the_published_number_of_parameters(name):
 
     def count(num_layers):
         shape = {**size, "vocabulary_size": 10, "num_layers": num_layers}
-        with kernels.mode(draw_weights=False):
+        with modes.use(draw_weights=False):
             return BertEncoder(**shape).count_params()
 
     # Counted from one layer and two: nothing large is made for it.

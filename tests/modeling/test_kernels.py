@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from model_samples import SMALL, random_inputs
 
-from bert_keras.modeling import kernels
+from bert_keras.modeling import kernels, modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.training.optimizers import adamw, lamb
@@ -89,7 +89,7 @@ WAYS = [differentiate, in_a_graph, around_a_graph, in_a_loop, by_xla]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernels_gradient_equals_that_of_its_plain_formula(name, way):
-    with kernels.mode(gradients=False):
+    with modes.use(gradients=False):
         expected = differentiate(*KERNELS[name])
     found = way(*KERNELS[name])
     for left, right in zip(found, expected, strict=True):

@@ -12,20 +12,16 @@ from bert_keras.modeling.attention import (
     TransformerLayer,
     attention_bias,
 )
+from bert_keras.modeling.dropout import dropout
 from bert_keras.modeling.heads import BiLSTM
-from bert_keras.modeling.kernels import (
-    dropout,
-    gelu_exact,
-    gelu_tanh,
-    share_memory,
-)
+from bert_keras.modeling.kernels import gelu_exact, gelu_tanh
 from bert_keras.modeling.layers import (
     BertEmbeddings,
     Dropout,
     LayerNorm,
     Projection,
 )
-from bert_keras.modeling.weights import paged_zeros
+from bert_keras.modeling.memory import paged_zeros, share_memory
 
 RANDOM = np.random.default_rng(7)
 VECTORS = RANDOM.normal(size=(2, 5, 8)).astype("float32")

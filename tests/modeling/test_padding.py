@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from served_samples import preprocessor, spread, task_models
 
-from bert_keras.modeling import kernels
+from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.signatures import signatures_of
@@ -32,7 +32,7 @@ def rows(lengths, seed=0):
 
 def both(model, inputs, **arguments):
     padded = model(inputs, **arguments)
-    with kernels.mode(skip_padding=True):
+    with modes.use(skip_padding=True):
         return padded, model(inputs, **arguments)
 
 
@@ -93,7 +93,7 @@ def test_one_graph_serves_every_mix_of_lengths():
     def pooled(inputs):
         return encoder(inputs)["pooled_output"]
 
-    with kernels.mode(skip_padding=True):
+    with modes.use(skip_padding=True):
         pooled.get_concrete_function()
     for lengths in LENGTHS.values():
         inputs = rows(lengths)
@@ -123,7 +123,7 @@ def test_gradients_are_those_of_padded_rows():
         return tape.gradient(loss, [weight.value for weight in weights])
 
     padded = gradients()
-    with kernels.mode(skip_padding=True):
+    with modes.use(skip_padding=True):
         unpadded = gradients()
     for weight, left, right in zip(weights, padded, unpadded, strict=True):
         atol = 1e-5 * max(1, np.abs(left).max())

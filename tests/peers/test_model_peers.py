@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_keras.modeling import kernels
+from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.sizes import SIZES
@@ -117,7 +117,7 @@ def pair(transformers, theirs, ours, classifier="classifier", num_labels=3):
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.add_(0.1 * torch.randn(parameter.shape))
-    with kernels.mode(draw_weights=False):
+    with modes.use(draw_weights=False):
         encoder = BertEncoder(
             **SIZES["uncased_L-12_H-768_A-12"], activation="gelu_exact"
         )

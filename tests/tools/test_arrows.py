@@ -117,14 +117,23 @@ def test_a_fine_tuning_run_loads_no_format_and_no_room_that_it_does_not_use():
         if name in paths and name not in found:
             found.add(name)
             waiting += [module for module, top in imports(paths[name]) if top]
-    # Fewer than with the formats and the learning of vocabularies.
-    assert 50 < len(found) <= 72, sorted(found)
+    assert len(found) > 50
+    unused = {
+        "bert_keras.interop.google",
+        "bert_keras.interop.huggingface",
+        "bert_keras.interop.keras_hub",
+        "bert_keras.interop.publishing",
+        "bert_keras.text.learning",
+        "official_tasks.engine.leaderboard",
+    }
+    assert unused < set(paths)
+    assert not unused & found
 
 
 def test_modeling_and_the_optimizer_never_import_tensorflow():
     files = [*(ROOT / "bert_keras" / "modeling").rglob("*.py")]
     # Which imports it where it is the backend.
-    files.remove(ROOT / "bert_keras" / "modeling" / "kernels.py")
+    files.remove(ROOT / "bert_keras" / "modeling" / "gradients.py")
     files.append(ROOT / "bert_keras" / "training" / "optimizers.py")
     wrong = [
         (path.name, module)

@@ -1,0 +1,80 @@
+"""Dropout with 16 random bits a unit, from a seed drawn once a layer.
+
+The seed is passed on as a tensor: a layer that is computed a second time for
+its gradient gets the same seed and drops the same units.
+"""
+
+import keras
+from keras import ops
+
+from bert_keras.modeling.gradients import tf
+
+# Of 16 bits: a rate is met to 1 in 131072. Keras's dropout draws 32 bits, and
+# in bfloat16 compares seven of them: at a rate of 1/10 it drops 13/128.
+_LEVELS = 65536
+
+
+class DrawnSeed(keras.random.SeedGenerator):
+    """A seed already drawn, where Keras takes a generator."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def next(self, ordered=True):
+        return self.value
+
+
+def dropout(x, rate, seed, site=0):
+    """Drop units of `x` at `rate`; scale the others by 1 / (1 - rate).
+
+    Args:
+        x: float, any shape.
+        rate: fraction to drop.
+        seed: int (2,); nothing is dropped where None.
+        site: number of the call among those of one layer, which have one seed.
+    """
+    if seed is None or not rate:
+        return x
+    # The lowest of the 65536 numbers drop a unit.
+    dropped = round(rate * _LEVELS)
+    # Keras counts calls in the second number of a seed; the first is free for
+    # the site.
+    offset = ops.convert_to_tensor([site, 0], dtype=seed.dtype)
+    bits = _random_int16(ops.shape(x), DrawnSeed(seed + offset))
+    keep = ops.greater_equal(bits, dropped - _LEVELS // 2)
+    # 1 / (1 - rate), of the rate that is really met
+    scale = ops.convert_to_tensor(_LEVELS / (_LEVELS - dropped), x.dtype)
+    return x * ops.where(keep, scale, ops.zeros((), x.dtype))
+
+
+def _random_int16(shape, seed):
+    """Draw every 16-bit number equally often, two from each random word."""
+    *lead, last = shape
+    # Keras leaves the upper end out, and 2**31 is no int32: of 2**32 words one
+    # never comes. The view splits the last axis.
+    words = keras.random.randint(  # (..., last / 2 rounded up, 1)
+        (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
+    )
+    bits = ops.view(words, "int16")  # (..., last / 2 rounded up, 2)
+    bits = ops.reshape(bits, (*lead, (last + 1) // 2 * 2))
+    if isinstance(last, int) and last % 2 == 0:
+        return bits
+    # One number more than units where `last` is odd.
+    return bits[..., :last]
+
+
+def add_replica(seed):
+    """Add the replica's number to a seed, far above the sites of a layer.
+
+    Under `tf.distribute` all replicas hold one state and would draw the same
+    mask. The number is not added to the count of the calls: there, a replica
+    would repeat what another one drew before. On JAX a mask is drawn for the
+    whole batch, on whichever devices its rows are.
+    """
+    if tf is None:
+        return seed
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return seed
+    replica = ops.cast(context.replica_id_in_sync_group, seed.dtype)
+    return seed + ops.stack([replica * 2**20, ops.zeros_like(replica)])

@@ -1,0 +1,125 @@
+"""Gradients that are written out, and layers that are computed twice.
+
+TensorFlow's `custom_gradient` and Keras's `remat` register the gradients of a
+graph for the whole process, so that neither the graph nor the weights that it
+reads are ever freed. Here they live as long as the graph.
+"""
+
+import functools
+import itertools
+import weakref
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.modeling import modes
+
+tf: Any = None  # TensorFlow, if Keras runs on it
+record: Any = None
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf  # type: ignore[no-redef]
+    from tensorflow.python.eager import record  # type: ignore[no-redef]
+    from tensorflow.python.framework.ops import gradient_registry
+
+
+def custom_gradient(function):
+    """Wrap `function` as `ops.custom_gradient` does, for tensors alone.
+
+    Args:
+        function: of tensors; returns its value and the gradient, a function
+            of the gradient of the value.
+    """
+    by_keras = ops.custom_gradient(function)
+
+    @functools.wraps(function)
+    def compute(*tensors):
+        if not modes.current().gradients:
+            return function(*tensors)[0]
+        if tf is None or tf.executing_eagerly():
+            return by_keras(*tensors)
+        return _record_in_graph(function, tensors)
+
+    return compute
+
+
+_counter = itertools.count()
+
+
+def _record_in_graph(function, tensors):
+    """Compute the value; record its gradient for tapes and for graphs.
+
+    A tape in the same graph calls what is recorded; a tape around the graph,
+    a loop and a SavedModel look it up by the name that the operation has.
+    """
+    tensors = [tf.convert_to_tensor(x) for x in tensors]
+    value, gradient = function(*tensors)
+
+    def gradients(upstream, *_):
+        # One for each input of the operation; none for the value itself.
+        return [None, *tf.nest.flatten(gradient(upstream))]
+
+    name = f"bert_keras_gradient_{next(_counter)}"
+    _register(name, value.graph, gradients)
+    inputs = [value, *tensors]
+    with value.graph.gradient_override_map({"IdentityN": name}):
+        outputs = tf.identity_n(inputs)
+    record.record_operation(name, outputs, inputs, gradients)
+    return outputs[0]
+
+
+def _register(name, graph, gradients):
+    """Register gradients for as long as the graph lives."""
+    setattr(graph, name, gradients)
+    reference = weakref.ref(graph)
+    tf.RegisterGradient(name)(
+        lambda _, *upstream: getattr(reference(), name)(*upstream)
+    )
+    weakref.finalize(graph, gradient_registry._registry.pop, name, None)
+
+
+def rematerialize(function, x, variables):
+    """Compute `function(x)`, and once more for the gradient.
+
+    Args:
+        function: of one tensor; reads no other variables.
+        x: float tensor.
+        variables: Keras variables that `function` reads.
+    """
+    # Eagerly there is no graph to keep, and TensorFlow's `custom_gradient`
+    # needs the variables by name.
+    if tf is None or tf.executing_eagerly():
+        return keras.remat(function)(x)
+
+    def call(x, *values):
+        with keras.StatelessScope(zip(variables, values, strict=True)):
+            return function(x)
+
+    @custom_gradient
+    def compute(*inputs):
+        with record.stop_recording():  # no tape keeps what is inside
+            y = call(*inputs)
+
+        def gradient(upstream):
+            again = [_after(inputs[0], upstream), *map(tf.identity, inputs[1:])]
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                y = call(*again)
+            return tape.gradient(y, again, upstream)
+
+        return y, gradient
+
+    return compute(x, *(ops.convert_to_tensor(v) for v in variables))
+
+
+def _after(x, upstream):
+    """Return `x`, such that no compiler can compute it before `upstream`.
+
+    A compiler would find the second computation equal to the first and keep
+    the tensors of the first.
+    """
+    first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])
+    # Equal for every value, which no compiler knows.
+    is_known = tf.cast(first, tf.bool)
+    zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))
+    return x + tf.cast(zero, x.dtype)

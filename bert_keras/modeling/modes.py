@@ -1,0 +1,39 @@
+"""How models that are made or called inside a `with` block compute."""
+
+import contextlib
+import contextvars
+from typing import NamedTuple
+
+
+class Mode(NamedTuple):
+    """Settings of `use`."""
+
+    # False: weights begin at zero, because they are loaded next.
+    draw_weights: bool = True
+    # False: outputs alone. A SavedModel with gradients loads more slowly, and
+    # TensorFlow warns whoever loads it of those that it lacks.
+    gradients: bool = True
+    # True: on TensorFlow, XLA compiles the functions with `compile_large`.
+    compile_large: bool = False
+    # True: encoders compute nothing but attention on padding. Their outputs
+    # are the same at real tokens; at padding they repeat a real token of the
+    # same row. Shapes then depend on values: not for XLA, nor for JAX in jit.
+    skip_padding: bool = False
+
+
+_mode = contextvars.ContextVar("mode", default=Mode())  # noqa: B039
+
+
+@contextlib.contextmanager
+def use(**changes):
+    """Change fields of `Mode` inside the `with` block."""
+    token = _mode.set(_mode.get()._replace(**changes))
+    try:
+        yield
+    finally:
+        _mode.reset(token)
+
+
+def current():
+    """Return the `Mode` in force."""
+    return _mode.get()

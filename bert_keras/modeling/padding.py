@@ -1,0 +1,70 @@
+"""Computing on the real tokens of a batch alone, without its padding."""
+
+from keras import ops
+
+from bert_keras.modeling import modes
+from bert_keras.modeling.kernels import gather
+
+
+def find_real_tokens(padding_mask, num_heads):
+    """Return `RealTokens` within `modes.use(skip_padding=True)`, or None."""
+    if padding_mask is None or not modes.current().skip_padding:
+        return None
+    return RealTokens(padding_mask, num_heads)
+
+
+class RealTokens:
+    """The positions of the real tokens of a batch, L in all.
+
+    The first token of a row counts as real, whatever the mask says, so that
+    every row has one. Computed once for all layers.
+
+    Args:
+        padding_mask: int (B, T), 1 at tokens.
+        num_heads: number of attention heads, N.
+    """
+
+    def __init__(self, padding_mask, num_heads):
+        shape = ops.shape(padding_mask)
+        self.length = shape[1]
+        is_first = ops.equal(ops.arange(self.length), 0)
+        is_real = ops.logical_or(ops.cast(padding_mask, "bool"), is_first)
+        flat = ops.reshape(is_real, (-1,))  # (B T,)
+        (positions,) = ops.nonzero(flat)
+        # (L,): the index of each real token among B T positions; and (B, T):
+        # at each position, which token of L is there or was the last before.
+        self.positions = ops.cast(positions, "int32")
+        tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
+        self.tokens = ops.reshape(tokens, shape)
+        # The same for heads: (B, N, T), indices among L N heads of tokens; and
+        # (L, N), indices among B N T heads of positions.
+        self.num_heads = num_heads
+        heads = ops.arange(num_heads, dtype="int32")
+        self.heads = self.tokens[:, None] * num_heads + heads[:, None]
+        row, column = self.positions // self.length, self.position_ids()
+        first = row * num_heads * self.length + column  # (L,), of head 0
+        self.head_positions = first[:, None] + heads * self.length
+
+    def select(self, x):
+        """Return the values (B, T) of the real tokens alone, (L,)."""
+        return gather(ops.reshape(x, (-1,)), self.positions)
+
+    def position_ids(self):
+        """Return the position of each real token in its row, (L,)."""
+        return self.positions % self.length
+
+    def put_in_rows(self, x):
+        """Put vectors (L, D) back in their rows, (B, T, D)."""
+        return gather(x, self.tokens)
+
+    def split_heads(self, x):
+        """Split vectors (L, D) into heads in their rows, (B, N, T, H)."""
+        x = ops.reshape(x, (-1, x.shape[-1] // self.num_heads))  # (L N, H)
+        return gather(x, self.heads)  # one copy: (B, N, T, H)
+
+    def merge_heads(self, x):
+        """Merge heads (B, N, T, H) into vectors of real tokens, (L, D)."""
+        width = x.shape[-1]
+        x = ops.reshape(x, (-1, width))  # (B N T, H)
+        x = gather(x, self.head_positions)  # (L, N, H)
+        return ops.reshape(x, (-1, self.num_heads * width))  # (L, D)
