@@ -35,10 +35,9 @@ from bert_keras.files import (
 from official_tasks import progress, script
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
-from official_tasks.tasks.file_task import FileTask
-from official_tasks.tasks.own_data import OwnData
+from official_tasks.tasks.own_data import Table
 from official_tasks.tasks.registry import task_from_flags
-from official_tasks.tasks.table import dialect
+from official_tasks.tasks.table import make_dialect
 
 MLM = "mlm"
 
@@ -81,15 +80,18 @@ def evaluate(
     from official_tasks.engine.leaderboard import input_files, new_files
     from official_tasks.engine.models import predict_split
 
+    notes: list[str] = []
     if predictions is None:
         progress.show_devices()
-        _check_held_out(task, models, split)
+        notes = _check_held_out(task, models, split)
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
             task.read_predictions(predictions, [])  # says that it reads none
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
+    for note in [*notes, *getattr(examples, "notes", ())]:
+        progress.console.print(f"note: {note}")
     scores = task.score(examples, predicted)
     if output is not None:
         inputs = [*input_files(task), *filter(None, [predictions])]
@@ -101,39 +103,41 @@ def evaluate(
     return scores
 
 
-def _check_held_out(task, models, split="dev"):
-    """Note files that a model learned from; refuse rows that it learned from.
+def _check_held_out(task, models, split="dev") -> list[str]:
+    """Return notes on files that a model learned from; refuse such rows.
 
-    These are rows of --train that the model's own run did not hold out. Files
+    These are rows of --train that the model's run did not hold out. Files
     are compared by content: the same file may have another name.
     """
-    if not isinstance(task, FileTask):
-        return
+    source, notes = getattr(task, "source", None), []
+    if source is None:
+        return notes
+    is_tenth = split == "dev" and "dev" not in source.files
+    holds_out = isinstance(source, Table) and "train" in source.files
     for model in models:
         settings = _run_settings(model)
         learned = split_paths(settings.get("train") or "")
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
-        is_tenth = split == "dev" and "dev" not in task.files
-        if isinstance(task, OwnData) and is_tenth and "train" in task.files:
-            train = task.paths("train")
-            is_other = dev or seed != task.split_seed
-            if is_other and _have_common(train, learned):
+        if is_tenth and holds_out:
+            is_other = dev or seed != source.split_seed
+            if is_other and _have_common(source.paths("train"), learned):
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
-                    f"{model} has learned from rows of {task.files['train']} "
-                    "that would be scored: its run held out others. Give "
-                    f"{flag}."
+                    f"{model} has learned from rows of "
+                    f"{source.files['train']} that would be scored: its run "
+                    f"held out others. Give {flag}."
                 )
         elif split != "train":
-            task.advice = [
-                *task.advice,
-                *(
-                    f"{path} is a file that {model} has learned from: these "
-                    "scores say nothing on new rows"
-                    for path in map(str, task.paths(split))
-                    if _have_common([path], learned)
-                ),
+            paths = [
+                p for part in source.parts(split) for p in source.paths(part)
             ]
+            notes += [
+                f"{path} is a file that {model} has learned from: these "
+                "scores say nothing on new rows"
+                for path in map(str, paths)
+                if _have_common([path], learned)
+            ]
+    return notes
 
 
 def _have_common(paths, others):
@@ -168,7 +172,7 @@ def evaluate_masked_lm(values) -> dict:
     if not values.input:
         raise InputError("--input is missing: name files of texts")
     paths = input_paths(values.input)
-    own = dialect(values.separator, values.encoding)
+    own = make_dialect(values.separator, values.encoding)
     rows = read_inputs(paths, None, [values.text or "text"], [False], own)
     scores = score_masked_lm(
         values.model,
@@ -202,8 +206,6 @@ def main(values):
         values.output,
         values.overwrite,
     )
-    for line in task.advice:
-        progress.console.print(f"note: {line}")
     progress.console.print(table_of(task.name, {values.split: scores}))
 
 

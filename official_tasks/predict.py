@@ -36,7 +36,7 @@ from official_tasks.engine import prediction
 from official_tasks.engine.answers import WRITERS, Answers
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
-from official_tasks.tasks.table import dialect
+from official_tasks.tasks.table import make_dialect
 
 OWN = ("separator", "encoding")  # of --input, and of a task's files
 
@@ -124,7 +124,7 @@ def _ask(values):
         values.format,
         [*columns, *values.keep],
         [*prediction.lists_of(entry), *(False for _ in values.keep)],
-        dialect(values.separator, values.encoding),
+        make_dialect(values.separator, values.encoding),
     )
     total = prediction.count_rows(*rows)
     with Answers(

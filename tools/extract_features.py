@@ -31,7 +31,7 @@ from official_tasks import progress, script
 from official_tasks.engine.features import PER, Extractor, write_features
 from official_tasks.tasks.recipes import find_recipe
 from official_tasks.tasks.table import plain_errors
-from official_tasks.tasks.tagging import read_columns
+from official_tasks.tasks.conll import read_columns
 
 
 def define_flags():

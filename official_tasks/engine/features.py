@@ -123,7 +123,7 @@ class Extractor:
         encoded = Encoded(rows.inputs)
         vectors = np.empty((len(ids.values), self.width), np.float32)
         outputs = self._predict(encoded, self.batch_size)
-        counts, places = rows.counts.to_list(), rows.places.to_list()
+        counts, places = rows.counts.to_list(), rows.indices.to_list()
         for output, own, place in zip(outputs, counts, places, strict=True):
             own = np.asarray(own, bool)
             vectors[np.asarray(place, int)[own]] = output[1:-1][own]

@@ -216,7 +216,7 @@ def check(task, init, *, from_scratch=False, settings=None, **arguments):
     }
     for name, text in lines.items():
         progress.console.print(f"{name}: {text}", soft_wrap=True)
-    for note in notes_on_rows(task, train, preprocess):
+    for note in notes_on_rows(examples, train, preprocess):
         progress.console.print(f"note: {note}", soft_wrap=True)
 
 
@@ -311,7 +311,9 @@ class _Run:
 
     def finish(self, callbacks=()) -> dict:
         """Trains to the end and writes all that the run leaves."""
-        notes = notes_on_rows(self.task, self.encoded["train"], self.preprocess)
+        notes = notes_on_rows(
+            self.examples, self.encoded["train"], self.preprocess
+        )
         for note in notes:
             progress.console.print(f"note: {note}")
         curve = training.train(
@@ -538,10 +540,20 @@ def check_encoded(task, split, encoded):
     return encoded
 
 
-def notes_on_rows(task, encoded, preprocess) -> list[str]:
-    """What deserves a look: in the data, in their length, in their pieces."""
-    # One task serves several runs, and may read its files in each.
-    notes = list(dict.fromkeys(task.advice))
+def notes_on_rows(examples, encoded, preprocess) -> list[str]:
+    """Return notes on the data, their length and their tokens.
+
+    Args:
+        examples: of each split, as the task reads them.
+        encoded: the rows to train on.
+        preprocess: of the run.
+    """
+    notes = [
+        note
+        for rows in examples.values()
+        for note in getattr(rows, "notes", ())
+    ]
+    notes = list(dict.fromkeys(notes))
     share = cut_share(encoded)
     if share > CUT_SHARE:
         cut = np.asarray(encoded.cut)

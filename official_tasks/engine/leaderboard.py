@@ -41,7 +41,8 @@ def predict_task(task, models, output, split="test", overwrite=False):
 
 def input_files(task) -> list:
     """Return the files that a task reads, those to predict among them."""
-    test = getattr(task, "existing_files", lambda split: [])("test")
+    source = getattr(task, "source", None)
+    test = source.existing_files("test") if source else []
     return [*task.data_files(), *test]
 
 

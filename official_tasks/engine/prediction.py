@@ -11,13 +11,12 @@ from bert_keras.errors import InputError
 from official_tasks.tasks.table import (
     KINDS,
     Dialect,
-    cells,
-    columnar_rows,
-    ending,
     is_columnar,
     line_or_row,
     plain_errors,
-    rows_of,
+    read_rows,
+    split_ending,
+    to_text,
 )
 
 
@@ -104,24 +103,21 @@ def _rows_of_file(path, kind, columns, lists, own):
             "out, or give --format=csv."
         )
     if kind == "columns":
-        yield from _inputs(path, columnar_rows, columns, lists, own)
+        yield from _table_rows(path, None, None, columns, lists, own)
         return
     with _opened(path, kind, own.encoding) as text:
         if kind == "lines":
             with plain_errors(path, own):
                 yield from ([line.rstrip("\r\n")] for line in text)
-            return
-
-        def read(path, columns, lists, own):
-            return rows_of(path, text, columns, f".{kind}", lists, own=own)
-
-        yield from _inputs(path, read, columns, lists, own)
+        else:
+            yield from _table_rows(path, text, f".{kind}", columns, lists, own)
 
 
-def _inputs(path, read, columns, lists, own):
-    """Each row of a table that `read` reads."""
+def _table_rows(path, stream, kind, columns, lists, own):
     listed = [c for c, is_list in zip(columns, lists, strict=True) if is_list]
-    for number, row in read(path, columns, listed, own=own):
+    for number, row in read_rows(
+        path, columns, listed, dialect=own, stream=stream, kind=kind
+    ):
         place = f"{path}, {line_or_row(path)} {number}"
         yield [
             _list(place, column, value, is_list) if is_list else value
@@ -135,7 +131,7 @@ def kind_of(path, kind=None):
         return kind
     if is_columnar(path):
         return "columns"
-    suffix, _ = ending(path)
+    suffix, _ = split_ending(path)
     return suffix[1:] if suffix in KINDS else "lines"
 
 
@@ -150,7 +146,7 @@ def _opened(path, kind, encoding):
         return open(sys.stdin.fileno(), closefd=False, **text)
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    opened = gzip.open if ending(path)[1] else open
+    opened = gzip.open if split_ending(path)[1] else open
     return opened(path, "rt", **text)
 
 
@@ -164,7 +160,7 @@ def _list(place, column, value, of):
             f"{place}: expected a list of texts as JSON, got {value[:60]!r}"
         )
     if of is not int:
-        return cells(place, column, items)
+        return [to_text(place, column, item) for item in items]
     rows = items if isinstance(items[0], list) else [items]
     if not all(
         type(row) is list and set(map(type, row)) == {int} for row in rows

@@ -1,7 +1,8 @@
-"""The methods that every task has.
+"""The interface of a task: what the engine calls to train, score and predict.
 
-The engine calls nothing but these: data_files, take_arguments, read, encode,
-build, loss, decode, score, mistakes, write, read_predictions.
+A task of this package is composed of a source, which reads examples, and a
+problem, which says what is learned from them: `SpanTask(Source(SQUAD_1,
+train="train.json"))`. A task outside the package may be one class.
 """
 
 import abc
@@ -16,34 +17,55 @@ RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
 class Example(NamedTuple):
     """A text or a pair of texts, and its label.
 
-    `label` is an index into the task's `labels`, a number for regression, or
-    None where unknown. A task may have examples of its own instead.
+    `label` is an index into the task's `labels`, a set of them, a number for
+    regression, or None where unknown. A task may have another class of
+    examples instead.
     """
 
     text: str
     text_pair: str | None
     label: Any
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts, by which tables find repeated rows."""
+        return self[:1] if self.text_pair is None else self[:2]
+
+    group = texts  # rows of one group are held out together
+
+
+class Examples(list):
+    """The examples of a split, with notes on them.
+
+    Args:
+        examples: iterable.
+        notes: list of str: what the user should check in the data.
+    """
+
+    def __init__(self, examples=(), notes=()):
+        super().__init__(examples)
+        self.notes = list(dict.fromkeys(notes))
+
 
 class Encoded(NamedTuple):
-    """Examples as rows of numbers, R of them; tokenised once.
+    """Examples as rows of numbers, R of them; tokenized once.
 
-    A row is what the model sees at once: a text, a window of a long one, or
+    A row is what the model reads at once: a text, a window of a long one, or
     the folded choices of a question.
 
     Attributes:
-        inputs: dict of what the model reads, each with R rows. What has a
+        inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
             `(R, K, None)` for choices; batches pad it to their longest row.
-        targets: what the loss compares with: array `(R, ...)`, ragged where
-            it has a token axis, or a dict of them by the names of the
-            model's outputs; None where the labels are unknown.
+        targets: of the loss: array `(R, ...)`, ragged where it has a token
+            axis, or a dict of them by the names of the model's outputs; None
+            where the labels are unknown.
         weights: of the targets and shaped like them; all 1 where None. Each
             batch scales them to a mean of 1 over its slots, so that the
             loss's plain mean is sum(weight x loss) / sum(weight).
-        cut: int `(R,)`, the example's tokens that no row has room for, of
-            choices those of the longest; None: nothing is cut.
-        notes: dict, whatever the task's `decode` wants to know of the rows.
+        cut: int `(R,)`, the number of tokens of the example that are cut, of
+            choices the largest number; None: nothing is cut.
+        notes: dict of what the task's `decode` needs to know about the rows.
     """
 
     inputs: dict
@@ -63,7 +85,7 @@ class Defaults(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A keyword argument of a task's constructor, and a flag of its name.
+    """A keyword argument of a task, and a flag with its name.
 
     The default's type is the flag's; None is a string that may be left out.
     """
@@ -76,21 +98,20 @@ class Task(abc.ABC):
     """A task to fine-tune, score and predict; subclass it, define its methods.
 
     Attributes:
-        name: how the task is called in messages and files.
+        name: of the task in messages and files.
         labels: list of str, the names of the classes; None for others.
         metric: the key of `score` by which runs are compared; the higher the
             better.
         defaults: `Defaults`.
-        options: name -> `Option`, what the constructor takes; each must be a
-            plain value, because runs with other options are other runs.
+        options: name -> `Option`, the arguments of the constructor; each must
+            be a plain value, because runs with other options are other runs.
         per_token: whether the model's outputs have a token axis, `(R, T,
-            ...)`, which is then cut to each row's own length.
+            ...)`, which is then cut to each row's length.
         loss_weights: of the model's outputs, as `compile` takes them.
         averages: whether the outputs of several models can be averaged.
         standardises: whether the model, a `BertClassifier` with one number a
-            row, learns targets of mean 0 and standard deviation 1. What it
-            is saved with maps them back.
-        advice: list of str, what in the data deserves a look.
+            row, learns targets of mean 0 and standard deviation 1. The saved
+            model maps them back.
         to_score: the end of messages on a file without labels: what to do.
     """
 
@@ -103,12 +124,13 @@ class Task(abc.ABC):
     loss_weights: Any = None
     averages = True
     standardises = False
-    advice: list[str] = []
     to_score = ""
 
     @abc.abstractmethod
     def read(self, split: str) -> list:
-        """The examples of a split: "train", "dev" or "test".
+        """Return the examples of a split: "train", "dev" or "test".
+
+        An `Examples` has notes too, which the engine shows.
 
         Raises:
             InputError: there is no such split, or its file is not usable.
@@ -116,22 +138,24 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, examples: list, preprocess) -> Encoded:
-        """The examples' rows, by a `BertPreprocessor`.
+        """Return the examples as rows, made by a `BertPreprocessor`.
 
         Its `tokenizer`, its `packer` and its `sequence_length` are the run's.
         Targets are left out where an example's label is unknown.
         """
 
     def data_files(self) -> list:
-        """Paths of what `read` reads to train and to score: a run goes on
-        only while they hold what it began with. None by default."""
+        """Return the paths of the files that `read` reads to train and score.
+
+        A run resumes only while these are unchanged. None by default.
+        """
         return []
 
     def take_arguments(self, arguments: dict) -> None:
-        """Takes what a fine-tuned model knows of the task, where there is no
-        training file to learn it from; called before `read`.
+        """Take what a fine-tuned model knows about the task, before `read`.
 
-        By default it takes the labels.
+        There may be no training file to learn it from. By default it takes
+        the labels.
 
         Args:
             arguments: of the model, as its folder has them.
@@ -142,10 +166,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def build(self, encoder):
-        """A `TaskModel` over `encoder`, not compiled."""
+        """Return a `TaskModel` over `encoder`, not compiled."""
 
     def loss(self):
-        """The Keras loss, or a dict by output, of `build`'s model.
+        """Return the Keras loss of `build`'s model, or a dict by output.
 
         By default the cross-entropy of logits and integer labels.
         """
@@ -154,9 +178,11 @@ class Task(abc.ABC):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def decode(self, examples: list, encoded: Encoded, outputs) -> Any:
-        """The predictions, one an example: by default the outputs as such.
+        """Return the predictions, one an example: by default the outputs.
 
         Args:
+            examples: of a split.
+            encoded: their rows.
             outputs: of the model, or the mean over several models: array
                 `(R, ...)`; with `per_token` a list of R arrays `(T, ...)`; a
                 dict of such by name where the model has several outputs.
@@ -165,34 +191,34 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def score(self, examples: list, predictions) -> dict:
-        """All the official metrics of predictions as `decode` gives them.
+        """Return all official metrics of predictions that `decode` returned.
 
         Numbers at the top level are the metrics that are shown; the rest (a
-        table per class, a confusion matrix) lies in dicts and lists.
+        table per class, a confusion matrix) is in dicts and lists.
         """
 
     def mistakes(self, examples: list, predictions) -> list[dict]:
-        """The wrong predictions, the most confident first.
+        """Return the wrong predictions, the most confident first.
 
-        For the report: each a dict of what to show, text and numbers by
-        their headings; all with the same keys. None by default.
+        For the report: each a dict of text and numbers by their headings; all
+        with the same keys. None by default.
         """
         return []
 
     @abc.abstractmethod
     def write(self, examples: list, predictions, folder) -> None:
-        """Writes the predictions to the official files, in `folder`."""
+        """Write the predictions to the official files, in `folder`."""
 
     def read_predictions(self, path, examples: list) -> Any:
-        """Predictions from somebody's official file, as `decode` gives."""
+        """Return the predictions in an official file, as `decode` does."""
         raise InputError(
             f"The task {self.name} scores no files of predictions. Give "
             "--model instead."
         )
 
 
-def check_labelled(task, labels, each="row"):
-    """Refuses to score examples some of which have no label (None)."""
+def refuse_unlabelled(task, labels, each="row"):
+    """Raise InputError if a label is None: such examples cannot be scored."""
     if any(label is None for label in labels):
         raise InputError(
             f"The file of {task.name} has no labels: expected one for each "

@@ -1,356 +1,316 @@
-"""The user's own texts, spans, tags and choices, from tables; no code needed.
+"""Tasks on a user's tables: texts, spans, tags and choices; no code needed.
 
-A class for each problem: how a row of cells becomes an example. What the rows
-of all have in common is in `own_data.py`.
+A function for each says which columns are read and which example a row makes;
+`own_data.py` reads the table.
 """
 
+import functools
 from collections import Counter
-from pathlib import Path
-
-import numpy as np
 
 from bert_keras.errors import InputError, collected, raise_all
-from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Defaults, Example, Option
-from official_tasks.tasks.file_task import DataRow
-from official_tasks.tasks.multiple_choice import (
-    ChoiceExample,
-    ChoiceRow,
-    ChoiceTask,
+from official_tasks.tasks.base import Defaults, Example, Examples, Option
+from official_tasks.tasks.classify import METRICS, TextTask
+from official_tasks.tasks.conll import TaggedText, check_tags, split_words
+from official_tasks.tasks.data_notes import (
+    format_lines,
+    note_labels,
+    note_names,
 )
+from official_tasks.tasks.multiple_choice import ChoiceExample, ChoiceTask
 from official_tasks.tasks.own_data import (
     DROP_UNLABELLED,
     TABLE_OPTIONS,
-    OwnData,
-    advice_on_labels,
-    advice_on_names,
-    format_lines,
+    Columns,
+    Table,
+    has_text,
 )
-from official_tasks.tasks.squad import Question, SquadRow, SquadTask
-from official_tasks.tasks.table import (
-    LARGEST_NUMBER,
-    read_index,
-    read_number,
-    write_csv,
-)
-from official_tasks.tasks.tagging import (
-    NerTask,
-    TaggedText,
-    check_tags,
-    split_words,
-)
-from official_tasks.tasks.text_task import TextTask
+from official_tasks.tasks.spans import SPAN_OPTIONS, Question, SpanTask
+from official_tasks.tasks.table import LARGEST_NUMBER, read_index, read_number
+from official_tasks.tasks.tagging import FEATURE_OPTIONS, TagTask
 
-# Problem -> the metric by which runs are compared.
-METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
+TEXT_OPTIONS = {
+    **TABLE_OPTIONS,
+    "text": Option("text", "Column of the text."),
+    "text_pair": Option(None, "Column of the second text."),
+    "label": Option("label", "Column of the label."),
+    "problem": Option(
+        "single",
+        f"One of {', '.join(METRICS)}, spans, tags, choices; the last three "
+        "read other columns.",
+    ),
+    "label_separator": Option(",", "What separates the labels of a text."),
+    "min_rows_per_class": Option(
+        1, "Leave out classes that fewer training rows have."
+    ),
+    "rare_class": Option(
+        None, "Class into which --min_rows_per_class merges them instead."
+    ),
+    **DROP_UNLABELLED,
+}
 
 
-class CustomTask(OwnData, TextTask):
-    """Classes, several labels, or a number for the rows of `train`.
+def custom_task(
+    train=None,
+    dev=None,
+    test=None,
+    text="text",
+    text_pair=None,
+    label="label",
+    problem="single",
+    label_separator=",",
+    min_rows_per_class=1,
+    rare_class=None,
+    **table,
+) -> TextTask:
+    """Return the task of classes, several labels or numbers of texts.
 
     Labels are the distinct values of the label column, sorted; without
-    `train` they come from the model. Without `dev` a tenth of the texts (of
-    each class), drawn by `split_seed`, is held out.
+    `train` they come from the model. Without `dev` a tenth of the texts of
+    each class is held out.
 
     Args:
         train, dev, test: files; `test` needs no column of labels.
         text, text_pair, label: their columns.
         problem: "single" (one class a text), "multi" (any number of labels)
             or "regression".
-        label_separator: what stands between the labels of a text, "multi".
+        label_separator: text between the labels of a cell, for "multi".
         min_rows_per_class: rows with a label that fewer rows of `train` have
-            are left out; of "multi", the label is.
+            are left out; for "multi", the label is.
         rare_class: name that such labels get instead.
-        own: see `OwnData`; `drop_unlabelled` is not for "multi", whose texts
-            may have none of the labels.
+        **table: further arguments of `Table`; `drop_unlabelled` is not for
+            "multi", where a text may have no label.
+    """
+    if problem not in METRICS:
+        raise InputError(
+            f"problem is {problem!r}: expected one of {', '.join(METRICS)}"
+        )
+    if problem == "multi" and not label_separator:
+        raise InputError("--label_separator: expected text, got none")
+    if problem == "multi" and table.get("drop_unlabelled"):
+        raise InputError(
+            "--drop_unlabelled does nothing with --problem=multi: a row "
+            "without a label has none of them. Leave it out."
+        )
+    if min_rows_per_class > 1 and problem == "regression":
+        raise InputError(
+            "--min_rows_per_class is for classes, and --problem=regression "
+            "has none. Leave it out."
+        )
+    if rare_class is not None and min_rows_per_class < 2:
+        raise InputError(
+            f"--rare_class={rare_class} does nothing without "
+            "--min_rows_per_class. Give both or none."
+        )
+    columns = _text_columns(text, text_pair, label, problem, label_separator)
+    source = TextTable(
+        columns,
+        problem,
+        min_rows_per_class,
+        rare_class,
+        train=train,
+        dev=dev,
+        test=test,
+        **table,
+    )
+    return TextTask(
+        source,
+        problem,
+        text_pair is not None,
+        label_separator,
+        standardises=problem == "regression",
+    )
+
+
+def _text_columns(text, text_pair, label, problem, separator) -> Columns:
+    texts = [text, *([text_pair] if text_pair else [])]
+
+    def parse(where, number, cells):
+        cell = cells.get(label)
+        value = None if cell is None else parse_label(where, cell)
+        return Example(cells[text], cells.get(text_pair), value)
+
+    def parse_label(where, cell):
+        """Return a name, a set of names or a number; see `TextTable`."""
+        if problem == "multi":
+            listed = isinstance(cell, list)  # in JSONL
+            names = cell if listed else cell.split(separator)
+            return {name.strip() for name in names} - {""}
+        if problem == "single":
+            return cell.strip()
+        value = read_number(cell)
+        if value is None:
+            raise InputError(
+                f"{where}: expected a number from {-LARGEST_NUMBER:g} to "
+                f"{LARGEST_NUMBER:g} in column {label!r}, got {cell!r}"
+            )
+        return value
+
+    def has_label(cell):
+        is_nan = problem == "regression" and cell.strip().lower() == "nan"
+        return problem == "multi" or has_text(cell) and not is_nan
+
+    return Columns(
+        "custom",
+        texts,
+        [label],
+        parse,
+        lists=(label,) if problem == "multi" else (),
+        has_label=has_label,
+        is_stratified=problem == "single",
+    )
+
+
+class TextTable(Table):
+    """A table of texts with names of classes, which become numbers.
+
+    Args:
+        columns: `Columns`.
+        problem: of `TextTask`.
+        min_rows, rare_class: of `custom_task`.
+        **table: further arguments of `Table`.
     """
 
-    options = {
-        **TABLE_OPTIONS,
-        "text": Option("text", "Column of the text."),
-        "text_pair": Option(None, "Column of the second text."),
-        "label": Option("label", "Column of the label."),
-        "problem": Option(
-            "single",
-            f"One of {', '.join(METRICS)}, spans, tags, choices; the last "
-            "three have columns of their own.",
-        ),
-        "label_separator": Option(",", "What separates the labels of a text."),
-        "min_rows_per_class": Option(
-            1, "Leave out classes that fewer training rows have."
-        ),
-        "rare_class": Option(
-            None, "Class into which --min_rows_per_class merges them instead."
-        ),
-        **DROP_UNLABELLED,
-    }
+    def __init__(self, columns, problem, min_rows, rare_class, **table):
+        super().__init__(columns, **table)
+        self.problem = problem
+        self.min_rows, self.rare_class = min_rows, rare_class
 
-    def __init__(
-        self,
-        train=None,
-        dev=None,
-        test=None,
-        text="text",
-        text_pair=None,
-        label="label",
-        problem="single",
-        label_separator=",",
-        min_rows_per_class=1,
-        rare_class=None,
-        **own,
-    ):
-        if problem not in METRICS:
+    @functools.cached_property
+    def labels(self) -> list[str] | None:
+        """Names of the classes of `train`, sorted; None without it."""
+        if self.problem == "regression" or "train" not in self.files:
+            return None
+        placed = self._without_rare("train")
+        names = set().union(*(self._names(example) for _, example in placed))
+        if len(names) < 2:
             raise InputError(
-                f"problem is {problem!r}: expected one of {', '.join(METRICS)}"
+                f"{self.files['train']}: expected at least 2 classes in column "
+                f"{self.columns.labels[0]!r}, got {len(names)}"
             )
-        if problem == "multi" and not label_separator:
-            raise InputError("--label_separator: expected text, got none")
-        if problem == "multi" and own.get("drop_unlabelled"):
-            raise InputError(
-                "--drop_unlabelled does nothing with --problem=multi: a row "
-                "without a label has none of them. Leave it out."
-            )
-        if min_rows_per_class > 1 and problem == "regression":
-            raise InputError(
-                "--min_rows_per_class is for classes, and --problem=regression "
-                "has none. Leave it out."
-            )
-        if rare_class is not None and min_rows_per_class < 2:
-            raise InputError(
-                f"--rare_class={rare_class} does nothing without "
-                "--min_rows_per_class. Give both or none."
-            )
-        self.min_rows, self.rare_class = min_rows_per_class, rare_class
-        self.rare = set()
-        row = DataRow("custom", {})
-        super().__init__(row, train=train, dev=dev, test=test, **own)
-        self.problem, self.label_separator = problem, label_separator
-        self.metric = METRICS[problem]
-        self.standardises = problem == "regression"
-        self.needs_label = problem != "multi"
-        self.text_columns = [text, *([text_pair] if text_pair else [])]
-        self.pair = len(self.text_columns) == 2
-        self.label_column = label
-        self.lists = (label,) if problem == "multi" else ()
-        if train:
-            # Now, before there is a run folder that knows these columns.
-            splits: dict[str, list] = {}
-            faults: list[str] = []
-            for split in ("train", "dev"):
-                if split in self.files or not faults:
-                    with collected(faults):
-                        splits[split] = self.read(split)
-            if faults:
-                raise InputError("\n".join(faults))
-            self.advice += advice_on_labels(
-                problem, splits["train"], self.labels
-            )
-
-    def columns_of(self):
-        return self.text_columns, [self.label_column]
-
-    def example_of(self, place, number, cells):
-        """With the label's name, or names; `read_placed` numbers them."""
-        texts = [cells[column] for column in self.text_columns]
-        label = cells.get(self.label_column)
-        if label is not None:
-            label = self._parse_label(place, label)
-        return Example(texts[0], texts[1] if self.pair else None, label)
-
-    def _parse_label(self, place, cell):
-        """A cell as a name, a set of names or a number."""
-        if self.problem == "multi":
-            listed = isinstance(cell, list)  # of JSONL
-            names = cell if listed else cell.split(self.label_separator)
-            return {name.strip() for name in names} - {""}
-        if self.problem == "single":
-            return cell.strip()
-        number = read_number(cell)
-        if number is None:
-            raise InputError(
-                f"{format_lines([place])}: expected a number from "
-                f"{-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g} in column "
-                f"{self.label_column!r}, got {cell!r}"
-            )
-        return number
-
-    def is_missing(self, label):
-        is_nan = self.problem == "regression" and label.strip().lower() == "nan"
-        return is_nan or super().is_missing(label)
-
-    def texts_and_label(self, example):
-        texts = (example.text, example.text_pair)
-        return texts[: len(self.text_columns)], example.label
-
-    def group_of(self, example):
-        return example.text, example.text_pair
-
-    def stratum_of(self, example):
-        return example.label if self.problem == "single" else None
-
-    def read_placed(self, split):
-        placed = super().read_placed(split)
-        if self.problem == "regression" or split == "test":
-            return placed
-        if split == "train":
-            self.rare = self._find_rare(placed)
-        elif self.min_rows > 1 and self.labels:
-            seen = (self._names(example) for _, example in placed)
-            self.rare |= set().union(*seen) - set(self.labels)
-        if self.rare:
-            placed = list(filter(None, map(self._without_rare, placed)))
-        if split == "train":
-            self.labels = self._names_of(placed)
-            self.advice += advice_on_names(self.labels, self.label_column)
-        elif self.labels is None and "train" in self.files:
-            return placed  # the training file was refused
-        index = {name: i for i, name in enumerate(self.labels or [])}
-        numbered, faults = [], []
-        for place, example in placed:
-            with collected(faults):
-                label = self._index(place, example, index)
-                numbered.append((place, example._replace(label=label)))
-        raise_all(faults)
-        return numbered
-
-    def _find_rare(self, placed) -> set:
-        """Return the labels of fewer rows than are asked for; note them."""
-        counts = Counter(
-            name for _, example in placed for name in self._names(example)
-        )
-        rare = {name for name in counts if counts[name] < self.min_rows}
-        if rare:
-            named = ", ".join(f"{n!r} ({counts[n]})" for n in sorted(rare)[:20])
-            to = "left out"
-            if self.rare_class is not None:
-                to = f"merged into {self.rare_class!r}"
-            self.advice.append(
-                f"{len(rare)} classes with fewer than {self.min_rows} rows are "
-                f"{to}: {named}"
-            )
-        return rare
-
-    def _without_rare(self, row):
-        """Return a row with its rare labels merged or left out, or None."""
-        place, example = row
-        names = self._names(example)
-        if names & self.rare:
-            names = names - self.rare | {self.rare_class} - {None}
-            is_multi = self.problem == "multi"
-            if not (is_multi or names):
-                return None
-            label = names if is_multi else self.rare_class
-            example = example._replace(label=label)
-        return place, example
+        return sorted(names)
 
     def _names(self, example) -> set:
         is_multi = self.problem == "multi"
         return set(example.label if is_multi else [example.label])
 
-    def _names_of(self, placed):
-        names = set().union(*(self._names(example) for _, example in placed))
-        if len(names) < 2:
-            raise InputError(
-                f"{self.files['train']}: expected at least 2 classes in column "
-                f"{self.label_column!r}, got {len(names)}"
-            )
-        return sorted(names)
+    def read(self, split):
+        examples = super().read(split)
+        if split == "train":
+            examples.notes += note_labels(self.problem, examples, self.labels)
+        return examples
 
-    def _index(self, place, example, index):
+    def prepare(self, split, placed):
+        """Return the rows with numbers for the names of their classes."""
+        if self.problem == "regression" or split == "test":
+            return placed
+        notes = list(placed.notes)
+        if split == "train":
+            notes += self._note_rare()
+            notes += note_names(self.labels, self.columns.labels[0])
+        index = {name: i for i, name in enumerate(self.labels or [])}
+        numbered = Examples(notes=notes)
+        faults: list[str] = []
+        for location, example in self._without_rare(split):
+            with collected(faults):
+                where = format_lines([location])
+                label = self._find_index(where, example, index)
+                numbered.append((location, example._replace(label=label)))
+        raise_all(faults)
+        return numbered
+
+    def _find_index(self, where, example, index):
         if not index:
             raise InputError(
-                f"{format_lines([place])}: which labels there are is not "
-                "known: give --train, or a --model that was fine-tuned on them"
+                f"{where}: which labels there are is not known: give --train, "
+                "or a --model that was fine-tuned on them"
             )
-        multi = self.problem == "multi"
-        names = sorted(example.label) if multi else [example.label]
+        names = sorted(self._names(example))
         for name in names:
             if name not in index:
                 raise InputError(
-                    f"{format_lines([place])}: expected the labels of the "
-                    f"training file ({', '.join(index)}), got {name!r}"
+                    f"{where}: expected the labels of the training file "
+                    f"({', '.join(index)}), got {name!r}"
                 )
         numbers = frozenset(index[name] for name in names)
-        return numbers if multi else index[names[0]]
+        return numbers if self.problem == "multi" else index[names[0]]
 
-    def write(self, examples, predictions, folder):
-        """predictions.csv: the row, what was predicted, and its score."""
-        texts = ["text", "text_pair"][: len(self.text_columns)]
-        headings, columns = self._prediction_columns(predictions)
-        rows = [[*texts, "label", "predicted", *headings]]
-        for example, row in zip(examples, columns, strict=True):
-            texts, _ = self.texts_and_label(example)
-            rows.append([*texts, self._write_label(example), *row])
-        write_csv(Path(folder) / "predictions.csv", rows)
+    @functools.cached_property
+    def _rare(self) -> dict[str, int]:
+        """Labels of too few training rows -> the number of these."""
+        if "train" not in self.files:
+            return {}
+        counts = Counter(
+            name
+            for _, example in self.read_files("train")
+            for name in self._names(example)
+        )
+        return {name: n for name, n in counts.items() if n < self.min_rows}
 
-    def _prediction_columns(self, predictions):
-        """Headings and cells that stand behind "predicted", and its own."""
-        if self.problem == "regression":
-            return [], [[f"{row[0]:.6g}"] for row in predictions]
-        if self.problem == "single":
-            return ["score"], [
-                [self.labels[row.argmax()], f"{row.max():.4f}"]
-                for row in metrics.probabilities(predictions)
-            ]
-        return self.labels, [
-            [
-                self._join_labels(np.flatnonzero(row > 0.5)),
-                *(f"{share:.4f}" for share in row),
-            ]
-            for row in metrics.sigmoid(predictions)
+    def _note_rare(self) -> list[str]:
+        if not self._rare:
+            return []
+        rare = sorted(self._rare)[:20]
+        fate = "left out"
+        if self.rare_class is not None:
+            fate = f"merged into {self.rare_class!r}"
+        return [
+            f"{len(self._rare)} classes with fewer than {self.min_rows} rows "
+            f"are {fate}: "
+            f"{', '.join(f'{name!r} ({self._rare[name]})' for name in rare)}"
         ]
 
-    def _write_label(self, example):
-        if example.label is None:
-            return ""
-        if self.problem == "single":
-            return self.labels[example.label]
-        if self.problem == "multi":
-            return self._join_labels(sorted(example.label))
-        return f"{example.label:.6g}"
+    def _without_rare(self, split) -> list[tuple]:
+        """Return the rows of a split, rare labels merged or left out."""
+        placed = self.read_files(split)
+        if self.min_rows < 2:
+            return placed
+        rare = set(self._rare)
+        if split != "train" and self.labels:
+            names = (self._names(example) for _, example in placed)
+            rare |= set().union(*names) - set(self.labels)
+        rows = []
+        for location, example in placed:
+            names = self._names(example)
+            if names & rare:
+                names = names - rare | {self.rare_class} - {None}
+                if self.problem == "single" and not names:
+                    continue
+                label = names if self.problem == "multi" else self.rare_class
+                example = example._replace(label=label)
+            rows.append((location, example))
+        return rows
 
-    def _join_labels(self, indices):
-        return self.label_separator.join(self.labels[i] for i in indices)
+
+SPANS_OPTIONS = {
+    **TABLE_OPTIONS,
+    "question": Option("question", "Column of the question."),
+    "context": Option("context", "Column of the text with the answer."),
+    "answer": Option("answer", "Column of the answer; empty: none."),
+    "start": Option(None, "Column of the answer's first character."),
+    **SPAN_OPTIONS,
+}
 
 
-class CustomSpans(OwnData, SquadTask):
-    """Answers that are a part of a text; an empty one says there is none.
+def custom_spans(
+    question="question",
+    context="context",
+    answer="answer",
+    start=None,
+    stride=128,
+    null_threshold=0.0,
+    **table,
+) -> SpanTask:
+    """Return the task of answers that are a part of a text, or empty.
 
     Args:
         question, context, answer, start: their columns; without `start`, the
-            first character of the answer, it must stand in one place only.
-        own: see `OwnData`, and `stride` and `null_threshold` of `SquadTask`.
+            first character of the answer, its text must be in the context
+            only once.
+        stride, null_threshold: of `SpanTask`.
+        **table: further arguments of `Table`.
     """
 
-    needs_label = False
-    options = {
-        **TABLE_OPTIONS,
-        "question": Option("question", "Column of the question."),
-        "context": Option("context", "Column of the text with the answer."),
-        "answer": Option("answer", "Column of the answer; empty: none."),
-        "start": Option(None, "Column of the answer's first character."),
-        "stride": SquadTask.options["stride"],
-        "null_threshold": SquadTask.options["null_threshold"],
-    }
-
-    def __init__(
-        self,
-        question="question",
-        context="context",
-        answer="answer",
-        start=None,
-        **own,
-    ):
-        defaults = Defaults(32, 3.0, 5e-5, 384)
-        super().__init__(SquadRow("customspans", {}, defaults, False), **own)
-        self.columns = (question, context, answer, start)
-
-    def columns_of(self):
-        question, context, answer, start = self.columns
-        return [question, context], [answer, *([start] if start else [])]
-
-    def example_of(self, place, number, cells):
-        question, context, answer, start = self.columns
+    def parse(where, number, cells):
         answers = first = None
         if answer in cells:
             answers = (cells[answer],) if cells[answer].strip() else ()
@@ -359,156 +319,115 @@ class CustomSpans(OwnData, SquadTask):
                 first = int(cells[start])
             except ValueError:
                 raise InputError(
-                    f"{format_lines([place])}: expected a whole number in "
-                    f"column {start!r}, got {cells[start]!r}"
+                    f"{where}: expected a whole number in column {start!r}, "
+                    f"got {cells[start]!r}"
                 ) from None
         return Question(
             str(number), cells[question], cells[context], answers, first
         )
 
-    def texts_and_label(self, question):
-        return (question.question, question.context), question.answers
-
-    def group_of(self, question):
-        return question.context
-
-    def format_question(self, question):
-        return format_lines([self.placed["train"][int(question.id)][0]])
-
-    def read_split(self, split):
-        questions = super().read_split(split)
-        if any(question.answers == () for question in questions):
-            self.row = self.row._replace(may_be_none=True)
-        return questions
-
-    def take_arguments(self, arguments):
-        # A test file does not say whether a question may have no answer.
-        if arguments.get("may_be_none"):
-            self.row = self.row._replace(may_be_none=True)
+    columns = Columns(
+        "customspans",
+        [question, context],
+        [answer, *([start] if start else [])],
+        parse,
+        has_label=lambda cell: True,  # an empty answer is none
+    )
+    return SpanTask(
+        Table(columns, **table), stride=stride, null_threshold=null_threshold
+    )
 
 
-class CustomTags(OwnData, NerTask):
-    """A label for each word of texts that come as lists of words.
+TAGS_OPTIONS = {
+    **TABLE_OPTIONS,
+    "words": Option("words", "Column of the words."),
+    "tags": Option("tags", "Column of their labels."),
+    **DROP_UNLABELLED,
+    **FEATURE_OPTIONS,
+}
+
+
+def custom_tags(
+    words="words", tags="tags", recipe=None, lstm_dim=None, **table
+) -> TagTask:
+    """Return the task of a label for each word.
 
     In JSONL both columns are lists; in CSV and TSV, words and tags with
     blanks between.
 
     Args:
         words, tags: their columns.
-        own: see `OwnData`, and `recipe` and `lstm_dim` of `NerTask`.
+        recipe, lstm_dim: of `TagTask`.
+        **table: further arguments of `Table`.
     """
 
-    options = {
-        **TABLE_OPTIONS,
-        "words": Option("words", "Column of the words."),
-        "tags": Option("tags", "Column of their labels."),
-        **DROP_UNLABELLED,
-        "recipe": NerTask.options["recipe"],
-        "lstm_dim": NerTask.options["lstm_dim"],
-    }
+    def split(cell):
+        is_list = cell is None or isinstance(cell, list)
+        return cell if is_list else split_words(cell)
 
-    def __init__(self, words="words", tags="tags", **own):
-        super().__init__(DataRow("customtags", {}), **own)
-        self.lists = (words, tags)
+    def parse(where, number, cells):
+        texts, labels = split(cells[words]), split(cells.get(tags))
+        if not texts:
+            raise InputError(f"{where}: expected at least one word, got none")
+        if labels is not None:
+            if len(labels) != len(texts):
+                raise InputError(
+                    f"{where}: expected a label for each of the {len(texts)} "
+                    f"words, got {len(labels)}"
+                )
+            check_tags(where, labels)
+            labels = tuple(labels)
+        return TaggedText(tuple(texts), labels)
 
-    def columns_of(self):
-        words, tags = self.lists
-        return [words], [tags]
-
-    def example_of(self, place, number, cells):
-        words, labels = (_words_of(cells.get(name)) for name in self.lists)
-        if not words:
-            raise InputError(
-                f"{format_lines([place])}: expected at least one word, got none"
-            )
-        if labels is not None and len(labels) != len(words):
-            raise InputError(
-                f"{format_lines([place])}: expected a label for each of the "
-                f"{len(words)} words, got {len(labels)}"
-            )
-        check_tags(format_lines([place]), labels or ())
-        return TaggedText(words, labels)
-
-    def texts_and_label(self, text):
-        return (" ".join(text.words),), text.labels
-
-    def group_of(self, text):
-        return text.words
+    columns = Columns("customtags", [words], [tags], parse, lists=(words, tags))
+    source = Table(columns, **table)
+    return TagTask(source, recipe=recipe, lstm_dim=lstm_dim)
 
 
-def _words_of(cell):
-    """The words of a list, of JSONL, or of text with blanks between."""
-    if cell is None:
-        return None
-    return tuple(cell if isinstance(cell, list) else split_words(cell))
+CHOICES_OPTIONS = {
+    **TABLE_OPTIONS,
+    "prompt": Option("prompt", "Column of the text that a choice continues."),
+    "choices": Option(
+        "choice0,choice1", "Columns of the choices, separated by commas."
+    ),
+    "label": Option("label", "Column of the label."),
+    **DROP_UNLABELLED,
+}
 
 
-class CustomChoices(OwnData, ChoiceTask):
-    """The best of several continuations of a text.
+def custom_choices(
+    prompt="prompt", choices="choice0,choice1", label="label", **table
+) -> ChoiceTask:
+    """Return the task of the best of several continuations of a text.
 
-    The label is the number of the right choice, from 0, or its own text.
+    The label is the number of the right choice, from 0, or its text.
 
     Args:
         prompt: the column of the text.
         choices: the columns of the choices, with commas between.
         label: the column of the right one.
-        own: see `OwnData`.
+        **table: further arguments of `Table`.
     """
-
-    options = {
-        **TABLE_OPTIONS,
-        "prompt": Option(
-            "prompt", "Column of the text that a choice continues."
-        ),
-        "choices": Option(
-            "choice0,choice1", "Columns of the choices, separated by commas."
-        ),
-        "label": Option("label", "Column of the label."),
-        **DROP_UNLABELLED,
-    }
-
-    def __init__(
-        self,
-        prompt="prompt",
-        choices="choice0,choice1",
-        label="label",
-        **own,
-    ):
-        columns = tuple(name.strip() for name in choices.split(","))
-        if len(columns) < 2:
-            raise InputError(
-                f"--choices={choices}: expected the names of at least 2 "
-                "columns with commas between"
-            )
-        row = ChoiceRow(
-            name="customchoices",
-            files={},
-            prompt=prompt,
-            choices=columns,
-            label=label,
+    names = [name.strip() for name in choices.split(",")]
+    if len(names) < 2:
+        raise InputError(
+            f"--choices={choices}: expected the names of at least 2 columns "
+            "with commas between"
         )
-        super().__init__(row, **own)
 
-    def columns_of(self):
-        return [self.row.prompt, *self.row.choices], [self.row.label]
+    def parse(where, number, cells):
+        texts = tuple(cells[name] for name in names)
+        cell = cells.get(label)
+        index = None if cell is None else _choose(where, cell.strip(), texts)
+        return ChoiceExample(cells[prompt], texts, index)
 
-    def example_of(self, place, number, cells):
-        choices = tuple(cells[name] for name in self.row.choices)
-        label = cells.get(self.row.label)
-        if label is not None:
-            label = _choice_index(place, label.strip(), choices)
-        prompt = cells[self.row.prompt]
-        return ChoiceExample(prompt, choices, label)
-
-    def texts_and_label(self, example):
-        return (example.prompt, *example.choices), example.label
-
-    def group_of(self, example):
-        return example.prompt
+    columns = Columns("customchoices", [prompt, *names], [label], parse)
+    defaults = Defaults(16, 3.0, 2e-5, 128)
+    return ChoiceTask(Table(columns, **table), len(names), defaults)
 
 
-def _choice_index(place, label, choices) -> int:
-    """The number of the choice that a label names, by number or text."""
+def _choose(where, label, choices) -> int:
+    """Return the number of the choice that a label names, by number or text."""
     readings = {choices.index(label)} if label in choices else set()
     number = read_index(label, len(choices))
     if number is not None:
@@ -517,12 +436,11 @@ def _choice_index(place, label, choices) -> int:
         return readings.pop()
     if readings:
         raise InputError(
-            f"{format_lines([place])}: expected a label that says one thing, "
-            f"got {label!r}, the text of choice {choices.index(label)} and "
-            f"the number of {choices[number]!r}: write the choices in "
-            "other words"
+            f"{where}: expected a label with one meaning, got {label!r}, the "
+            f"text of choice {choices.index(label)} and the number of "
+            f"{choices[number]!r}: write the choices in other words"
         )
     raise InputError(
-        f"{format_lines([place])}: expected the number of a choice from 0 to "
+        f"{where}: expected the number of a choice from 0 to "
         f"{len(choices) - 1}, or its text, got {label!r}"
     )

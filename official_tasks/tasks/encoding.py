@@ -1,25 +1,24 @@
-"""Texts to rows of ids: tokenised once, never padded; long ones in windows."""
+"""Texts to rows of ids: tokenized once, not padded; long ones in windows."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-CHUNK = 2048  # texts at a time: bounds the memory of rows before their
-# padding is taken off
+CHUNK = 2048  # texts at a time: bounds the memory of padded rows
 
 
 def encode_texts(preprocess, *segments):
-    """Texts, or pairs of them, as rows that a BERT model reads.
+    """Return texts, or pairs of them, as rows that a BERT model reads.
 
     Args:
         preprocess: a `BertPreprocessor`; its tokenizer and its packer frame
             and cut the rows.
-        segments: list of str, one for each segment of the rows.
+        *segments: list of str, one for each segment of the rows.
 
     Returns:
         `(inputs, cut)`: dict of ragged `int32 (R, None)` token_ids,
-        segment_ids and padding_mask, and int `(R,)`, the tokens of each text
-        that had no room.
+        segment_ids and padding_mask, and int `(R,)`, the number of tokens of
+        each text that are cut.
     """
     import tensorflow as tf
 
@@ -36,13 +35,13 @@ def encode_texts(preprocess, *segments):
 
 
 def chunks(count) -> list[slice]:
-    """Slices of at most `CHUNK` over `count` texts; one of them at least."""
+    """Return slices of at most `CHUNK` over `count` texts; at least one."""
     begins = range(0, max(1, count), CHUNK)
     return [slice(begin, min(begin + CHUNK, count)) for begin in begins]
 
 
 def concat_rows(parts):
-    """Dicts of ragged `(R, None)` as one dict."""
+    """Return dicts of ragged `(R, None)` as one dict."""
     import tensorflow as tf
 
     return {
@@ -52,7 +51,7 @@ def concat_rows(parts):
 
 
 def without_padding(rows):
-    """Dict of `(R, T)`, a padding_mask among them, as ragged `(R, None)`."""
+    """Return a dict of `(R, T)`, with a padding_mask, as ragged `(R, None)`."""
     import tensorflow as tf
 
     lengths = tf.reduce_sum(tf.cast(rows["padding_mask"], tf.int64), axis=1)
@@ -63,7 +62,7 @@ def without_padding(rows):
 
 
 def fold_choices(inputs, choices: int):
-    """Rows `(R K, None)` as `(R, K, None)`: K choices of each example."""
+    """Return rows `(R K, None)` as `(R, K, None)`: K choices an example."""
     import tensorflow as tf
 
     return {
@@ -79,10 +78,10 @@ class WindowedRows(NamedTuple):
 
     Attributes:
         inputs: dict of ragged `int32 (R, None)`, what a BERT model reads.
-        text: int64 `(R,)`, the number of the text that a row is of.
-        start: int64 `(R,)`, the place of a row's first token in its text.
-        before: int64 `(R,)`, the tokens of a row that precede the window.
-        places: ragged int64 `(R, None)`, of each token of a window its place
+        text: int64 `(R,)`, the number of the row's text.
+        start: int64 `(R,)`, the position of the window in its text.
+        before: int64 `(R,)`, the number of tokens of a row before the window.
+        indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
         counts: ragged bool `(R, None)`, whether a token has in this window
             as much context as in any other, and in none before it.
@@ -92,12 +91,12 @@ class WindowedRows(NamedTuple):
     text: Any
     start: Any
     before: Any
-    places: Any
+    indices: Any
     counts: Any
 
 
 def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
-    """Every text in windows that begin `stride` tokens after one another.
+    """Return texts in windows that begin `stride` tokens after one another.
 
     Windows and the rule for which of them a token counts in are those of the
     exported model: see `bert_keras.text.windows`.
@@ -106,8 +105,8 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
         preprocess: the `BertPreprocessor` whose frame and length rows have.
         texts: ragged int32 ids `(B, None)`.
         stride: see above; no more than a window holds is skipped.
-        lead: ragged ids `(B, None)` that stand uncut in front of each window
-            as the first segment, such as a question.
+        lead: ragged ids `(B, None)`, the uncut first segment of each window of
+            a text, such as a question.
     """
     import tensorflow as tf
 
@@ -122,7 +121,8 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
         tokens_before = texts.row_splits[chunk.start]
         parts.append(
             rows._replace(
-                text=rows.text + chunk.start, places=rows.places + tokens_before
+                text=rows.text + chunk.start,
+                indices=rows.indices + tokens_before,
             )
         )
     inputs, *columns = zip(*parts, strict=True)

@@ -15,8 +15,8 @@ LSTM_LAYERS = 2  # the paper, section 5.3
 class LayerMix(KeepsArguments):
     """One vector a token from hidden states, by a recipe.
 
-    Of a weighted sum the weights are learned: a softmax over the layers,
-    equal at first, times a scale, 1 at first.
+    A weighted sum learns its weights: a softmax over the layers, equal at
+    first, times a scale, 1 at first.
 
     Weights, by path: of a weighted sum, mix (L,) and scale (); else none.
 
@@ -34,27 +34,29 @@ class LayerMix(KeepsArguments):
     def __init__(self, recipe, num_layers, **kwargs):
         super().__init__(**kwargs)
         self.recipe, self.num_layers = recipe, num_layers
-        self.places = find_recipe(recipe).places(num_layers)
+        self.indices = find_recipe(recipe).find_layers(num_layers)
         self.is_sum = find_recipe(recipe).how == "weighted_sum"
 
     def build(self, states_shape):
         if self.is_sum:
-            self.mix = self.add_weight((len(self.places),), "zeros", name="mix")
+            self.mix = self.add_weight(
+                (len(self.indices),), "zeros", name="mix"
+            )
             self.scale = self.add_weight((), "ones", name="scale")
 
     def call(self, states):
-        chosen = [states[place] for place in self.places]
+        chosen = [states[index] for index in self.indices]
         if not self.is_sum:
             return ops.concatenate(chosen, axis=-1)
-        shares = ops.unstack(self.scale * ops.softmax(self.mix), axis=0)
+        factors = ops.unstack(self.scale * ops.softmax(self.mix), axis=0)
         return sum(
-            ops.cast(share, state.dtype) * state
-            for share, state in zip(shares, chosen, strict=True)
+            ops.cast(factor, state.dtype) * state
+            for factor, state in zip(factors, chosen, strict=True)
         )
 
     def compute_output_spec(self, states):
         *shape, dim = states[0].shape
-        width = dim if self.is_sum else dim * len(self.places)
+        width = dim if self.is_sum else dim * len(self.indices)
         return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
 
 
@@ -62,9 +64,9 @@ class LayerMix(KeepsArguments):
 class FeatureTagger(TaskModel):
     """One label a token; the encoder below does not learn.
 
-    The encoder runs without dropout and is frozen, also for others that hold
-    it. On its features stand two bidirectional LSTMs, then dropout and a
-    dense layer (the paper, section 5.3).
+    The encoder runs without dropout and is frozen, also in other models with
+    it. Two bidirectional LSTMs read its features; dropout and a dense layer
+    follow (the paper, section 5.3).
 
     Weights, by path: the encoder's; features/{mix,scale} of a weighted sum;
     those of `BiLSTM` behind bilstm_{0,1}/; tagger/{kernel,bias}.
@@ -74,7 +76,7 @@ class FeatureTagger(TaskModel):
         labels: names of the classes, in the order of the logits.
         recipe: which layers are read; see `find_recipe`.
         lstm_dim: width of each LSTM, one way.
-        dropout: share of the last vectors dropped in training; the encoder's
+        dropout: fraction of the last vectors dropped in training; the encoder's
             where None.
 
     Call arguments:

@@ -9,53 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Defaults, Encoded, check_labelled
+from official_tasks.tasks.base import Defaults, Encoded, refuse_unlabelled
 from official_tasks.tasks.encoding import encode_texts, fold_choices
-from official_tasks.tasks.file_task import FileTask
 from official_tasks.tasks.metrics import probabilities
+from official_tasks.tasks.source import Problem, Source
 from official_tasks.tasks.table import (
     plain_errors,
+    read_index,
     read_rows,
     read_text,
     write_csv,
 )
-
-
-class ChoiceRow(NamedTuple):
-    """One data set of choices; see `DataRow` too.
-
-    Attributes:
-        prompt: the column of the text that all choices continue.
-        choices: the columns of the choices.
-        label: the column of the right one's number.
-        lead: a column that stands in front of each choice, or None.
-    """
-
-    name: str
-    files: dict
-    prompt: str
-    choices: tuple[str, ...]
-    label: str
-    lead: str | None = None
-    defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
-    read_file: Callable | None = None
-    read_data_set: Callable | None = None
-
-    @property
-    def labels(self):
-        return tuple(map(str, range(len(self.choices))))
-
-
-SWAG = ChoiceRow(
-    name="swag",
-    files={"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
-    prompt="sent1",
-    lead="sent2",
-    choices=("ending0", "ending1", "ending2", "ending3"),
-    label="label",
-)
-ROWS = (SWAG,)
-HEADER = ["pred"]  # of predictions.csv
 
 
 class ChoiceExample(NamedTuple):
@@ -64,6 +28,16 @@ class ChoiceExample(NamedTuple):
     prompt: str
     choices: tuple[str, ...]
     label: int | None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts; see `Example`."""
+        return self.prompt, *self.choices
+
+    @property
+    def group(self):
+        """The prompt; see `Example`."""
+        return self.prompt
 
 
 def read_choices(row, path, split, notes):
@@ -93,29 +67,75 @@ def read_choices(row, path, split, notes):
                 (one[row.lead] + " " if row.lead else "") + one[column]
                 for column in row.choices
             ),
-            _label_index(row, path, line, one[row.label]) if labelled else None,
+            _parse_index(
+                one[row.label], len(row.choices), f"{path}, line {line}"
+            )
+            if labelled
+            else None,
         )
         for line, one in cells
     ]
 
 
-class ChoiceTask(FileTask):
-    """Which of several texts goes on best; scored by accuracy.
+class ChoiceRow(NamedTuple):
+    """One data set of choices; see `Source` too.
 
-    Each choice is a row of its own, the prompt and the choice as a pair; the
-    rows of a question are folded into one. What is too long is cut from the
-    longer of the pair.
-
-    Args:
-        row: `ChoiceRow`.
-        data_dir, train, dev, test: see `FileTask`.
+    Attributes:
+        prompt: the column of the text that all choices continue.
+        choices: the columns of the choices.
+        label: the column of the right one's number.
+        lead: a column with the beginning of each choice, or None.
     """
 
-    read_file = read_data_set = read_choices
+    name: str
+    files: dict
+    prompt: str
+    choices: tuple[str, ...]
+    label: str
+    lead: str | None = None
+    defaults: Defaults = Defaults(16, 3.0, 2e-5, 128)
+    read_file: Callable = read_choices
+    read_data_set: Callable = read_choices
+
+
+SWAG = ChoiceRow(
+    name="swag",
+    files={"train": ("train.csv",), "dev": ("val.csv",), "test": ("test.csv",)},
+    prompt="sent1",
+    lead="sent2",
+    choices=("ending0", "ending1", "ending2", "ending3"),
+    label="label",
+)
+ROWS = (SWAG,)
+HEADER = ["pred"]  # of predictions.csv
+
+
+def choice_task(row, data_dir=None, train=None, dev=None, test=None):
+    """Return the task of a `ChoiceRow`; see `Source` for the arguments."""
+    source = Source(row, data_dir, train, dev, test)
+    return ChoiceTask(source, len(row.choices), row.defaults)
+
+
+class ChoiceTask(Problem):
+    """The best continuation of a text, by a `BertChooser`.
+
+    The prompt and each choice are a pair; the pairs of an example are folded
+    into one row. A pair that is too long is cut from its longer text.
+
+    Args:
+        source: of `ChoiceExample`s.
+        num_choices: of each example.
+        defaults: `Defaults`.
+    """
+
     metric = "accuracy"
 
+    def __init__(self, source, num_choices, defaults=None):
+        super().__init__(source, defaults)
+        self.num_choices = num_choices
+
     def encode(self, examples, preprocess):
-        count = len(self.row.choices)
+        count = self.num_choices
         prompts = [e.prompt for e in examples for _ in range(count)]
         choices = [choice for e in examples for choice in e.choices]
         inputs, cut = encode_texts(preprocess, prompts, choices)  # (R K, None)
@@ -133,8 +153,8 @@ class ChoiceTask(FileTask):
 
     def score(self, examples, predictions):
         labels = [example.label for example in examples]
-        check_labelled(self, labels)
-        counts = np.bincount(labels, minlength=len(self.row.choices))
+        refuse_unlabelled(self, labels)
+        counts = np.bincount(labels, minlength=self.num_choices)
         right = np.argmax(predictions, axis=-1) == labels
         return {
             "accuracy": float(right.mean()),
@@ -142,8 +162,8 @@ class ChoiceTask(FileTask):
         }
 
     def mistakes(self, examples, predictions):
-        shares = probabilities(predictions)
-        chosen = shares.argmax(axis=-1)
+        rows = probabilities(predictions)
+        chosen = rows.argmax(axis=-1)
         wrong = [
             {
                 "text": example.prompt,
@@ -151,9 +171,7 @@ class ChoiceTask(FileTask):
                 "predicted": example.choices[index],
                 "probability": float(row[index]),
             }
-            for example, row, index in zip(
-                examples, shares, chosen, strict=True
-            )
+            for example, row, index in zip(examples, rows, chosen, strict=True)
             if index != example.label
         ]
         return sorted(wrong, key=lambda mistake: -mistake["probability"])
@@ -164,7 +182,7 @@ class ChoiceTask(FileTask):
         write_csv(Path(folder) / "predictions.csv", rows)
 
     def read_predictions(self, path, examples):
-        """1 for each chosen one, 0 for the others, `(R, K)`."""
+        """Return 1 for each chosen text, 0 for the others, `(R, K)`."""
         lines = io.StringIO(read_text(path), newline="")
         with plain_errors(path):
             rows = [row for row in csv.reader(lines) if row]
@@ -176,19 +194,20 @@ class ChoiceTask(FileTask):
                 f"{len(examples)} examples, got {len(rows)}"
             )
         chosen = [
-            _label_index(self.row, path, number, row[-1])
+            _parse_index(row[-1], self.num_choices, f"{path}, line {number}")
             for number, row in enumerate(rows, 1)
         ]
-        return np.eye(len(self.row.choices))[chosen]
+        return np.eye(self.num_choices)[chosen]
 
 
-def _label_index(row, path, line, label) -> int:
-    """The number of the choice that a label names."""
-    if label is None or label.strip() not in row.labels:
-        came = "none" if label is None else repr(label)
+def _parse_index(label, count, where) -> int:
+    """Return the number of the choice that a label names."""
+    index = read_index((label or "").strip(), count)
+    if index is None:
+        spelled = "none" if label is None else repr(label)
         raise InputError(
-            f"{path}, line {line}: expected a label of "
-            f"{', '.join(row.labels)}, got {came} (a test file without "
-            "labels can only be predicted)"
+            f"{where}: expected a label from 0 to {count - 1}, got "
+            f"{spelled} (a test file without labels can only be "
+            "predicted)"
         )
-    return row.labels.index(label.strip())
+    return index

@@ -6,7 +6,7 @@ from bert_keras.errors import InputError
 
 ALL = "all"
 HOW = ("concat", "weighted_sum")
-LSTM_DIM = 768  # of those that read the features, each way: section 5.3
+LSTM_DIM = 768  # of the LSTMs on the features, each way: section 5.3
 
 
 class Recipe(NamedTuple):
@@ -21,11 +21,11 @@ class Recipe(NamedTuple):
     layers: tuple[int, ...] | str
     how: str
 
-    def places(self, num_layers: int) -> list[int]:
-        """The hidden states that are read, of an encoder of so many layers.
+    def find_layers(self, num_layers: int) -> list[int]:
+        """Return the numbers of the hidden states, from 0, of an encoder.
 
         Raises:
-            InputError: it lacks one of them.
+            InputError: the encoder lacks one of them.
         """
         if self.layers == ALL:
             return list(range(1, num_layers + 1))
@@ -41,19 +41,19 @@ class Recipe(NamedTuple):
         ]
 
     def width(self, num_layers: int, hidden_dim: int) -> int:
-        """Numbers of a token's features."""
-        count = len(self.places(num_layers)) if self.how == "concat" else 1
+        """Return the number of features of a token."""
+        count = len(self.find_layers(num_layers)) if self.how == "concat" else 1
         return count * hidden_dim
 
     def vectors(self, states):
-        """Features `(B, T, F)` of hidden states `(B, T, D)`.
+        """Return features `(B, T, F)` of hidden states `(B, T, D)`.
 
         The weights of a sum are all 1, as in the exported model's features;
-        a tagger that is trained on them learns its own: see `LayerMix`.
+        a tagger on the features learns them: see `LayerMix`.
         """
         from keras import ops
 
-        chosen = [states[place] for place in self.places(len(states) - 1)]
+        chosen = [states[layer] for layer in self.find_layers(len(states) - 1)]
         if self.how == "concat":
             return ops.concatenate(chosen, axis=-1)
         return sum(chosen[1:], chosen[0])
@@ -71,7 +71,7 @@ RECIPES = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """A recipe by name, or by `concat:` or `weighted_sum:` and its layers.
+    """Return a recipe by name, or by `concat:` or `weighted_sum:` and layers.
 
     >>> find_recipe("concat:-1,0").layers
     (-1, 0)

@@ -1,49 +1,55 @@
 """Every task by its name, and a task from a file, made from flags."""
 
+import functools
 import importlib.util
 import inspect
 import os
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
 
 from absl import flags
 
 from bert_keras.errors import InputError
 from official_tasks import script
-from official_tasks.tasks import glue, multiple_choice, squad, tagging
-from official_tasks.tasks.base import Task
-from official_tasks.tasks.custom import (
-    CustomChoices,
-    CustomSpans,
-    CustomTags,
-    CustomTask,
-)
-from official_tasks.tasks.file_task import FileTask
-from official_tasks.tasks.glue import GlueTask
-from official_tasks.tasks.multiple_choice import ChoiceTask
-from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
-from official_tasks.tasks.squad import SquadTask
-from official_tasks.tasks.tagging import NerTask
+from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
+from official_tasks.tasks.base import Option, Task
+from official_tasks.tasks.embedding import EMBEDDING_OPTIONS, embedding_task
+from official_tasks.tasks.pairs import PAIR_OPTIONS
+from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.source import FILE_OPTIONS
+from official_tasks.tasks.tagging import TAG_OPTIONS, tag_task
 
 
-def _of_rows(cls, rows):
-    return {row.name: (cls, {"row": row}) for row in rows}
+class Entry(NamedTuple):
+    """A task by name: a function that makes it, and its arguments."""
+
+    make: Callable[..., Task]
+    options: dict[str, Option]
 
 
-# Name -> the class, and the arguments that make it this task.
+def _make_entries(make, rows, options):
+    return {
+        row.name: Entry(functools.partial(make, row), options) for row in rows
+    }
+
+
 TASKS = {
-    **_of_rows(GlueTask, glue.ROWS),
-    "custom": (CustomTask, {}),
+    **_make_entries(glue.glue_task, glue.ROWS, FILE_OPTIONS),
+    "custom": Entry(custom.custom_task, custom.TEXT_OPTIONS),
     # The same as --task=custom --problem=spans.
-    "customspans": (CustomSpans, {}),
-    "customtags": (CustomTags, {}),
-    "customchoices": (CustomChoices, {}),
-    "embedding": (EmbeddingTask, {}),
-    "ranking": (RankingTask, {}),
-    **_of_rows(SquadTask, squad.ROWS),
-    **_of_rows(ChoiceTask, multiple_choice.ROWS),
-    **_of_rows(NerTask, tagging.ROWS),
+    "customspans": Entry(custom.custom_spans, custom.SPANS_OPTIONS),
+    "customtags": Entry(custom.custom_tags, custom.TAGS_OPTIONS),
+    "customchoices": Entry(custom.custom_choices, custom.CHOICES_OPTIONS),
+    "embedding": Entry(embedding_task, EMBEDDING_OPTIONS),
+    "ranking": Entry(ranking_task, PAIR_OPTIONS),
+    **_make_entries(squad.squad_task, squad.ROWS, squad.SQUAD_OPTIONS),
+    **_make_entries(
+        multiple_choice.choice_task, multiple_choice.ROWS, FILE_OPTIONS
+    ),
+    **_make_entries(tag_task, conll.ROWS, TAG_OPTIONS),
 }
-_ALL = {n: o for cls, _ in TASKS.values() for n, o in cls.options.items()}
+_ALL = {n: o for entry in TASKS.values() for n, o in entry.options.items()}
 OPTIONS = sorted(_ALL)
 _DEFINE = {
     str: flags.DEFINE_string,
@@ -55,28 +61,30 @@ _DEFINE = {
 
 
 def define_task_flags(default=None, more=None):
-    """--task, and every option of every task; --help shows those of --task.
+    """Define --task and the options of all tasks.
+
+    --help shows the options of --task.
 
     Args:
+        default: of --task.
         more: names that the script takes in addition to those of `TASKS` ->
             the options that act with them; under None, without --task.
     """
-    more = {None: tuple(FileTask.options), **(more or {})}
+    more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(
         "task",
         default,
         "What to learn: one of "
         f"{', '.join([*TASKS, *filter(None, more)])}, or a Python file with a "
-        "task of your own. --task=NAME --help shows its options too.",
+        "task that you wrote. --task=NAME --help shows its options too.",
     )
     flags.DEFINE_multi_string(
-        "option", [], "NAME=VALUE, for a task of your own; may be repeated."
+        "option", [], "NAME=VALUE, for a task that you wrote; may be repeated."
     )
     for name in OPTIONS:
-        owners = [cls for cls, _ in TASKS.values() if name in cls.options]
-        option = owners[0].options[name]
-        _DEFINE[_type_of(name, owners)](name, None, option.help)
-    script.show_flags(lambda values: shown_options(values, more), *OPTIONS)
+        owners = [e.options[name] for e in TASKS.values() if name in e.options]
+        _DEFINE[_find_type(name, owners)](name, None, owners[0].help)
+    script.show_flags(lambda values: find_shown_options(values, more), *OPTIONS)
     script.applies_only(
         "with --problem=multi",
         lambda v: v.problem == "multi" or is_file(v),
@@ -94,17 +102,17 @@ def define_task_flags(default=None, more=None):
     )
 
 
-def _type_of(name, classes):
+def _find_type(name, options):
     """Return the type of an option, which is the same in all tasks."""
-    types = {type(cls.options[name].default) for cls in classes}
+    types = {type(option.default) for option in options}
     types = {str if kind is type(None) else kind for kind in types}
     if len(types) > 1:
         raise TypeError(f"--{name} has several types: {types}")
     return types.pop()
 
 
-def shown_options(values, more) -> dict[str, str]:
-    """Return the options that --help shows, and what it says of each.
+def find_shown_options(values, more) -> dict[str, str]:
+    """Return the options that --help shows, and the text of each.
 
     Args:
         values: absl's FLAGS.
@@ -114,9 +122,9 @@ def shown_options(values, more) -> dict[str, str]:
     if task in more:
         options = {name: _ALL[name] for name in more[task]}
     elif task.endswith(".py"):
-        options = FileTask.options
+        options = FILE_OPTIONS
     else:
-        options = find_task(_name_of(task, values))[0].options
+        options = find_task(_find_name(task, values)).options
     return {
         name: option.help
         if option.default is None
@@ -125,74 +133,75 @@ def shown_options(values, more) -> dict[str, str]:
     }
 
 
-def _name_of(task, values):
-    """Return --task, or the task that it is with --problem."""
+def _find_name(task, values):
+    """Return --task, or the name of its task with --problem."""
     problem = f"{task}{values['problem'].value}"
     return problem if problem in TASKS else task
 
 
 def is_file(values):
-    """Whether --task is a file, whose options have meanings of their own."""
+    """Return True if --task is a file; its options have other meanings."""
     return bool(values.task) and values.task.endswith(".py")
 
 
 def task_from_flags(values, task=None):
-    """The task that the flags name, and the options that were given for it.
+    """Return the task that the flags name, and its options that are set.
 
     Args:
         values: absl's FLAGS.
-        task: a name in place of --task.
+        task: a name instead of --task.
 
     Returns:
-        `(task, settings)`; settings is what differs from other runs, JSON.
+        `(task, settings)`; settings, JSON, distinguish the run from others.
     """
-    given = {n: values[n].value for n in OPTIONS if values[n].present}
+    chosen = {n: values[n].value for n in OPTIONS if values[n].present}
     task = task or values.task
-    if (name := _name_of(task, values)) != task:
+    if (name := _find_name(task, values)) != task:
         task = name
-        del given["problem"]
-    cls, fixed = find_task(task)
+        del chosen["problem"]
+    entry = find_task(task)
     for text in values.option:
         name, separator, value = text.partition("=")
         if not separator:
             raise InputError(f"--option={text}: expected NAME=VALUE")
-        given[name] = value
-    unknown = sorted(given.keys() - cls.options.keys())
+        chosen[name] = value
+    unknown = sorted(chosen.keys() - entry.options.keys())
     if unknown:
         raise InputError(
             f"--{unknown[0]} does nothing for the task {task}: its options "
-            f"are {', '.join(cls.options) or 'none'}"
+            f"are {', '.join(entry.options) or 'none'}"
         )
     options = {
-        name: converted(f"--{name}", value, cls.options[name].default)
-        for name, value in given.items()
+        name: convert(f"--{name}", value, entry.options[name].default)
+        for name, value in chosen.items()
     }
-    return cls(**fixed, **options), options
+    return entry.make(**options), options
 
 
-def find_task(name: str):
-    """The class of a task, and its fixed arguments, by name or file."""
+def find_task(name: str) -> Entry:
+    """Return the `Entry` of a task, by name or file."""
     if name is None:
         raise InputError(
             f"--task is missing: give one of {', '.join(TASKS)}, or a Python "
-            "file with a task of your own"
+            "file with a task that you wrote"
         )
     if name.endswith(".py"):
-        return task_class(name), {}
+        cls = load_task_class(name)
+        return Entry(cls, cls.options)
     plain = name.lower().replace("-", "").replace("_", "")
     if plain not in TASKS:
         raise InputError(
             f"There is no task {name!r}: expected one of {', '.join(TASKS)}, "
-            "or a Python file with a task of your own"
+            "or a Python file with a task that you wrote"
         )
     return TASKS[plain]
 
 
-def task_class(path):
-    """The one `Task` subclass that a Python file defines."""
+def load_task_class(path):
+    """Return the one `Task` subclass that a Python file defines."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    # Dataclasses look their module up; no name of an installed one is hidden.
+    # Dataclasses look their module up; an installed one is not replaced.
     name = f"task_in_{os.path.basename(path)}"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
@@ -210,7 +219,7 @@ def task_class(path):
             f"official_tasks.tasks.base.Task, got {len(classes)}"
         )
     missing = sorted(classes[0].__abstractmethods__)
-    if missing:  # said now, and not after training
+    if missing:  # refused now, and not after training
         raise InputError(
             f"{path}: the class {classes[0].__name__} lacks "
             f"{', '.join(missing)}: see official_tasks/tasks/base.py"
@@ -218,11 +227,11 @@ def task_class(path):
     return classes[0]
 
 
-def converted(flag, value, default):
-    """A value of an option in the type of the option's default.
+def convert(flag, value, default):
+    """Return a value of an option in the type of the option's default.
 
     Raises:
-        InputError: it is none of that type.
+        InputError: the value has another type.
     """
     if not isinstance(value, str) or default is None:
         return value

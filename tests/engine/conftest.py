@@ -4,7 +4,7 @@ import pytest
 from task_samples import QUICK, save_toy_model, write_reviews
 
 from official_tasks.engine import finetuning
-from official_tasks.tasks.custom import CustomTask
+from official_tasks.tasks.custom import custom_task
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def task(place):
-    return CustomTask(str(place / "train.csv"), str(place / "dev.csv"))
+    return custom_task(str(place / "train.csv"), str(place / "dev.csv"))
 
 
 @pytest.fixture(scope="session")

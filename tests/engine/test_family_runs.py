@@ -19,8 +19,13 @@ from official_tasks.engine import finetuning
 from official_tasks.engine.leaderboard import predict_task
 from official_tasks.engine.models import load_model
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTask
-from official_tasks.tasks.retrieval import EmbeddingTask, RankingTask
+from official_tasks.tasks.custom import (
+    custom_choices,
+    custom_spans,
+    custom_task,
+)
+from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.retrieval import ranking_task
 
 RUN = {
     "epochs": 1,
@@ -56,12 +61,12 @@ def test_spans_are_learned_kept_and_scored_from_their_files(init, tmp_path):
         for answer in ("cat", "dog ran", "", "the cat sat") * 3
     ]
     data = write(tmp_path / "t.csv", ("question", "context", "answer"), rows)
-    task = CustomSpans(train=data, dev=data, stride=4)
+    task = custom_spans(train=data, dev=data, stride=4)
     results = finetuning.run(task, init, tmp_path / "run", **RUN)
     assert results["rows"] > len(rows)  # windows
     assert {"exact_match", "f1", "best_f1", "unanswerable_f1"} <= set(results)
     assert results["majority_baseline"] == 1 / 4
-    again = CustomSpans(dev=data, stride=4)
+    again = custom_spans(dev=data, stride=4)
     loaded = evaluate(again, [str(tmp_path / "run")])
     for key in ("exact_match", "f1", "best_f1_threshold"):
         assert loaded[key] == pytest.approx(results[key], abs=1e-5)
@@ -80,9 +85,9 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     data = write(tmp_path / "t.csv", (*columns, "answer"), answers)
     test = write(tmp_path / "test.csv", columns, [row] * 4)
     run = tmp_path / "run"
-    keep(CustomSpans(train=data, dev=data), init, run)
+    keep(custom_spans(train=data, dev=data), init, run)
     # The difference that it takes for no answer is below any that there is.
-    asked = CustomSpans(test=test, null_threshold=-1e9)
+    asked = custom_spans(test=test, null_threshold=-1e9)
     predict_task(asked, [str(run)], tmp_path / "out")
     texts = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert set(texts.values()) == {""}
@@ -93,13 +98,13 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     stored["may_be_none"] = "yes"
     tiny.edit_config(run / "model", block_arguments=stored)
     with pytest.raises(InputError, match="may_be_none"):
-        predict_task(CustomSpans(test=test), [str(run)], tmp_path)
+        predict_task(custom_spans(test=test), [str(run)], tmp_path)
 
 
 def test_a_model_of_pairs_is_served_as_one_by_default(init, tmp_path):
     rows = [("the cat sat", "a dog ran", str(i % 2)) for i in range(8)]
     data = write(tmp_path / "t.csv", ("text", "other", "label"), rows)
-    folder = keep(CustomTask(data, text_pair="other"), init, tmp_path / "run")
+    folder = keep(custom_task(data, text_pair="other"), init, tmp_path / "run")
 
     def inputs(name, **options):
         model = BertClassifier.from_preset(folder)
@@ -127,11 +132,11 @@ def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
     ]
     data = write(tmp_path / "t.csv", ("prompt", "a", "b", "c", "label"), rows)
     columns = {"choices": "a,b,c"}
-    task = CustomChoices(train=data, dev=data, **columns)
+    task = custom_choices(train=data, dev=data, **columns)
     results = finetuning.run(task, init, tmp_path / "run", **RUN)
     assert results["accuracy"] == pytest.approx(1 / 3)  # all rows are alike
     assert (results["rows"], results["dev_rows"]) == (12, 12)
-    again = CustomChoices(dev=data, **columns)
+    again = custom_choices(dev=data, **columns)
     loaded = evaluate(again, [str(tmp_path / "run")])
     assert loaded["accuracy"] == results["accuracy"]
     predictions = tmp_path / "run" / "predictions" / "predictions.csv"
@@ -143,7 +148,7 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     words = "good bad fine awful film book cat dog sat ran red blue".split()
     rows = [(f"the {word}", f"{word} was") for word in words]
     data = write(tmp_path / "t.csv", ("text", "text_pair"), rows)
-    task = EmbeddingTask(train=data, dev=data, pooling="max")
+    task = embedding_task(train=data, dev=data, pooling="max")
     before = evaluate(task, [init])  # no head: it needs no training
     run = tmp_path / "run"
     learning = RUN | {"epochs": 10, "learning_rate": 1e-2}
@@ -151,9 +156,9 @@ def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     assert (results["rows"], results["dev_rows"]) == (12, 12)
     assert results["ndcg_at_10"] > before["ndcg_at_10"]
     # How it pools comes with the model.
-    loaded = evaluate(EmbeddingTask(dev=data), [str(run)])
+    loaded = evaluate(embedding_task(dev=data), [str(run)])
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
-    predict_task(EmbeddingTask(test=data), [str(run)], tmp_path / "out")
+    predict_task(embedding_task(test=data), [str(run)], tmp_path / "out")
     assert len((tmp_path / "out" / "predictions.csv").read_text()) > 12 * 10
     model = BertEmbedder.from_preset(run / "model")
     assert model.arguments() == {
@@ -169,12 +174,12 @@ def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):
         for word in "good bad fine awful film book cat dog".split()
     ]
     data = write(tmp_path / "t.csv", ("text", "text_pair", "no"), rows)
-    task = RankingTask(train=data, dev=data, negative="no")
+    task = ranking_task(train=data, dev=data, negative="no")
     run = tmp_path / "run"
     learning = RUN | {"epochs": 5, "learning_rate": 1e-2}
     results = finetuning.run(task, init, run, **learning)
     assert (results["rows"], results["mrr"]) == (16, 1.0)
-    loaded = evaluate(RankingTask(dev=data, negative="no"), [str(run)])
+    loaded = evaluate(ranking_task(dev=data, negative="no"), [str(run)])
     assert loaded["ndcg_at_10"] == pytest.approx(results["ndcg_at_10"])
     model = BertClassifier.from_preset(run / "model")
     preprocess = BertPreprocessor.from_preset(run / "model")

@@ -10,7 +10,7 @@ from test_devices import tf_configs
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning, grid, leaderboard
-from official_tasks.tasks.custom import CustomTask
+from official_tasks.tasks.custom import custom_task
 
 
 def test_a_grid_over_seeds_keeps_the_best_run(tmp_path, monkeypatch):
@@ -61,7 +61,7 @@ def test_one_process_trains_twice_on_devices(tmp_path):
     train = write_reviews(tmp_path / "train.csv", 16)
     dev = write_reviews(tmp_path / "dev.csv", 8, seed=1)
     results = grid.run(
-        CustomTask(str(train), str(dev)),
+        custom_task(str(train), str(dev)),
         save_toy_model(tmp_path / "init"),
         tmp_path / "run",
         learning_rates=(1, 2e-4),

@@ -20,7 +20,7 @@ from official_tasks.engine import batches, finetuning
 from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.tasks.base import Encoded
-from official_tasks.tasks.custom import CustomTask
+from official_tasks.tasks.custom import custom_task
 
 RATE = 1e-2
 IDS = np.random.default_rng(0).integers(5, 20, (6, 7))
@@ -202,7 +202,7 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
     )
     rows = [(t, ("bad", "good")[y]) for t, y in sentences(32) if y or "a" in t]
     path = str(write_csv(tmp_path / "rows.csv", rows))
-    task = CustomTask(path, str(place / "dev.csv"))
+    task = custom_task(path, str(place / "dev.csv"))
     arguments = {
         "freeze_layers": 0,
         "class_weights": "balanced",

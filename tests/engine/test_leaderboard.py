@@ -18,8 +18,8 @@ from bert_keras import BertPreprocessor, InputError
 from official_tasks.engine import grid, leaderboard
 from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue
-from official_tasks.tasks.custom import CustomTask
-from official_tasks.tasks.glue import GlueTask
+from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.glue import glue_task
 
 DATA = "BERT_KERAS_DATA"
 # The paper's table 1, BERT BASE, on the test sets; the average is 79.6.
@@ -48,7 +48,7 @@ def init(tmp_path_factory):
 
 def tasks_of(data):
     rows = {row.name: row for row in glue.ROWS}
-    return lambda name: (GlueTask(rows[name], data_dir=str(data)), {})
+    return lambda name: (glue_task(rows[name], data_dir=str(data)), {})
 
 
 def test_the_average_is_the_papers():
@@ -179,7 +179,7 @@ def _write_tfds(tfds, row, data, folder):
             "idx": int(example.index),
         }
 
-    task = GlueTask(row, data_dir=str(data))
+    task = glue_task(row, data_dir=str(data))
     datasets = {}
     for split in ("train", "dev", "test"):
         for part, name in enumerate(row.parts.get(split, (split,))):
@@ -208,8 +208,8 @@ def test_tfds_gives_the_same_rows_as_the_files(
     monkeypatch.setenv("TFDS_DATA_DIR", tfds_glue)
     row = next(row for row in glue.ROWS if row.name == name)
     for split in ("train", "dev", "test"):
-        expected = GlueTask(row, data_dir=str(data)).read(split)
-        got = GlueTask(row, data_dir="tfds:glue").read(split)
+        expected = glue_task(row, data_dir=str(data)).read(split)
+        got = glue_task(row, data_dir="tfds:glue").read(split)
         assert [e[:3] for e in got] == [e[:3] for e in expected]
         assert [e.part for e in got] == [e.part for e in expected]
 
@@ -252,7 +252,7 @@ def test_a_full_disk_leaves_no_cut_file_under_its_name(tmp_path, monkeypatch):
 def test_official_files_replace_no_input(tmp_path):
     data = tmp_path / "predictions.csv"
     data.write_text("text\nso it is\n")
-    task = CustomTask(test=str(data))
+    task = custom_task(test=str(data))
     with (
         pytest.raises(InputError, match="is an input"),
         leaderboard.new_files(

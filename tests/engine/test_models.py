@@ -22,12 +22,12 @@ from official_tasks.engine.models import (
     weights_of,
 )
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.custom import CustomTask
+from official_tasks.tasks.custom import custom_task
 
 
 def other_labels(folder):
     rows = [(text, "xy"[y]) for text, y in sentences(20)]
-    return CustomTask(str(write_csv(folder / "other.csv", rows)))
+    return custom_task(str(write_csv(folder / "other.csv", rows)))
 
 
 def test_the_head_of_another_run_is_taken_where_labels_are_the_same(
@@ -64,7 +64,7 @@ def test_an_ensemble_is_the_mean_of_its_models(place, task, whole, tmp_path):
 def test_a_model_brings_its_labels_where_no_training_file_is_given(
     place, whole
 ):
-    alone = CustomTask(dev=str(place / "dev.csv"))
+    alone = custom_task(dev=str(place / "dev.csv"))
     scores = evaluate(alone, [place / "whole"])
     assert scores["accuracy"] == whole["accuracy"]
     assert set(scores["classes"]) == {"bad", "good"}

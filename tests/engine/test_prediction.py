@@ -18,7 +18,7 @@ from official_tasks import predict, progress
 from official_tasks.engine import prediction
 from official_tasks.engine.answers import Answers
 from official_tasks.engine.prediction import read_inputs
-from official_tasks.tasks.table import dialect
+from official_tasks.tasks.table import make_dialect
 from tools.compare import compare, read_records
 
 ENTRY = {
@@ -180,7 +180,7 @@ def test_every_kind_of_file_and_a_pipe_are_read(tmp_path, monkeypatch):
     assert read("a.jsonl", b'{"i": [[3], [4]]}', ["i"], [int]) == [[[[3], [4]]]]
     path = tmp_path / "b.csv"
     path.write_bytes("id;text\n1;caf\u00e9\n".encode("cp1252"))
-    own = dialect(";", "cp1252")
+    own = make_dialect(";", "cp1252")
     inputs = read_inputs([str(path)], None, ["text"], [False], own)
     assert list(inputs) == [["caf\u00e9"]]
     with pytest.raises(InputError, match="give --encoding=cp1252"):

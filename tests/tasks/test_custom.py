@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from bert_keras import InputError
+from official_tasks.engine.finetuning import encode_splits
+from official_tasks.tasks.classify import METRICS, score_classes
 from official_tasks.tasks.custom import (
-    METRICS,
-    CustomChoices,
-    CustomSpans,
-    CustomTags,
-    CustomTask,
+    custom_choices,
+    custom_spans,
+    custom_tags,
+    custom_task,
 )
-from official_tasks.tasks.text_task import score_classes
 
 
 def write(path, rows, header=("text", "label")):
@@ -30,6 +30,10 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
+def read_notes(task):
+    return [note for s in ("train", "dev") for note in task.read(s).notes]
+
+
 @pytest.fixture
 def reviews(tmp_path):
     rows = [(f"text {i}", "good" if i % 3 else "bad") for i in range(60)]
@@ -37,7 +41,7 @@ def reviews(tmp_path):
 
 
 def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
-    task = CustomTask(reviews, split_seed=1)
+    task = custom_task(reviews, split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert task.labels == ["bad", "good"]
     assert [sum(row.label == k for row in dev) for k in (0, 1)] == [2, 4]
@@ -45,22 +49,22 @@ def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
     assert not {row.text for row in train} & {row.text for row in dev}
     drawn = "3 30 37 38 52 58".split()
     assert [row.text.removeprefix("text ") for row in dev] == drawn
-    assert CustomTask(reviews, split_seed=2).read("dev") != dev
-    for cls in (CustomTask, CustomSpans):
+    assert custom_task(reviews, split_seed=2).read("dev") != dev
+    for cls in (custom_task, custom_spans):
         with pytest.raises(InputError, match="split_seed is -1: expected 0"):
             cls(train=reviews, split_seed=-1)
 
 
 def test_equal_texts_are_held_out_together(tmp_path):
     rows = [(f"text {i % 20}", "xy"[i // 3 % 2]) for i in range(60)]
-    task = CustomTask(write(tmp_path / "train.csv", rows), split_seed=1)
+    task = custom_task(write(tmp_path / "train.csv", rows), split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert (len(train), len(dev)) == (54, 6)  # 2 texts of 20, thrice each
     assert not {row.text for row in train} & {row.text for row in dev}
 
 
 def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
-    task = CustomTask(reviews)
+    task = custom_task(reviews)
     dev = task.read("dev")
     outputs = np.array([[0.0, 2.0]] * len(dev))  # always "good"
     scores = task.score(dev, outputs)
@@ -76,7 +80,7 @@ def test_scores_and_predictions_name_the_classes(reviews, tmp_path):
 def test_several_labels_of_a_text_are_read_scored_and_written(tmp_path):
     rows = [("a", "x; y"), ("b", ""), ("c", "y"), ("d", "x")]
     file = write(tmp_path / "t.csv", rows)
-    task = CustomTask(file, file, problem="multi", label_separator=";")
+    task = custom_task(file, file, problem="multi", label_separator=";")
     dev = task.read("dev")
     assert [sorted(row.label) for row in dev] == [[0, 1], [], [1], [0]]
     outputs = np.array([[1, 1], [-1, -1], [-1, -1], [1, 2]], "float32")
@@ -113,20 +117,20 @@ def test_several_labels_are_a_list_in_jsonl_and_text_in_csv(tmp_path):
     ]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    task = CustomTask(path, path, problem="multi")
+    task = custom_task(path, path, problem="multi")
     assert task.labels == ["true", "x", "x, y", "z"]
     dev = [sorted(row.label) for row in task.read("dev")]
     assert dev == [[2, 3], [], [], [1, 3], [0], [0]]
     path.write_text('{"text": "a", "label": ["x", ["y"]]}')
     with pytest.raises(InputError, match=r"line 1: expected text .* \[\"y\"\]"):
-        CustomTask(path, path, problem="multi")
+        custom_task(path, path, problem="multi").read("train")
     file = write(tmp_path / "t.csv", [("a", "[x], y"), ("b", "y")])
-    assert CustomTask(file, file, problem="multi").labels == ["[x]", "y"]
+    assert custom_task(file, file, problem="multi").labels == ["[x]", "y"]
 
 
 def test_numbers_are_scored_by_correlation_and_written(tmp_path):
     file = write(tmp_path / "t.csv", [(str(i), str(i / 4)) for i in range(8)])
-    task = CustomTask(file, file, problem="regression")
+    task = custom_task(file, file, problem="regression")
     dev = task.read("dev")
     outputs = np.array([[2.0 * row.label + 1] for row in dev])
     scores = task.score(dev, outputs)
@@ -144,12 +148,12 @@ def test_numbers_are_scored_by_correlation_and_written(tmp_path):
 
 def test_a_test_file_needs_no_labels(tmp_path, reviews):
     path = write(tmp_path / "test.csv", [("some words",)], header=["text"])
-    rows = CustomTask(reviews, test=path).read("test")
+    rows = custom_task(reviews, test=path).read("test")
     assert [(row.text, row.label) for row in rows] == [("some words", None)]
     with pytest.raises(InputError, match="give --test=FILE"):
-        CustomTask(reviews).read("test")
+        custom_task(reviews).read("test")
     for problem in METRICS:
-        task = CustomTask(test=path, problem=problem)
+        task = custom_task(test=path, problem=problem)
         task.labels = ["bad", "good"]
         with pytest.raises(InputError, match="labels by --dev=FILE"):
             task.score(rows, np.zeros((1, 2)))
@@ -160,7 +164,7 @@ def test_several_files_are_read_as_one_and_blanks_are_no_part_of_labels(
 ):
     first = write(tmp_path / "a.csv", [("a", " x"), ("b", "y ")])
     second = write(tmp_path / "b.csv", [("c", "x "), ("d", "z")])
-    task = CustomTask(f"{first}, {second}", dev=first)
+    task = custom_task(f"{first}, {second}", dev=first)
     assert [row.text for row in task.read("train")] == list("abcd")
     assert task.labels == ["x", "y", "z"]
 
@@ -200,16 +204,16 @@ def test_rows_and_options_that_cannot_be_used_are_refused(
 ):
     train = write(tmp_path / "train.csv", rows)
     with pytest.raises(InputError, match=message):
-        CustomTask(train, **options)
+        custom_task(train, **options).read("dev")
 
 
 def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
     train = write(tmp_path / "train.csv", [("a", "1"), ("b", "2")])
     dev = write(tmp_path / "dev.csv", [("c", "3")])
     with pytest.raises(InputError, match="line 2: .* got '3'"):
-        CustomTask(train, dev)
+        custom_task(train, dev).read("dev")
     with pytest.raises(InputError, match="line 2: which labels .* --model"):
-        CustomTask(dev=dev).read("dev")
+        custom_task(dev=dev).read("dev")
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
@@ -222,15 +226,15 @@ def test_the_message_on_another_encoding_or_separator_names_its_flag(
     )
     path.write_text(lines, encoding=encoding)
     with pytest.raises(InputError, match=f"give --encoding={encoding}, or"):
-        CustomTask(path)
+        custom_task(path).read("train")
     with pytest.raises(InputError, match="semicolons .* --separator=';'"):
-        CustomTask(path, encoding=encoding)
-    task = CustomTask(path, separator=";", encoding=encoding)
+        custom_task(path, encoding=encoding).read("train")
+    task = custom_task(path, separator=";", encoding=encoding)
     assert task.labels == ["ja", "nein"]
     assert task.read("train")[0].text == "caf\u00e9, gut 0"
     path = path.rename(tmp_path / "t.tsv")
     with pytest.raises(InputError, match="--separator=; is for files that end"):
-        CustomTask(path, separator=";")
+        custom_task(path, separator=";").read("train")
 
 
 def test_rows_without_a_label_may_be_left_out(tmp_path):
@@ -238,10 +242,10 @@ def test_rows_without_a_label_may_be_left_out(tmp_path):
     rows[3], rows[7] = ("lost", ""), ("lost too", " ")
     path = write(tmp_path / "t.csv", rows)
     with pytest.raises(InputError, match="line 5, 9: 2 rows have no label.*by"):
-        CustomTask(path)
-    task = CustomTask(path, drop_unlabelled=True)
+        custom_task(path).read("train")
+    task = custom_task(path, drop_unlabelled=True)
     assert "line 5, 9: 2 rows have no label in column 'label' and are" in (
-        " | ".join(task.advice)
+        " | ".join(read_notes(task))
     )
     texts = [row.text for split in ("train", "dev") for row in task.read(split)]
     assert len(texts) == 18 and "lost" not in texts
@@ -250,44 +254,46 @@ def test_rows_without_a_label_may_be_left_out(tmp_path):
 def test_what_deserves_a_look_in_labels_and_columns_is_noted(tmp_path):
     rows = [("a", "Good"), ("b", "good"), ("c", "very  bad"), ("d", "very bad")]
     path = write(tmp_path / "t.csv", rows)
-    advice = " | ".join(CustomTask(path, path).advice)
+    advice = " | ".join(read_notes(custom_task(path, path)))
     assert "the labels 'Good', 'good' in column 'label' differ in" in advice
     assert "the labels 'very  bad', 'very bad' in" in advice
     Path(path).write_text("text,label,text\na,x,b\nc,y,d\n")
-    task = CustomTask(path, path)
-    assert f"{path}: 2 columns are called 'text'; the first" in task.advice[0]
+    task = custom_task(path, path)
+    assert (
+        f"{path}: 2 columns are called 'text'; the first" in read_notes(task)[0]
+    )
     assert [row.text for row in task.read("train")] == ["a", "c"]
     path = write(tmp_path / "n.csv", [("a", "1.5"), ("b", "2"), ("c", "3")])
-    advice = CustomTask(path, path).advice
+    advice = read_notes(custom_task(path, path))
     assert "give --problem=regression" in " | ".join(advice)
     stars = write(tmp_path / "s.csv", [(f"{i}", f"{i % 5}") for i in range(50)])
-    assert CustomTask(stars).advice == []
+    assert read_notes(custom_task(stars)) == []
     rows = [("x", "b"), *((f"t{i}", "a") for i in range(44))]
     dev = write(tmp_path / "dev.csv", [("new", "b")])
-    rare = CustomTask(write(tmp_path / "r.csv", rows), dev)
-    assert "the class 'b' has 2.2%" in " | ".join(rare.advice)
+    rare = custom_task(write(tmp_path / "r.csv", rows), dev)
+    assert "the class 'b' has 2.2%" in " | ".join(read_notes(rare))
     rows = [("a", "100"), ("b", "100")] * 5
-    task = CustomTask(write(tmp_path / "c.csv", rows), problem="regression")
-    advice = " | ".join(task.advice)
+    task = custom_task(write(tmp_path / "c.csv", rows), problem="regression")
+    advice = " | ".join(read_notes(task))
     assert "line 4, 5, 6, 7, 8, ...: 8 rows repeat" in advice
     assert "every number of the training rows is 100" in advice
 
 
 # A row, the same under another label, and one whose text is empty.
 NOTED = {
-    CustomTask: (
+    custom_task: (
         ("text", "label"),
         [("so it is", "a"), ("so it is", "b"), (" ", "a")],
     ),
-    CustomSpans: (
+    custom_spans: (
         ("question", "context", "answer"),
         [("Who?", "Ada.", "Ada"), ("Who?", "Ada.", ""), ("Who?", " ", "")],
     ),
-    CustomTags: (
+    custom_tags: (
         ("words", "tags"),
         [("Ada is", "B-PER O"), ("Ada is", "O O")],
     ),
-    CustomChoices: (
+    custom_choices: (
         ("prompt", "choice0", "choice1", "label"),
         [
             ("It is", "so", "or", "0"),
@@ -304,18 +310,15 @@ def test_what_deserves_a_look_in_rows_is_noted_once_by_line(tmp_path, cls):
     train = write(tmp_path / "t.csv", [rows[0], *rows], header)
     dev = write(tmp_path / "d.csv", rows[:1], header)
     task = cls(train=train, dev=dev)
-    for split in ("train", "dev", "train", "dev"):
-        task.read(split)
     expected = [
         f"{train}, line 5: the text is empty",
         f"{train}, line 3: 1 rows repeat an earlier one",
         f"{train}, line 4: 1 rows repeat an earlier text under another label",
-        f"{dev}, line 2: 1 texts stand in train and in dev, which flatters "
+        f"{dev}, line 2: 1 texts are in train and in dev, which flatters "
         f"the score: the first is {rows[0][0]!r}",
     ]
-    noted = [note for note in task.advice if "line" in note]
-    assert noted == expected[cls is CustomTags :]
-    assert not cls().advice
+    noted = [note for note in read_notes(task) if "line" in note]
+    assert noted == expected[cls is custom_tags :]
 
 
 def spans_file(path, answers, start=None):
@@ -328,30 +331,30 @@ def spans_file(path, answers, start=None):
 
 def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     file = spans_file(tmp_path / "t.csv", ["Ada", "Eve"] * 10)
-    task = CustomSpans(train=file, split_seed=1)
+    task = custom_spans(train=file, split_seed=1)
     train, dev = task.read("train"), task.read("dev")
     assert len(train) == 18
     assert len(dev) == 2  # one context and both its questions
     assert not {q.context for q in train} & {q.context for q in dev}
-    assert not task.row.may_be_none
+    assert not task.may_be_none
     assert "unanswerable_f1" not in task.score(dev, [None, None])
-    assert CustomSpans(train=file, split_seed=2).read("dev") != dev
+    assert custom_spans(train=file, split_seed=2).read("dev") != dev
     file = spans_file(tmp_path / "d.csv", ["Ada", " "], start="11")
-    task = CustomSpans(train=file, dev=file, start="at")
+    task = custom_spans(train=file, dev=file, start="at")
     first, second = task.read("dev")
     assert (first.start, first.answers, second.answers) == (11, ("Ada",), ())
-    assert task.row.may_be_none
-    task = CustomSpans(test=file, answer="none")
+    assert task.may_be_none
+    task = custom_spans(test=file, answer="none")
     assert task.read("test")[0].answers is None
     with pytest.raises(InputError, match="labels by --dev=FILE"):
         task.score(task.read("test"), [None, None])
     file = spans_file(tmp_path / "a.csv", ["Ada", "Ann", "Bo"])
-    task = CustomSpans(train=file, dev=file)
-    task.read("train")
-    assert f"not found, the first is {file}, line 3" in task.advice[-1]
+    task = custom_spans(train=file, dev=file)
+    notes = task.read("train").notes
+    assert f"not found, the first is {file}, line 3" in notes[-1]
     file = spans_file(tmp_path / "w.csv", ["Ada"], start="x")
     with pytest.raises(InputError, match="line 2: expected a whole number"):
-        CustomSpans(dev=file, start="at").read("dev")
+        custom_spans(dev=file, start="at").read("dev")
 
 
 def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
@@ -361,18 +364,18 @@ def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
     ]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    task = CustomTags(train=str(path), dev=str(path))
+    task = custom_tags(train=str(path), dev=str(path))
     first, second = task.read("train")
     assert first.words == ("New York", "is")
     assert second.labels == ("B-PER",)
     assert task.labels == ["O", "B-LOC", "B-PER"]
     header = ("words", "tags")
     file = write(tmp_path / "t.csv", [("[ 1 ]", "B-PER O O")], header)
-    (text,) = CustomTags(dev=file).read("dev")
+    (text,) = custom_tags(dev=file).read("dev")
     assert text.words == ("[", "1", "]")
     assert text.labels == ("B-PER", "O", "O")
     with pytest.raises(InputError, match="one context, text or prompt"):
-        CustomTags(train=file).read("train")
+        custom_tags(train=file).read("train")
     for row, message in (
         (("Ada is", "O"), "line 2: expected a label for each of the 2 words"),
         (("Ada", "X-B"), "line 2: expected labels O, B-TYPE"),
@@ -380,7 +383,7 @@ def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
     ):
         file = write(tmp_path / "w.csv", [row], header)
         with pytest.raises(InputError, match=message):
-            CustomTags(dev=file).read("dev")
+            custom_tags(dev=file).read("dev")
 
 
 def test_choices_are_named_by_number_or_by_their_text(tmp_path):
@@ -390,12 +393,12 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
         ("It pours,", "so", "but", "or", "or"),
     ]
     file = write(tmp_path / "t.csv", rows, header)
-    task = CustomChoices(train=file, dev=file, choices="a, b,c")
+    task = custom_choices(train=file, dev=file, choices="a, b,c")
     assert [e.label for e in task.read("train")] == [1, 2]
     assert task.read("dev")[0].choices == ("so", "but", "or")
     scores = task.score(task.read("dev"), np.eye(3)[[1, 1]])
     assert scores["accuracy"] == 0.5
-    test = CustomChoices(test=file, choices="a,b,c", label="absent")
+    test = custom_choices(test=file, choices="a,b,c", label="absent")
     assert test.read("test")[0].label is None
     # By its text and by its number a label may say two things, or one.
     for row, message in (
@@ -404,19 +407,19 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
     ):
         file = write(tmp_path / "w.csv", [row], header)
         with pytest.raises(InputError, match=message):
-            CustomChoices(dev=file, choices="a,b,c").read("dev")
+            custom_choices(dev=file, choices="a,b,c").read("dev")
     row = ("0 + 1 is", "0", "1", "7", "1")
     file = write(tmp_path / "n.csv", [row], header)
-    own = CustomChoices(dev=file, choices="a,b,c")
+    own = custom_choices(dev=file, choices="a,b,c")
     assert [e.label for e in own.read("dev")] == [1]
     with pytest.raises(InputError, match="at least 2 columns"):
-        CustomChoices(choices="a")
+        custom_choices(choices="a")
 
 
 def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
     from official_tasks.evaluate import evaluate
 
-    task = CustomTask(dev=tmp_path / "absent.csv")
+    task = custom_task(dev=tmp_path / "absent.csv")
     with pytest.raises(InputError, match="custom scores no files of pred"):
         evaluate(task, predictions="predictions.csv")
 
@@ -435,7 +438,7 @@ def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
         settings = {"train": reviews, **given}
         (run / "run.json").write_text(json.dumps({"settings": settings}))
         with pytest.raises(InputError, match=message):
-            evaluate(CustomTask(reviews), [run / "model"])
+            evaluate(custom_task(reviews), [run / "model"])
 
 
 def test_a_file_that_a_model_learned_from_is_noted_by_its_content(
@@ -448,10 +451,10 @@ def test_a_file_that_a_model_learned_from_is_noted_by_its_content(
     same = shutil.copy(reviews, tmp_path / "renamed.csv")
     other = write(tmp_path / "other.csv", [("a", "b"), ("c", "d")])
     for dev, is_noted in ((same, True), (other, False)):
-        task = CustomTask(dev=str(dev))
-        _check_held_out(task, [tmp_path / "model"], "dev")
-        assert any("has learned from" in n for n in task.advice) == is_noted
-    copied = CustomTask(str(same), split_seed=3)
+        task = custom_task(dev=str(dev))
+        notes = _check_held_out(task, [tmp_path / "model"], "dev")
+        assert any("has learned from" in n for n in notes) == is_noted
+    copied = custom_task(str(same), split_seed=3)
     with pytest.raises(InputError, match="Give --split_seed=0"):
         _check_held_out(copied, [tmp_path / "model"], "dev")
 
@@ -463,14 +466,14 @@ def test_all_faults_of_both_files_are_listed_with_their_lines(tmp_path):
     )
     dev = write(tmp_path / "dev.csv", [*rows, ("alone",)])
     with pytest.raises(InputError) as error:
-        CustomTask(str(train), str(dev))
+        encode_splits(custom_task(str(train), str(dev)), None)
     for place in (f"{train}, line {line}:" for line in (8, 9, 10)):
         assert place in str(error.value)
     assert f"{dev}, line 8: expected 2 columns" in str(error.value)
     train = write(tmp_path / "train.csv", rows)
     dev = write(tmp_path / "dev.csv", [("a", "new"), ("b", "newer")] * 15)
     with pytest.raises(InputError, match="'new'\n.*'newer'\n") as error:
-        CustomTask(str(train), str(dev))
+        custom_task(str(train), str(dev)).read("dev")
     assert str(error.value).endswith("and 10 more faults")
 
 
@@ -478,16 +481,16 @@ def test_rare_classes_are_left_out_or_merged_on_request(tmp_path):
     rows = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"), ("e", "rare")]
     train = str(write(tmp_path / "train.csv", rows))
     dev = str(write(tmp_path / "dev.csv", [*rows, ("f", "unseen")]))
-    left = CustomTask(train, dev, min_rows_per_class=2)
+    left = custom_task(train, dev, min_rows_per_class=2)
     assert left.labels == ["x", "y"]
     assert [e.text for e in left.read("dev")] == ["a", "b", "c", "d"]
-    assert "'rare' (1)" in "".join(left.advice)
-    merged = CustomTask(train, dev, min_rows_per_class=2, rare_class="other")
+    assert "'rare' (1)" in "".join(read_notes(left))
+    merged = custom_task(train, dev, min_rows_per_class=2, rare_class="other")
     assert merged.labels == ["other", "x", "y"]
     assert [e.label for e in merged.read("dev")] == [1, 2, 1, 2, 0, 0]
     rows = [("a", "x,rare"), ("b", "y"), ("c", "x"), ("d", "y,x")]
     train = str(write(tmp_path / "train.csv", rows))
-    multi = CustomTask(train, train, problem="multi", min_rows_per_class=2)
+    multi = custom_task(train, train, problem="multi", min_rows_per_class=2)
     assert [set(e.label) for e in multi.read("train")] == [
         {0},
         {1},
@@ -521,12 +524,12 @@ def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
     path = tmp_path / "train.parquet"
     parquet.write_table(pa.table(table), path)
     rows = zip(table["text"], table["label"], strict=True)
-    as_csv = CustomTask(write(tmp_path / "train.csv", rows))
-    task = CustomTask(str(path))
+    as_csv = custom_task(write(tmp_path / "train.csv", rows))
+    task = custom_task(str(path))
     assert task.read("train") == as_csv.read("train")
     assert task.read("dev") == as_csv.read("dev")
     assert [p.name for p in task.data_files()] == ["train.parquet"]
-    multi = CustomTask(str(path), label="kinds", problem="multi")
+    multi = custom_task(str(path), label="kinds", problem="multi")
     assert multi.labels == ["a", "b"]
     # The same rows, by the name of a data set; classes by their names.
     folder = tmp_path / "set"
@@ -542,12 +545,12 @@ def test_own_data_may_be_parquet_or_a_data_set(tmp_path):
         data_set = datasets.Dataset.from_dict(part, features=features)
         data_set.to_parquet(folder / f"{split}.parquet")
     name = f"hf:{folder}"
-    assert CustomTask(name).read("train") == as_csv.read("train")
-    both = CustomTask(f"{name},{path}", name, name)
+    assert custom_task(name).read("train") == as_csv.read("train")
+    both = custom_task(f"{name},{path}", name, name)
     assert len(both.read("train")) == 80
     assert [len(both.read(split)) for split in ("dev", "test")] == [9, 5]
     assert [p.name for p in both.data_files()] == ["train.parquet"]
     part = {"text": ["a", "b", " "], "label": ["bad", "good", "bad"]}
     parquet.write_table(pa.table(part), path)
-    notes = CustomTask(str(path), str(path)).advice
+    notes = read_notes(custom_task(str(path), str(path)))
     assert any(note.startswith(f"{path}, row 3: the text") for note in notes)

@@ -31,11 +31,11 @@ def test_every_token_counts_in_one_window_and_has_its_place():
     ids = preprocess.tokenizer(tf.constant(TEXTS))
     lead = preprocess.tokenizer(tf.constant(["who was he"] * 5))
     rows = encoding.windowed_rows(preprocess, ids, 2, lead)
-    places = rows.places.values.numpy()
+    places = rows.indices.values.numpy()
     counted = places[rows.counts.values.numpy()]
     assert sorted(counted) == list(range(len(ids.values)))
     assert (rows.before.numpy() == 5).all()  # [CLS] who was he [SEP]
-    for row, place in enumerate(rows.places.to_list()):
+    for row, place in enumerate(rows.indices.to_list()):
         tokens = rows.inputs["token_ids"][row].numpy()
         assert len(tokens) <= 9
         window = tf.gather(ids.values, place).numpy()

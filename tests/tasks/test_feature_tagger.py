@@ -8,7 +8,7 @@ from bert_keras import BertEncoder, InputError
 from official_tasks.engine import finetuning
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.feature_tagger import FeatureTagger, LayerMix
-from official_tasks.tasks.tagging import NerTask
+from official_tasks.tasks.tagging import tag_task
 
 
 def ner_file(path):
@@ -23,7 +23,7 @@ def ner_file(path):
 def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     model = save_encoder(tmp_path / "model")
     data = ner_file(tmp_path / "train.conll")
-    task = NerTask(
+    task = tag_task(
         train=data, dev=data, recipe="weighted_sum_last_four", lstm_dim=8
     )
     assert task.defaults.learning_rate == 1e-3
@@ -44,7 +44,7 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     for before, after in zip(encoder().weights, trained.weights, strict=True):
         np.testing.assert_array_equal(before, after)
     # And the model that was kept says the same when it is loaded.
-    fresh = NerTask(dev=data)  # layers and width come from the model
+    fresh = tag_task(dev=data)  # layers and width come from the model
     assert evaluate(fresh, [str(output)])["f1"] == results["f1"]
     # Layers of as many numbers would load, and give wrong answers.
     for other, message in (
@@ -52,7 +52,7 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
         ({"lstm_dim": 4}, "lstm_dim 8; the task ner has 4"),
     ):
         with pytest.raises(InputError, match=f"has the {message}"):
-            evaluate(NerTask(dev=data, **other), [str(output)])
+            evaluate(tag_task(dev=data, **other), [str(output)])
 
 
 def test_the_weights_of_a_sum_are_learned_and_equal_at_first():

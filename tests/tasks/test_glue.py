@@ -8,7 +8,7 @@ from sklearn import metrics as reference
 
 from bert_keras import InputError
 from official_tasks.tasks import glue
-from official_tasks.tasks.glue import GlueTask
+from official_tasks.tasks.glue import glue_task
 
 REAL = os.environ.get("BERT_KERAS_DATA")
 # Rows of train, dev and test as published; None where not distributed here.
@@ -31,7 +31,7 @@ def data(tmp_path_factory):
 
 def task(name, **options):
     row = next(row for row in glue.ROWS if row.name == name)
-    return GlueTask(row, **options)
+    return glue_task(row, **options)
 
 
 @pytest.mark.parametrize("row", glue.ROWS, ids=lambda row: row.name)
@@ -41,7 +41,7 @@ def test_every_split_of_every_task_is_read(data, row):
     if row is glue.AX:
         splits = {"test": 8}
     for split, count in splits.items():
-        examples = GlueTask(row, data_dir=str(data)).read(split)
+        examples = glue_task(row, data_dir=str(data)).read(split)
         assert len(examples) == count * parts.get(split, 1)
         assert {e.part for e in examples} == set(range(parts.get(split, 1)))
         labels = {0, 1} if row.labels else {0.0, 2.5}
@@ -50,7 +50,7 @@ def test_every_split_of_every_task_is_read(data, row):
         for example in examples:
             assert "\ufeff" not in example.text and "\t" not in example.text
             assert (example.text_pair is None) == (row.text_pair is None)
-            assert GlueTask(row).pair == (example.text_pair is not None)
+            assert glue_task(row).pair == (example.text_pair is not None)
 
 
 def test_a_task_is_read_from_its_own_folder_too(data):
@@ -88,8 +88,9 @@ def test_rows_of_qqp_that_are_broken_are_left_out_and_noted(data, tmp_path):
     text = (data / "QQP" / "train.tsv").read_text()
     (tmp_path / "train.tsv").write_text(text + "\n99\tbroken\trow")
     qqp = task("qqp", data_dir=str(tmp_path))
-    assert len(qqp.read("train")) == 24
-    assert "1 rows of the wrong width" in qqp.advice[0]
+    train = qqp.read("train")
+    assert len(train) == 24
+    assert "1 rows of the wrong width" in train.notes[0]
 
 
 # Task, the file that is its dev.tsv, how that is changed, the message.
@@ -110,14 +111,13 @@ MISTAKES = {
         "mrpc",
         "RTE/dev.tsv",
         str,
-        "no file of the task mrpc: it has no column '#1 String'.* of stsb or",
+        "no file of the task mrpc: expected the columns #1 String, #2 Str",
     ),
     "the file of another task that has the columns too": (
         "cola",
         "SST-2/dev.tsv",
         str,
-        "no file of the task cola: .* no header, got the header sentence, "
-        "label, as a file of sst2 has",
+        "no file of the task cola: expected the columns source, label, mark",
     ),
     "labels of another task": (
         "wnli",
@@ -135,7 +135,7 @@ MISTAKES = {
         "rte",
         "RTE/dev.tsv",
         lambda text: text.replace("\t", ","),
-        "seems to have commas where GLUE's files have tabs",
+        "seems to have commas",
     ),
     "a row of the wrong width": (
         "rte",
@@ -219,7 +219,7 @@ def test_stsb_is_scored_by_both_correlations(data):
 def test_submissions_have_the_official_names_headers_and_spellings(
     data, tmp_path, row
 ):
-    here = GlueTask(row, data_dir=str(data))
+    here = glue_task(row, data_dir=str(data))
     test = here.read("test")
     outputs = one_hot(test, len(row.labels or [0])) * 4
     here.write(test, outputs, tmp_path)

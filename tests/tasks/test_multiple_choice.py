@@ -8,7 +8,7 @@ from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning
-from official_tasks.tasks.multiple_choice import SWAG, ChoiceTask
+from official_tasks.tasks.multiple_choice import SWAG, choice_task
 
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,"
@@ -30,14 +30,14 @@ def swag_row(label="2"):
 
 def test_a_choice_goes_on_from_the_second_sentence(tmp_path):
     file = write(tmp_path / "val.csv", swag_row(), swag_row("0"))
-    (first, second) = ChoiceTask(SWAG, dev=file).read("dev")
+    (first, second) = choice_task(SWAG, dev=file).read("dev")
     assert first.prompt == "He opens the door."
     assert first.choices[1] == "She closes it."
     assert (first.label, second.label) == (2, 0)
     unlabelled = write(
         tmp_path / "test.csv", swag_row()[:-1], header=HEADER[:-1]
     )
-    task = ChoiceTask(SWAG, data_dir=str(tmp_path))
+    task = choice_task(SWAG, data_dir=str(tmp_path))
     assert task.read("test")[0].label is None
     assert Path(unlabelled).name == "test.csv"
     write(tmp_path / "test.csv", swag_row(""), swag_row(" "))
@@ -50,7 +50,7 @@ def test_a_choice_goes_on_from_the_second_sentence(tmp_path):
 
 def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     file = write(tmp_path / "val.csv", swag_row(), swag_row("0"))
-    task = ChoiceTask(SWAG, dev=file)
+    task = choice_task(SWAG, dev=file)
     preprocess = preprocessor(9)
     encoded = task.encode(task.read("dev"), preprocess)
     ids = encoded.inputs["token_ids"]
@@ -63,13 +63,13 @@ def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     # "he opens the door ." and "she opens the door ." are 10 in 6 places, and
     # the others fewer; so much more room would hold them all.
     assert encoded.cut.tolist() == [4] * 2
-    (note,) = finetuning.notes_on_rows(task, encoded, preprocess)
+    (note,) = finetuning.notes_on_rows({}, encoded, preprocess)
     assert "sequence_length=13 would hold most" in note
 
 
 def test_the_score_is_accuracy_beside_the_commonest_label(tmp_path):
     rows = [swag_row(label) for label in "0010"]
-    task = ChoiceTask(SWAG, dev=write(tmp_path / "val.csv", *rows))
+    task = choice_task(SWAG, dev=write(tmp_path / "val.csv", *rows))
     examples = task.read("dev")
     outputs = np.eye(4)[[0, 1, 1, 3]] * [[2], [4], [2], [2]]
     assert task.score(examples, outputs) == {
@@ -88,15 +88,15 @@ def test_the_score_is_accuracy_beside_the_commonest_label(tmp_path):
 
 def test_what_cannot_be_read_is_refused(tmp_path):
     file = write(tmp_path / "val.csv", swag_row("4"))
-    with pytest.raises(InputError, match="line 2: .* of 0, 1, 2, 3, got '4'"):
-        ChoiceTask(SWAG, dev=file).read("dev")
+    with pytest.raises(InputError, match="line 2: .* from 0 to 3, got '4'"):
+        choice_task(SWAG, dev=file).read("dev")
     file = write(tmp_path / "val.csv", header=HEADER)
     with pytest.raises(InputError, match="at least one row"):
-        ChoiceTask(SWAG, dev=file).read("dev")
+        choice_task(SWAG, dev=file).read("dev")
     other = write(tmp_path / "dev.csv", header=["id"])
     with pytest.raises(InputError, match="no column 'sent1'"):
-        ChoiceTask(SWAG, dev=other).read("dev")
-    task = ChoiceTask(SWAG, dev=write(tmp_path / "val.csv", swag_row()))
+        choice_task(SWAG, dev=other).read("dev")
+    task = choice_task(SWAG, dev=write(tmp_path / "val.csv", swag_row()))
     predictions = tmp_path / "p.csv"
     predictions.write_text("pred\n1\n2\n")
     with pytest.raises(InputError, match="each of the 1 examples, got 2"):
@@ -111,4 +111,4 @@ def test_the_real_files_have_the_published_counts():
     if not folder:
         pytest.skip("BERT_KERAS_DATA is not set: no real data")
     file = Path(folder) / "data/swag/swag_allennlp_fixture.csv"
-    assert len(ChoiceTask(SWAG, dev=str(file)).read("dev")) == 11
+    assert len(choice_task(SWAG, dev=str(file)).read("dev")) == 11

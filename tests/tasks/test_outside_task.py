@@ -9,7 +9,7 @@ from run_script import ROOT
 from task_samples import save_toy_model, sentences
 
 from official_tasks.engine.models import Predictor, load_model
-from official_tasks.tasks.registry import task_class
+from official_tasks.tasks.registry import load_task_class
 
 # The task that CONTRIBUTING.md shows is the one that is run here.
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def task(place):
-    return task_class(str(place / "my_task.py"))(data_dir=str(place))
+    return load_task_class(str(place / "my_task.py"))(data_dir=str(place))
 
 
 @pytest.fixture(scope="module")

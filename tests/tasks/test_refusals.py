@@ -8,10 +8,14 @@ from toy_words import preprocessor
 from bert_keras import InputError
 from official_tasks.engine import grid
 from official_tasks.tasks import encoding
-from official_tasks.tasks.custom import CustomChoices, CustomSpans, CustomTask
-from official_tasks.tasks.glue import STS_B, GlueTask
-from official_tasks.tasks.retrieval import EmbeddingTask
-from official_tasks.tasks.squad import SQUAD_1, SquadTask
+from official_tasks.tasks.custom import (
+    custom_choices,
+    custom_spans,
+    custom_task,
+)
+from official_tasks.tasks.embedding import embedding_task
+from official_tasks.tasks.glue import STS_B, glue_task
+from official_tasks.tasks.squad import SQUAD_1, squad_task
 from official_tasks.tasks.table import read_rows
 
 MANY = "1" * 5000  # digits, more than Python reads as a number
@@ -19,23 +23,23 @@ STS = "index\tsentence1\tsentence2\tscore\n0\ta\tb\t{}\n"
 
 
 def numbers(file):
-    return CustomTask(train=file, problem="regression")
+    return custom_task(train=file, problem="regression").read("train")
 
 
 def choices(file):
-    return CustomChoices(train=file).read("train")
+    return custom_choices(train=file).read("train")
 
 
 def sts(file):
-    return GlueTask(STS_B, train=file).read("train")
+    return glue_task(STS_B, train=file).read("train")
 
 
 def squad(file):
-    return SquadTask(SQUAD_1, train=file).read("train")
+    return squad_task(SQUAD_1, train=file).read("train")
 
 
 def spans(file):
-    return CustomSpans(train=file, start="start").read("train")
+    return custom_spans(train=file, start="start").read("train")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_files_that_cannot_be_learned_from(tmp_path, read, name, content, word):
 )
 def test_options_of_retrieval(arguments, word):
     with pytest.raises(InputError, match=word):
-        EmbeddingTask(**arguments)
+        embedding_task(**arguments)
 
 
 def test_a_start_below_0_is_no_position(tmp_path):
@@ -96,9 +100,10 @@ def test_a_start_below_0_is_no_position(tmp_path):
     row = {"question": "q", "context": "the cat sat", "answer": "sat"}
     rows = [{**row, "start": -3}, {**row, "answer": "t", "start": -1}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = CustomSpans(train=str(path), dev=str(path), start="start")
-    (kept,) = task.read("train")  # "t" stands thrice
-    assert kept.start == -3 and "ambiguous" in task.advice[-1]
+    task = custom_spans(train=str(path), dev=str(path), start="start")
+    train = task.read("train")  # "t" stands thrice
+    (kept,) = train
+    assert kept.start == -3 and "ambiguous" in train.notes[-1]
     encoded = task.encode([kept], preprocessor(12))
     assert encoded.targets["start"].tolist() != [0]
 

@@ -16,17 +16,17 @@ from official_tasks.engine.models import load_model
 from official_tasks.tasks import glue, registry
 from official_tasks.tasks.base import Option
 from official_tasks.tasks.custom import (
-    CustomChoices,
-    CustomSpans,
-    CustomTags,
-    CustomTask,
+    custom_choices,
+    custom_spans,
+    custom_tags,
+    custom_task,
 )
-from official_tasks.tasks.glue import GlueTask
+from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.registry import (
     TASKS,
     define_task_flags,
     find_task,
-    task_class,
+    load_task_class,
     task_from_flags,
 )
 
@@ -49,15 +49,15 @@ def parse(*words, define=define_task_flags):
 
 
 def test_every_task_is_made_from_its_options():
-    for name, (cls, _) in TASKS.items():
+    for name in TASKS:
         task, settings = task_from_flags(parse(f"--task={name}"))
-        assert isinstance(task, cls) and settings == {}
+        assert task.name == name and settings == {}
         assert task.metric and task.defaults.batch_size > 0
 
 
 def test_names_are_taken_in_the_spelling_of_papers():
     assert find_task("SST-2") == find_task("sst2")
-    assert find_task("MNLI")[1]["row"] is glue.MNLI
+    assert find_task("MNLI").make().row is glue.MNLI
     with pytest.raises(InputError, match="no task 'bert': expected one of co"):
         find_task("bert")
     with pytest.raises(InputError, match="--task is missing"):
@@ -75,11 +75,11 @@ def test_only_given_options_are_passed_and_tell_runs_apart():
 
 def test_spans_tags_and_choices_are_problems_of_custom_data():
     for problem, cls in (
-        ("spans", CustomSpans),
-        ("tags", CustomTags),
-        ("choices", CustomChoices),
+        ("spans", custom_spans),
+        ("tags", custom_tags),
+        ("choices", custom_choices),
     ):
-        assert find_task(f"custom_{problem}")[0] is cls
+        assert find_task(f"custom_{problem}").make is cls
     words = ("--task=custom", "--problem=choices", "--choices=a,b,c")
     with pytest.raises(InputError, match="--train"):
         task_from_flags(parse(*words))[0].read("train")
@@ -133,7 +133,7 @@ def test_a_task_file_may_hold_dataclasses_and_be_called_like_a_module(tmp_path):
     for name in ("reviews.py", "json.py"):
         path = tmp_path / name
         path.write_text(f"from __future__ import annotations\n{row}{OWN}")
-        assert task_class(str(path)).name == "mine"
+        assert load_task_class(str(path)).name == "mine"
     assert sys.modules["json"] is json
 
 
@@ -141,12 +141,12 @@ def test_a_file_with_no_task_or_with_two_is_refused(tmp_path):
     path = tmp_path / "none.py"
     path.write_text("x = 1\n")
     with pytest.raises(InputError, match="one class .* got 0"):
-        task_class(str(path))
+        load_task_class(str(path))
     with pytest.raises(InputError, match="no such file"):
-        task_class(str(tmp_path / "absent.py"))
+        load_task_class(str(tmp_path / "absent.py"))
     path.write_text(f"{OWN}\nclass Second(Mine):\n    name = 'second'\n")
     with pytest.raises(InputError, match="got 2"):
-        task_class(str(path))
+        load_task_class(str(path))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("place")
     write_glue(folder / "glue")
     init = save_toy_model(folder / "init")
-    model = load_model(GlueTask(glue.RTE), init)
+    model = load_model(glue_task(glue.RTE), init)
     model.save_preset(folder / "rte", BertPreprocessor.from_preset(init))
     return folder
 
@@ -182,7 +182,7 @@ def test_scripts_evaluate_and_predict_a_task(place, monkeypatch):
         run(evaluate, *rte)
     with pytest.raises(InputError, match="--output is missing"):
         run(predict, *rte, "--model=rte")
-    task = GlueTask(glue.RTE, data_dir="glue")
+    task = glue_task(glue.RTE, data_dir="glue")
     with pytest.raises(InputError, match="one of train, dev, test"):
         leaderboard.predict_task(task, ["rte"], place, split="tset")
 
@@ -202,14 +202,12 @@ def test_what_a_task_of_ones_own_lacks_is_said_before_training(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("".join(OWN.splitlines(keepends=True)[:-1]))
     with pytest.raises(InputError, match="the class Mine lacks write"):
-        registry.task_class(str(path))
+        registry.load_task_class(str(path))
 
 
 def test_an_option_has_one_type_in_all_tasks(monkeypatch):
-    class Other(GlueTask):
-        options = {"stride": Option(0.5, "")}
-
-    tasks = {**registry.TASKS, "other": (Other, {})}
+    other = registry.Entry(glue_task, {"stride": Option(0.5, "")})
+    tasks = {**registry.TASKS, "other": other}
     monkeypatch.setattr(registry, "TASKS", tasks)
     with pytest.raises(TypeError, match="--stride has several types"):
         define_task_flags()
@@ -232,10 +230,8 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
     )
     for model in ("run", "run/model"):
         with pytest.raises(InputError, match="Give --split_seed=1"):
-            evaluate._check_held_out(CustomTask(train=name), [model])
-        task = CustomTask(dev=name)
-        evaluate._check_held_out(task, [model])
-        assert "has learned from" in task.advice[-1]
-        task = CustomTask(train="c.csv")
-        evaluate._check_held_out(task, [model])
-        assert not any("has learned" in line for line in task.advice)
+            evaluate._check_held_out(custom_task(train=name), [model])
+        notes = evaluate._check_held_out(custom_task(dev=name), [model])
+        assert "has learned from" in notes[-1]
+        task = custom_task(train="c.csv")
+        assert evaluate._check_held_out(task, [model]) == []

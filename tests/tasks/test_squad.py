@@ -5,16 +5,13 @@ import pytest
 from toy_words import PIECES, pieces_of, preprocessor
 
 from bert_keras import InputError
+from official_tasks.tasks.answers import Answer, best_answer
+from official_tasks.tasks.spans import Question, Window, answer_span
 from official_tasks.tasks.squad import (
     SQUAD_1,
     SQUAD_2,
-    Answer,
-    Question,
-    SquadTask,
-    Window,
-    answer_span,
-    best_answer,
     read_questions,
+    squad_task,
 )
 
 CONTEXT = "Ada Lovelace (1815) lived in Bérn, and in London, and in Bern."
@@ -87,7 +84,7 @@ def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
         tmp_path / "dev.json",
         *[(a, [(a, CONTEXT.index(a))]) for a in answers],
     )
-    task = SquadTask(SQUAD_1, dev=file, stride=3)
+    task = squad_task(SQUAD_1, dev=file, stride=3)
     examples = task.read("dev")
     encoded = task.encode(examples, preprocessor())
     lengths = encoded.inputs["token_ids"].row_lengths().numpy()
@@ -115,7 +112,7 @@ def test_targets_lead_back_to_the_answer_as_it_is_written(tmp_path):
 
 def test_rows_are_the_question_and_windows_of_the_context(tmp_path):
     file = squad_file(tmp_path / "dev.json", ("1", [("Bern", 57)]))
-    task = SquadTask(SQUAD_1, dev=file, stride=3)
+    task = squad_task(SQUAD_1, dev=file, stride=3)
     encoded = task.encode(task.read("dev"), preprocessor())
     tokens = pieces_of(encoded)
     assert tokens[0][:6] == ["[CLS]", "who", "was", "he", "[UNK]", "[SEP]"]
@@ -141,7 +138,7 @@ def test_answers_equal_those_of_the_exported_signature():
         weight.assign(random.normal(0, 0.4, weight.shape))
     preprocess = preprocessor()
     question = Question("1", "Who lived in London?", CONTEXT * 3, (), None)
-    task = SquadTask(SQUAD_2, stride=128)
+    task = squad_task(SQUAD_2, stride=128)
     encoded = task.encode([question], preprocess)
     outputs = Predictor(model, per_token=True)(encoded)
     (mine,) = task.decode([question], encoded, outputs)
@@ -170,16 +167,16 @@ def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
         ("absent", [("Paris", 3)]),
         ("skipped", [("Ada", 0)]),
     )
-    task = SquadTask(SQUAD_1, train=file, skip_ids=str(skipped))
+    task = squad_task(SQUAD_1, train=file, skip_ids=str(skipped))
     kept = task.read("train")
     assert [q.id for q in kept] == ["good", "moved"]
     assert answer_span(kept[0]) == answer_span(kept[1])
-    notes = " | ".join(task.advice)
+    notes = " | ".join(kept.notes)
     assert "1 questions are left out by --skip_ids" in notes
     assert "not found, the first is 'absent'" in notes
     assert "ambiguous, the first is 'twice'" in notes
     # On dev they score as any other, but teach the loss nothing.
-    task = SquadTask(SQUAD_1, dev=file)
+    task = squad_task(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
     assert encoded.weights["start"].tolist() == [1, 1, 0, 0, 1]
 
@@ -191,7 +188,7 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
         ("2", []),
         ("3", [("Bern", 57)]),
     )
-    task = SquadTask(SQUAD_2, dev=file)
+    task = squad_task(SQUAD_2, dev=file)
     examples = task.read("dev")
     encoded = task.encode(examples, preprocessor(64))
     random = np.random.default_rng(4)
@@ -216,7 +213,7 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
         nbest["1"][0]
     )
     assert any(row["text"] == "" for row in nbest["1"])
-    again = SquadTask(
+    again = squad_task(
         SQUAD_2,
         dev=file,
         null_threshold=task.null_threshold,
@@ -271,21 +268,21 @@ def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
 def test_files_of_the_wrong_task_are_refused(tmp_path):
     two = squad_file(tmp_path / "2.json", ("1", []), ("2", [("Ada", 0)]))
     with pytest.raises(InputError, match="give --task=squad2"):
-        SquadTask(SQUAD_1, dev=two).read("dev")
+        squad_task(SQUAD_1, dev=two).read("dev")
     test = squad_file(tmp_path / "test.json", ("1", None))
     with pytest.raises(InputError, match="a test file can only be predicted"):
-        SquadTask(SQUAD_1, dev=test).read("dev")
-    task = SquadTask(SQUAD_1, test=test)
+        squad_task(SQUAD_1, dev=test).read("dev")
+    task = squad_task(SQUAD_1, test=test)
     assert task.read("test")[0].answers is None
     with pytest.raises(InputError, match="can only be predicted"):
         task.score(task.read("test"), [None])
-    task = SquadTask(SQUAD_1, test=two)
+    task = squad_task(SQUAD_1, test=two)
     with pytest.raises(InputError, match="no answer, such as '1', .*=squad2"):
         task.score(task.read("test"), [Answer("Ada"), Answer("Ada")])
     again = squad_file(tmp_path / "again.json", ("1", []), ("1", []))
     with pytest.raises(InputError, match="the id '1' again"):
-        SquadTask(SQUAD_2, dev=again).read("dev")
-    task = SquadTask(SQUAD_2, dev=two)
+        squad_task(SQUAD_2, dev=again).read("dev")
+    task = squad_task(SQUAD_2, dev=two)
     other = tmp_path / "predictions.json"
     other.write_text('{"x": "y"}')
     with pytest.raises(InputError, match="a file of another data set"):
@@ -296,6 +293,6 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
     with pytest.raises(InputError, match="give --train=FILE or --data_dir"):
         task.read("train")
     with pytest.raises(InputError, match=r"expected train-v2\.0\.json"):
-        SquadTask(SQUAD_2, data_dir=str(tmp_path)).read("train")
+        squad_task(SQUAD_2, data_dir=str(tmp_path)).read("train")
     with pytest.raises(InputError, match="stride is 0: expected 1"):
-        SquadTask(SQUAD_2, stride=0)
+        squad_task(SQUAD_2, stride=0)

@@ -6,7 +6,7 @@ import pytest
 
 from bert_keras import InputError
 from official_tasks.engine.prediction import kind_of, read_inputs
-from official_tasks.tasks.table import dialect, read_rows
+from official_tasks.tasks.table import make_dialect, read_rows
 
 
 def rows(path, columns):
@@ -42,8 +42,8 @@ def test_the_line_of_excel_says_what_separates_columns(
     mark = f'"sep={between}"' if quoted else f"sep={between}"
     path.write_text(f"{mark}\r\ntext{between}label\r\na, b{between}1\r\n")
     assert rows(path, ["text", "label"]) == [["a, b", "1"]]
-    own = dialect(between)
-    assert list(read_rows(path, ["label"], own=own)) == [(3, ["1"])]
+    own = make_dialect(between)
+    assert list(read_rows(path, ["label"], dialect=own)) == [(3, ["1"])]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
@@ -163,9 +163,9 @@ def test_cells_of_parquet_are_text_or_lists_of_it(tmp_path):
         rows(path, ["tags"])
     with pytest.raises(InputError, match="no column 'txt'.*'bytes'.* Name"):
         rows(path, ["txt"])
-    for own in (dialect(";"), dialect(None, "cp1252")):
+    for own in (make_dialect(";"), make_dialect(None, "cp1252")):
         with pytest.raises(InputError, match="is for text files: leave it"):
-            list(read_rows(path, ["text"], own=own))
+            list(read_rows(path, ["text"], dialect=own))
     with pytest.raises(InputError, match="no such file"):
         rows(tmp_path / "none.parquet", ["text"])
     with pytest.raises(InputError, match=r"ends in .* got 'a.parquet.gz'"):

@@ -8,16 +8,16 @@ from toy_words import PIECES, pieces_of, preprocessor
 from bert_keras import InputError
 from bert_keras.text.labels import split_label
 from official_tasks.engine import finetuning
-from official_tasks.tasks.custom import CustomTags
-from official_tasks.tasks.tagging import (
+from official_tasks.tasks.conll import (
     NER,
     WIKI_ANN,
     WNUT_17,
-    NerTask,
     TaggedText,
+    find_scheme,
     read_columns,
-    scheme_of,
 )
+from official_tasks.tasks.custom import custom_tags
+from official_tasks.tasks.tagging import tag_task
 
 CONLL = """\
 -DOCSTART- -X- -X- O
@@ -66,11 +66,11 @@ def test_columns_are_read_with_their_documents(tmp_path):
     assert sentence == TaggedText(("New York",), ("I-LOC",), document=1)
     words = file(tmp_path / "b.txt", "Ada\nI-PER\n")
     assert read_columns(words, labelled=None)[0].labels is None
-    task = NerTask(NER, test=words)
+    task = tag_task(NER, test=words)
     with pytest.raises(InputError, match="can only be predicted"):
         task.score(task.read("test"), [])
     with pytest.raises(InputError, match="lstm_dim is 0: expected 1"):
-        NerTask(NER, recipe="last", lstm_dim=0)
+        tag_task(NER, recipe="last", lstm_dim=0)
 
 
 def test_tabs_lone_tabs_language_prefixes_and_strange_words_are_read(tmp_path):
@@ -100,9 +100,9 @@ def test_white_space_may_be_a_word(tmp_path, word, label):
     table = tmp_path / "a.tsv"
     table.write_text(f"words\na {word} b\n\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 3: expected at least one word"):
-        CustomTags(test=str(table)).read("test")
+        custom_tags(test=str(table)).read("test")
     table.write_text(f"words\na {word} b\nc\n", encoding="utf-8")
-    texts = CustomTags(test=str(table)).read("test")
+    texts = custom_tags(test=str(table)).read("test")
     assert [text.words for text in texts] == [("a", word, "b"), ("c",)]
 
 
@@ -118,14 +118,14 @@ def test_white_space_may_be_a_word(tmp_path, word, label):
 )
 def test_the_scheme_is_read_off_the_labels(labels, scheme):
     row = tuple(labels.split())
-    assert scheme_of([TaggedText(row, row)]) == scheme
+    assert find_scheme([TaggedText(row, row)]) == scheme
 
 
 def test_only_first_pieces_have_a_label(tmp_path):
-    task = NerTask(NER, train=file(tmp_path / "train.txt"))
+    task = tag_task(NER, train=file(tmp_path / "train.txt"))
     examples = task.read("train")
     assert task.labels == ["O", "B-LOC", "I-LOC", "I-PER"]
-    assert task.advice == ["the labels follow IOB1"]
+    assert examples.notes == ["the 4 labels follow IOB1"]
     encoded = task.encode(examples, preprocessor())
     assert pieces_of(encoded)[0] == "[CLS] ada love ##lace lived [SEP]".split()
     assert encoded.targets.to_list()[0] == [0, 3, 3, 0, 0, 0]
@@ -141,7 +141,7 @@ def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
     labels = ["B-PER", "O", "B-LOC", "I-LOC", "O"] * 9
     words = ["Lovelace", "\u200b", "Bern", "London", "lived"] * 9
     text = "\n".join(map("\t".join, zip(words, labels, strict=True)))
-    task = NerTask(NER, train=file(tmp_path / "train.txt", text))
+    task = tag_task(NER, train=file(tmp_path / "train.txt", text))
     examples = task.read("train")
     encoded = task.encode(examples, preprocessor(9))
     tokens = encoded.inputs["token_ids"].to_list()
@@ -159,12 +159,12 @@ def test_a_text_longer_than_a_row_is_read_in_windows_and_loses_no_word(
 
 
 def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
-    task = NerTask(
+    task = tag_task(
         NER, train=file(tmp_path / "train.txt"), document_context=True
     )
     examples = task.read("train")
     assert [len(e.words) for e in examples] == [6, 2]
-    assert examples[0].sentences(examples[0].words)[1][0] == "in"
+    assert examples[0].split_sentences(examples[0].words)[1][0] == "in"
     encoded = task.encode(examples, preprocessor())
     assert len(encoded.inputs["token_ids"].to_list()[0]) == 9
     predictions = task.decode(examples, encoded, certain(encoded, task.labels))
@@ -172,7 +172,7 @@ def test_a_document_is_read_at_once_and_scored_by_sentence(tmp_path):
     assert (scores["f1"], scores["entities"]) == (1, 4)
     flat = file(tmp_path / "flat.txt", "a O\n\nb B-PER\n")
     with pytest.raises(InputError, match="no lines of -DOCSTART-"):
-        NerTask(NER, train=flat, document_context=True).read("train")
+        tag_task(NER, train=flat, document_context=True).read("train")
 
 
 def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
@@ -180,7 +180,7 @@ def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
 ):
     path = file(tmp_path / "train.txt")
     for together in (False, True):
-        task = NerTask(NER, train=path, dev=path, document_context=together)
+        task = tag_task(NER, train=path, dev=path, document_context=together)
         examples = task.read("train")
         encoded = task.encode(examples, preprocessor())
         outputs = certain(encoded, task.labels)
@@ -211,19 +211,16 @@ def test_predictions_are_written_as_conlleval_reads_them_and_read_again(
 def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
     tmp_path,
 ):
-    task = NerTask(
+    task = tag_task(
         NER,
         train=file(tmp_path / "train.txt"),
         dev=file(tmp_path / "dev.txt", "Bern I-ORG\nand O\n"),
     )
-    task.read("train")
-    dev = task.read("dev")
-    assert "no prediction can meet: I-ORG" in task.advice[-1]
-    encoded = task.encode(dev, preprocessor())
-    notes = list(task.advice)
-    for split in ("train", "dev"):  # of another seed
-        task.read(split)
-    assert finetuning.notes_on_rows(task, encoded, preprocessor()) == notes
+    splits = {split: task.read(split) for split in ("train", "dev")}
+    encoded = task.encode(splits["dev"], preprocessor())
+    notes = finetuning.notes_on_rows(splits, encoded, preprocessor())
+    assert notes[0] == "the 4 labels follow IOB1"
+    assert "no prediction can meet: I-ORG" in notes[1]
     assert encoded.weights.to_list() == [[0, 0, 1, 0]]
 
 
@@ -241,10 +238,10 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
 def test_files_that_cannot_be_used_are_refused(tmp_path, text, message):
     path = file(tmp_path / "train.txt", text)
     with pytest.raises(InputError, match=message):
-        NerTask(NER, train=path).read("train")
+        tag_task(NER, train=path).read("train")
     (tmp_path / "bytes.txt").write_bytes(b"caf\xe9 O\n")
     with pytest.raises(InputError, match="got the byte 0xe9"):
-        NerTask(NER, train=str(tmp_path / "bytes.txt")).read("train")
+        tag_task(NER, train=str(tmp_path / "bytes.txt")).read("train")
 
 
 def test_the_real_files_have_the_published_counts():
@@ -252,14 +249,14 @@ def test_the_real_files_have_the_published_counts():
     if not folder:
         pytest.skip("BERT_KERAS_DATA is not set: no real data")
     root = Path(folder) / "data"
-    task = NerTask(WNUT_17, data_dir=str(root / "wnut17"))
+    task = tag_task(WNUT_17, data_dir=str(root / "wnut17"))
     assert [len(task.read(s)) for s in ("train", "dev", "test")] == [
         3394,
         1009,
         1287,
     ]
     assert len(task.labels) == 13
-    task = NerTask(WIKI_ANN, data_dir=str(root / "wikiann_en"))
+    task = tag_task(WIKI_ANN, data_dir=str(root / "wikiann_en"))
     dev = task.read("dev")
     assert len(dev) == 10000
     assert not any(word.startswith("en:") for e in dev for word in e.words)

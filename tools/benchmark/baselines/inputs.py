@@ -15,8 +15,8 @@ from bert_keras.files import write_json
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.text.vocabulary import read_vocabulary
 from bert_keras.training.strategy import choose_dtype
-from official_tasks.tasks.glue import MRPC, SST_2, GlueTask
-from official_tasks.tasks.squad import SQUAD_1, SquadTask
+from official_tasks.tasks.glue import MRPC, SST_2, glue_task
+from official_tasks.tasks.squad import SQUAD_1, squad_task
 
 
 @dataclasses.dataclass(eq=False)
@@ -114,14 +114,14 @@ class Inputs:
 
 
 def _glue(row):
-    return lambda path: GlueTask(row, data_dir=path)
+    return lambda path: glue_task(row, data_dir=path)
 
 
 def _squad(pattern):
     found = sorted(glob.glob(pattern))
     if not found:
         raise InputError(f"No file of SQuAD's training texts: {pattern}")
-    return SquadTask(SQUAD_1, train=found[0])
+    return squad_task(SQUAD_1, train=found[0])
 
 
 # Task -> where its training texts lie under --data, tokens of a row, and what

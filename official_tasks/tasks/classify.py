@@ -1,27 +1,61 @@
-"""Classes, several labels, or a number of a text or of a pair of texts."""
+"""Text classification, multi-label classification and regression."""
+
+from pathlib import Path
 
 import numpy as np
 
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, Task, check_labelled
+from official_tasks.tasks.base import Encoded, refuse_unlabelled
 from official_tasks.tasks.encoding import encode_texts
+from official_tasks.tasks.source import Problem
+from official_tasks.tasks.table import write_csv
+
+# Problem -> the metric by which runs are compared.
+METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
+# Classes up to which the confusion matrix is written; for more classes only
+# so many of the most frequent errors: a matrix of 1,500 is 19 MB of JSON.
+MOST_CLASSES = 100
 
 
-class TextTask(Task):
-    """One row a text, `BertClassifier` on it; a subclass reads and writes.
+class TextTask(Problem):
+    """A class, several labels or a number for each text or pair of texts.
 
-    Examples are like `Example`: a text, a second one or None, and a label:
-    an index for "single", a set of indices for "multi", a number for
-    "regression", None where unknown.
+    A `BertClassifier` learns `Example`s: their label is an index for
+    "single", a set of indices for "multi", a number for "regression".
 
-    Attributes:
-        problem: "single", "multi" or "regression", as `BertClassifier` says.
+    Args:
+        source: `Source`.
+        problem: "single", "multi" or "regression", as of `BertClassifier`.
         pair: whether each example has a second text; kept with the model.
+        label_separator: text between the labels of an example in the file of
+            predictions.
+        standardises: see `Task`.
+        defaults: `Defaults`.
     """
 
-    problem = "single"
-    pair = False
-    metric = "accuracy"
+    def __init__(
+        self,
+        source,
+        problem="single",
+        pair=False,
+        label_separator=",",
+        standardises=False,
+        defaults=None,
+    ):
+        super().__init__(source, defaults)
+        self.problem, self.pair = problem, pair
+        self.label_separator = label_separator
+        self.standardises = standardises
+        self.metric = METRICS[problem]
+
+    @property
+    def labels(self):
+        """Names of the classes, in the order of the logits."""
+        return self.source.labels
+
+    @labels.setter
+    def labels(self, names):
+        self.source.labels = names
 
     def encode(self, examples, preprocess):
         segments = [[example.text for example in examples]]
@@ -41,7 +75,7 @@ class TextTask(Task):
         return self._indicators(labels).astype(np.float32)
 
     def _indicators(self, labels):
-        """bool `(R, C)`: which labels each text has."""
+        """Return bool `(R, C)`: True for the labels of each text."""
         rows = np.zeros((len(labels), len(self.labels)), bool)
         for row, indices in zip(rows, labels, strict=True):
             row[list(indices)] = True
@@ -65,7 +99,7 @@ class TextTask(Task):
 
     def score(self, examples, predictions):
         truth = [example.label for example in examples]
-        check_labelled(self, truth)
+        refuse_unlabelled(self, truth)
         if self.problem == "regression":
             return score_numbers(truth, predictions[:, 0])
         if self.problem == "multi":
@@ -76,39 +110,37 @@ class TextTask(Task):
 
     def mistakes(self, examples, predictions):
         truth = [example.label for example in examples]
+        heading = "probability"
         if self.problem == "regression":
             predicted, heading = predictions[:, 0], "off by"
             error = np.abs(np.array(truth) - predicted)
             wrong = np.ones(len(error), bool)
         elif self.problem == "multi":
-            heading = "probability"
             truth, predicted = self._indicators(truth), predictions > 0
-            shares = metrics.sigmoid(predictions)
-            # How sure the model is of the worst of its decisions on a text.
-            error = np.where(truth, 1 - shares, shares).max(axis=1)
+            probabilities = metrics.sigmoid(predictions)
+            # The confidence in the worst of the decisions on a text.
+            error = np.where(truth, 1 - probabilities, probabilities)
+            error = error.max(axis=1)
             wrong = (truth != predicted).any(axis=1)
         else:
-            heading = "probability"
-            shares = metrics.probabilities(predictions)
-            predicted, error = shares.argmax(axis=-1), shares.max(axis=-1)
+            probabilities = metrics.probabilities(predictions)
+            predicted = probabilities.argmax(axis=-1)
+            error = probabilities.max(axis=-1)
             wrong = predicted != truth
         order = np.argsort(-error, kind="stable")
         return [
             {
-                "text": examples[row].text,
-                **(
-                    {}
-                    if examples[row].text_pair is None
-                    else {"second": examples[row].text_pair}
+                **dict(
+                    zip(("text", "second"), examples[row].texts, strict=False)
                 ),
-                "truth": self._format_label(truth[row]),
-                "predicted": self._format_label(predicted[row]),
+                "truth": self._show(truth[row]),
+                "predicted": self._show(predicted[row]),
                 heading: float(error[row]),
             }
             for row in order[wrong[order]]
         ]
 
-    def _format_label(self, label):
+    def _show(self, label) -> str:
         if self.problem == "regression":
             return f"{label:.3g}"
         if self.problem == "multi":
@@ -116,14 +148,46 @@ class TextTask(Task):
             return ", ".join(names) or "(none)"
         return self.labels[label]
 
+    def write(self, examples, predictions, folder):
+        """Write predictions.csv: texts, label, prediction, probabilities."""
+        texts = ["text", "text_pair"][: 1 + self.pair]
+        headings, columns = self._prediction_columns(predictions)
+        rows = [[*texts, "label", "predicted", *headings]]
+        for example, row in zip(examples, columns, strict=True):
+            rows.append([*example.texts, self._spell(example.label), *row])
+        write_csv(Path(folder) / "predictions.csv", rows)
 
-# Classes up to which the confusion matrix is written; of more, so many of the
-# most frequent errors. A matrix of 1,500 classes takes 19 MB of JSON.
-MOST_CLASSES = 100
+    def _prediction_columns(self, predictions):
+        """Return further headings, and the cells of prediction and them."""
+        if self.problem == "regression":
+            return [], [[f"{row[0]:.6g}"] for row in predictions]
+        if self.problem == "single":
+            return ["score"], [
+                [self.labels[row.argmax()], f"{row.max():.4f}"]
+                for row in metrics.probabilities(predictions)
+            ]
+        return self.labels, [
+            [
+                self._spell(np.flatnonzero(row > 0.5)),
+                *(f"{probability:.4f}" for probability in row),
+            ]
+            for row in metrics.sigmoid(predictions)
+        ]
+
+    def _spell(self, label) -> str:
+        """Return a label, a set of labels or a number as a cell."""
+        if label is None:
+            return ""
+        if self.problem == "single":
+            return self.labels[label]
+        if self.problem == "multi":
+            names = (self.labels[index] for index in sorted(label))
+            return self.label_separator.join(names)
+        return f"{label:.6g}"
 
 
 def score_classes(truth, predicted, labels) -> dict:
-    """Accuracy, macro F1, a table per class, and the confusion matrix."""
+    """Return accuracy, macro F1, a table per class, the confusion matrix."""
     confusion = metrics.confusion_matrix(truth, predicted, len(labels))
     return {
         "accuracy": metrics.accuracy(confusion),
@@ -135,31 +199,35 @@ def score_classes(truth, predicted, labels) -> dict:
 
 
 def _confusions(confusion, labels) -> dict:
-    """Return the matrix of few classes, the most frequent errors of many."""
+    """Return the matrix of few classes, or the most frequent errors of many."""
     if len(labels) <= MOST_CLASSES:
         return {"confusion": confusion.tolist()}
     errors = confusion * (1 - np.eye(len(labels), dtype=confusion.dtype))
     order = np.argsort(-errors, axis=None, kind="stable")[:MOST_CLASSES]
-    places = zip(*np.unravel_index(order, errors.shape), strict=True)
+    cells = zip(*np.unravel_index(order, errors.shape), strict=True)
     return {
         "confusions": [
             {
                 "label": labels[truth],
-                "predicted": labels[guess],
-                "rows": int(errors[truth, guess]),
+                "predicted": labels[predicted],
+                "rows": int(errors[truth, predicted]),
             }
-            for truth, guess in places
-            if errors[truth, guess]
+            for truth, predicted in cells
+            if errors[truth, predicted]
         ]
     }
 
 
 def score_labels(truth, predicted, labels) -> dict:
-    """Of texts with any number of labels, bool `(R, C)` both.
+    """Return the metrics of texts with any number of labels.
 
-    "accuracy" counts the texts whose labels are all right and no others;
-    micro F1 takes all decisions together; macro F1 is the mean over the labels
-    that occur on either side (scikit-learn counts the others as 0).
+    "accuracy" counts the texts with exactly the true labels; micro F1 takes
+    all decisions together; macro F1 is the mean over the labels that occur in
+    either array (scikit-learn counts the others as 0).
+
+    Args:
+        truth, predicted: bool `(R, C)`.
+        labels: names.
     """
     each = metrics.per_label(truth, predicted)
     hits = (truth & predicted).sum()
@@ -174,7 +242,7 @@ def score_labels(truth, predicted, labels) -> dict:
 
 
 def score_numbers(truth, predicted) -> dict:
-    """Both correlations and the mean squared error of numbers."""
+    """Return both correlations and the mean squared error of numbers."""
     truth = np.asarray(truth, np.float64)
     return {
         "pearson": metrics.pearson(truth, predicted),

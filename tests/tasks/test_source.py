@@ -11,45 +11,46 @@ from bert_keras import InputError
 from bert_keras.data.data_sets import data_set_rows
 from official_tasks.tasks import glue
 from official_tasks.tasks.base import Example
-from official_tasks.tasks.custom import CustomTags
-from official_tasks.tasks.file_task import DataRow
-from official_tasks.tasks.glue import GlueTask
+from official_tasks.tasks.conll import CONLL_2003, NER, TaggedText, TagRow
+from official_tasks.tasks.custom import custom_tags
+from official_tasks.tasks.glue import glue_task
 from official_tasks.tasks.multiple_choice import (
     SWAG,
     ChoiceExample,
-    ChoiceTask,
+    choice_task,
 )
-from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, Question, SquadTask
-from official_tasks.tasks.tagging import CONLL_2003, NER, NerTask, TaggedText
+from official_tasks.tasks.spans import Question
+from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
+from official_tasks.tasks.tagging import tag_task
 
-TOY = DataRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
+TOY = TagRow("toy", {"train": ("train.txt", "train.csv"), "dev": ("dev.txt",)})
 
 
 def test_a_file_that_is_named_stands_in_place_of_the_folders(tmp_path):
     for name in ("train.csv", "dev.txt", "own.txt", "more.txt"):
         (tmp_path / name).touch()
     both = f"{tmp_path / 'own.txt'}, {tmp_path / 'more.txt'}"
-    task = NerTask(TOY, data_dir=str(tmp_path), dev=both)
-    assert [p.name for p in task.paths("train")] == ["train.csv"]
-    assert [p.name for p in task.paths("dev")] == ["own.txt", "more.txt"]
+    task = tag_task(TOY, data_dir=str(tmp_path), dev=both)
+    assert [p.name for p in task.source.paths("train")] == ["train.csv"]
+    assert [p.name for p in task.source.paths("dev")] == ["own.txt", "more.txt"]
     with pytest.raises(InputError, match="no test file of the task toy: give"):
-        task.paths("test")
+        task.source.paths("test")
     with pytest.raises(InputError, match=r"expected train\.txt or train\.csv"):
         (tmp_path / "train.csv").unlink()
-        task.paths("train")
+        task.source.paths("train")
     with pytest.raises(InputError, match=r"give --dev=FILE or --data_dir"):
-        NerTask(TOY).paths("dev")
+        tag_task(TOY).source.paths("dev")
     with pytest.raises(InputError, match=r"no dev file: give --dev=FILE"):
-        CustomTags().read("dev")
+        custom_tags().read("dev")
     with pytest.raises(InputError, match="no such folder"):
-        NerTask(TOY, data_dir=str(tmp_path / "absent")).paths("dev")
+        tag_task(TOY, data_dir=str(tmp_path / "absent")).source.paths("dev")
     with pytest.raises(InputError, match=r"absent\.txt: no such file"):
-        NerTask(TOY, dev="absent.txt").paths("dev")
+        tag_task(TOY, dev="absent.txt").source.paths("dev")
 
 
 def test_without_tensorflow_datasets_its_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    task = SquadTask(SQUAD_1, data_dir="tfds:squad")
+    task = squad_task(SQUAD_1, data_dir="tfds:squad")
     with pytest.raises(InputError, match=r"bert_keras\[tfds\]"):
         task.read("dev")
 
@@ -114,13 +115,13 @@ def test_squad_is_read_from_tfds(tfds, tmp_path, row, config):
     store(tfds, tmp_path, "squad", features, splits, config)
     tfds.core.add_data_dir(str(tmp_path))
     name = "tfds:squad/v2.0" if row.may_be_none else "tfds:squad"
-    questions = SquadTask(row, data_dir=name).read("dev")
+    questions = squad_task(row, data_dir=name).read("dev")
     assert questions[0].answers == ("Bérn", "in Bérn")
     assert questions[0].start == 22
     assert questions[0].context == "Ada Lovelace lived in Bérn."
     assert [q.answers for q in questions[1:]] == [()] * row.may_be_none
     with pytest.raises(InputError, match="no test split, but train, valid"):
-        SquadTask(row, data_dir=name).read("test")
+        squad_task(row, data_dir=name).read("test")
 
 
 def test_conll2003_is_read_from_tfds(tfds, tmp_path):
@@ -136,7 +137,7 @@ def test_conll2003_is_read_from_tfds(tfds, tmp_path):
     splits = {"train": rows, "dev": rows}
     store(tfds, tmp_path, "conll2003", features, splits, "conll2003")
     tfds.core.add_data_dir(str(tmp_path))
-    task = NerTask(CONLL_2003, data_dir="tfds:conll2003")
+    task = tag_task(CONLL_2003, data_dir="tfds:conll2003")
     first, second = task.read("train")
     assert first.words == ("Ada", "Lovelace", "lived")
     assert first.labels == ("B-PER", "I-PER", "O")
@@ -157,7 +158,7 @@ def test_choices_are_read_from_tfds(tfds, tmp_path):
     tfds.core.add_data_dir(str(tmp_path))
     choices = tuple(f"answer{i}" for i in range(4))
     row = SWAG._replace(prompt="context", lead="question", choices=choices)
-    task = ChoiceTask(row, data_dir="tfds:cosmos_qa")
+    task = choice_task(row, data_dir="tfds:cosmos_qa")
     (example,) = task.read("train")
     assert example.choices[2] == "question answer2"
     assert example.label == 3
@@ -171,17 +172,17 @@ def test_every_task_names_the_files_that_a_run_reads(tmp_path):
     for name in names:
         (tmp_path / name).write_text("x")
     folder, file = str(tmp_path), str(tmp_path / "dev.json")
-    mnli = GlueTask(glue.MNLI, data_dir=folder)
+    mnli = glue_task(glue.MNLI, data_dir=folder)
     assert [path.name for path in mnli.data_files()] == list(names[:3])
-    one = GlueTask(glue.MNLI, data_dir=folder, dev=file)
+    one = glue_task(glue.MNLI, data_dir=folder, dev=file)
     assert [path.name for path in one.data_files()] == [names[0], names[3]]
-    spans = SquadTask(SQUAD_1, train=file, skip_ids=f"{folder}/dev.json")
+    spans = squad_task(SQUAD_1, train=file, skip_ids=f"{folder}/dev.json")
     assert [path.name for path in spans.data_files()] == ["dev.json"] * 2
-    own = CustomTags(train=f"{file}, {folder}/train.tsv", test=file)
+    own = custom_tags(train=f"{file}, {folder}/train.tsv", test=file)
     assert [path.name for path in own.data_files()] == ["dev.json", "train.tsv"]
-    assert not NerTask(NER, data_dir="tfds:conll2003").data_files()
+    assert not tag_task(NER, data_dir="tfds:conll2003").data_files()
     with pytest.raises(InputError, match="give --data_dir=hf:nyu-mll/glue"):
-        GlueTask(glue.RTE, dev="hf:nyu-mll/glue/rte").read("dev")
+        glue_task(glue.RTE, dev="hf:nyu-mll/glue/rte").read("dev")
 
 
 def test_official_tasks_are_read_from_hugging_face(tmp_path):
@@ -219,16 +220,16 @@ def test_official_tasks_are_read_from_hugging_face(tmp_path):
         (tmp_path / folder).mkdir()
         data_set = datasets.Dataset.from_list(rows, features=kinds)
         data_set.to_parquet(tmp_path / folder / "validation.parquet")
-    first, second = GlueTask(glue.RTE, f"hf:{tmp_path}/rte").read("dev")
+    first, second = glue_task(glue.RTE, f"hf:{tmp_path}/rte").read("dev")
     assert first[:4] == ("a", "b", 1, "3") and second.label is None
-    (question,) = SquadTask(SQUAD_1, data_dir=f"hf:{tmp_path}/squad").read(
+    (question,) = squad_task(SQUAD_1, data_dir=f"hf:{tmp_path}/squad").read(
         "dev"
     )
     assert (question.answers, question.start) == (("Bérn", "in Bérn"), 22)
-    (text,) = NerTask(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
+    (text,) = tag_task(CONLL_2003, data_dir=f"hf:{tmp_path}/ner").read("dev")
     assert (text.words, text.labels) == (("Ada", "lived"), ("B-PER", "O"))
     with pytest.raises(InputError, match="no train split, but validation"):
-        GlueTask(glue.RTE, f"hf:{tmp_path}/rte").read("train")
+        glue_task(glue.RTE, f"hf:{tmp_path}/rte").read("train")
 
 
 def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):
@@ -238,19 +239,19 @@ def test_tags_of_a_data_set_are_names_or_numbers_that_have_names(tmp_path):
         rows = [{"tokens": ["Ada", "lived"], "ner_tags": tags}]
         data_set = datasets.Dataset.from_list(rows)
         data_set.to_parquet(tmp_path / name / "validation.parquet")
-    (text,) = NerTask(NER, data_dir=f"hf:{tmp_path}/names").read("dev")
+    (text,) = tag_task(NER, data_dir=f"hf:{tmp_path}/names").read("dev")
     assert text.labels == ("B-PER", "O")
     with pytest.raises(InputError, match="row 1: expected labels .* got '1'"):
-        NerTask(NER, data_dir=f"hf:{tmp_path}/numbers").read("dev")
+        tag_task(NER, data_dir=f"hf:{tmp_path}/numbers").read("dev")
 
 
 @pytest.mark.parametrize(
     ("make_task", "row", "make", "fields"),
     [
-        (NerTask, CONLL_2003, TaggedText, [["Ada", "ran"], ["B-PER", "O"]]),
-        (SquadTask, SQUAD_1, Question, ["7", "Who?", "Ada ran.", ["Ada"], 0]),
-        (ChoiceTask, SWAG, ChoiceExample, ["p", ["a", "b", "c", "d"], 2]),
-        (GlueTask, glue.RTE, Example, ["Ada ran.", "She ran.", 1]),
+        (tag_task, CONLL_2003, TaggedText, [["Ada", "ran"], ["B-PER", "O"]]),
+        (squad_task, SQUAD_1, Question, ["7", "Who?", "Ada ran.", ["Ada"], 0]),
+        (choice_task, SWAG, ChoiceExample, ["p", ["a", "b", "c", "d"], 2]),
+        (glue_task, glue.RTE, Example, ["Ada ran.", "She ran.", 1]),
     ],
 )
 def test_a_new_format_is_one_function_and_one_row(
@@ -263,8 +264,9 @@ def test_a_new_format_is_one_function_and_one_row(
     mine = row._replace(name="mine", read_file=read)
     (tmp_path / "a.json").write_text(json.dumps([fields, fields]))
     task = make_task(mine, train=str(tmp_path / "a.json"))
-    first, second = task.read("train")
+    train = task.read("train")
+    first, second = train
     assert first == second == make(*fields)
-    assert "read train" in task.advice
+    assert "read train" in train.notes
     encoded = task.encode([first], preprocessor(16))
     assert encoded.targets is not None

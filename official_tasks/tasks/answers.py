@@ -1,0 +1,126 @@
+"""Answers from the logits of windows: the n best spans, and no answer."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from official_tasks.tasks.metrics import probabilities
+
+ANSWER_LENGTH = 30  # tokens; this and the number of answers: run_squad.py's
+N_BEST = 20
+
+
+class Candidate(NamedTuple):
+    """An answer, cut from the context; "" is no answer."""
+
+    text: str
+    start_logit: float
+    end_logit: float
+    probability: float = 0.0
+
+    @property
+    def score(self):
+        return self.start_logit + self.end_logit
+
+
+class Answer(NamedTuple):
+    """The prediction for a question.
+
+    Attributes:
+        text: the best answer that is not empty; "" where there is none.
+        odds: the score of no answer minus that of `text`; None where every
+            question has an answer, or where it is unknown.
+        candidates: the best answers, best first, each once.
+    """
+
+    text: str
+    odds: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+
+def best_answer(context: str, rows, may_be_none: bool) -> Answer:
+    """Return the `Answer` to a question, from all windows of its context.
+
+    As in the original's `run_squad.py`, except that every span of at most 30
+    tokens is compared, not only those of the 20 best starts and ends; that
+    the answer is cut out of the context by its offsets and not by aligning
+    normalized text; and that it is "" and not "empty" where no span is left.
+    No answer has the lowest of its scores over the windows.
+
+    Args:
+        context: text of the question's context.
+        rows: list of (`Window`, logits of the start, logits of the end), the
+            logits float `(T,)` of the row.
+        may_be_none: whether no answer is a candidate.
+    """
+    candidates = _best_spans(context, rows)
+    text = candidates[0].text if candidates else ""
+    odds = None
+    if may_be_none:
+        none = min(
+            (
+                Candidate("", float(start[0]), float(end[0]))  # at [CLS]
+                for _, start, end in rows
+            ),
+            key=lambda candidate: candidate.score,
+        )
+        # Without any answer to compare with: as with one that scores 0.
+        odds = none.score - (candidates[0].score if candidates else 0.0)
+        candidates.append(none)
+        candidates.sort(key=lambda candidate: -candidate.score)
+    if not candidates:
+        return Answer(text, odds)
+    values = probabilities([candidate.score for candidate in candidates])
+    return Answer(
+        text,
+        odds,
+        tuple(
+            candidate._replace(probability=float(value))
+            for candidate, value in zip(candidates, values, strict=True)
+        ),
+    )
+
+
+def _best_spans(context, rows) -> list[Candidate]:
+    """Return the best spans with distinct texts, at most `N_BEST`."""
+    most = 5 * N_BEST
+    while True:
+        spans = sorted(
+            (span for row in rows for span in _spans(*row, most)),
+            reverse=True,
+        )
+        best: dict[str, Candidate] = {}
+        for _, start_logit, end_logit, begin, end in spans:
+            text = context[begin:end]
+            best.setdefault(text, Candidate(text, start_logit, end_logit))
+            if len(best) == N_BEST:
+                return list(best.values())
+        if all(most >= w.counts.size * ANSWER_LENGTH for w, *_ in rows):
+            return list(best.values())
+        most *= 10  # too many of the spans had the same texts
+
+
+def _spans(window, start, end, most):
+    """Return (score, start logit, end logit, first character, end) of spans."""
+    length = window.counts.size
+    if not length:
+        return []
+    tokens = slice(window.before, window.before + length)
+    start = np.where(window.counts, start[tokens], -np.inf)
+    end = np.concatenate([end[tokens], np.full(ANSWER_LENGTH - 1, -np.inf)])
+    # (L, lengths of answers)
+    ends = np.lib.stride_tricks.sliding_window_view(end, ANSWER_LENGTH)
+    sums = (start[:, np.newaxis] + ends).ravel()
+    most = min(most, sums.size)
+    best = np.argpartition(-sums, most - 1)[:most]
+    best = best[sums[best] > -np.inf]
+    first = best // ANSWER_LENGTH
+    last = first + best % ANSWER_LENGTH
+    return zip(
+        sums[best].tolist(),
+        start[first].tolist(),
+        end[last].tolist(),
+        window.begins[first].tolist(),
+        window.ends[last].tolist(),
+        strict=True,
+    )

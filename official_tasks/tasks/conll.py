@@ -1,0 +1,257 @@
+"""Files of tagged words: CoNLL-2003, WNUT-17, WikiANN; data sets of them."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bert_keras.errors import InputError
+from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
+from official_tasks.tasks.base import Defaults
+from official_tasks.tasks.table import read_rows, read_text, to_text
+
+
+class TaggedText(NamedTuple):
+    """A sentence, or all sentences of a document, as one text.
+
+    Attributes:
+        words: of all its sentences.
+        labels: one a word; None where unknown.
+        starts: the first word of each sentence.
+        document: identifies the document of the sentence.
+    """
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    starts: tuple[int, ...] = (0,)
+    document: int = 0
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All words as one text; see `Example`."""
+        return (" ".join(self.words),)
+
+    @property
+    def label(self):
+        """The labels; see `Example`."""
+        return self.labels
+
+    @property
+    def group(self):
+        """The words; see `Example`."""
+        return self.words
+
+    def split_sentences(self, values) -> list[list]:
+        """Return `values`, one a word, by sentence."""
+        ends = [*self.starts[1:], len(self.words)]
+        return [
+            list(values[start:end])
+            for start, end in zip(self.starts, ends, strict=True)
+        ]
+
+
+def read_tagged_file(row, path, split, notes):
+    """Return the sentences of a column file, with their documents."""
+    return [
+        sentence._replace(document=(path, sentence.document))
+        for sentence in read_columns(path, None if split == "test" else True)
+    ]
+
+
+def read_tagged_data_set(row, source, split, notes):
+    """Return the texts of "tfds:conll2003", "hf:unimelb-nlp/wikiann/en", ..."""
+    from bert_keras.data.data_sets import data_set_features
+
+    features = data_set_features(source, split)
+    fields = [field for field in ("ner", "ner_tags") if field in features]
+    if not fields or "tokens" not in features:
+        raise InputError(
+            f"{source} has the fields {', '.join(features)}: expected "
+            "tokens, and ner or ner_tags"
+        )
+    columns, texts = ["tokens", fields[0]], []
+    for number, (words, labels) in read_rows(
+        source, columns, columns, split=split
+    ):
+        where = f"{source}, row {number}"
+        words = [to_text(where, "tokens", word) for word in words]
+        # Labels that are not public are -1, which has no name.
+        labels = [to_text(where, fields[0], label) for label in labels]
+        is_known = split != "test" or "" not in labels
+        if is_known:
+            check_tags(where, labels)
+        if words:
+            texts.append(
+                TaggedText(tuple(words), tuple(labels) if is_known else None)
+            )
+    return texts
+
+
+# Files of columns: one word a line, an empty line after each sentence, and
+# `-DOCSTART-` before each document where the file has documents. A line of
+# blanks and tabs is empty; with labels, so is one of any other white space.
+
+DOCUMENT = "-DOCSTART-"
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")
+
+
+def split_words(text: str) -> list[str]:
+    """Split at blanks, tabs and line ends of ASCII.
+
+    Other white space, such as U+3000 or U+00A0, may be a word.
+    """
+    return re.findall(r"[^ \t\r\n]+", text)
+
+
+def read_columns(path, labelled: bool | None = True) -> list[TaggedText]:
+    """Return the sentences of a file: words first, labels last in a line.
+
+    Columns are split at tabs where the first line of words has one, else at
+    blanks. A prefix such as WikiANN's `en:` is removed where every word has
+    the same one.
+
+    Args:
+        path: the file.
+        labelled: whether each word has a label; None: as the file looks.
+
+    Raises:
+        InputError: no such file, not UTF-8, a line of another number of
+            columns, a label of no scheme, no sentence at all.
+    """
+    lines = read_text(path).split("\n")
+    if labelled is None:
+        rows = [split_words(line) for line in lines if line.strip()]
+        labelled = bool(rows) and all(
+            len(row) > 1 and is_label(row[-1])
+            for row in rows
+            if row[0] != DOCUMENT
+        )
+    sentences = list(_sentences(path, lines, labelled))
+    if not sentences:
+        raise InputError(f"{path}: expected at least one sentence, got none")
+    return _without_language(sentences)
+
+
+def _sentences(path, lines, labelled):
+    rows: list[list[str]] = []
+    split = width = None
+    document = 0
+    for number, line in enumerate([*lines, ""], 1):
+        line = line.rstrip("\r")
+        words = split_words(line)
+        if not words or labelled and not line.strip():
+            if rows:
+                labels = tuple(row[-1] for row in rows) if labelled else None
+                yield TaggedText(
+                    tuple(row[0] for row in rows), labels, document=document
+                )
+            rows = []
+            continue
+        if words[0] == DOCUMENT:
+            document += 1
+            continue
+        if split is None:
+            split = re.compile("\t" if "\t" in line else "[ \t]+").split
+        row = split(line.rstrip(" \t"))
+        width = width or len(row)
+        _check(path, number, row, width, labelled)
+        rows.append(row)
+
+
+def _check(path, number, row, width, labelled):
+    where = f"{path}, line {number}"
+    if labelled and width < 2:
+        raise InputError(
+            f"{where}: expected a word and its label, with a tab or a blank "
+            f"between, got {row[0]!r} alone (a test file without labels can "
+            "only be predicted)"
+        )
+    if len(row) != width:
+        raise InputError(
+            f"{where}: expected {width} columns as in the lines before, got "
+            f"{len(row)}"
+        )
+    if labelled:
+        check_tags(where, row[-1:])
+
+
+def check_tags(where, labels):
+    """Raise InputError for a label of no scheme."""
+    for label in labels:
+        if not is_label(label):
+            raise InputError(
+                f"{where}: expected labels O, B-TYPE, I-TYPE, E-TYPE, S-TYPE, "
+                f"got {label!r}"
+            )
+
+
+def is_label(label: str) -> bool:
+    """Return True for `O`, a type, or a type after a scheme's prefix."""
+    prefix, dash, kind = label.partition("-")
+    if len(prefix) > 1 or label == OUTSIDE:
+        return True
+    return bool(dash and kind) and prefix in PREFIXES
+
+
+def _without_language(sentences):
+    first = _LANGUAGE.match(sentences[0].words[0])
+    if not first or not all(
+        word.startswith(first[0]) for s in sentences for word in s.words
+    ):
+        return sentences
+    cut = len(first[0])
+    return [
+        sentence._replace(words=tuple(word[cut:] for word in sentence.words))
+        for sentence in sentences
+    ]
+
+
+def find_scheme(sentences) -> str:
+    """Return the scheme that the labels follow: "IOB1", "IOB2" or "BIOES".
+
+    IOB1 begins an entity with I- unless it follows one of its type; IOB2
+    always with B-. Bare types (no prefix) count as IOB1.
+    """
+    scheme = "IOB2"
+    for sentence in sentences:
+        before = ""
+        for label in sentence.labels:
+            prefix, kind = split_label(label)
+            if prefix in "ESLU":
+                return "BIOES"
+            if prefix == "I" and kind != before:
+                scheme = "IOB1"
+            before = kind
+    return scheme
+
+
+class TagRow(NamedTuple):
+    """All about one of the data sets; see `Source`."""
+
+    name: str
+    files: dict = {}
+    defaults: Defaults | None = None
+    read_file: Callable = read_tagged_file
+    read_data_set: Callable = read_tagged_data_set
+
+
+NER = TagRow("ner")  # any other, from --train, --dev and --test
+CONLL_2003 = TagRow(
+    "conll2003",
+    {
+        "train": ("eng.train", "train.txt"),
+        "dev": ("eng.testa", "valid.txt"),
+        "test": ("eng.testb", "test.txt"),
+    },
+)
+WNUT_17 = TagRow(
+    "wnut17",
+    {
+        "train": ("wnut17train.conll",),
+        "dev": ("emerging.dev.conll",),
+        "test": ("emerging.test.annotated",),
+    },
+)
+WIKI_ANN = TagRow(
+    "wikiann", {"train": ("train",), "dev": ("dev",), "test": ("test",)}
+)
+ROWS = (NER, CONLL_2003, WNUT_17, WIKI_ANN)

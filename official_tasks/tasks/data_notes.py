@@ -1,0 +1,125 @@
+"""Notes on a user's rows, with line numbers: what to check before training."""
+
+from collections import Counter
+
+from official_tasks.tasks.table import line_or_row
+
+MOST_LINES = 5  # line numbers that a note names
+RARE = 0.2  # of an equal fraction of the rows, below which a class is rare
+MOST_CLASSES = 20  # of integers that may be names of classes
+
+
+def format_lines(locations) -> str:
+    """Return the first locations, the file named once: "a.csv, line 4, 7, ...".
+
+    Args:
+        locations: list of (file, line number).
+    """
+    file, _ = locations[0]
+    numbers = [str(n) for path, n in locations[:MOST_LINES] if path == file]
+    if len(numbers) < len(locations):
+        numbers.append("...")
+    return f"{file}, {line_or_row(file)} {', '.join(numbers)}"
+
+
+def note_rows(placed) -> list[str]:
+    """Return notes on empty texts and on repeated texts.
+
+    Args:
+        placed: list of ((file, line number), example).
+    """
+    notes = []
+    empty = [
+        location
+        for location, example in placed
+        if not all(text.strip() for text in example.texts)
+    ]
+    if empty:
+        notes.append(f"{format_lines(empty)}: the text is empty")
+    first: dict = {}
+    again, contradicting = [], []
+    for location, example in placed:
+        before = first.setdefault(example.texts, example)
+        if before is not example:
+            is_same = before.label == example.label
+            (again if is_same else contradicting).append(location)
+    if again:
+        notes.append(
+            f"{format_lines(again)}: {len(again)} rows repeat an earlier one"
+        )
+    if contradicting:
+        notes.append(
+            f"{format_lines(contradicting)}: {len(contradicting)} rows repeat "
+            "an earlier text under another label"
+        )
+    return notes
+
+
+def note_overlap(train, dev) -> list[str]:
+    """Return a note on texts that are in both; arguments as of `note_rows`."""
+    known = {example.texts for _, example in train}
+    both = [row for row in dev if row[1].texts in known]
+    if not both:
+        return []
+    locations = [location for location, _ in both]
+    return [
+        f"{format_lines(locations)}: {len(both)} texts are in train and in "
+        "dev, which flatters the score: the first is "
+        f"{both[0][1].texts[0][:60]!r}"
+    ]
+
+
+def note_names(names, column) -> list[str]:
+    """Return notes on labels that may be one, or numbers; they are sorted."""
+    alike: dict = {}
+    for name in names:
+        alike.setdefault("".join(name.casefold().split()), []).append(name)
+    notes = [
+        f"the labels {', '.join(map(repr, same))} in column {column!r} differ "
+        "in case or blanks only and are learned as different classes: write "
+        "them alike if they are one"
+        for same in alike.values()
+        if len(same) > 1
+    ]
+    return notes + note_numbers(names)
+
+
+def note_numbers(names) -> list[str]:
+    """Return a note if labels seem to be numbers and not names of classes."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return []
+    fractions = [n for n in numbers if not n.is_integer()]
+    if not fractions and len(numbers) <= MOST_CLASSES:
+        return []
+    return [
+        f"the labels are {len(names)} different numbers, such as {names[0]}, "
+        "and each is a class by itself: to predict a number give "
+        "--problem=regression"
+    ]
+
+
+def note_labels(problem, examples, labels) -> list[str]:
+    """Return a note on the rarest class, or on numbers that are all equal."""
+    if problem == "regression":
+        first = examples[0].label
+        if any(example.label != first for example in examples):
+            return []
+        return [
+            f"every number of the training rows is {first:g}: there is "
+            "nothing to learn"
+        ]
+    if problem == "multi":
+        counts = Counter(i for example in examples for i in example.label)
+    else:
+        counts = Counter(example.label for example in examples)
+    rare = min(range(len(labels)), key=lambda index: counts[index])
+    fraction = counts[rare] / len(examples)
+    if fraction * len(labels) >= RARE:
+        return []
+    return [
+        f"the class {labels[rare]!r} has {fraction:.1%} of the rows: choose "
+        "the best weights by --metric=macro_f1 rather than accuracy, and add "
+        "or repeat rows of it"
+    ]

@@ -1,0 +1,282 @@
+"""Sentence embeddings: one vector a text, near those of its partners."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from official_tasks.tasks import metrics
+from official_tasks.tasks.base import (
+    Encoded,
+    Examples,
+    Option,
+    refuse_unlabelled,
+)
+from official_tasks.tasks.encoding import encode_texts, fold_choices
+from official_tasks.tasks.pairs import PAIR_OPTIONS, PairTable
+from official_tasks.tasks.retrieval import RetrievalTask
+from official_tasks.tasks.table import write_csv
+
+OBJECTIVES = ("in_batch", "cosine", "triplet")
+WRITTEN = 10  # passages of a query in predictions.csv
+COSINES = 2**24  # that are in memory at once: 64 MB, and twice for their order
+EMBEDDING_OPTIONS = {
+    **PAIR_OPTIONS,
+    "objective": Option(
+        None,
+        f"{', '.join(OBJECTIVES)}; by default cosine with --label, else "
+        "in_batch.",
+    ),
+    "pooling": Option(None, "mean, max, cls, pooled; as the weights say."),
+}
+
+
+class Query(NamedTuple):
+    """A text to search with.
+
+    Attributes:
+        relevant: number of a passage -> its gain.
+        passages: the texts that are searched, one list for all queries.
+    """
+
+    text: str
+    relevant: dict[int, float]
+    passages: list[str]
+
+
+def embedding_task(objective=None, pooling=None, recall_at=None, **pairs):
+    """Return the task "embedding"; arguments of `PairTable` and its own."""
+    if objective is None:
+        objective = "cosine" if pairs.get("label") else "in_batch"
+    if objective not in OBJECTIVES:
+        raise InputError(
+            f"--objective={objective}: expected one of {', '.join(OBJECTIVES)}"
+        )
+    missing = None
+    if objective == "cosine" and not pairs.get("label"):
+        missing = "--label=COLUMN, the score"
+    if objective == "triplet" and not pairs.get("negative"):
+        missing = "--negative=COLUMN"
+    if missing:
+        raise InputError(
+            f"--objective={objective}: expected {missing} of each row"
+        )
+    if objective == "cosine" and recall_at:
+        raise InputError(
+            "--recall_at only applies to a search: not with "
+            "--objective=cosine, the default with --label"
+        )
+    # New queries search all passages; the relevant one may be unknown.
+    source = PairTable("embedding", has_unknown=objective != "cosine", **pairs)
+    return EmbeddingTask(source, objective, pooling, recall_at)
+
+
+class EmbeddingTask(RetrievalTask):
+    """One vector a text; partners have near ones. A `BertEmbedder` learns.
+
+    Scored pairs are learned by the squared difference of cosine and score and
+    scored by Spearman's correlation. Otherwise the texts of the rows of dev
+    search among its partners and negatives, or among all `passages`.
+
+    Args:
+        source: `PairTable`.
+        objective: one of `OBJECTIVES`. With "in_batch" a score above 0 makes
+            partners, and is the gain in nDCG.
+        pooling: of `BertEmbedder`.
+        recall_at: see `RetrievalTask`.
+    """
+
+    averages = False  # vectors of two models lie in two spaces
+
+    def __init__(self, source, objective, pooling=None, recall_at=None):
+        super().__init__(source, recall_at)
+        self.objective, self.pooling = objective, pooling
+        if objective == "cosine":
+            self.metric = "spearman"
+
+    def read(self, split):
+        pairs = self.source.read(split)
+        if self.objective == "cosine":
+            return pairs
+        if split == "train":
+            return self._partners(pairs)
+        queries = self._queries(pairs)
+        if split == "dev":
+            self._check_cutoffs(len(queries[0].passages))
+        return queries
+
+    def _partners(self, pairs):
+        """Return the pairs with a score above 0, or without one."""
+        kept = Examples([p for p in pairs if p.label != 0], pairs.notes)
+        dropped = (
+            f"{self.source.files['train']}: {len(pairs) - len(kept)} rows "
+            f"have the score 0 in column {self.source.label_column!r}"
+        )
+        if not kept:
+            raise InputError(
+                f"{dropped} and none has more: there are no partners to learn "
+                "from. Add rows, or leave --objective out to learn the scores"
+            )
+        if len(kept) < len(pairs):
+            kept.notes.append(f"{dropped} and are left out: no partners")
+        return kept
+
+    def _queries(self, pairs):
+        """Return each query of the rows once, over the same passages."""
+        known = (self.source.passages or {}).values()
+        partners = (text for pair in pairs for text in pair.texts[1:])
+        passages = list(dict.fromkeys([*known, *partners]))
+        number = {text: index for index, text in enumerate(passages)}
+        relevant: dict[str, dict[int, float]] = {}
+        for pair in pairs:
+            gains = relevant.setdefault(pair.texts[0], {})
+            gain = 1.0 if pair.label is None else pair.label
+            if gain and len(pair.texts) > 1:
+                passage = number[pair.texts[1]]
+                gains[passage] = max(gain, gains.get(passage, 0.0))
+        queries = (Query(q, gains, passages) for q, gains in relevant.items())
+        return Examples(queries, pairs.notes)
+
+    def encode(self, examples, preprocess):
+        if examples and isinstance(examples[0], Query):
+            texts = [query.text for query in examples] + examples[0].passages
+            inputs, cut = encode_texts(preprocess, texts)  # (Q + P, None)
+            return Encoded(inputs, np.zeros(len(texts), np.float32), cut=cut)
+        count = len(examples[0].texts) if examples else 2
+        texts = [text for pair in examples for text in pair.texts]
+        inputs, cut = encode_texts(preprocess, texts)  # (R K, None)
+        if self.objective == "cosine":
+            targets = self._targets(examples)
+        elif self.objective == "in_batch":
+            # By their numbers the loss finds equal texts in a batch.
+            numbers: dict[str, int] = {}
+            for text in texts:
+                numbers.setdefault(text, len(numbers))
+            targets = np.array([numbers[text] for text in texts], np.int32)
+            targets = targets.reshape(-1, count)
+        else:  # the loss reads no targets
+            targets = np.zeros(len(examples), np.float32)
+        return Encoded(
+            fold_choices(inputs, count),
+            targets,
+            cut=cut.reshape(-1, count).max(axis=1),
+        )
+
+    def build(self, encoder):
+        from bert_keras import BertEmbedder
+
+        return BertEmbedder(encoder, pooling=self.pooling)
+
+    def loss(self):
+        from bert_keras.training import similarity
+
+        return {
+            "in_batch": similarity.InBatchNegatives,
+            "cosine": similarity.CosineRegression,
+            "triplet": similarity.Triplet,
+        }[self.objective]()
+
+    def decode(self, examples, encoded, outputs):
+        """Return cosines of pairs (R,), or the `Ranking` of queries."""
+        lengths = np.linalg.norm(outputs, axis=-1, keepdims=True)
+        vectors = outputs / np.maximum(lengths, 1e-12)
+        if not isinstance(examples[0], Query):
+            return np.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        queries, passages = np.split(vectors, [len(examples)])
+        number = {text: i for i, text in enumerate(examples[0].passages)}
+        depth, parts = max([metrics.MRR_DEPTH, *(self.cutoffs or [])]), []
+        step = max(1, COSINES // len(passages))
+        for first in range(0, len(queries), step):
+            cosines = queries[first : first + step] @ passages.T
+            for row, query in zip(cosines, examples[first:], strict=False):
+                itself = number.get(query.text)
+                if itself is not None and itself not in query.relevant:
+                    row[itself] = -1.0  # a text is not searched to find itself
+            parts.append(Ranking.best(cosines, depth))
+        return Ranking(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def score(self, examples, predictions):
+        if isinstance(examples[0], Query):
+            return self._score_rankings(
+                list(zip(*predictions, strict=True)),
+                [query.relevant for query in examples],
+                [len(query.passages) for query in examples],
+            )
+        if self.objective != "cosine":
+            raise InputError(
+                "The training split has pairs to learn from. Score them as "
+                "queries and passages, by --dev=FILE."
+            )
+        truth = [pair.label for pair in examples]
+        refuse_unlabelled(self, truth)
+        return {
+            "spearman": metrics.spearman(truth, predictions),
+            "pearson": metrics.pearson(truth, predictions),
+            "majority_baseline": 0.0,
+        }
+
+    def mistakes(self, examples, predictions):
+        """Return pairs, or queries with an irrelevant first passage."""
+        if not isinstance(examples[0], Query):
+            return self._pair_mistakes(examples, predictions)
+        rows = zip(
+            examples,
+            predictions.order[:, 0],
+            predictions.cosine[:, 0],
+            strict=True,
+        )
+        wrong = [
+            {
+                "text": query.text,
+                "truth": query.passages[
+                    max(query.relevant, key=query.relevant.__getitem__)
+                ],
+                "predicted": query.passages[first],
+                "cosine": float(cosine),
+            }
+            for query, first, cosine in rows
+            if query.relevant and first not in query.relevant
+        ]
+        return sorted(wrong, key=lambda mistake: -mistake["cosine"])
+
+    def write(self, examples, predictions, folder):
+        """Write predictions.csv: each pair's cosine, or the best passages."""
+        if not isinstance(examples[0], Query):
+            self._write_pairs(examples, predictions, folder)
+            return
+        rows = (
+            [query.text, rank, query.passages[number], f"{cosine:.6g}"]
+            for query, order, cosines in zip(
+                examples, predictions.order, predictions.cosine, strict=True
+            )
+            for rank, (number, cosine) in enumerate(
+                zip(order[:WRITTEN], cosines, strict=False), 1
+            )
+            # Last, where it is at all: see `decode`.
+            if number in query.relevant or query.passages[number] != query.text
+        )
+        header = ["text", "rank", "passage", "cosine"]
+        write_csv(Path(folder) / "predictions.csv", [header, *rows])
+
+
+class Ranking(NamedTuple):
+    """The passages nearest to each query, best first.
+
+    Attributes:
+        order: int (Q, N), their numbers.
+        cosine: float (Q, N).
+    """
+
+    order: Any
+    cosine: Any
+
+    @classmethod
+    def best(cls, cosines, depth):
+        """Return the ranking by cosines (Q, P).
+
+        NaN comes first; equal cosines are in the passages' order.
+        """
+        known = np.where(np.isnan(cosines), np.inf, cosines)
+        order = np.argsort(-known, axis=1, kind="stable")[:, :depth]
+        return cls(order, np.take_along_axis(cosines, order, axis=1))

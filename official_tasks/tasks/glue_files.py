@@ -1,0 +1,192 @@
+"""GLUE's files as they are distributed, and data sets of GLUE, as examples.
+
+Functions take a `GlueRow`: the columns and labels of one task.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_keras.errors import InputError
+from official_tasks.tasks.table import read_number, read_text
+
+
+class GlueExample(NamedTuple):
+    """A row of a task, like `Example`.
+
+    Attributes:
+        index: the row's in the test file, as a submission has it.
+        part: 0 of MNLI's matched half, 1 of the mismatched one.
+    """
+
+    text: str
+    text_pair: str | None
+    label: Any
+    index: str
+    part: int = 0
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts."""
+        return self[:1] if self.text_pair is None else self[:2]
+
+
+def read_tsv(row, path, split, notes, part=0):
+    """Return the examples of one of GLUE's files, as it is distributed."""
+    header, lines = _split_header(row, path, split)
+    text = _find_column(row, header, row.text, path)
+    pair = row.text_pair and _find_column(row, header, row.text_pair, path)
+    label = _find_label_column(row, header, path, split)
+    index = header.index(row.index) if row.index in header else None
+    is_in_split = _raw_rows(row, path, split)
+    examples, ragged = [], []
+    for number, cells in lines:
+        if len(cells) != len(header):
+            if not row.may_be_ragged:
+                raise wrong_width(path, number, header, cells)
+            ragged.append(number)
+        elif is_in_split(cells):
+            examples.append(
+                GlueExample(
+                    cells[text],
+                    None if pair is None else cells[pair],
+                    None
+                    if label is None
+                    else read_label(row, cells[label], path, number),
+                    str(len(examples)) if index is None else cells[index],
+                    part,
+                )
+            )
+    if ragged:
+        notes.append(
+            f"{path}: {len(ragged)} rows of the wrong width are left out, "
+            f"as the file is distributed; the first is line {ragged[0]}"
+        )
+    return examples
+
+
+def read_data_set(row, source, split, notes, part=0):
+    """Return the examples of "tfds:glue", "hf:nyu-mll/glue/NAME", ..."""
+    from bert_keras.data.data_sets import data_set_rows
+
+    if "/" not in source:
+        source = f"{source}/{row.name}"
+    if len(row.parts.get(split, ())) > 1:
+        split = row.parts[split][part].replace("dev", "validation")
+    text, pair = row.tfds_texts or (row.text, row.text_pair)
+    number = float if row.labels is None else int
+    return [
+        GlueExample(
+            values[text],
+            values[pair] if row.text_pair else None,
+            # -1 is written where the label is not public.
+            None if values["label"] < 0 else number(values["label"]),
+            str(int(values["idx"])),
+            part,
+        )
+        for values in data_set_rows(source, split)
+    ]
+
+
+def read_lines(path):
+    """Return (line number, cells) of each line that is not empty.
+
+    Nothing is quoted. Lines end at "\\n" alone: the texts hold other
+    characters that Python would split a line at.
+    """
+    lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
+    rows = [
+        (number, line.split("\t"))
+        for number, line in enumerate(lines, 1)
+        if line
+    ]
+    if not rows:
+        raise InputError(f"{path}: the file is empty")
+    return rows
+
+
+def read_label(row, text, path, number):
+    """Return the index of a label in a file, or the number that it spells."""
+    if row.spelled is None:
+        value = read_number(text)
+        if value is not None:
+            return value
+        expected = "a number"
+    else:
+        if text in row.spelled:
+            return row.spelled.index(text)
+        expected = f"one of {', '.join(row.spelled)}"
+    raise InputError(
+        f"{path}, line {number}: expected {expected} as the label of the "
+        f"task {row.name}, got {text[:40]!r}: is it a file of another task?"
+    )
+
+
+def wrong_width(path, number, header, cells) -> InputError:
+    """Return the error for a line with another number of columns."""
+    return InputError(
+        f"{path}, line {number}: expected {len(header)} columns with tabs "
+        f"between, got {len(cells)}{_comma_hint(cells)}"
+    )
+
+
+def _comma_hint(cells):
+    is_csv = len(cells) == 1 and "," in cells[0]
+    return ": it seems to have commas, and GLUE's files tabs" if is_csv else ""
+
+
+def _split_header(row, path, split):
+    """Return the header, and (line number, cells) of the rows."""
+    rows = read_lines(path)
+    first = rows[0][1]
+    if row.header and row.text not in first:
+        return list(row.header), rows
+    # A file of SST-2 has the columns that CoLA needs.
+    if row.header and split != "test" and first == [row.text, row.label]:
+        raise _other_task(row, path, first)
+    return first, rows[1:]
+
+
+def _find_column(row, header, name, path):
+    if name not in header:
+        raise _other_task(row, path, header)
+    return header.index(name)
+
+
+def _other_task(row, path, header):
+    return InputError(
+        f"{path} is no file of the task {row.name}: expected the columns "
+        f"{', '.join(row.header or filter(None, (row.text, row.text_pair)))}, "
+        f"got {', '.join(map(repr, header[:12]))}{_comma_hint(header)}"
+    )
+
+
+def _find_label_column(row, header, path, split):
+    if row.label in header:
+        return header.index(row.label)
+    if split == "test":
+        return None
+    raise InputError(
+        f"{path} has no column {row.label!r}, so no labels: it seems to be "
+        f"the test file of {row.name}, which can only be predicted. Give a "
+        f"{split} file"
+    )
+
+
+def _raw_rows(row, path, split):
+    """Return a function of cells: True if the row is in this split.
+
+    Train and dev of MRPC share a raw file: dev has the pairs of ids in the
+    file dev_ids.tsv that GLUE's download script fetches.
+    """
+    path = Path(path)
+    if split == "test" or path.name != row.raw.get(split):
+        return lambda cells: True
+    listed = path.parent / "dev_ids.tsv"
+    if not listed.is_file():
+        raise InputError(
+            f"{path} holds train and dev together: put GLUE's list of the "
+            "dev rows, dev_ids.tsv, next to it, or give --train and --dev"
+        )
+    lines = read_text(listed).split("\n")
+    ids = {tuple(line.split("\t")[:2]) for line in lines if line.strip()}
+    return lambda cells: ((cells[1], cells[2]) in ids) == (split == "dev")

@@ -1,0 +1,190 @@
+"""Tables of text pairs: a text, its partner, and a score or a negative."""
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_keras.errors import InputError
+from official_tasks.tasks.base import Option
+from official_tasks.tasks.own_data import (
+    DROP_UNLABELLED,
+    TABLE_OPTIONS,
+    Columns,
+    Table,
+)
+from official_tasks.tasks.table import LARGEST_NUMBER, read_index, read_rows
+
+PAIR_OPTIONS = {
+    **TABLE_OPTIONS,
+    "text": Option("text", "Column of the text."),
+    "text_pair": Option("text_pair", "Column of the second text."),
+    "label": Option(
+        None,
+        "Column of the label, a score; without, all pairs are partners.",
+    ),
+    "max_score": Option(1.0, "Score of the best partners; the least is 0."),
+    "negative": Option(None, "Column of a text that is not a partner."),
+    "queries": Option(None, "File of id and text; --text then has ids."),
+    "passages": Option(None, "File of id and text; --text_pair then has ids."),
+    "id": Option("id", "Column of the ids in --queries and --passages."),
+    "recall_at": Option(
+        None, "The k of recall, separated by commas; by default 1,10."
+    ),
+    **DROP_UNLABELLED,
+}
+
+
+class Pair(NamedTuple):
+    """A text, its partner, perhaps a negative; the score, None if unknown."""
+
+    texts: tuple[str, ...]
+    label: float | None
+
+    @property
+    def group(self):
+        """The first text; see `Example`."""
+        return self.texts[0]
+
+
+class PairTable(Table):
+    """Rows of two or three texts, from columns of text or of ids.
+
+    Args:
+        name: of the task.
+        text, text_pair: columns of a text and of its partner.
+        label: column of the score, from 0 to `max_score`; None: all rows are
+            partners.
+        max_score: of the best partners.
+        negative: column of a text that is no partner of the first.
+        queries, passages: files of ids and texts; the columns above have ids
+            then.
+        id: the column of the ids in these.
+        has_unknown: whether rows may lack a partner if `passages` are searched.
+        table: further arguments of `Table`.
+    """
+
+    def __init__(
+        self,
+        name,
+        text="text",
+        text_pair="text_pair",
+        label=None,
+        max_score=1.0,
+        negative=None,
+        queries=None,
+        passages=None,
+        id="id",
+        has_unknown=False,
+        **table,
+    ):
+        if label and negative:
+            raise InputError(
+                f"--label={label} and --negative={negative}: give one of them"
+            )
+        is_usable = 0 < max_score <= LARGEST_NUMBER
+        if not is_usable or not label and max_score != 1:
+            raise InputError(
+                f"--max_score={max_score:g}: expected a number above 0, at "
+                f"most {LARGEST_NUMBER:g}, with --label=COLUMN"
+            )
+        if id != "id" and not (queries or passages):
+            raise InputError(
+                f"--id={id} only applies with --queries or --passages"
+            )
+        self.text_columns = [text, text_pair, *([negative] if negative else [])]
+        self.label_column, self.max_score = label, max_score
+        self.id_column = id
+        self.text_files = {"queries": queries, "passages": passages}
+        count = 1 if passages and has_unknown else 2
+        labels = [*self.text_columns[count:], *([label] if label else [])]
+        if table.get("drop_unlabelled") and not labels:
+            raise InputError(
+                "--drop_unlabelled only applies with --label, --negative or "
+                "--passages: these rows have no cell that may be empty"
+            )
+        columns = Columns(
+            name,
+            self.text_columns[:count],
+            labels,
+            self._parse,
+            lacks="are empty",
+        )
+        super().__init__(columns, **table)
+
+    @functools.cached_property
+    def queries(self):
+        """id -> text, or None where the rows have the texts."""
+        return self._read_texts("queries")
+
+    @functools.cached_property
+    def passages(self):
+        """id -> text, or None where the rows have the texts."""
+        return self._read_texts("passages")
+
+    def _read_texts(self, option):
+        path = self.text_files[option]
+        if not path:
+            return None
+        texts: dict[str, str] = {}
+        for line, (key, text) in read_rows(
+            path, [self.id_column, "text"], dialect=self.dialect
+        ):
+            if key in texts:
+                raise InputError(
+                    f"{path}, line {line}: the id {key!r} stands twice"
+                )
+            texts[key] = text
+        if not texts:
+            raise InputError(f"{path}: expected at least one row, got none")
+        return texts
+
+    def existing_files(self, *splits):
+        from bert_keras.data.data_sets import is_data_set
+
+        paths = filter(None, self.text_files.values())
+        paths = [Path(path) for path in paths if not is_data_set(path)]
+        return [*super().existing_files(*splits), *paths]
+
+    def _parse(self, where, number, cells):
+        tables = [("queries", self.queries)] + 2 * [("passages", self.passages)]
+        texts = []
+        for column, (option, table) in zip(
+            self.text_columns, tables, strict=False
+        ):
+            if column in cells:
+                cell = cells[column]
+                if table is not None and cell not in table:
+                    raise InputError(
+                        f"{where}: the id {cell!r} is not in --{option}, with "
+                        f"{len(table)} ids such as {next(iter(table))!r}"
+                    )
+                texts.append(cell if table is None else table[cell])
+        label = cells.get(self.label_column)
+        if label is not None:
+            label = self._parse_score(where, label)
+        return Pair(tuple(texts), label)
+
+    def _parse_score(self, where, cell):
+        try:
+            score = float(cell)
+        except ValueError:
+            score = -1.0
+        if not 0 <= score <= self.max_score:
+            raise InputError(
+                f"{where}: expected a score from 0 to {self.max_score:g} "
+                f"(--max_score) in column {self.label_column!r}, got {cell!r}"
+            )
+        return score
+
+
+def parse_cutoffs(text) -> tuple[int, ...] | None:
+    """Return the k of --recall_at, sorted; None where it is None."""
+    if not text:
+        return None
+    words = [word.strip() for word in str(text).split(",")]
+    if not all(read_index(word, 10**9) for word in words):
+        raise InputError(
+            f"--recall_at={text}: expected whole numbers above 0 with commas "
+            "between, such as 1,10"
+        )
+    return tuple(sorted({int(word) for word in words}))

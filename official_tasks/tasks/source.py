@@ -1,0 +1,148 @@
+"""Where the examples of a task come from: named files, a folder, a data set."""
+
+import contextlib
+from pathlib import Path
+
+from bert_keras.errors import InputError
+from bert_keras.files import split_paths
+from official_tasks.tasks.base import Defaults, Examples, Option, Task
+
+FILE_OPTIONS = {
+    "data_dir": Option(
+        None,
+        "Folder of the official files, or tfds:NAME[/CONFIG], or "
+        "hf:NAME[/CONFIG].",
+    ),
+    "train": Option(None, "File to learn from; several separated by commas."),
+    "dev": Option(None, "File to score on."),
+    "test": Option(None, "File to predict."),
+}
+
+
+class Source:
+    """The files of a task, or a data set instead of them.
+
+    Args:
+        row: all about one data set; a NamedTuple of the family with these
+            fields. `name`: of the task. `files`: split -> the names, one of
+            which its official file has. `read_file`: function of the row, a
+            path, the split and a list that takes notes; it returns examples.
+            `read_data_set`: the same, of a data set's name. A row for another
+            file format is a row with another `read_file`.
+        data_dir: folder of the official files, `tfds:NAME[/CONFIG]` or
+            `hf:NAME[/CONFIG]`.
+        train, dev, test: path, or paths with commas between, instead of the
+            files in `data_dir`.
+    """
+
+    labels: list[str] | None = None  # of the classes, where the files name them
+    to_score = ""  # see `Task`
+
+    def __init__(self, row, data_dir=None, train=None, dev=None, test=None):
+        self.row, self.name, self.data_dir = row, row.name, data_dir
+        paths = {"train": train, "dev": dev, "test": test}
+        self.files = {split: str(path) for split, path in paths.items() if path}
+
+    def read(self, split) -> Examples:
+        """Return the examples of the split's files, or of the data set.
+
+        A split in several parts is read part by part; `read_file` gets the
+        number of each part too.
+        """
+        notes: list[str] = []
+        examples: list = []
+        data_set, parts = self.data_set(split), self.parts(split)
+        for number, part in enumerate(parts):
+            which = (number,) if len(parts) > 1 else ()
+            read = self.row.read_data_set if data_set else self.row.read_file
+            for path in [data_set] if data_set else self.paths(part):
+                examples += read(self.row, path, split, notes, *which)
+        if not examples:
+            raise InputError(f"The {split} split of {self.name} has no rows.")
+        return Examples(examples, notes)
+
+    def parts(self, split) -> tuple[str, ...]:
+        """Return the names of the parts of a split: mostly the split alone."""
+        if split in self.files:
+            return (split,)  # a named file has one part
+        return getattr(self.row, "parts", {}).get(split, (split,))
+
+    def data_set(self, split) -> str | None:
+        """Return the data set to read this split from, or None for files."""
+        from bert_keras.data.data_sets import is_data_set
+
+        is_named = split not in self.files and is_data_set(self.data_dir)
+        return self.data_dir if is_named else None
+
+    def paths(self, part) -> list:
+        """Return the files of a split or part; at least one, all existing."""
+        if part in self.files:
+            return [self._check(path) for path in split_paths(self.files[part])]
+        names = self.row.files.get(part, ())
+        if self.data_dir is None:
+            alternative = f" or --data_dir with {names[0]}" if names else ""
+            raise InputError(
+                f"The task {self.name} has no {part} file: give "
+                f"--{part}=FILE{alternative}"
+            )
+        folder = Path(self.data_dir)
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder (from --data_dir)")
+        for name in names:
+            if (folder / name).is_file():
+                return [folder / name]
+        expected = f"expected {' or '.join(names)}, or " if names else ""
+        raise InputError(
+            f"{folder} has no {part} file of the task {self.name}: "
+            f"{expected}give --{part}=FILE"
+        )
+
+    def existing_files(self, *splits) -> list[Path]:
+        """Return the files that these splits have, without data sets."""
+        paths: list = []
+        for split in splits:
+            for part in () if self.data_set(split) else self.parts(split):
+                # `read` says what is missing, where it is needed.
+                with contextlib.suppress(InputError):
+                    paths += self.paths(part)
+        return [path for path in paths if isinstance(path, Path)]
+
+    def has(self, split) -> bool:
+        """Return True if there is a file or a data set for the split."""
+        return bool(self.data_set(split) or self.existing_files(split))
+
+    def describe(self, example) -> str:
+        """Return the name of an example to train on in notes."""
+        return repr(example.id)
+
+    def _check(self, path):
+        from bert_keras.data.data_sets import is_data_set
+
+        if is_data_set(path):
+            raise InputError(
+                f"{path} is a data set and no file of the task {self.name}: "
+                f"give --data_dir={path}"
+            )
+        if not Path(path).is_file():
+            raise InputError(f"{path}: no such file")
+        return Path(path)
+
+
+class Problem(Task):
+    """A task on the examples of a source; a subclass says what is learned.
+
+    Args:
+        source: `Source`.
+        defaults: `Defaults`; those of the problem where None.
+    """
+
+    def __init__(self, source, defaults: Defaults | None = None):
+        self.source, self.name = source, source.name
+        self.defaults = defaults or self.defaults
+        self.to_score = source.to_score
+
+    def read(self, split):
+        return self.source.read(split)
+
+    def data_files(self):
+        return self.source.existing_files("train", "dev")

@@ -1,0 +1,449 @@
+"""Questions with an answer that is a part of a text, or with none."""
+
+import functools
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.files import split_paths
+from official_tasks.tasks import metrics
+from official_tasks.tasks.answers import Answer, best_answer
+from official_tasks.tasks.base import Defaults, Encoded, Examples, Option
+from official_tasks.tasks.encoding import chunks, windowed_rows
+from official_tasks.tasks.source import Problem
+from official_tasks.tasks.table import read_json
+
+QUESTION_LENGTH = 64  # tokens at most, as in the original
+SPAN_OPTIONS = {
+    "stride": Option(128, "Tokens from one window to the next."),
+    "null_threshold": Option(
+        0.0, "Score by which no answer has to be better than the best answer."
+    ),
+}
+
+
+class Question(NamedTuple):
+    """A question on a context.
+
+    Attributes:
+        id: unique in its split.
+        answers: the true ones: () where the context has no answer, None where
+            they are unknown (a test file).
+        start: the character of the context at which the first answer begins;
+            None where unknown.
+        title: of the article with the context.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[str, ...] | None
+    start: int | None
+    title: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts; see `Example`."""
+        return self.question, self.context
+
+    @property
+    def label(self):
+        """The answers; see `Example`."""
+        return self.answers
+
+    @property
+    def group(self):
+        """The context; see `Example`."""
+        return self.context
+
+
+class SpanTask(Problem):
+    """The part of a text that answers a question, by a `BertSpanPredictor`.
+
+    Long texts are read in windows. In training the first answer counts; a
+    question with an answer at no known position is left out, and a window
+    without the answer points to `[CLS]`, as in the original.
+
+    Args:
+        source: of `Question`s.
+        may_be_none: whether a question may have no answer, as in SQuAD 2.0;
+            None: as the rows say.
+        skip_ids: file of ids, one a line, that training leaves out; several
+            with commas between.
+        stride: tokens from the beginning of a window to that of the next one.
+        null_threshold: no answer is predicted where its score exceeds the
+            best answer's by more than this.
+        null_odds: file of these differences, for `read_predictions`.
+        defaults: `Defaults`.
+    """
+
+    metric = "f1"
+    defaults = Defaults(32, 3.0, 5e-5, 384)
+    per_token = True
+    loss_weights = {"start": 0.5, "end": 0.5}
+
+    def __init__(
+        self,
+        source,
+        may_be_none=None,
+        *,
+        skip_ids=None,
+        stride=128,
+        null_threshold=0.0,
+        null_odds=None,
+        defaults=None,
+    ):
+        if stride < 1:
+            raise InputError(f"stride is {stride}: expected 1 token or more")
+        super().__init__(source, defaults)
+        if may_be_none is not None:
+            self.may_be_none = may_be_none
+        self.skip_ids = [Path(p) for p in split_paths(skip_ids or "") if p]
+        self.stride = stride
+        self.null_threshold, self.null_odds = null_threshold, null_odds
+
+    @functools.cached_property
+    def may_be_none(self) -> bool:
+        """True if a question to train or score on has no answer."""
+        return any(
+            question.answers == ()
+            for split in ("train", "dev")
+            if self.source.has(split)
+            for question in self.source.read(split)
+        )
+
+    def take_arguments(self, arguments):
+        # A test file does not say whether a question may have no answer.
+        if arguments.get("may_be_none"):
+            self.may_be_none = True
+
+    def read(self, split):
+        questions = self.source.read(split)
+        if split == "test":
+            return questions
+        self._check(questions, f"{split} file")
+        return self._trainable(questions) if split == "train" else questions
+
+    def _check(self, questions, file):
+        for question in questions:
+            if question.answers is None:
+                raise InputError(
+                    f"The {file} of {self.name} has a question without "
+                    f"answers, {question.id!r}: expected a file with them "
+                    f"(a test file can only be predicted){self.to_score}"
+                )
+            if not question.answers and not self.may_be_none:
+                raise InputError(
+                    f"The {file} of {self.name} has questions that have "
+                    f"no answer, such as {question.id!r}, as SQuAD 2.0 has: "
+                    "give --task=squad2"
+                )
+
+    def _trainable(self, questions):
+        """Return the questions with a known position of their answer."""
+        skipped: set[str] = set()  # ids in files, one a line
+        for path in self.skip_ids:
+            if not path.is_file():
+                raise InputError(f"{path}: no such file")
+            skipped.update(path.read_text(encoding="utf-8").split())
+        kept, problems = [], {"not found": [], "ambiguous": []}
+        for question in questions:
+            if question.id in skipped:
+                continue
+            span = question.answers and answer_span(question)
+            if isinstance(span, str):
+                problems[span].append(question)
+            else:
+                kept.append(question)
+        notes = list(questions.notes)
+        if skipped:
+            count = len({q.id for q in questions} & skipped)
+            notes.append(f"{count} questions are left out by --skip_ids")
+        notes += [
+            f"{len(left_out)} questions are left out of training: the position "
+            f"of their answer in the text is {problem}, the first is "
+            f"{self.source.describe(left_out[0])}"
+            for problem, left_out in problems.items()
+            if left_out
+        ]
+        if not kept:
+            raise InputError(f"{self.name}: no question is left to train on")
+        return Examples(kept, notes)
+
+    def data_files(self):
+        return [*super().data_files(), *self.skip_ids]
+
+    def encode(self, examples, preprocess):
+        windows, inputs, offsets = question_rows(
+            examples, preprocess, self.stride
+        )
+        targets = weights = None
+        if all(question.answers is not None for question in examples):
+            targets, weights = span_targets(examples, windows, offsets)
+        return Encoded(inputs, targets, weights, notes={"windows": windows})
+
+    def build(self, encoder):
+        from bert_keras import BertSpanPredictor
+
+        return BertSpanPredictor(encoder, may_be_none=self.may_be_none)
+
+    def loss(self):
+        from bert_keras.modeling.task_models import span_losses
+
+        return span_losses()
+
+    def decode(self, examples, encoded, outputs):
+        rows: list[list] = [[] for _ in examples]
+        for window, start, end in zip(
+            encoded.notes["windows"],
+            outputs["start"],
+            outputs["end"],
+            strict=True,
+        ):
+            rows[window.example].append(
+                (window, np.asarray(start), np.asarray(end))
+            )
+        return [
+            best_answer(question.context, windows, self.may_be_none)
+            for question, windows in zip(examples, rows, strict=True)
+        ]
+
+    def score(self, examples, predictions):
+        self._check(examples, "file")
+        answers = {q.id: q.answers for q in examples}
+        predicted = _by_id(examples, predictions)
+        texts = {key: answer.text for key, answer in predicted.items()}
+        if self.may_be_none:
+            odds = {key: answer.odds for key, answer in predicted.items()}
+            known = None if None in odds.values() else odds
+            scores = metrics.scores_v2(
+                answers, texts, known, self.null_threshold
+            )
+        else:
+            scores = metrics.scores_v1(answers, texts)
+        # The best constant prediction is no answer, right where there is none.
+        empty = sum(not true for true in answers.values()) / len(answers)
+        return {**scores, "majority_baseline": empty}
+
+    def mistakes(self, examples, predictions):
+        wrong = []
+        for question, answer in zip(examples, predictions, strict=True):
+            final = self._final(answer)
+            exact, _ = metrics.answer_scores(
+                final, question.answers, self.may_be_none
+            )
+            if exact or not answer.candidates:
+                continue
+            truth = " | ".join(dict.fromkeys(question.answers))
+            probability = {c.text: c.probability for c in answer.candidates}
+            wrong.append(
+                {
+                    "text": question.question,
+                    "truth": truth or "(no answer)",
+                    "predicted": final or "(no answer)",
+                    "probability": probability[final],
+                }
+            )
+        return sorted(wrong, key=lambda mistake: -mistake["probability"])
+
+    def write(self, examples, predictions, folder):
+        """Write predictions.json, nbest_predictions.json and null_odds.json.
+
+        A question without an answer, None, is in none of them.
+        """
+        answers = _by_id(examples, predictions)
+        files = {
+            "predictions.json": {k: self._final(a) for k, a in answers.items()},
+            "nbest_predictions.json": {
+                key: [candidate._asdict() for candidate in answer.candidates]
+                for key, answer in answers.items()
+            },
+        }
+        if self.may_be_none:
+            odds = {key: answer.odds for key, answer in answers.items()}
+            files["null_odds.json"] = odds
+        for name, content in files.items():
+            with open(Path(folder) / name, "w", encoding="utf-8") as file:
+                json.dump(content, file, indent=1, ensure_ascii=False)
+
+    def _final(self, answer):
+        if answer.odds is not None and answer.odds > self.null_threshold:
+            return ""
+        return answer.text
+
+    def read_predictions(self, path, examples):
+        """Return an `Answer` for each question; None where it is missing."""
+        texts = _read_by_id(path, str, '{"question id": "answer", ...}')
+        ids = {q.id for q in examples}
+        if not ids & texts.keys():
+            raise InputError(
+                f"{path}: expected answers to questions such as "
+                f"{min(ids)!r}, got none of the questions: is it a file of "
+                "another data set?"
+            )
+        odds = {}
+        if self.null_odds:
+            odds = _read_by_id(
+                self.null_odds, (int, float), '{"question id": 1.5, ...}'
+            )
+            absent = sorted((ids & texts.keys()) - odds.keys())
+            if absent:
+                raise InputError(
+                    f"{self.null_odds}: expected a number for each predicted "
+                    f"question, got none for {absent[0]!r}"
+                )
+        return [
+            Answer(texts[q.id], odds.get(q.id)) if q.id in texts else None
+            for q in examples
+        ]
+
+
+def _by_id(examples, predictions):
+    """Return question's id -> its `Answer`, for those that have one."""
+    pairs = zip(examples, predictions, strict=True)
+    return {q.id: answer for q, answer in pairs if answer is not None}
+
+
+def _read_by_id(path, kind, form) -> dict:
+    """Return id -> value, of `predictions.json` or `null_odds.json`."""
+    content = read_json(path, f"JSON, {form}")
+    if not isinstance(content, dict) or not all(
+        isinstance(value, kind) for value in content.values()
+    ):
+        raise InputError(f"{path}: expected {form}, got other JSON")
+    return content
+
+
+# Questions and their contexts as rows, and the positions of the answers.
+
+
+def answer_span(question: Question) -> tuple[int, int] | str:
+    """Return the first character of the first answer and the one after it.
+
+    Where the text does not stand at its `start`, its only position in the
+    context is taken. Without one the result is "not found" or "ambiguous".
+    """
+    text, context = question.answers[0], question.context
+    if not text.strip():
+        return "not found"
+    start = question.start
+    # Some data sets write a negative start where it is unknown.
+    if start is None or start < 0 or not context.startswith(text, start):
+        start = context.find(text)
+        if start < 0:
+            return "not found"
+        if context.find(text, start + 1) >= 0:
+            return "ambiguous"
+    return start, start + len(text)
+
+
+class Window(NamedTuple):
+    """A row: the question, then L tokens of its context.
+
+    Attributes:
+        example: the number of the question.
+        start: the window's first token in the context.
+        before: the number of tokens of the row before the window.
+        begins, ends: int `(L,)`, of each token its first character in the
+            context and the one after its last.
+        counts: bool `(L,)`, whether an answer may begin with a token: each
+            token counts in one of the windows.
+    """
+
+    example: int
+    start: int
+    before: int
+    begins: np.ndarray
+    ends: np.ndarray
+    counts: np.ndarray
+
+
+def question_rows(questions, preprocess, stride: int):
+    """Return questions, cut to 64 tokens, before each window of their context.
+
+    Args:
+        questions: list of `Question`.
+        preprocess: `BertPreprocessor`.
+        stride: tokens from the beginning of a window to that of the next one.
+
+    Returns:
+        `(windows, inputs, offsets)`: a `Window` a row; dict of ragged
+        `int32 (R, None)`; and for each question the first characters of its
+        context's tokens, and the ones after their last.
+    """
+    import tensorflow as tf
+
+    tokenizer = preprocess.tokenizer
+    # Each distinct context is tokenized once.
+    contexts = list(dict.fromkeys(question.context for question in questions))
+    numbers = {context: number for number, context in enumerate(contexts)}
+    number_of = [numbers[question.context] for question in questions]
+    parts = [
+        tokenizer.tokenize_with_offsets(tf.constant(contexts[chunk]))
+        for chunk in chunks(len(contexts))
+    ]
+    ids, begins, ends = (
+        tf.concat(list(column), axis=0) for column in zip(*parts, strict=True)
+    )
+    lead = tf.concat(
+        [
+            tokenizer(tf.constant([q.question for q in questions[chunk]]))
+            for chunk in chunks(len(questions))
+        ],
+        axis=0,
+    )
+    most = min(QUESTION_LENGTH, (preprocess.sequence_length - 3) // 2)
+    rows = windowed_rows(
+        preprocess, tf.gather(ids, number_of), stride, lead[:, :most]
+    )
+    pairs = list(zip(_by_row(begins), _by_row(ends), strict=True))
+    offsets = [pairs[number] for number in number_of]
+    columns = (rows.text, rows.start, rows.before)
+    lists = [column.numpy().tolist() for column in columns]
+    windows = []
+    for example, start, before, counts in zip(
+        *lists, _by_row(rows.counts), strict=True
+    ):
+        begin, end = (x[start : start + counts.size] for x in offsets[example])
+        windows.append(Window(example, start, before, begin, end, counts))
+    return windows, rows.inputs, offsets
+
+
+def _by_row(ragged):
+    """Return a ragged `(R, None)` as R arrays."""
+    return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
+
+
+def span_targets(questions, windows, offsets) -> tuple[dict, dict]:
+    """Return the first and last token of the answer in each row, and weights.
+
+    They are position 0, `[CLS]`, where the window lacks a part of the answer;
+    the weight is 0 where the answer's position in the context is unknown.
+    """
+    spans = list(map(_token_span, questions, offsets))
+    positions = np.zeros((len(windows), 2), np.int32)
+    weights = np.ones(len(windows), np.float32)
+    for row, window in enumerate(windows):
+        span, start = spans[window.example], window.start
+        if span is None:
+            weights[row] = 0
+        elif start <= span[0] and span[1] < start + window.counts.size:
+            positions[row] = np.array(span) - start + window.before
+    targets = {"start": positions[:, 0], "end": positions[:, 1]}
+    return targets, {"start": weights, "end": weights}
+
+
+def _token_span(question, offsets):
+    """Return the first and last token of the answer; (-1, -1) without one."""
+    if not question.answers:
+        return -1, -1
+    span = answer_span(question)
+    if isinstance(span, str):
+        return None
+    begins, ends = offsets
+    first = int(np.searchsorted(ends, span[0], side="right"))
+    last = int(np.searchsorted(begins, span[1], side="left")) - 1
+    return (first, last) if first <= last else None
