@@ -38,7 +38,7 @@ data/test_sampling data/test_sentences docs/test_architecture
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_heads modeling/test_layers
-serving/test_signatures tasks/test_encoding tasks/test_source
+serving/test_signatures tasks/test_encoding tasks/test_task_source
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task
 tasks/test_table tasks/test_tagging text/test_masking text/test_packing
