@@ -17,8 +17,8 @@ from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS, layers_in
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.weights import (
     POOLER,
+    drop_unused_pooler,
     in_encoder,
-    in_use,
     published_weights,
     untrained_weights,
 )
@@ -458,7 +458,7 @@ def describe(model, preprocessor=None, without=()):
 def _unused_pooler(model):
     """The pooler's weights, if they are random and no output reads them."""
     random = untrained_weights(model)
-    used = in_use(model, random)
+    used = drop_unused_pooler(model, random)
     return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 

@@ -55,7 +55,7 @@ def save_lora(model: "keras.Model", path: files.PathLike) -> None:
     by_name = {_name(model, weight): weight for weight in model.weights}
     numbers = {
         name: ("float32", tuple(by_name[name].shape), by_name[name].numpy)
-        for name in weights.in_use(model, by_name)
+        for name in weights.drop_unused_pooler(model, by_name)
         if by_name[name].trainable or not in_encoder(name)
     }
     with files.written_beside(path) as partial:
@@ -112,7 +112,7 @@ def load_lora(
         ranks[name] = shape[1] if len(shape) == 2 else 0
         expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
     _check_shapes(path, found, expected)
-    random = weights.in_use(model, weights.untrained_weights(model))
+    random = weights.drop_unused_pooler(model, weights.untrained_weights(model))
     random = [n for n in random if in_encoder(n) and n not in found]
     if random:
         raise WeightsError(

@@ -488,7 +488,7 @@ def _check_complete(model, checkpoint, report):
     name = type(model).__name__
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
-    missing = weights.in_use(model, report.initialised)
+    missing = weights.drop_unused_pooler(model, report.initialised)
     for head in HEADS[name].parts if name in HEADS else ():
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
@@ -504,8 +504,8 @@ def _warn_of_untrained(model, checkpoint, report, why):
         *report.initialised,
         *report.loaded,
     }
-    weights.mark_untrained(model, sorted(drawn))
-    new = weights.in_use(model, sorted(drawn))
+    weights.mark_new_weights(model, sorted(drawn))
+    new = weights.drop_unused_pooler(model, sorted(drawn))
     if not new:
         return
     why = f" ({why})" if why else ""

@@ -102,7 +102,9 @@ def _never_trained(model):
     if kind in ("BertPretrainer", "BertEncoder") or not pools:
         optional = ("mlm/", "nsp/", "encoder/pooler/")
     needed = [
-        n for n in weights.in_use(model, random) if not n.startswith(optional)
+        n
+        for n in weights.drop_unused_pooler(model, random)
+        if not n.startswith(optional)
     ]
     if needed:
         raise InputError(

@@ -5,6 +5,7 @@ import functools
 import keras
 from keras import ops
 
+from bert_keras.errors import InputError
 from bert_keras.modeling import kernels, layers
 from bert_keras.modeling.dropout import dropout
 from bert_keras.modeling.gradients import rematerialize
@@ -22,12 +23,12 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
     Args:
         length: tokens in a row, T.
         attention: one of `DIRECTIONS`.
-        padding_mask: int (B, T), 1 at tokens; everything is one where None.
+        padding_mask: int (B, T), 1 at tokens; no padding where None.
         example_ids: int (B, T); tokens of one row see each other only within
             the same example.
 
     Returns:
-        float32, broadcast to (B, 1, T, S); None where all may be seen.
+        float32, broadcast to (B, 1, T, S); None where nothing is masked.
     """
     allowed = []
     if padding_mask is not None:
@@ -38,16 +39,15 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         same = example_ids[:, :, None] == example_ids[:, None, :]  # (B, T, S)
         allowed.append(same[:, None])  # (B, 1, T, S)
     if attention != "bidirectional":
-        place = ops.arange(length)
-        before = place[:, None] >= place[None, :]  # (T, S)
+        positions = ops.arange(length)
+        before = positions[:, None] >= positions[None, :]  # (T, S)
         if attention == "right_to_left":
             before = ops.transpose(before)
         allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
-    # As many axes of length 1 as the conditions leave.
-    everywhere = functools.reduce(ops.logical_and, allowed)
-    return ops.where(everywhere, 0.0, EXCLUDED)
+    # Axes that no condition depends on keep the length 1.
+    return ops.where(functools.reduce(ops.logical_and, allowed), 0.0, EXCLUDED)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -72,10 +72,11 @@ class SelfAttention(layers.KeepsArguments):
         seed: int (2,), a drawn dropout seed; nothing is dropped where None.
         tokens: `RealTokens` of the rows; input and output are then these
             alone, (L, D).
+        attention_probabilities: bool; returns those before dropout too.
         training: bool.
 
     Returns:
-        float (B, T, D).
+        float (B, T, D); or this and the probabilities, (B, N, T, S).
 
     Example:
     >>> SelfAttention(num_heads=2, hidden_dim=8)(np.ones((1, 3, 8))).shape
@@ -94,60 +95,70 @@ class SelfAttention(layers.KeepsArguments):
         )
 
     def build(self, inputs_shape):
-        # B and T do not matter to the weights.
         for layer in (self.query, self.key, self.value, self.output_projection):
             layer.build((None, None, self.hidden_dim))
 
-    def call(self, inputs, bias=None, seed=None, tokens=None, training=False):
+    def call(
+        self,
+        inputs,
+        bias=None,
+        seed=None,
+        tokens=None,
+        attention_probabilities=False,
+        training=False,
+    ):
+        # Query, key and value, (B, N, T, H) each.
         if training and tokens is None:
-            parts = self._project_together(inputs)
+            heads = self._project_at_once(inputs)
         else:
-            parts = self._project(inputs, tokens)
-        # Query, key and value are (B, N, T, H) each.
-        # The fused kernel cannot drop probabilities.
+            heads = self._project(inputs, tokens)
+        # The fused kernel neither drops nor returns probabilities.
         drops = seed is not None and self.dropout
-        if not drops and kernels.has_fused_attention(bias):
-            context = kernels.attend(*parts, bias)
+        is_plain = drops or attention_probabilities
+        if not is_plain and kernels.has_fused_attention(bias):
+            context, probabilities = kernels.attend(*heads, bias), None
         else:
-            context = self._attend(*parts, bias, seed)
+            context, probabilities = self._attend(*heads, bias, seed)
         if tokens is None:
             context = ops.transpose(context, (0, 2, 1, 3))  # (B, T, N, H)
             context = ops.reshape(context, ops.shape(inputs))  # (B, T, D)
         else:
             context = tokens.merge_heads(context)  # (L, D)
-        return self.output_projection(context)
+        outputs = self.output_projection(context)
+        return (outputs, probabilities) if attention_probabilities else outputs
 
     def _attend(self, query, key, value, bias, seed):
         scores = ops.matmul(query, ops.swapaxes(key, -2, -1))  # (B, N, T, S)
         if bias is not None:
             scores = scores + ops.cast(bias, scores.dtype)
-        # Over S. Not normalised again after dropout, as in the original. In
-        # half precision TensorFlow's softmax computes in float32 inside: a
-        # cast around it left the error unchanged and cost 3.2 % of a step.
-        probabilities = dropout(ops.softmax(scores), self.dropout, seed)
-        return ops.matmul(probabilities, value)  # (B, N, T, H)
+        # Over S. In half precision TensorFlow's softmax computes in float32
+        # inside: a cast around it left the error unchanged and cost 3.2 % of a
+        # step.
+        probabilities = ops.softmax(scores)
+        # Not normalised again after dropout, as in the original.
+        weights = dropout(probabilities, self.dropout, seed)
+        return ops.matmul(weights, value), probabilities  # (B, N, T, H)
 
     def _project(self, inputs, tokens):
         """Compute the scaled query, key and value by a product each."""
-        # The query is scaled, not the scores: (B, T, D) is less than they are.
+        # The query is scaled: (B, T, D) is less than the scores are.
         query = self.query(inputs) * self._scale()
-        parts = query, self.key(inputs), self.value(inputs)
+        projected = query, self.key(inputs), self.value(inputs)
         if tokens is not None:
-            return [tokens.split_heads(part) for part in parts]
+            return [tokens.split_heads(x) for x in projected]
         batch, length, width = ops.shape(inputs)
         # Not -1: without rows it could be any number.
         heads = (batch, length, self.num_heads, width // self.num_heads)
-        parts = [ops.reshape(part, heads) for part in parts]  # (B, T, N, H)
-        # (B, N, T, H)
-        return [ops.transpose(part, (0, 2, 1, 3)) for part in parts]
+        split = [ops.reshape(x, heads) for x in projected]  # (B, T, N, H)
+        return [ops.transpose(x, (0, 2, 1, 3)) for x in split]  # (B, N, T, H)
 
-    def _project_together(self, inputs):
+    def _project_at_once(self, inputs):
         """Compute the same by one product, for training.
 
         It took 4 % off a layer's step on a CPU at a width of 256 and nothing
-        at 768. For a batch, joining the kernels costs next to nothing; a
-        single row of 16 tokens at 768 took a fifth longer, so predictions go
-        by `_project`.
+        at 768. For a batch, concatenating the kernels costs next to nothing; a
+        single row of 16 tokens at 768 took a fifth longer, so predictions use
+        `_project`.
         """
         batch, length, width = ops.shape(inputs)
         projections = self.query, self.key, self.value
@@ -189,8 +200,8 @@ class TransformerLayer(layers.SeededLayer):
         attention_dropout: fraction of the attention probabilities dropped.
         activation: "gelu_tanh" or "gelu_exact".
         norm_epsilon: added to a variance before its root.
-        rematerialize: whether training keeps the layer's input only and
-            computes the rest once more for the gradient, with the same units
+        rematerialize: True to keep only the layer's input in training and
+            compute the rest once more for the gradient, with the same units
             dropped: less memory for a third more time.
 
     Call arguments:
@@ -198,10 +209,14 @@ class TransformerLayer(layers.SeededLayer):
         bias: float, broadcast to (B, N, T, S), added to attention scores.
         tokens: `RealTokens` of the rows; input and output are then these
             alone, (L, D).
+        attention_probabilities: bool; returns those before dropout too.
         training: bool.
 
     Returns:
-        float (B, T, D).
+        float (B, T, D); or this and the probabilities, (B, N, T, S).
+
+    Raises:
+        InputError: attention probabilities in training with `rematerialize`.
 
     Example:
     >>> TransformerLayer(2, 8, 16)(np.ones((1, 3, 8))).shape
@@ -256,39 +271,62 @@ class TransformerLayer(layers.SeededLayer):
         )
 
     def build(self, inputs_shape):
-        # B and T do not matter to the weights.
-        wide = (None, None, self.hidden_dim)
-        self.attention.build(wide)
-        self.attention_norm.build(wide)
-        self.intermediate.build(wide)
+        shape = (None, None, self.hidden_dim)
+        self.attention.build(shape)
+        self.attention_norm.build(shape)
+        self.intermediate.build(shape)
         self.output_projection.build((None, None, self.intermediate_dim))
-        self.output_norm.build(wide)
+        self.output_norm.build(shape)
         self.build_seed(self.dropout, self.attention_dropout)
 
-    def call(self, inputs, bias=None, tokens=None, training=False):
-        # Drawn here and handed on: a second computation draws the same.
-        seed = self.draw_seed(training)
-
-        def layer(inputs):
-            return self._layer(inputs, bias, seed, tokens, training)
-
+    def call(
+        self,
+        inputs,
+        bias=None,
+        tokens=None,
+        attention_probabilities=False,
+        training=False,
+    ):
+        if attention_probabilities and training and self.rematerialize:
+            raise InputError(
+                "attention_probabilities is True in training with "
+                "rematerialize=True, which keeps none. Call the encoder with "
+                "training=False, or make it without rematerialize."
+            )
+        layer = functools.partial(
+            self._call_layer,
+            bias=bias,
+            # Drawn once: a second computation drops the same units.
+            seed=self.draw_seed(training),
+            tokens=tokens,
+            attention_probabilities=attention_probabilities,
+            training=training,
+        )
         if self.rematerialize and training:
             return rematerialize(layer, inputs, self.weights)
         return layer(inputs)
 
-    def _layer(self, inputs, bias, seed, tokens, training):
-        # All (B, T, D), or (L, D) of real tokens alone. The attention drops
-        # its probabilities at site 0 of the seed.
-        x = self.attention(inputs, bias, seed, tokens=tokens, training=training)
+    def _call_layer(self, inputs, seed, attention_probabilities, **arguments):
+        # All (B, T, D), or (L, D) of real tokens alone. Attention drops its
+        # probabilities at site 0 of the seed.
+        x = self.attention(
+            inputs,
+            seed=seed,
+            attention_probabilities=attention_probabilities,
+            **arguments,
+        )
+        if attention_probabilities:
+            x, probabilities = x
         # Normalised after the sum, as in Vaswani et al. 2017, section 3.1.
-        x = self.attention_norm(self._sum(inputs, x, seed, 1))
+        x = self.attention_norm(self._sum(inputs, x, seed, site=1))
         # The second sub-layer: section 3.3 there, with GELU (our paper, A.2).
         y = self.intermediate(x)  # (B, T, intermediate_dim)
-        y = self.output_projection(y)
-        return self.output_norm(self._sum(x, y, seed, 2))
+        y = self.output_projection(y)  # (B, T, D)
+        y = self.output_norm(self._sum(x, y, seed, site=2))
+        return (y, probabilities) if attention_probabilities else y
 
     def _sum(self, residual, x, seed, site):
-        """Residual and dropped `x` in float32, in which they are normalised."""
+        """Add residual and dropped `x` in float32, the norm's precision."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         x = dropout(ops.cast(x, dtype), self.dropout, seed, site)
         return ops.cast(residual, dtype) + x

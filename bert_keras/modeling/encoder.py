@@ -1,191 +1,38 @@
 """The encoder: from token ids to one vector a token and one a row.
 
-Also what it shares with every task model. Its parts are in layers.py and
-attention.py; heads are not here.
+Its layers are in layers.py and attention.py.
 """
 
-import functools
-from collections.abc import Callable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import Any
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.files import PathLike
-from bert_keras.modeling import layers, modes, weights
+from bert_keras.modeling import layers, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
     TransformerLayer,
     attention_bias,
 )
 from bert_keras.modeling.inputs import (
-    INPUT_NAMES,
-    EncoderArguments,
     argument_names,
     check_ids,
     named_inputs,
-    refuse_text,
 )
 from bert_keras.modeling.padding import find_real_tokens
+from bert_keras.modeling.portable import Portable
 from bert_keras.modeling.sizes import DIMENSIONS
-
-
-class Portable:
-    """Loading, saving and copying, for `BertEncoder` and every task model."""
-
-    _rebuilt: Callable[[Any], Any]  # a new model of the same settings
-
-    @classmethod
-    def from_preset(cls, preset: PathLike, **arguments: Any) -> Self:
-        """A model with the weights of a preset: a folder or a name.
-
-        `arguments` go to the constructor, over what the preset says.
-        """
-        # When it is called: interop builds on this room.
-        from bert_keras.interop.presets import load_model
-
-        return load_model(cls, preset, **arguments)
-
-    def save_preset(self, folder: PathLike, preprocessor: Any = None) -> None:
-        """Write configuration, weights and vocabulary to `folder`.
-
-        It is a Hugging Face folder, which transformers opens too. The
-        optimizer's state is not written.
-
-        Args:
-            folder: made.
-            preprocessor: the `BertPreprocessor` that the model was trained
-                with, from which comes the vocabulary.
-
-        Raises:
-            InputError: no preprocessor, or it does not fit the model.
-        """
-        if preprocessor is None:
-            raise InputError(
-                "save_preset got no preprocessor, but a preset has a "
-                "vocabulary too. Give the BertPreprocessor that the model was "
-                "trained with: save_preset(folder, preprocess)."
-            )
-        from bert_keras.interop.saving import save_model
-
-        save_model(folder, self, preprocessor)
-
-    @classmethod
-    def from_config(
-        cls,
-        config: dict[str, Any],
-        custom_objects: dict[str, Any] | None = None,
-    ) -> Self:
-        config = dict(config)
-        adapted = config.pop("adaptation", {})
-        model = cls(**config)
-        weights.adapt(model, **adapted)
-        return model
-
-    if not TYPE_CHECKING:  # there, Keras's own signatures
-
-        @functools.wraps(keras.Model.fit)
-        def fit(self, x=None, *args, **kwargs):
-            return self._run(super().fit, x, *args, **kwargs)
-
-        @functools.wraps(keras.Model.evaluate)
-        def evaluate(self, x=None, *args, **kwargs):
-            return self._run(super().evaluate, x, *args, **kwargs)
-
-        @functools.wraps(keras.Model.predict)
-        def predict(self, x, *args, **kwargs):
-            return self._run(super().predict, x, *args, **kwargs)
-
-    def _run(self, loop, x, *args, **kwargs):
-        """A loop of Keras. After an error the next one is traced again.
-
-        A trace that failed half-way has made variables of the optimizer, and
-        a second call of the same function could make none.
-        """
-        refuse_text(x)
-        try:
-            return loop(x, *args, **kwargs)
-        except Exception:
-            # Keras makes them again at the next call.
-            self.train_function = None
-            self.test_function = None
-            self.predict_function = None
-            raise
-
-    def export(
-        self,
-        filepath: PathLike,
-        format: str = "tf_saved_model",
-        verbose: bool | None = None,
-        input_signature: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Export the model on ids, as `keras.Model.export` does.
-
-        By default its inputs are a dict of int32 rows of any length; rows are
-        packed only if the model was made for them. `export_saved_model`
-        exports texts in, labels out.
-        """
-        if input_signature is None:
-            input_signature = [self._input_specs()]
-        with modes.use(gradients=False):
-            super().export(  # type: ignore[misc]
-                filepath, format, verbose, input_signature, **kwargs
-            )
-
-    def _input_specs(self):
-        """Return the specs of the inputs of an export, by name."""
-        names = INPUT_NAMES[:3]
-        return {
-            name: keras.InputSpec(shape=(None, None), dtype="int32", name=name)
-            for name in names
-        }
-
-    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuses: Keras leaves the layers of this package as they are."""
-        raise InputError(
-            f"{type(self).__name__}.quantize({mode!r}) is not possible: Keras "
-            "would leave every layer as it is. For int8 weights export the "
-            "model: export_saved_model(model, preprocessor, folder, "
-            'dtype="int8").'
-        )
-
-    def with_dtype(self, policy: Any) -> Self:
-        """A copy with the same weights under another dtype policy.
-
-        What LoRA added is merged into the copy's weights. What is frozen here
-        is frozen there.
-        """
-        # Zeros cost less than random numbers, and are replaced next.
-        with modes.use(draw_weights=False):
-            copy = self._rebuilt(policy)
-        weights.copy_weights(self, copy)
-        # The copy's weights are merged, so LoRA itself is left out.
-        adapted = weights.adaptation(self).get("adaptation", {"frozen": ()})
-        weights.adapt(copy, adapted["frozen"])
-        self.hand_on(copy)
-        return copy
-
-    def hand_on(self, copy: keras.Model) -> None:
-        """Gives a copy what belongs to the weights besides their numbers."""
-        ours: Any = getattr(self, "encoder", self)
-        theirs: Any = getattr(copy, "encoder", copy)
-        theirs.license, theirs.origin = ours.license, ours.origin
-        theirs.initializer_range = ours.initializer_range
-        weights.mark_untrained(copy, weights.untrained_weights(self))
-        if hasattr(self, "sentence_embedding"):
-            copy.sentence_embedding = dict(self.sentence_embedding)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertEncoder(Portable, keras.Model):
     """Embeddings, `num_layers` transformer layers and the pooler.
 
-    Padding is left out of attention by a bias on the scores; the vectors at
-    padding itself mean nothing. The pooler is a dense tanh layer on the first
-    token. Equals `BertModel` of the original (the paper, section 3).
+    A bias on the scores keeps attention off padding; the vectors at padding
+    mean nothing. The pooler is a dense tanh layer on the first token. Equals
+    `BertModel` of the original (the paper, section 3).
 
     Weights, by path (behind the model's name, `encoder`):
         embeddings/{token,position,segment}/embeddings
@@ -195,8 +42,8 @@ class BertEncoder(Portable, keras.Model):
         layer_{i}/{intermediate,output}/{kernel,bias}
         layer_{i}/output_norm/{gamma,beta}
         pooler/{kernel,bias}
-    Every kernel is (inputs, outputs); heads lie side by side in the columns
-    of query, key and value and in the rows of attention/output.
+    Every kernel is (inputs, outputs); the heads are side by side in the
+    columns of query, key and value and in the rows of attention/output.
 
     Args:
         vocabulary_size: number of word pieces.
@@ -214,8 +61,8 @@ class BertEncoder(Portable, keras.Model):
             which tokens a token sees, itself included (the paper, section
             5.1).
         norm_epsilon: added to a variance before its root.
-        rematerialize: whether training keeps each layer's input only and
-            computes the rest once more for the gradient: less memory for a
+        rematerialize: True to keep only each layer's input in training and
+            compute the rest once more for the gradient: less memory for a
             third more time.
         dtype: dtype policy or its name; Keras's global one where None.
 
@@ -226,17 +73,20 @@ class BertEncoder(Portable, keras.Model):
             ids alone.
         training: bool; drops units where true.
         hidden_states: bool; adds `hidden_states` to the result.
+        attention_probabilities: bool; adds `attention_probabilities`.
         examples_per_row: int, for packed rows: pools the first token of the
             examples 1 to E, to `pooled_output` (B, E, D). Where a row has
             fewer, the rest mean nothing.
 
     Returns:
-        dict of `sequence_output` (B, T, D), `pooled_output` (B, D) and, when
-        asked, `hidden_states`: the embedding output and each layer's, each
-        (B, T, D).
+        dict of `sequence_output` (B, T, D), `pooled_output` (B, D) and, if
+        they were requested, `hidden_states`, a list of the embedding output
+        and each layer's, each (B, T, D), and `attention_probabilities`, a
+        list of each layer's before dropout, each (B, N, T, S).
 
     Raises:
-        InputError: an argument or an input that cannot be used.
+        InputError: an argument or an input that cannot be used; attention
+            probabilities in training with `rematerialize`, which keeps none.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -244,23 +94,16 @@ class BertEncoder(Portable, keras.Model):
     (1, 8)
     """
 
-    # Of the weights, where their home states one: `interop.tensors.License`.
+    # License of the source weights, an `interop.tensors.License`, or None.
     license = None
-    # What the weights began as: a name on the Hub with its commit, or one of
-    # `bert_keras.presets()`; or None.
+    # Source of the weights: a name on the Hub with its commit, one of
+    # `bert_keras.presets()`, or None.
     origin = None
-    # What their home's settings say it drew new weights with, or None.
+    # `initializer_range` of the source config, or None.
     initializer_range = None
     # The outputs with a token axis, (B, T, ...), which mean nothing at padding.
     token_outputs = ("sequence_output",)
     _most_outputs: tuple[Any, ...] = ()
-
-    if TYPE_CHECKING:  # its arguments by name
-
-        @classmethod
-        def from_preset(
-            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
-        ) -> Self: ...
 
     def __init__(
         self,
@@ -324,7 +167,7 @@ class BertEncoder(Portable, keras.Model):
         self.pooler = layers.Projection(
             hidden_dim, activation="tanh", name="pooler", dtype=policy
         )
-        # Now and not at the first call: weights can be loaded at once.
+        # Before the first call, so that weights can be loaded.
         self.build()
 
     def _check_arguments(self):
@@ -337,9 +180,8 @@ class BertEncoder(Portable, keras.Model):
                 )
         if self.hidden_dim % self.num_heads:
             raise InputError(
-                f"hidden_dim is {self.hidden_dim}, which {self.num_heads} "
-                "heads cannot share equally. Choose a num_heads that divides "
-                "it."
+                f"hidden_dim is {self.hidden_dim} and num_heads is "
+                f"{self.num_heads}. Expected num_heads to divide hidden_dim."
             )
         layers.check_activation(self.activation)
         if self.attention not in DIRECTIONS:
@@ -359,38 +201,40 @@ class BertEncoder(Portable, keras.Model):
         inputs: Any,
         training: bool = False,
         hidden_states: bool = False,
+        attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
         inputs = named_inputs(inputs)
-        for name, limit in (
-            ("token_ids", self.vocabulary_size),
-            ("segment_ids", self.num_segments),
-            ("position_ids", self.max_sequence_length),
-        ):
-            if inputs.get(name) is not None:
-                check_ids(name, inputs[name], limit)
-        # One bias for all layers: they exclude the same places.
+        self._check_inputs(inputs)
+        padding_mask = inputs.get("padding_mask")
         example_ids = inputs.get("example_ids")
+        # One bias for all layers, which mask the same positions.
         bias = attention_bias(  # broadcasts to (B, N, T, S)
             ops.shape(inputs["token_ids"])[1],
             self.attention,
-            inputs.get("padding_mask"),
+            padding_mask,
             example_ids,
         )
-        padding_mask = inputs.get("padding_mask")
         tokens = find_real_tokens(padding_mask, self.num_heads)
-        states = [self._embed(inputs, tokens, training)]  # (B, T, D) or (L, D)
+        x = self._call_embeddings(inputs, tokens, training)
+        states, probabilities = [x], []  # (B, T, D), or (L, D) of real tokens
         for layer in self.transformer_layers:
-            states.append(
-                layer(states[-1], bias, tokens=tokens, training=training)
+            x = layer(
+                x,
+                bias,
+                tokens=tokens,
+                attention_probabilities=attention_probabilities,
+                training=training,
             )
+            if attention_probabilities:
+                x, scores = x
+                probabilities.append(scores)  # (B, N, T, S)
+            states.append(x)
         if not hidden_states:
             states = states[-1:]
-        # Padding gets the vector of the token before it: nobody reads it.
         if tokens is not None:
-            states = [
-                tokens.put_in_rows(state) for state in states
-            ]  # (B, T, D)
+            # Padding gets the vector of the token before it: nobody reads it.
+            states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)
         outputs = {
@@ -399,19 +243,30 @@ class BertEncoder(Portable, keras.Model):
         }
         if hidden_states:
             outputs["hidden_states"] = states
+        if attention_probabilities:
+            outputs["attention_probabilities"] = probabilities
         return outputs
 
-    def _embed(self, inputs, tokens, training):
+    def _check_inputs(self, inputs):
+        for name, limit in (
+            ("token_ids", self.vocabulary_size),
+            ("segment_ids", self.num_segments),
+            ("position_ids", self.max_sequence_length),
+        ):
+            if inputs.get(name) is not None:
+                check_ids(name, inputs[name], limit)
+
+    def _call_embeddings(self, inputs, tokens, training):
         names = ("token_ids", "segment_ids", "position_ids")
-        parts = {name: inputs.get(name) for name in names}  # (B, T) each
+        ids = {name: inputs.get(name) for name in names}  # (B, T) each
         if tokens is not None:
-            parts = {  # (L,) each
+            ids = {  # (L,) each
                 name: x if x is None else tokens.select(x)
-                for name, x in parts.items()
+                for name, x in ids.items()
             }
-            if parts["position_ids"] is None:
-                parts["position_ids"] = tokens.position_ids()
-        return self.embeddings(**parts, training=training)
+            if ids["position_ids"] is None:
+                ids["position_ids"] = tokens.position_ids()
+        return self.embeddings(**ids, training=training)
 
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
         outputs = super().symbolic_call(*args, **kwargs)
@@ -422,9 +277,9 @@ class BertEncoder(Portable, keras.Model):
 
     @property
     def output(self) -> Any:
-        """Symbolic outputs of the first call that has most of them.
+        """Symbolic outputs of the call that had most of them.
 
-        Keras's are of the first call. By their number it tests whether the
+        Keras's are of the first call. Keras counts them to test whether the
         outputs of any call are connected, and would miss `hidden_states`.
         """
         return list(self._most_outputs) or super().output
@@ -434,6 +289,7 @@ class BertEncoder(Portable, keras.Model):
         inputs: Any,
         training: bool = False,
         hidden_states: bool = False,
+        attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
         # Stated, not traced: building a large task model takes no time.
@@ -441,28 +297,35 @@ class BertEncoder(Portable, keras.Model):
         examples = () if examples_per_row is None else (examples_per_row,)
 
         def spec(*shape):
-            shape = (batch, *shape, self.hidden_dim)
-            return keras.KerasTensor(shape, dtype=self.compute_dtype)
+            return keras.KerasTensor((batch, *shape), dtype=self.compute_dtype)
 
         outputs = {
-            "sequence_output": spec(length),
-            "pooled_output": spec(*examples),
+            "sequence_output": spec(length, self.hidden_dim),
+            "pooled_output": spec(*examples, self.hidden_dim),
         }
         if hidden_states:
             # The embedding output, then each layer's.
-            layers = range(self.num_layers + 1)
-            outputs["hidden_states"] = [spec(length) for _ in layers]
+            outputs["hidden_states"] = [
+                spec(length, self.hidden_dim)
+                for _ in range(self.num_layers + 1)
+            ]
+        if attention_probabilities:
+            outputs["attention_probabilities"] = [
+                spec(self.num_heads, length, length)
+                for _ in range(self.num_layers)
+            ]
         return outputs
 
     def arguments(self) -> dict[str, Any]:
-        """What the constructor took, as plain values."""
+        """Return the constructor's arguments as plain values."""
         names = argument_names(type(self))
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
         values = {name: getattr(self, name) for name in names}
         return {**values, "dtype": dtype}
 
     def get_config(self) -> dict[str, Any]:
-        return {**self.arguments(), **weights.adaptation(self)}
+        return {**self.arguments(), **weights.get_adaptation(self)}
 
-    def _rebuilt(self, policy):
+    def copy_structure(self, policy: Any) -> "BertEncoder":
+        """Return a new encoder of the same arguments in another dtype."""
         return type(self)(**{**self.arguments(), "dtype": policy})

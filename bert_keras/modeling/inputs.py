@@ -1,15 +1,13 @@
-"""The names under which a model takes its arguments and its inputs."""
+"""The inputs of a model by name, and checks of them."""
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, TypedDict
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
 
-# The first three are those of any model, the other two of packed rows.
+# Of any model the first three, of packed rows all.
 INPUT_NAMES = (
     "token_ids",
     "segment_ids",
@@ -17,22 +15,22 @@ INPUT_NAMES = (
     "position_ids",
     "example_ids",
 )
-# Of `BertEmbedder`: 1 at tokens that are pooled.
+# Input of `BertEmbedder`: 1 at tokens that are pooled.
 POOLING_MASK = "pooling_mask"
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def argument_names(cls):
-    """Names of a constructor's arguments, in order, without `self`.
+    """Return the names of a constructor's arguments, without `self`.
 
-    Where it hands **kwargs on, those of the class above it follow.
+    If it has **kwargs, those of the base class follow.
     """
     names = []
-    # From the class itself upwards, as long as arguments are handed on.
-    for one in cls.__mro__:
-        if "__init__" in vars(one):
-            _, *parameters = inspect.signature(one.__init__).parameters.values()
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            init = inspect.signature(base.__init__)
+            _, *parameters = init.parameters.values()
             names += [p.name for p in parameters if p.kind not in _VARIABLE]
             if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 break
@@ -40,10 +38,10 @@ def argument_names(cls):
 
 
 def named_inputs(inputs):
-    """The inputs by name; token ids alone become a dict of one."""
+    """Return the inputs by name, checked; token ids alone get their name."""
     if not isinstance(inputs, dict):
         inputs = {"token_ids": inputs}
-    # A name that is misspelled would otherwise count as one left out.
+    # A misspelled name would count as one that was left out.
     unknown = sorted(set(inputs) - set(INPUT_NAMES))
     if unknown or inputs.get("token_ids") is None:
         raise InputError(
@@ -68,7 +66,7 @@ def named_inputs(inputs):
 
 
 def refuse_text(values):
-    """Refuses texts where a model reads token ids; a data set of them too."""
+    """Raise `InputError` if the inputs, or a data set's, are texts."""
     if hasattr(values, "element_spec"):  # of tf.data
         values = values.element_spec
         values = values[0] if isinstance(values, tuple) else values
@@ -92,11 +90,10 @@ def _is_text(value):
 
 
 def check_ids(name, ids, limit):
-    """Refuses numbers outside 0 to `limit` - 1, where they are known.
+    """Raise `InputError` if ids are outside of 0 to `limit` - 1.
 
-    In a graph (`fit`, `predict`, a SavedModel) they are not. There the lookup
-    of TensorFlow raises on a CPU and gives zeros on a GPU; XLA, which a TPU
-    needs, clips; JAX gives NaN.
+    Symbolic ids (in `fit`, `predict`, a SavedModel) pass: TensorFlow's lookup
+    raises on a CPU and returns zeros on a GPU, XLA clips, JAX returns NaN.
     """
     if isinstance(ids, keras.KerasTensor) or hasattr(ids, "graph"):
         return  # symbolic, of Keras or of TensorFlow: NumPy would warn
@@ -113,56 +110,8 @@ def check_ids(name, ids, limit):
 
 
 def as_tensor(values):
-    """int32, whatever holds them; None and what is symbolic stay."""
+    """Return values as an int32 tensor; None and Keras tensors as they are."""
     if values is None or isinstance(values, keras.KerasTensor):
         return values
     refuse_text(values)
     return ops.convert_to_tensor(values, dtype="int32")
-
-
-# What `from_preset` of each model takes by name, for editors and checkers. The
-# sizes are not among them: the preset's weights decide those.
-
-
-class EncoderArguments(TypedDict, total=False):
-    """Of `BertEncoder`, and of every model below."""
-
-    revision: str | None
-    dropout: float
-    attention_dropout: float
-    activation: str
-    attention: str
-    norm_epsilon: float
-    rematerialize: bool
-    dtype: Any  # a name or a policy of Keras
-    name: str
-
-
-class ClassifierArguments(EncoderArguments, total=False):
-    labels: Sequence[str] | None
-    problem: str
-    bilstm_dim: int | None
-    examples_per_row: int | None
-    pair: bool
-
-
-class EmbedderArguments(EncoderArguments, total=False):
-    pooling: str | None
-    normalize: bool | None
-    truncate_dim: int | None
-
-
-class PretrainerArguments(EncoderArguments, total=False):
-    examples_per_row: int | None
-    mlm_activation: str | None
-    mlm_norm_epsilon: float | None
-
-
-class SpanArguments(EncoderArguments, total=False):
-    bilstm_dim: int | None
-    may_be_none: bool
-
-
-class TaggerArguments(EncoderArguments, total=False):
-    labels: Sequence[str]
-    bilstm_dim: int | None

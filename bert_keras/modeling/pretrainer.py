@@ -1,20 +1,16 @@
-"""Language models: masked words and next sentence, and in one direction.
+"""Language models: BERT's two objectives, and the paper's ablation.
 
-The second is for the paper's ablation.
+The ablation predicts the next token in one direction.
 """
-
-from typing import TYPE_CHECKING, Self, Unpack
 
 import keras
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.files import PathLike
 from bert_keras.modeling import kernels
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.heads import LogitsHead, MaskedLanguageModelHead
-from bert_keras.modeling.inputs import EncoderArguments, PretrainerArguments
-from bert_keras.modeling.task_models import TaskModel, encode, symbolic_inputs
+from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -33,14 +29,14 @@ class BertPretrainer(TaskModel):
         encoder: a `BertEncoder`.
         examples_per_row: most examples in a packed row, E; rows are not
             packed where None.
-        mlm_activation: the masked-word head's form of GELU; the encoder's
-            where None. keras-hub's head has a form of its own.
+        mlm_activation: form of GELU in the masked-word head; the encoder's
+            where None. Presets of keras-hub have another one.
         mlm_norm_epsilon: likewise.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
             packed rows `position_ids` and `example_ids`, int32 (B, T); and
-            `mask_positions`, int32 (B, M), places in the row.
+            `mask_positions`, int32 (B, M).
 
     Returns:
         dict of `mlm` float32 (B, M, V) and `nsp` float32 (B, 2), logits; of
@@ -51,13 +47,6 @@ class BertPretrainer(TaskModel):
     >>> model({"token_ids": [[2, 4, 3]], "mask_positions": [[1]]})["mlm"].shape
     (1, 1, 100)
     """
-
-    if TYPE_CHECKING:  # its arguments by name
-
-        @classmethod
-        def from_preset(
-            cls, preset: PathLike, **arguments: Unpack[PretrainerArguments]
-        ) -> Self: ...
 
     def __init__(
         self,
@@ -92,18 +81,18 @@ class BertPretrainer(TaskModel):
 
 
 def pretraining_losses():
-    """For `compile`: each is its sum(weight x loss) / sum(weight)."""
+    """Return the losses for `compile`: sum(weight x loss) / sum(weight)."""
     return {name: CrossEntropy(name=name) for name in ("mlm", "nsp")}
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class CrossEntropy(keras.losses.Loss):
-    """Of labels, integers, and the logits of a vocabulary or of classes.
+    """Cross entropy of integer labels and logits.
 
-    As Keras's sparse one, but its gradient keeps the logits alone, and XLA
-    computes it in one pass on a CPU. Without a weight that says
-    otherwise each row counts once; Keras's own mean would divide by all
-    places, padded ones too. A label that no logit has makes it NaN.
+    Keras's sparse one, but its gradient keeps the logits alone, and XLA
+    computes it in one pass on a CPU. The mean divides by the sum of weights;
+    Keras's default divides by all positions, padded ones too. A label outside
+    of 0 to C - 1 has the loss NaN.
 
     Call arguments:
         y_true: int (...).
@@ -124,7 +113,7 @@ class CrossEntropy(keras.losses.Loss):
 
 
 def pretraining_metrics():
-    """For `compile(weighted_metrics=...)`: both accuracies."""
+    """Return both accuracies, for `compile(weighted_metrics=...)`."""
     return {
         name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         for name in ("mlm", "nsp")
@@ -133,11 +122,11 @@ def pretraining_metrics():
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertCausalModel(TaskModel):
-    """Scores, at every position, of the piece that comes next.
+    """Logits of the next token at every position.
 
-    Next is to the right of an encoder that sees leftwards and to the left of
-    one that sees rightwards; nothing is masked (the paper, section 5.1).
-    `causal_targets` gives what to learn.
+    Next is on the right for `attention="left_to_right"` and on the left for
+    `"right_to_left"`; nothing is masked (the paper, section 5.1).
+    `causal_targets` returns labels and weights.
 
     Weights, by path: the encoder's, mlm/dense/{kernel,bias},
     mlm/norm/{gamma,beta}, mlm/bias.
@@ -155,7 +144,7 @@ class BertCausalModel(TaskModel):
         float32 (B, T, V), logits.
 
     Raises:
-        InputError: the encoder sees both ways.
+        InputError: the encoder is bidirectional.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16, attention="left_to_right")
@@ -165,13 +154,6 @@ class BertCausalModel(TaskModel):
 
     pools = False
     token_outputs = ("logits",)
-
-    if TYPE_CHECKING:  # its arguments by name
-
-        @classmethod
-        def from_preset(
-            cls, preset: PathLike, **arguments: Unpack[EncoderArguments]
-        ) -> Self: ...
 
     def __init__(
         self, encoder: BertEncoder, name: str = "causal_model"
@@ -195,10 +177,10 @@ class BertCausalModel(TaskModel):
 
 
 def causal_targets(inputs, attention):
-    """What `BertCausalModel` learns: ids and weights, each (B, T).
+    """Return labels and weights of `BertCausalModel`, each (B, T).
 
-    The id at a position is its neighbour's, and the weight is 1 where that
-    neighbour is a token of the same example.
+    The label of a position is the id of the next token. Its weight is 1 if
+    that token belongs to the same example.
 
     Args:
         inputs: dict of the model's inputs.
@@ -211,14 +193,14 @@ def causal_targets(inputs, attention):
     if examples is None:
         examples = ops.ones_like(ids)
     examples = ops.convert_to_tensor(examples)
-    of_next = _neighbour(examples, attention)
+    next_examples = _shift(examples, attention)
     # Padding has the number 0, and its neighbour may be padding too.
-    own = ops.logical_and(examples > 0, examples == of_next)
-    return _neighbour(ids, attention), ops.cast(own, "float32")
+    is_same = ops.logical_and(examples > 0, examples == next_examples)
+    return _shift(ids, attention), ops.cast(is_same, "float32")
 
 
-def _neighbour(rows, attention):
-    """What stands next to each place, (B, T); 0 next to the last one."""
+def _shift(rows, attention):
+    """Return the value next to each position, (B, T); 0 at the last one."""
     gap = ops.zeros_like(rows[:, :1])  # (B, 1)
     if attention == "left_to_right":
         return ops.concatenate([rows[:, 1:], gap], axis=1)

@@ -1,6 +1,6 @@
-"""A model's weights in the layout in which BERT is published, and LoRA on them.
+"""A model's weights under the names in which BERT is published; LoRA.
 
-Low-rank adaptation is by Keras's own layers.
+Low-rank adaptation (LoRA) is that of Keras's layers.
 """
 
 import hashlib
@@ -19,24 +19,24 @@ POOLER = ("encoder/pooler/kernel", "encoder/pooler/bias")
 
 
 def published_weights(model):
-    """Dict of published name -> weight, whatever the models' own names are.
+    """Return a dict of published name -> weight, for any name of the model.
 
     The names are the paths of the models' docstrings, behind `encoder/` for
-    the encoder's. A weight has `shape`, `numpy()` and `assign(values)`. What
-    LoRA added to a kernel is not listed: reading merges it, and assigning
-    replaces it.
+    the encoder's. A weight has `shape`, `numpy()` and `assign(values)`. LoRA's
+    matrices are not listed: reading a kernel merges them, and assigning it
+    sets their product to 0.
     """
-    merged = [_MergedWeight(layer) for layer in lora_layers(model)]
-    adapted = {id(weight.base): weight for weight in merged}
+    layers = [_MergedWeight(layer) for layer in lora_layers(model)]
+    merged = {id(weight.base): weight for weight in layers}
     return {
-        published_name(model, weight.path): adapted.get(id(weight), weight)
+        published_name(model, weight.path): merged.get(id(weight), weight)
         for weight in model.weights
         if not weight.name.startswith("lora_")
     }
 
 
 def published_name(model, path):
-    """The published name of what has this path in the model."""
+    """Return the published name of the weight or layer at this path."""
     encoder = getattr(model, "encoder", model)
     if path.startswith(f"{encoder.name}/"):
         return f"encoder/{path.removeprefix(f'{encoder.name}/')}"
@@ -44,46 +44,46 @@ def published_name(model, path):
 
 
 def in_encoder(name):
-    """Whether a published name is of the encoder, and not of a head."""
+    """Return True if a published name is the encoder's, not a head's."""
     return name.startswith("encoder/")
 
 
 def copy_weights(source, target):
-    """Gives `target` the weights of `source`, a model built alike."""
+    """Assign the weights of `source` to `target`, a model built alike."""
     sources = published_weights(source)
     for name, weight in published_weights(target).items():
         weight.assign(sources[name].numpy())
 
 
-def mark_untrained(model, names):
-    """Remembers that these weights begin at random.
+def mark_new_weights(model, names):
+    """Mark these weights as new and random.
 
-    What begins as one number throughout (a bias, a scale) does not count.
+    A weight that begins as one number throughout (a bias, a scale) does not
+    count.
     """
     weights = published_weights(model)
-    # By hash, so that a weight that was trained or loaded since is seen.
-    marks = {name: _digest(weights[name]) for name in names}
-    model.random_beginnings = {k: v for k, v in marks.items() if v}
+    # A hash shows whether a weight was trained or loaded since.
+    hashes = {name: _hash(weights[name]) for name in names}
+    model.first_hashes = {k: v for k, v in hashes.items() if v}
 
 
 def untrained_weights(model):
-    """Sorted names of the weights that still hold their first random numbers.
+    """Return the sorted names of new weights that still are as at random.
 
-    Of a model that was loaded, or whose encoder was; the weights of one that is
-    built from sizes are its caller's business.
+    Only in a model that was loaded, or that has a loaded encoder: a model made
+    from sizes is new as a whole.
     """
-    parts = [model, getattr(model, "encoder", model)]
-    marks = {}
-    for part in parts:
-        marks |= getattr(part, "random_beginnings", {})
+    hashes = {}
+    for part in (model, getattr(model, "encoder", model)):
+        hashes |= getattr(part, "first_hashes", {})
     weights = published_weights(model)
-    return sorted(k for k, v in marks.items() if _digest(weights[k]) == v)
+    return sorted(k for k, v in hashes.items() if _hash(weights[k]) == v)
 
 
 def switch_pooler(model):
-    """Make the encoder's pooler trainable where an output depends on it.
+    """Make the encoder's pooler trainable if an output depends on it.
 
-    A pooler that its owner froze stays frozen.
+    A pooler that the user froze stays frozen.
     """
     pooler = model.encoder.pooler
     if not model.pools:
@@ -92,18 +92,18 @@ def switch_pooler(model):
         pooler.trainable, pooler.is_unused = True, False
 
 
-def in_use(model, names):
-    """Return the names of weights that an output of the model depends on."""
+def drop_unused_pooler(model, names):
+    """Return the names without the pooler's, if no output depends on it."""
     pools = getattr(model, "pools", True)
     return [name for name in names if pools or name not in POOLER]
 
 
-def _digest(weight):
-    """A hash of the numbers; None where they are all the same."""
-    numbers = weight.numpy()
-    if not numbers.size or numbers.min() == numbers.max():
+def _hash(weight):
+    """Return a hash of the values; None if they are all the same."""
+    values = weight.numpy()
+    if not values.size or values.min() == values.max():
         return None
-    return hashlib.sha256(np.ascontiguousarray(numbers)).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(values)).hexdigest()
 
 
 class _MergedWeight:
@@ -120,7 +120,7 @@ class _MergedWeight:
         self.shape = self.base.shape
 
     def numpy(self):
-        # In the weights' own precision; Keras merges in the compute dtype.
+        # In the weights' precision; Keras merges in the compute dtype.
         change = np.matmul(self.down.numpy(), self.up.numpy())
         return self.base.numpy() + self.scale * change
 
@@ -130,8 +130,9 @@ class _MergedWeight:
         self.up.assign(np.zeros(self.up.shape))
 
 
-# Low-rank adaptation (LoRA), and what of a model is frozen.
+# LoRA, and which weights are frozen.
 
+# Name of a projection -> its attribute of `SelfAttention`.
 ATTRIBUTES = {
     "query": "query",
     "key": "key",
@@ -145,14 +146,14 @@ def enable_lora(
     rank: int,
     projections: Iterable[str] = ("query", "value"),
 ) -> None:
-    """Freezes the encoder and adds trainable matrices of low rank to it.
+    """Freeze the encoder and add trainable matrices of low rank to it.
 
     Each named projection W of every layer's attention becomes W + A B, with A
     (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
     Heads stay trainable, and so do weights of the encoder that the preset
-    lacked, as a pooler may be: nobody trained them. Call it before `compile`.
-    Saving to a preset, `with_dtype` and the export merge the added weights;
-    `save_lora` writes them alone.
+    lacked, such as a pooler. Call it before `compile`. Saving to a preset,
+    `with_dtype` and the export merge the matrices; `save_lora` writes them
+    alone.
 
     Args:
         model: a task model, or a `BertEncoder`.
@@ -170,28 +171,28 @@ def enable_lora(
     """
     encoder = getattr(model, "encoder", model)
     projections = tuple(projections)
-    known = projections and set(projections) <= set(ATTRIBUTES)
-    if not isinstance(rank, Integral) or rank < 1 or not known:
+    is_known = projections and set(projections) <= set(ATTRIBUTES)
+    if not isinstance(rank, Integral) or rank < 1 or not is_known:
         raise InputError(
             f"rank is {rank}, projections are {projections!r}. Expected a rank "
             f"from 1, and some of {', '.join(ATTRIBUTES)}."
         )
     if lora_layers(model):
         raise InputError(
-            "The model has LoRA already. Enable it once, on a model that has "
-            "none, such as from_preset gives."
+            "The model has LoRA already. Enable it once, on a model without "
+            "it, such as one from from_preset."
         )
     freeze_encoder(model, untrained_weights(model))
     for layer in encoder.transformer_layers:
         for name in projections:
             projection = getattr(layer.attention, ATTRIBUTES[name])
-            # kernel + alpha / rank A B, of which A and B learn (Hu et al. 2021,
-            # section 4.1)
+            # kernel + alpha / rank A B; A and B learn (Hu et al. 2021, section
+            # 4.1)
             projection.enable_lora(rank)
 
 
 def freeze_encoder(model, but):
-    """Freezes all weights of the encoder but those of these names."""
+    """Freeze all weights of the encoder but those of these names."""
     for weight in model.weights:
         name = published_name(model, weight.path)
         if in_encoder(name) and name not in but:
@@ -199,7 +200,7 @@ def freeze_encoder(model, but):
 
 
 def lora_layers(model):
-    """The layers of a model that have LoRA."""
+    """Return the layers of a model that have LoRA."""
     return [
         layer
         for layer in model._flatten_layers()
@@ -208,10 +209,10 @@ def lora_layers(model):
 
 
 class KeepsLora:
-    """For a Keras layer that has LoRA: its file keeps the matrices.
+    """Mixin of a Keras layer with LoRA: its file keeps the matrices.
 
-    Keras saves them merged and, where the loaded layer has LoRA, sets both to
-    0, from where neither learns. Here they are stored next to the merged
+    Keras saves them merged and sets both to 0 when a layer with LoRA is
+    loaded; neither could learn. Here they are stored next to the merged
     weights, which a layer without LoRA loads.
     """
 
@@ -223,14 +224,14 @@ class KeepsLora:
 
     def load_own_variables(self, store):
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        # What Keras's loading is about to set to 0.
+        # Keras's loading is about to set them to 0.
         before = {
             weight.name: weight.numpy()
             for weight in self.weights
             if weight.name.startswith("lora_")
         }
         super().load_own_variables(
-            # Keras numbers what it stores; ours have names.
+            # Keras stores under numbers, this class under names.
             {name: x for name, x in stored.items() if name.isdigit()}
         )
         if self.lora_enabled:
@@ -240,12 +241,11 @@ class KeepsLora:
                     weight.assign(values)
 
 
-def adaptation(model):
-    """What of a model is frozen, and which layers have LoRA.
+def get_adaptation(model):
+    """Return the frozen weights and the LoRA layers as a config dict.
 
     Returns:
-        `{"adaptation": ...}` in plain values for `adapt`; `{}` for a model
-        of which all trains.
+        `{"adaptation": arguments of adapt}`; `{}` if all weights train.
     """
     frozen = list(dict.fromkeys(_frozen(model)))
     lora = {
@@ -258,8 +258,12 @@ def adaptation(model):
 
 
 def adapt(model, frozen=(), lora=()):
-    """Freezes what was frozen, by the paths of layers and of single weights,
-    and adds LoRA where it was, by a dict of a layer's path -> rank, alpha.
+    """Freeze layers and weights, and add LoRA.
+
+    Args:
+        model: built, without LoRA.
+        frozen: paths of layers and of single weights.
+        lora: dict of a layer's path -> [rank, alpha].
     """
     layers = list(model._flatten_layers())
     for layer in layers:
@@ -280,7 +284,7 @@ def _frozen(layer):
     if not layer.trainable and layer.path:  # an input has none
         yield layer.path
         return
-    # What would train, frozen or not: the public list leaves frozen ones out.
+    # The public list leaves frozen weights out.
     for weight in layer._trainable_variables:
         if not weight.trainable:
             yield weight.path

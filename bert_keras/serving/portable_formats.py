@@ -18,7 +18,7 @@ from bert_keras.errors import InputError
 from bert_keras.interop.text_settings import check_fits, write_pieces
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertChooser
-from bert_keras.modeling.weights import in_use, untrained_weights
+from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
 from bert_keras.serving.pieces import OURS
 from bert_keras.serving.quantize import TOLERANCES, narrowed
 from bert_keras.serving.signatures import refuse_untrained
@@ -87,7 +87,7 @@ def export_on_ids(
             f"The prompt {prompt!r} is not pooled, and a model on ids pools "
             "all tokens. Give preprocessor.with_prompt(None)."
         )
-    random = in_use(model, untrained_weights(model))
+    random = drop_unused_pooler(model, untrained_weights(model))
     if random and not allow_untrained:
         refuse_untrained(model, random)
     _check_packages(format)

@@ -9,7 +9,7 @@ from bert_keras.interop.head_table import HEADS
 from bert_keras.interop.presets import listed
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertSpanPredictor
-from bert_keras.modeling.weights import in_use, untrained_weights
+from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
 from bert_keras.serving.classification import choose, classify, rank
 from bert_keras.serving.embedding import embed, embed_with_prompts
 from bert_keras.serving.pieces import fill_mask, ids, next_sentence, tokenize
@@ -181,7 +181,7 @@ def refuse_untrained(model, names):
 
 def _random_weights(model, options, has_ids):
     """Dict of question -> the random weights that it is answered from."""
-    weights = in_use(model, untrained_weights(model))
+    weights = drop_unused_pooler(model, untrained_weights(model))
     unread = {family.name: family.unread for family in families_of(model)}
     if options["pooling"] == "pooled" and "embed" in unread:
         unread["embed"] = ("mlm/", "nsp/")

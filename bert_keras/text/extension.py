@@ -112,7 +112,7 @@ def extend_model(model, extension):
         if weight.path.endswith(TABLES):
             value = _grow(value, weight.shape[0], extension.replaced)
         weight.assign(value)
-    model.hand_on(copy)
+    model.copy_metadata(copy)
     return copy
 
 

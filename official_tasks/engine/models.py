@@ -72,7 +72,7 @@ def load_model(
     checkpoint = belonging_to(kind, checkpoint)
     if checkpoint.head == kind:
         _take_head(model, checkpoint, dtype)
-    new = weights.in_use(model, weights.untrained_weights(model))
+    new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
     if new:
         progress.console.print(
             f"note: new, and random before training: {', '.join(new)}",
@@ -158,7 +158,7 @@ def _take_head(model, checkpoint, dtype):
             checkpoint, dtype=dtype, **model.arguments()
         )
     weights.copy_weights(stored, model)
-    weights.mark_untrained(model, weights.untrained_weights(stored))
+    weights.mark_new_weights(model, weights.untrained_weights(stored))
 
 
 class Predictor:

@@ -20,7 +20,7 @@ from bert_keras.modeling.pretrainer import (
 )
 from bert_keras.modeling.weights import (
     copy_weights,
-    mark_untrained,
+    mark_new_weights,
     published_weights,
 )
 from bert_keras.text.extension import UNUSED, Extension, extend_model
@@ -47,7 +47,7 @@ def compiled_model(settings, objective, source, execution):
         # So that saved weights say which of them were never trained.
         frozen = {weight.path for weight in model.non_trainable_weights}
         weights = published_weights(model).items()
-        mark_untrained(model, [k for k, v in weights if v.path in frozen])
+        mark_new_weights(model, [k for k, v in weights if v.path in frozen])
     model.compile(
         make_optimizer(settings, execution),
         objective.losses(),

@@ -5,7 +5,7 @@ from keras import ops
 
 from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
 from bert_keras.modeling.layers import KeepsArguments
-from bert_keras.modeling.task_models import TaskModel, symbolic_inputs
+from bert_keras.modeling.task_base import TaskModel, symbolic_inputs
 from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 
 LSTM_LAYERS = 2  # the paper, section 5.3

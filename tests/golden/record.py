@@ -176,11 +176,26 @@ def record_toy():
     words = [f"w{number}" for number in range(5, TOY["vocab_size"])]
     (folder / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
     outputs, pooled = run_model(model, TOY_ROWS)
+    ids, segments, mask = (torch.tensor(rows) for rows in TOY_ROWS.values())
+    # The default attention returns no probabilities.
+    model = BertForPreTraining.from_pretrained(
+        folder, attn_implementation="eager"
+    ).eval()
+    with torch.no_grad():
+        attentions = model.bert(
+            ids,
+            token_type_ids=segments,
+            attention_mask=mask,
+            output_attentions=True,
+        ).attentions
     return {
         "rows": TOY_ROWS,
         "mlm": [rounded(row) for row in outputs.prediction_logits],
         "nsp": rounded(outputs.seq_relationship_logits),
         "pooled_output": rounded(pooled),
+        "attention_probabilities": [
+            x.double().numpy().round(6).tolist() for x in attentions
+        ],
     }
 
 

@@ -67,6 +67,14 @@ def test_logits_equal_those_of_transformers(recorded, preset):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_attention_probabilities_equal_those_of_transformers():
+    encoder = bert_keras.BertEncoder.from_preset(HERE / "toy")
+    x = {k: np.array(v) for k, v in THEIRS["toy"]["rows"].items()}
+    found = encoder(x, attention_probabilities=True)["attention_probabilities"]
+    expected = THEIRS["toy"]["attention_probabilities"]
+    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+
+
 def test_a_store_its_rows_and_masks_are_those_recorded(tmp_path):
     assert behaviour.draw_data(tmp_path) == OURS["data"]
 

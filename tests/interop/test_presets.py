@@ -27,12 +27,10 @@ from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
+from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
 from bert_keras.modeling.task_models import (
     BertClassifier,
     BertTagger,
-    TaskModel,
-    encode,
-    symbolic_inputs,
 )
 from bert_keras.modeling.weights import (
     published_weights,

@@ -41,15 +41,6 @@ def test_outputs_equal_the_numpy_restatement(activation, attention):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "rate"),
-    [("dropout", -0.1), ("dropout", float("nan")), ("attention_dropout", 1.0)],
-)
-def test_a_dropout_rate_that_is_no_share_is_refused(name, rate):
-    with pytest.raises(InputError, match=f"dropout rate is {rate}"):
-        BertEncoder(**{**SMALL, name: rate})
-
-
 def test_token_ids_alone_are_one_segment_without_padding():
     encoder = shared_encoder()
     ids = random_inputs()["token_ids"]
@@ -172,6 +163,54 @@ def test_a_packed_row_equals_its_examples_apart(attention):
         )
 
 
+def test_attention_probabilities_stay_inside_the_examples_of_a_row():
+    encoder = random_encoder()
+    packed, apart = packed_and_apart()
+    whole = encoder(packed, attention_probabilities=True)
+    single = encoder(apart, attention_probabilities=True)
+    pairs = zip(
+        whole["attention_probabilities"],
+        single["attention_probabilities"],
+        strict=True,
+    )
+    for layer, expected in pairs:
+        assert layer.shape == (2, 2, 10, 10)
+        second = packed["example_ids"][0] == 2  # of the first row
+        found = np.array(layer)[0][:, second]
+        np.testing.assert_allclose(found[..., second], expected[1], atol=1e-6)
+        assert not found[..., ~second].any()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_attention_probabilities_change_no_output(training):
+    encoder = random_encoder(attention_dropout=0.0, dropout=0.0)
+    plain = encoder(random_inputs(), training=training)
+    outputs = encoder(
+        random_inputs(), training=training, attention_probabilities=True
+    )
+    for name, values in plain.items():
+        np.testing.assert_array_equal(values, outputs[name])
+    for layer in outputs["attention_probabilities"]:
+        np.testing.assert_allclose(np.sum(layer, -1), 1.0, atol=1e-6)
+
+
+def test_a_functional_graph_of_a_used_encoder_has_attention_probabilities():
+    encoder = random_encoder()
+    inputs = keras.Input((None,), dtype="int32")
+    keras.Model(inputs, encoder(inputs)["pooled_output"])
+    outputs = encoder(inputs, attention_probabilities=True)
+    model = keras.Model(inputs, outputs["attention_probabilities"])
+    ids = random_inputs()["token_ids"]
+    expected = encoder(ids, attention_probabilities=True)
+    pairs = zip(
+        model.predict(ids, verbose=0),
+        expected["attention_probabilities"],
+        strict=True,
+    )
+    for left, right in pairs:
+        np.testing.assert_allclose(left, right, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [None, "mixed_float16"])
 def test_a_copy_in_another_dtype_has_the_same_weights(dtype):
     encoder = random_encoder(dtype=dtype, attention="left_to_right")
@@ -191,8 +230,9 @@ def test_a_copy_in_another_dtype_has_the_same_weights(dtype):
 def test_symbolic_shapes_are_the_eager_ones():
     encoder = shared_encoder()
     symbol = keras.Input((None,), dtype="int32", name="token_ids")
-    symbolic = encoder({"token_ids": symbol}, hidden_states=True)
-    eager = encoder(random_inputs()["token_ids"], hidden_states=True)
+    every = {"hidden_states": True, "attention_probabilities": True}
+    symbolic = encoder({"token_ids": symbol}, **every)
+    eager = encoder(random_inputs()["token_ids"], **every)
     for known, actual in zip(
         keras.tree.flatten(symbolic), keras.tree.flatten(eager), strict=True
     ):
@@ -249,12 +289,15 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
 @pytest.mark.parametrize(
     ("arguments", "inputs", "message"),
     [
-        ({"num_heads": 3}, None, "3 heads cannot share"),
+        ({"num_heads": 3}, None, "num_heads is 3"),
         ({"num_heads": 0}, None, "num_heads is 0"),
         ({"num_layers": -1}, None, "num_layers is -1"),
         ({"hidden_dim": 8.0}, None, "hidden_dim is 8.0"),
         ({"activation": "relu"}, None, "activation is 'relu'"),
         ({"attention": "causal"}, None, "attention is 'causal'"),
+        ({"dropout": -0.1}, None, "dropout rate is -0.1"),
+        ({"dropout": float("nan")}, None, "dropout rate is nan"),
+        ({"attention_dropout": 1.0}, None, "dropout rate is 1.0"),
         ({}, {"ids": np.ones((1, 2))}, r"named \['ids'\]"),
         ({}, {"token_ids": np.ones((1, 2)), "odd": np.ones(1)}, "odd"),
         (
@@ -268,6 +311,17 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
             {},
             {"token_ids": np.ones((1, 2)), "padding_mask": np.ones(2)},
             r"padding_mask has the shape \(2,\)",
+        ),
+        ({}, {"token_ids": np.array([[2, -1, 3]])}, "token_ids has -1"),
+        (
+            {},
+            {"token_ids": np.ones((1, 2)), "segment_ids": np.array([[0, 2]])},
+            "segment_ids has 2. Expected numbers from 0 to 1",
+        ),
+        (
+            {},
+            {"token_ids": np.ones((1, 2)), "position_ids": np.array([[0, 16]])},
+            "position_ids has 16",
         ),
     ],
 )
@@ -285,9 +339,20 @@ def test_numbers_of_any_kind_are_taken():
         np.testing.assert_array_equal(found, expected)
 
 
-def test_examples_per_row_needs_example_ids():
-    with pytest.raises(InputError, match="no example_ids"):
-        shared_encoder()(np.ones((1, 2), int), examples_per_row=2)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"examples_per_row": 2}, "no example_ids"),
+        (
+            {"attention_probabilities": True, "training": True},
+            "attention_probabilities is True in training with rematerialize",
+        ),
+    ],
+)
+def test_calls_that_lack_something_are_refused(arguments, message):
+    encoder = BertEncoder(**SMALL, rematerialize=True)
+    with pytest.raises(InputError, match=message):
+        encoder(np.ones((1, 2), int), **arguments)
 
 
 def test_every_argument_is_in_the_configuration():
@@ -306,22 +371,6 @@ def test_what_is_not_given_is_as_in_the_original():
         "norm_epsilon": 1e-12,
     }
     assert original.items() <= BertEncoder(**sizes).get_config().items()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "limit"),
-    [
-        ("token_ids", -1, 30),
-        ("segment_ids", 2, 2),
-        ("position_ids", 16, 16),
-    ],
-)
-def test_a_number_that_has_no_vector_is_refused(name, value, limit):
-    rows = np.array([[2, value, 3]]) if name == "token_ids" else [[0, 0, value]]
-    inputs = {"token_ids": np.array([[2, 5, 3]]), name: np.array(rows)}
-    message = f"{name} has {value}. Expected numbers from 0 to {limit - 1}"
-    with pytest.raises(InputError, match=message):
-        shared_encoder()(inputs)
 
 
 def test_a_graph_does_not_count_a_negative_id_from_the_end():

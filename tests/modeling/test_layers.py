@@ -142,7 +142,7 @@ def test_a_bias_of_many_rows_gets_the_gradient_that_float64_has(dtype, joined):
     if joined:
         layer = SelfAttention(1, 8, 0.0, dtype=policy)
         layer.build((None, None, 8))
-        project, bias = layer._project_together, layer.value.bias.value
+        project, bias = layer._project_at_once, layer.value.bias.value
     else:
         layer = Projection(8, dtype=policy)
         layer.build((None, None, 8))

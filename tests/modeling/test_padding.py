@@ -47,7 +47,9 @@ def both(model, inputs, **arguments):
 def test_real_tokens_get_the_same_vectors(lengths, attention):
     encoder = spread(BertEncoder(*SIZES, attention=attention))
     inputs = rows(lengths)
-    padded, unpadded = both(encoder, inputs, hidden_states=True)
+    padded, unpadded = both(
+        encoder, inputs, hidden_states=True, attention_probabilities=True
+    )
     real = np.array(inputs["padding_mask"], bool)
     pairs = [
         *zip(padded["hidden_states"], unpadded["hidden_states"], strict=True)
@@ -60,6 +62,12 @@ def test_real_tokens_get_the_same_vectors(lengths, attention):
     np.testing.assert_allclose(
         padded["pooled_output"], unpadded["pooled_output"], atol=1e-5
     )
+    probabilities = (
+        np.stack(x["attention_probabilities"], 2)  # (B, N, layers, T, S)
+        for x in (padded, unpadded)
+    )
+    left, right = (np.moveaxis(x, 3, 1)[real] for x in probabilities)
+    np.testing.assert_allclose(left, right, atol=1e-5)
 
 
 def test_a_mask_may_have_holes_and_leave_out_the_first_token():

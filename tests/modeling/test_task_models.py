@@ -17,17 +17,16 @@ from bert_keras.modeling.pretrainer import (
     BertPretrainer,
     causal_targets,
 )
+from bert_keras.modeling.task_base import TaskModel, symbolic_inputs
+from bert_keras.modeling.task_base import encode as encoded
 from bert_keras.modeling.task_models import (
     BertChooser,
     BertClassifier,
     BertEmbedder,
     BertSpanPredictor,
     BertTagger,
-    TaskModel,
     span_losses,
-    symbolic_inputs,
 )
-from bert_keras.modeling.task_models import encode as encoded
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
 from bert_keras.training.optimizers import adamw

@@ -29,8 +29,8 @@ ROOMS = {
 # `from_preset` and `save_preset` hand on to interop when they are called, the
 # step of a task model to training, `BertEmbedder.encode` to serving.
 AT_CALL_TIME = {
-    ("modeling/encoder.py", "interop"),
-    ("modeling/task_models.py", "training"),
+    ("modeling/portable.py", "interop"),
+    ("modeling/task_base.py", "training"),
     ("modeling/task_models.py", "serving"),
     ("text/preprocessor.py", "interop"),
     ("text/tokenizer.py", "interop"),

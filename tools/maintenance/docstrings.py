@@ -1,4 +1,4 @@
-"""Griffe extension of the site: examples as code, `from_preset` with its text.
+"""Griffe extension of the site: examples as code.
 
 mkdocs.yml names it.
 """
@@ -14,10 +14,7 @@ class Docstrings(griffe.Extension):
     """Rewrite docstrings before they are rendered."""
 
     def on_package(self, *, pkg, **kwargs):
-        preset = pkg["modeling.encoder.Portable.from_preset"]
         for function in _functions_and_classes(pkg):
-            if function.name == "from_preset" and function.docstring is None:
-                function.docstring = preset.docstring
             if function.docstring is not None:
                 text = function.docstring.value
                 function.docstring.value = DOCTEST.sub(_as_section, text)

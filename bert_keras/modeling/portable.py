@@ -1,0 +1,157 @@
+"""Methods that `BertEncoder` and every task model have."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.files import PathLike
+from bert_keras.modeling import modes, weights
+from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
+
+
+class Portable:
+    """Loading, saving, copying and exporting; `fit` without texts."""
+
+    copy_structure: Callable[[Any], Any]  # new weights, another dtype policy
+
+    @classmethod
+    def from_preset(cls, preset: PathLike, **arguments: Any) -> Self:
+        """Return a model with the weights of a preset: a folder or a name.
+
+        Args:
+            preset: see `bert_keras.presets` and docs/weights.md.
+            **arguments: of the constructor, and of `BertEncoder`, in place of
+                those that the preset states; `revision` of a name on the Hub.
+        """
+        # Here, because interop imports the models.
+        from bert_keras.interop.presets import load_model
+
+        return load_model(cls, preset, **arguments)
+
+    def save_preset(self, folder: PathLike, preprocessor: Any = None) -> None:
+        """Write configuration, weights and vocabulary to `folder`.
+
+        It is a Hugging Face folder, which transformers opens too. The
+        optimizer's state is not written.
+
+        Args:
+            folder: made.
+            preprocessor: the `BertPreprocessor` that the model was trained
+                with; its vocabulary is written.
+
+        Raises:
+            InputError: no preprocessor, or it does not fit the model.
+        """
+        if preprocessor is None:
+            raise InputError(
+                "save_preset got no preprocessor, but a preset has a "
+                "vocabulary too. Give the BertPreprocessor that the model was "
+                "trained with: save_preset(folder, preprocess)."
+            )
+        from bert_keras.interop.saving import save_model
+
+        save_model(folder, self, preprocessor)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
+        config = dict(config)
+        adaptation = config.pop("adaptation", {})
+        model = cls(**config)
+        weights.adapt(model, **adaptation)
+        return model
+
+    if not TYPE_CHECKING:  # checkers read the signatures of Keras
+
+        @functools.wraps(keras.Model.fit)
+        def fit(self, x=None, *args, **kwargs):
+            return self._run(super().fit, x, *args, **kwargs)
+
+        @functools.wraps(keras.Model.evaluate)
+        def evaluate(self, x=None, *args, **kwargs):
+            return self._run(super().evaluate, x, *args, **kwargs)
+
+        @functools.wraps(keras.Model.predict)
+        def predict(self, x, *args, **kwargs):
+            return self._run(super().predict, x, *args, **kwargs)
+
+    def _run(self, loop, x, *args, **kwargs):
+        """Call `fit`, `evaluate` or `predict` of Keras."""
+        refuse_text(x)
+        try:
+            return loop(x, *args, **kwargs)
+        except Exception:
+            # A trace that failed half-way has made variables of the optimizer;
+            # the same function could make none at the next call. Keras makes
+            # new functions.
+            self.train_function = None
+            self.test_function = None
+            self.predict_function = None
+            raise
+
+    def export(
+        self,
+        filepath: PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Export the model on ids, as `keras.Model.export` does.
+
+        By default its inputs are a dict of int32 rows of any length; rows are
+        packed only if the model was made for them. `export_saved_model`
+        exports texts in, labels out.
+        """
+        if input_signature is None:
+            input_signature = [self._input_specs()]
+        with modes.use(gradients=False):
+            super().export(  # type: ignore[misc]
+                filepath, format, verbose, input_signature, **kwargs
+            )
+
+    def _input_specs(self):
+        """Return the specs of the inputs of an export, by name."""
+        return {
+            name: keras.InputSpec(shape=(None, None), dtype="int32", name=name)
+            for name in INPUT_NAMES[:3]
+        }
+
+    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise `InputError`: Keras leaves the layers of this package alone."""
+        raise InputError(
+            f"{type(self).__name__}.quantize({mode!r}) would change no layer. "
+            "For int8 weights export the model: export_saved_model(model, "
+            'preprocessor, folder, dtype="int8").'
+        )
+
+    def with_dtype(self, policy: Any) -> Self:
+        """Return a copy with the same weights under another dtype policy.
+
+        LoRA's matrices are merged into the copy's weights; frozen weights
+        stay frozen.
+        """
+        # Zeros cost less than random numbers, and are replaced next.
+        with modes.use(draw_weights=False):
+            copy = self.copy_structure(policy)
+        weights.copy_weights(self, copy)
+        frozen = weights.get_adaptation(self).get("adaptation", {})
+        weights.adapt(copy, frozen.get("frozen", ()))
+        self.copy_metadata(copy)
+        return copy
+
+    def copy_metadata(self, copy: keras.Model) -> None:
+        """Copy license, origin and what is known of the weights to `copy`."""
+        source: Any = getattr(self, "encoder", self)
+        target: Any = getattr(copy, "encoder", copy)
+        target.license, target.origin = source.license, source.origin
+        target.initializer_range = source.initializer_range
+        weights.mark_new_weights(copy, weights.untrained_weights(self))
+        if hasattr(self, "sentence_embedding"):
+            copy.sentence_embedding = dict(self.sentence_embedding)

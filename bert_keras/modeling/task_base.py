@@ -1,0 +1,223 @@
+"""The base of all task models: an encoder, a head and the training step."""
+
+from typing import Any, Self
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.heads import BiLSTM
+from bert_keras.modeling.inputs import (
+    INPUT_NAMES,
+    POOLING_MASK,
+    argument_names,
+    as_tensor,
+)
+from bert_keras.modeling.keras_adapter import TaskTrainer
+from bert_keras.modeling.portable import Portable
+from bert_keras.modeling.weights import (
+    get_adaptation,
+    mark_new_weights,
+    published_weights,
+    switch_pooler,
+)
+
+
+class TaskModel(Portable, TaskTrainer, keras.Model):
+    """An encoder with a head, as a functional Keras model.
+
+    A subclass registers with Keras, keeps the arguments of its constructor as
+    attributes of the same names, makes its head, sets `pools`, and calls
+    `super().__init__` with inputs from `symbolic_inputs()` and outputs computed
+    from `encode(...)`. Saving, loading, copying and optional inputs work then.
+    `from_config(get_config())` makes a model with new weights, `with_dtype` a
+    copy; Keras's `clone_model` loses the class.
+
+    `fit` and `evaluate` compute the loss of the global batch with any
+    optimizer, loss, metric and weights of Keras: for each loss sum(weight x
+    loss) / sum(weight), or what its reduction says, over all replicas. On one
+    device this equals Keras's step. Gradients are summed over the replicas,
+    then clipped, then applied. The optimizer's attribute `accumulate` is the
+    number of micro-batches of a batch. A subclass that defines `compute_loss`
+    gets Keras's step.
+
+    A model that does not read the pooled output sets
+    `encoder.pooler.trainable` to False, when it is made and before each `fit`:
+    the pooler has no gradient. A model that reads it and shares the encoder
+    sets it to True again.
+
+    Example:
+    >>> @keras.saving.register_keras_serializable("mine")
+    ... class Embedder(TaskModel):
+    ...     def __init__(self, encoder, name="embedder"):
+    ...         inputs = symbolic_inputs()
+    ...         vectors = encode(encoder, inputs)["pooled_output"]
+    ...         super().__init__(inputs, vectors, encoder, name)
+    """
+
+    # Class of the encoder that `from_preset` makes.
+    encoder_class = BertEncoder
+    # True if the outputs depend on the pooler.
+    pools = True
+    # True if the outputs are logits: losses on probabilities are refused.
+    returns_logits = True
+    # The outputs with a token axis, (B, T, ...), which mean nothing at
+    # padding; "logits" is the name of a model's only output.
+    token_outputs: tuple[str, ...] = ()
+
+    def __init__(
+        self, inputs: Any, outputs: Any, encoder: BertEncoder, name: str
+    ) -> None:
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.encoder = encoder
+        switch_pooler(self)
+        # Keras would set the global policy.
+        self.dtype_policy = encoder.dtype_policy
+        if hasattr(encoder, "load_report"):  # a new head on known weights
+            names = published_weights(self)
+            heads = [n for n in names if not n.startswith("encoder/")]
+            mark_new_weights(self, heads)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the constructor's arguments but encoder and name."""
+        names = argument_names(type(self))
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name not in ("encoder", "name")
+        }
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(self._complete(inputs), *args, **kwargs)
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        # On JAX, Keras's `predict` calls this and not `__call__`.
+        return super().call(self._complete(inputs), training, mask)
+
+    def _complete(self, inputs):
+        """Return the inputs by name, with None for each one left out."""
+        if not isinstance(inputs, dict):
+            inputs = {"token_ids": inputs}
+        expected = self.input
+        unknown = sorted(set(inputs) - set(expected))
+        if unknown:
+            raise InputError(
+                f"{type(self).__name__} has no input named "
+                f"{', '.join(unknown)}. Expected {', '.join(expected)}."
+            )
+        # A functional model needs the optional inputs too, as None.
+        return {name: as_tensor(inputs.get(name)) for name in expected}
+
+    def _input_specs(self):
+        packed = getattr(self, "examples_per_row", None)
+        return {
+            name: keras.InputSpec(shape=x.shape, dtype="int32", name=name)
+            for name, x in self.input.items()
+            # Without packed rows, a graph needs no inputs that describe them.
+            if packed or name not in (*INPUT_NAMES[3:], POOLING_MASK)
+        }
+
+    def train_step(self, *arguments: Any) -> Any:
+        if self._has_compute_loss():
+            return super().train_step(*arguments)
+        return _import_step().train_step(self, *arguments)
+
+    def test_step(self, *arguments: Any) -> Any:
+        if self._has_compute_loss():
+            return super().test_step(*arguments)
+        return _import_step().test_step(self, *arguments)
+
+    def check_batch(self, batch: Any) -> None:
+        if not self._has_compute_loss():
+            from bert_keras.training import step
+
+            step.build(self, keras.utils.unpack_x_y_sample_weight(batch))
+
+    def _has_compute_loss(self):
+        """Return True if a subclass defines `compute_loss`."""
+        return type(self).compute_loss is not keras.Model.compute_loss
+
+    def _run(self, loop, x, *args, **kwargs):
+        if loop.__name__ == "fit":
+            # `encoder.trainable = True` has set the pooler's too.
+            switch_pooler(self)
+        callbacks = kwargs.get("callbacks") or []
+        # `callbacks` is the fifth argument after `x`.
+        if loop.__name__ == "fit" and len(args) < 5:
+            if isinstance(callbacks, keras.callbacks.Callback):
+                callbacks = [callbacks]
+            if isinstance(callbacks, list | tuple):
+                from bert_keras.training.optimizers import ScheduleWatch
+
+                kwargs["callbacks"] = [*callbacks, ScheduleWatch()]
+        return super()._run(loop, x, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "name": self.name,
+            **self.arguments(),
+            **get_adaptation(self),
+        }
+
+    @classmethod
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
+        encoder = keras.saving.deserialize_keras_object(
+            config["encoder"], custom_objects=custom_objects
+        )
+        return super().from_config({**config, "encoder": encoder})
+
+    def copy_structure(self, policy: Any) -> Self:
+        """Return a new model of the same arguments in another dtype."""
+        encoder = self.encoder.copy_structure(policy)
+        return type(self)(encoder, name=self.name, **self.arguments())
+
+
+def _import_step():
+    """Return the module with the training step of this backend."""
+    # Here, because `training` imports `modeling`.
+    if keras.backend.backend() == "tensorflow":
+        from bert_keras.training import step_tensorflow as step
+    else:
+        from bert_keras.training import step_jax as step
+    return step
+
+
+def symbolic_inputs(*required, packed=False, optional=()):
+    """Return Keras inputs by name: the encoder's, the optional, the required.
+
+    With `packed`, also those of rows that hold several examples.
+    """
+    names = (*(INPUT_NAMES if packed else INPUT_NAMES[:3]), *optional)
+    needed = ("token_ids", *required)
+    return {
+        # T is left open: one model takes rows of any length.
+        name: keras.Input(
+            (None,), dtype="int32", name=name, optional=name not in needed
+        )
+        for name in (*names, *required)
+    }
+
+
+def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
+    """Return the encoder's outputs by name, for symbolic inputs.
+
+    With `bilstm_dim`, a new bidirectional LSTM of that width reads the token
+    vectors. `sequence_output` is then its output, (B, T, 2 bilstm_dim), and
+    `pooled_output` its vector of the first token.
+    """
+    outputs = encoder(
+        {name: x for name, x in inputs.items() if name in INPUT_NAMES},
+        examples_per_row=examples_per_row,
+    )
+    if bilstm_dim is None:
+        return outputs
+    # The paper, section 5.1: a left-to-right encoder lacks the other direction.
+    bilstm = BiLSTM(bilstm_dim, name="bilstm", dtype=encoder.dtype_policy)
+    sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
+    # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)
+    return {"sequence_output": sequence, "pooled_output": sequence[:, 0]}
