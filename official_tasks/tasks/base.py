@@ -6,6 +6,7 @@ train="train.json"))`. A task outside the package may be one class.
 """
 
 import abc
+import types
 from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
@@ -92,6 +93,18 @@ class Option(NamedTuple):
 
     default: Any
     help: str
+
+
+def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
+    """Return the values of options as attributes, the default where missing.
+
+    Raises:
+        TypeError: a value is of none of the options.
+    """
+    if unknown := values.keys() - options.keys():
+        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+    defaults = {name: option.default for name, option in options.items()}
+    return types.SimpleNamespace(**defaults | values)
 
 
 class Task(abc.ABC):
@@ -217,7 +230,7 @@ class Task(abc.ABC):
         )
 
 
-def refuse_unlabelled(task, labels, each="row"):
+def require_labels(task, labels, each="row"):
     """Raise InputError if a label is None: such examples cannot be scored."""
     if any(label is None for label in labels):
         raise InputError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, refuse_unlabelled
+from official_tasks.tasks.base import Encoded, require_labels
 from official_tasks.tasks.encoding import encode_texts
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
@@ -99,7 +99,7 @@ class TextTask(Problem):
 
     def score(self, examples, predictions):
         truth = [example.label for example in examples]
-        refuse_unlabelled(self, truth)
+        require_labels(self, truth)
         if self.problem == "regression":
             return score_numbers(truth, predictions[:, 0])
         if self.problem == "multi":

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
-from bert_keras.text.labels import OUTSIDE, PREFIXES, split_label
+from bert_keras.text.labels import OUTSIDE, PREFIXES
 from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.table import read_rows, read_text, to_text
 
@@ -203,25 +203,6 @@ def _without_language(sentences):
         sentence._replace(words=tuple(word[cut:] for word in sentence.words))
         for sentence in sentences
     ]
-
-
-def find_scheme(sentences) -> str:
-    """Return the scheme that the labels follow: "IOB1", "IOB2" or "BIOES".
-
-    IOB1 begins an entity with I- unless it follows one of its type; IOB2
-    always with B-. Bare types (no prefix) count as IOB1.
-    """
-    scheme = "IOB2"
-    for sentence in sentences:
-        before = ""
-        for label in sentence.labels:
-            prefix, kind = split_label(label)
-            if prefix in "ESLU":
-                return "BIOES"
-            if prefix == "I" and kind != before:
-                scheme = "IOB1"
-            before = kind
-    return scheme
 
 
 class TagRow(NamedTuple):

@@ -8,7 +8,13 @@ import functools
 from collections import Counter
 
 from bert_keras.errors import InputError, collected, raise_all
-from official_tasks.tasks.base import Defaults, Example, Examples, Option
+from official_tasks.tasks.base import (
+    Defaults,
+    Example,
+    Examples,
+    Option,
+    fill_options,
+)
 from official_tasks.tasks.classify import METRICS, TextTask
 from official_tasks.tasks.conll import TaggedText, check_tags, split_words
 from official_tasks.tasks.data_notes import (
@@ -49,114 +55,43 @@ TEXT_OPTIONS = {
 }
 
 
-def custom_task(
-    train=None,
-    dev=None,
-    test=None,
-    text="text",
-    text_pair=None,
-    label="label",
-    problem="single",
-    label_separator=",",
-    min_rows_per_class=1,
-    rare_class=None,
-    **table,
-) -> TextTask:
+def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
     """Return the task of classes, several labels or numbers of texts.
 
     Labels are the distinct values of the label column, sorted; without
     `train` they come from the model. Without `dev` a tenth of the texts of
-    each class is held out.
-
-    Args:
-        train, dev, test: files; `test` needs no column of labels.
-        text, text_pair, label: their columns.
-        problem: "single" (one class a text), "multi" (any number of labels)
-            or "regression".
-        label_separator: text between the labels of a cell, for "multi".
-        min_rows_per_class: rows with a label that fewer rows of `train` have
-            are left out; for "multi", the label is.
-        rare_class: name that such labels get instead.
-        **table: further arguments of `Table`; `drop_unlabelled` is not for
-            "multi", where a text may have no label.
+    each class is held out. Arguments: `TEXT_OPTIONS`.
     """
+    files = {"train": train, "dev": dev, "test": test}
+    chosen = fill_options(TEXT_OPTIONS, {**files, **options})
+    problem = chosen.problem
     if problem not in METRICS:
         raise InputError(
             f"problem is {problem!r}: expected one of {', '.join(METRICS)}"
         )
-    if problem == "multi" and not label_separator:
+    if problem == "multi" and not chosen.label_separator:
         raise InputError("--label_separator: expected text, got none")
-    if problem == "multi" and table.get("drop_unlabelled"):
+    if problem == "multi" and chosen.drop_unlabelled:
         raise InputError(
             "--drop_unlabelled does nothing with --problem=multi: a row "
             "without a label has none of them. Leave it out."
         )
-    if min_rows_per_class > 1 and problem == "regression":
+    if problem == "regression" and chosen.min_rows_per_class > 1:
         raise InputError(
             "--min_rows_per_class is for classes, and --problem=regression "
             "has none. Leave it out."
         )
-    if rare_class is not None and min_rows_per_class < 2:
+    if chosen.rare_class is not None and chosen.min_rows_per_class < 2:
         raise InputError(
-            f"--rare_class={rare_class} does nothing without "
+            f"--rare_class={chosen.rare_class} does nothing without "
             "--min_rows_per_class. Give both or none."
         )
-    columns = _text_columns(text, text_pair, label, problem, label_separator)
-    source = TextTable(
-        columns,
-        problem,
-        min_rows_per_class,
-        rare_class,
-        train=train,
-        dev=dev,
-        test=test,
-        **table,
-    )
     return TextTask(
-        source,
+        TextTable(chosen),
         problem,
-        text_pair is not None,
-        label_separator,
+        chosen.text_pair is not None,
+        chosen.label_separator,
         standardises=problem == "regression",
-    )
-
-
-def _text_columns(text, text_pair, label, problem, separator) -> Columns:
-    texts = [text, *([text_pair] if text_pair else [])]
-
-    def parse(where, number, cells):
-        cell = cells.get(label)
-        value = None if cell is None else parse_label(where, cell)
-        return Example(cells[text], cells.get(text_pair), value)
-
-    def parse_label(where, cell):
-        """Return a name, a set of names or a number; see `TextTable`."""
-        if problem == "multi":
-            listed = isinstance(cell, list)  # in JSONL
-            names = cell if listed else cell.split(separator)
-            return {name.strip() for name in names} - {""}
-        if problem == "single":
-            return cell.strip()
-        value = read_number(cell)
-        if value is None:
-            raise InputError(
-                f"{where}: expected a number from {-LARGEST_NUMBER:g} to "
-                f"{LARGEST_NUMBER:g} in column {label!r}, got {cell!r}"
-            )
-        return value
-
-    def has_label(cell):
-        is_nan = problem == "regression" and cell.strip().lower() == "nan"
-        return problem == "multi" or has_text(cell) and not is_nan
-
-    return Columns(
-        "custom",
-        texts,
-        [label],
-        parse,
-        lists=(label,) if problem == "multi" else (),
-        has_label=has_label,
-        is_stratified=problem == "single",
     )
 
 
@@ -164,16 +99,53 @@ class TextTable(Table):
     """A table of texts with names of classes, which become numbers.
 
     Args:
-        columns: `Columns`.
-        problem: of `TextTask`.
-        min_rows, rare_class: of `custom_task`.
-        **table: further arguments of `Table`.
+        options: values of `TEXT_OPTIONS`.
     """
 
-    def __init__(self, columns, problem, min_rows, rare_class, **table):
-        super().__init__(columns, **table)
-        self.problem = problem
-        self.min_rows, self.rare_class = min_rows, rare_class
+    def __init__(self, options):
+        self.options, self.problem = options, options.problem
+        pair = options.text_pair
+        columns = Columns(
+            "custom",
+            [options.text, *([pair] if pair else [])],
+            [options.label],
+            self._parse,
+            lists=(options.label,) if self.problem == "multi" else (),
+            has_label=self._has_label,
+            is_stratified=self.problem == "single",
+        )
+        super().__init__(columns, options)
+
+    def _parse(self, where, number, cells):
+        options, label = self.options, None
+        if options.label in cells:
+            label = self._parse_label(where, cells[options.label])
+        return Example(cells[options.text], cells.get(options.text_pair), label)
+
+    def _parse_label(self, where, cell):
+        """Return a name, a set of names or a number; see `prepare`."""
+        if self.problem == "multi":
+            is_list = isinstance(cell, list)  # in JSONL
+            names = (
+                cell if is_list else cell.split(self.options.label_separator)
+            )
+            return {name.strip() for name in names} - {""}
+        if self.problem == "single":
+            return cell.strip()
+        value = read_number(cell)
+        if value is None:
+            raise InputError(
+                f"{where}: expected a number from {-LARGEST_NUMBER:g} to "
+                f"{LARGEST_NUMBER:g} in column {self.options.label!r}, got "
+                f"{cell!r}"
+            )
+        return value
+
+    def _has_label(self, cell):
+        if self.problem == "multi":
+            return True  # an empty cell has none of the labels
+        is_nan = self.problem == "regression" and cell.strip().lower() == "nan"
+        return has_text(cell) and not is_nan
 
     @functools.cached_property
     def labels(self) -> list[str] | None:
@@ -185,7 +157,7 @@ class TextTable(Table):
         if len(names) < 2:
             raise InputError(
                 f"{self.files['train']}: expected at least 2 classes in column "
-                f"{self.columns.labels[0]!r}, got {len(names)}"
+                f"{self.options.label!r}, got {len(names)}"
             )
         return sorted(names)
 
@@ -206,7 +178,7 @@ class TextTable(Table):
         notes = list(placed.notes)
         if split == "train":
             notes += self._note_rare()
-            notes += note_names(self.labels, self.columns.labels[0])
+            notes += note_names(self.labels, self.options.label)
         index = {name: i for i, name in enumerate(self.labels or [])}
         numbered = Examples(notes=notes)
         faults: list[str] = []
@@ -244,25 +216,29 @@ class TextTable(Table):
             for _, example in self.read_files("train")
             for name in self._names(example)
         )
-        return {name: n for name, n in counts.items() if n < self.min_rows}
+        return {
+            name: n
+            for name, n in counts.items()
+            if n < self.options.min_rows_per_class
+        }
 
     def _note_rare(self) -> list[str]:
         if not self._rare:
             return []
         rare = sorted(self._rare)[:20]
         fate = "left out"
-        if self.rare_class is not None:
-            fate = f"merged into {self.rare_class!r}"
+        if self.options.rare_class is not None:
+            fate = f"merged into {self.options.rare_class!r}"
         return [
-            f"{len(self._rare)} classes with fewer than {self.min_rows} rows "
-            f"are {fate}: "
+            f"{len(self._rare)} classes with fewer than "
+            f"{self.options.min_rows_per_class} rows are {fate}: "
             f"{', '.join(f'{name!r} ({self._rare[name]})' for name in rare)}"
         ]
 
     def _without_rare(self, split) -> list[tuple]:
         """Return the rows of a split, rare labels merged or left out."""
         placed = self.read_files(split)
-        if self.min_rows < 2:
+        if self.options.min_rows_per_class < 2:
             return placed
         rare = set(self._rare)
         if split != "train" and self.labels:
@@ -272,10 +248,14 @@ class TextTable(Table):
         for location, example in placed:
             names = self._names(example)
             if names & rare:
-                names = names - rare | {self.rare_class} - {None}
+                names = names - rare | {self.options.rare_class} - {None}
                 if self.problem == "single" and not names:
                     continue
-                label = names if self.problem == "multi" else self.rare_class
+                label = (
+                    names
+                    if self.problem == "multi"
+                    else self.options.rare_class
+                )
                 example = example._replace(label=label)
             rows.append((location, example))
         return rows
@@ -291,24 +271,15 @@ SPANS_OPTIONS = {
 }
 
 
-def custom_spans(
-    question="question",
-    context="context",
-    answer="answer",
-    start=None,
-    stride=128,
-    null_threshold=0.0,
-    **table,
-) -> SpanTask:
+def custom_spans(**options) -> SpanTask:
     """Return the task of answers that are a part of a text, or empty.
 
-    Args:
-        question, context, answer, start: their columns; without `start`, the
-            first character of the answer, its text must be in the context
-            only once.
-        stride, null_threshold: of `SpanTask`.
-        **table: further arguments of `Table`.
+    Without a column `start` the answer must be in the context only once.
+    Arguments: `SPANS_OPTIONS`.
     """
+    chosen = fill_options(SPANS_OPTIONS, options)
+    question, context, answer = chosen.question, chosen.context, chosen.answer
+    start = chosen.start
 
     def parse(where, number, cells):
         answers = first = None
@@ -334,7 +305,9 @@ def custom_spans(
         has_label=lambda cell: True,  # an empty answer is none
     )
     return SpanTask(
-        Table(columns, **table), stride=stride, null_threshold=null_threshold
+        Table(columns, chosen),
+        stride=chosen.stride,
+        null_threshold=chosen.null_threshold,
     )
 
 
@@ -347,19 +320,14 @@ TAGS_OPTIONS = {
 }
 
 
-def custom_tags(
-    words="words", tags="tags", recipe=None, lstm_dim=None, **table
-) -> TagTask:
+def custom_tags(**options) -> TagTask:
     """Return the task of a label for each word.
 
     In JSONL both columns are lists; in CSV and TSV, words and tags with
-    blanks between.
-
-    Args:
-        words, tags: their columns.
-        recipe, lstm_dim: of `TagTask`.
-        **table: further arguments of `Table`.
+    blanks between. Arguments: `TAGS_OPTIONS`.
     """
+    chosen = fill_options(TAGS_OPTIONS, options)
+    words, tags = chosen.words, chosen.tags
 
     def split(cell):
         is_list = cell is None or isinstance(cell, list)
@@ -380,8 +348,10 @@ def custom_tags(
         return TaggedText(tuple(texts), labels)
 
     columns = Columns("customtags", [words], [tags], parse, lists=(words, tags))
-    source = Table(columns, **table)
-    return TagTask(source, recipe=recipe, lstm_dim=lstm_dim)
+    source = Table(columns, chosen)
+    # Without a number, it is that of the model to evaluate.
+    lstm_dim = options.get("lstm_dim")
+    return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
 
 CHOICES_OPTIONS = {
@@ -395,19 +365,14 @@ CHOICES_OPTIONS = {
 }
 
 
-def custom_choices(
-    prompt="prompt", choices="choice0,choice1", label="label", **table
-) -> ChoiceTask:
+def custom_choices(**options) -> ChoiceTask:
     """Return the task of the best of several continuations of a text.
 
     The label is the number of the right choice, from 0, or its text.
-
-    Args:
-        prompt: the column of the text.
-        choices: the columns of the choices, with commas between.
-        label: the column of the right one.
-        **table: further arguments of `Table`.
+    Arguments: `CHOICES_OPTIONS`.
     """
+    chosen = fill_options(CHOICES_OPTIONS, options)
+    prompt, choices, label = chosen.prompt, chosen.choices, chosen.label
     names = [name.strip() for name in choices.split(",")]
     if len(names) < 2:
         raise InputError(
@@ -423,7 +388,7 @@ def custom_choices(
 
     columns = Columns("customchoices", [prompt, *names], [label], parse)
     defaults = Defaults(16, 3.0, 2e-5, 128)
-    return ChoiceTask(Table(columns, **table), len(names), defaults)
+    return ChoiceTask(Table(columns, chosen), len(names), defaults)
 
 
 def _choose(where, label, choices) -> int:

@@ -11,7 +11,8 @@ from official_tasks.tasks.base import (
     Encoded,
     Examples,
     Option,
-    refuse_unlabelled,
+    fill_options,
+    require_labels,
 )
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.pairs import PAIR_OPTIONS, PairTable
@@ -45,31 +46,33 @@ class Query(NamedTuple):
     passages: list[str]
 
 
-def embedding_task(objective=None, pooling=None, recall_at=None, **pairs):
-    """Return the task "embedding"; arguments of `PairTable` and its own."""
+def embedding_task(**options):
+    """Return the task "embedding"; arguments: `EMBEDDING_OPTIONS`."""
+    chosen = fill_options(EMBEDDING_OPTIONS, options)
+    objective = chosen.objective
     if objective is None:
-        objective = "cosine" if pairs.get("label") else "in_batch"
+        objective = "cosine" if chosen.label else "in_batch"
     if objective not in OBJECTIVES:
         raise InputError(
             f"--objective={objective}: expected one of {', '.join(OBJECTIVES)}"
         )
     missing = None
-    if objective == "cosine" and not pairs.get("label"):
+    if objective == "cosine" and not chosen.label:
         missing = "--label=COLUMN, the score"
-    if objective == "triplet" and not pairs.get("negative"):
+    if objective == "triplet" and not chosen.negative:
         missing = "--negative=COLUMN"
     if missing:
         raise InputError(
             f"--objective={objective}: expected {missing} of each row"
         )
-    if objective == "cosine" and recall_at:
+    if objective == "cosine" and chosen.recall_at:
         raise InputError(
             "--recall_at only applies to a search: not with "
             "--objective=cosine, the default with --label"
         )
     # New queries search all passages; the relevant one may be unknown.
-    source = PairTable("embedding", has_unknown=objective != "cosine", **pairs)
-    return EmbeddingTask(source, objective, pooling, recall_at)
+    source = PairTable("embedding", chosen, has_unknown=objective != "cosine")
+    return EmbeddingTask(source, objective, chosen.pooling, chosen.recall_at)
 
 
 class EmbeddingTask(RetrievalTask):
@@ -209,7 +212,7 @@ class EmbeddingTask(RetrievalTask):
                 "queries and passages, by --dev=FILE."
             )
         truth = [pair.label for pair in examples]
-        refuse_unlabelled(self, truth)
+        require_labels(self, truth)
         return {
             "spearman": metrics.spearman(truth, predictions),
             "pearson": metrics.pearson(truth, predictions),

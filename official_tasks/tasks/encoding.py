@@ -102,7 +102,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     exported model: see `bert_keras.text.windows`.
 
     Args:
-        preprocess: the `BertPreprocessor` whose frame and length rows have.
+        preprocess: the `BertPreprocessor` with the frame and length of rows.
         texts: ragged int32 ids `(B, None)`.
         stride: see above; no more than a window holds is skipped.
         lead: ragged ids `(B, None)`, the uncut first segment of each window of
@@ -112,7 +112,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
 
     parts = []
     for chunk in chunks(int(texts.nrows())):
-        rows = _windows_of(
+        rows = _cut_windows(
             preprocess,
             texts[chunk],
             stride,
@@ -131,7 +131,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     )
 
 
-def _windows_of(preprocess, texts, stride, lead):
+def _cut_windows(preprocess, texts, stride, lead):
     import tensorflow as tf
 
     from bert_keras.text.windows import best_context, windows

@@ -25,7 +25,7 @@ class LayerMix(KeepsArguments):
         num_layers: of the encoder.
 
     Call arguments:
-        states: list of float (B, T, D), as `BertEncoder` gives them.
+        states: list of float (B, T, D), as `BertEncoder` returns them.
 
     Returns:
         float (B, T, D), or of a concatenation (B, T, D times the layers).

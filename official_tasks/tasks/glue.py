@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import SPLITS, Defaults, refuse_unlabelled
+from official_tasks.tasks.base import SPLITS, Defaults, require_labels
 from official_tasks.tasks.classify import TextTask, score_classes
 from official_tasks.tasks.glue_files import (
     read_data_set,
@@ -220,7 +220,7 @@ class GlueTask(TextTask):
         Of MNLI they are the matched part's, and with "mismatched_" in their
         names the other one's.
         """
-        refuse_unlabelled(self, [example.label for example in examples])
+        require_labels(self, [example.label for example in examples])
         scores = {}
         for part, prefix in ((0, ""), (1, "mismatched_")):
             rows = [i for i, e in enumerate(examples) if e.part == part]

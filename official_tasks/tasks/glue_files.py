@@ -175,7 +175,7 @@ def _find_label_column(row, header, path, split):
 def _raw_rows(row, path, split):
     """Return a function of cells: True if the row is in this split.
 
-    Train and dev of MRPC share a raw file: dev has the pairs of ids in the
+    Train and dev of MRPC are in one raw file: dev has the pairs of ids in the
     file dev_ids.tsv that GLUE's download script fetches.
     """
     path = Path(path)

@@ -1,8 +1,7 @@
 """Scores of predictions: classes, numbers, rankings, entities, answers.
 
-Each equals its reference implementation. Where scikit-learn or SciPy would
-answer "not a number" (constant predictions), the answer here is 0: nothing
-was learned.
+Each equals its reference implementation, except that scores of constant
+predictions are 0 where scikit-learn or SciPy returns "not a number".
 """
 
 import re
@@ -16,14 +15,14 @@ from bert_keras.text.labels import BEGIN, END, OUTSIDE, split_label
 
 
 def confusion_matrix(labels, predictions, num_classes: int) -> np.ndarray:
-    """int64 `(C, C)`: rows are the true class, columns the predicted one."""
+    """Return int64 `(C, C)`: true classes by rows, predicted by columns."""
     cells = np.asarray(labels) * num_classes + np.asarray(predictions)
     counts = np.bincount(cells, minlength=num_classes**2)
     return counts.reshape(num_classes, num_classes)
 
 
 def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
-    """Precision, recall, F1 and support of each class, each `(C,)`.
+    """Return precision, recall, F1 and support of each class, each `(C,)`.
 
     A class that is never true or never predicted scores 0, as in
     scikit-learn with `zero_division=0`.
@@ -33,11 +32,11 @@ def per_class(confusion: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def per_label(labels, predictions) -> dict[str, np.ndarray]:
-    """As `per_class`, where a text may have any number of labels.
+    """Return what `per_class` does, for texts with any number of labels.
 
     Args:
-        labels: bool `(R, C)`, which labels each text has.
-        predictions: bool `(R, C)`, which it was given.
+        labels: bool `(R, C)`, the true labels of each text.
+        predictions: bool `(R, C)`, the predicted ones.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     hits = (labels & predictions).sum(axis=0)
@@ -55,22 +54,23 @@ def _of_counts(hits, true, predicted):
 
 
 def accuracy(confusion: np.ndarray) -> float:
+    """Return the fraction of rows on the diagonal."""
     return float(np.trace(confusion) / max(confusion.sum(), 1))
 
 
 def macro_f1(confusion: np.ndarray) -> float:
-    """The mean F1 of the classes that occur as truth or as prediction."""
+    """Return the mean F1 of the classes that are true or predicted."""
     occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
     return float(per_class(confusion)["f1"][occurs].mean())
 
 
 def f1(confusion: np.ndarray) -> float:
-    """F1 of class 1 of two, as GLUE scores MRPC and QQP."""
+    """Return the F1 of class 1 of two, as GLUE scores MRPC and QQP."""
     return float(per_class(confusion)["f1"][1])
 
 
 def matthews(confusion: np.ndarray) -> float:
-    """Matthews' correlation of truth and prediction, over all classes."""
+    """Return Matthews' correlation of truth and prediction, of all classes."""
     counts = confusion.astype(np.float64)
     true, predicted = counts.sum(axis=1), counts.sum(axis=0)
     total = counts.sum()
@@ -80,36 +80,36 @@ def matthews(confusion: np.ndarray) -> float:
 
 
 def majority_baseline(labels) -> float:
-    """The accuracy of always guessing the commonest of `labels`."""
+    """Return the accuracy of always predicting the most frequent label."""
     return float(np.bincount(np.asarray(labels)).max() / len(labels))
 
 
 def micro_f1_baseline(labels) -> float:
-    """The micro F1 of always guessing the best set of labels.
+    """Return the micro F1 of always predicting the best set of labels.
 
-    Of all sets of k labels that of the k commonest is best.
+    The best set of k labels is that of the k most frequent ones.
 
     Args:
-        labels: bool `(R, C)`, which labels each text has.
+        labels: bool `(R, C)`, the labels of each text.
     """
     labels = np.asarray(labels)
     hits = np.cumsum(np.sort(labels.sum(axis=0))[::-1])
-    guessed = len(labels) * np.arange(1, labels.shape[1] + 1)
-    return float((2 * hits / (labels.sum() + guessed)).max())
+    predicted = len(labels) * np.arange(1, labels.shape[1] + 1)
+    return float((2 * hits / (labels.sum() + predicted)).max())
 
 
 def pearson(first, second) -> float:
-    """The correlation of two lists of numbers; nan if one of them is nan."""
+    """Return the correlation of two lists of numbers; nan if one is nan."""
     return _correlation("pearsonr", first, second)
 
 
 def spearman(first, second) -> float:
-    """The correlation of the ranks; equals share their mean rank."""
+    """Return the correlation of the ranks; equals have their mean rank."""
     return _correlation("spearmanr", first, second)
 
 
 def _correlation(name, first, second):
-    from scipy import stats  # half a second, of which --help needs nothing
+    from scipy import stats  # takes half a second
 
     first, second = (np.asarray(x, np.float64) for x in (first, second))
     if np.isnan(first).any() or np.isnan(second).any():
@@ -120,11 +120,12 @@ def _correlation(name, first, second):
 
 
 def sigmoid(logits) -> np.ndarray:
+    """Return the sigmoid of logits, float64."""
     return 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
 
 
 def probabilities(logits) -> np.ndarray:
-    """The softmax of logits `(R, C)`."""
+    """Return the softmax of logits `(R, C)`, float64."""
     logits = np.asarray(logits, np.float64)
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
@@ -132,11 +133,11 @@ def probabilities(logits) -> np.ndarray:
 
 # Rankings: passages in an order, and the gain of each that is relevant.
 
-MRR_DEPTH = 100  # passages among which the first relevant one is looked for
+MRR_DEPTH = 100  # passages to search for the first relevant one
 
 
 def retrieval_scores(orders, relevant, cutoffs) -> dict:
-    """Recall at each k, MRR and nDCG at 10: means over the queries.
+    """Return recall at each k, MRR and nDCG at 10: means over the queries.
 
     As in trec_eval gains are linear. The reciprocal rank is that of the first
     relevant passage, 0 where none is among the first `MRR_DEPTH`.
@@ -164,21 +165,21 @@ def retrieval_scores(orders, relevant, cutoffs) -> dict:
 
 
 def ndcg_of_chance(relevant, passages) -> float:
-    """The mean nDCG at 10 that orders at random are expected to have.
+    """Return the mean nDCG at 10 that is expected of random orders.
 
     Args:
-        relevant: as of `retrieval_scores`.
+        relevant: see `retrieval_scores`.
         passages: for each query, how many are ordered.
     """
-    shares = [
+    expected = [
         sum(gains.values()) / count * _dcg(np.ones(count)) / _ideal_dcg(gains)
         for gains, count in zip(relevant, passages, strict=True)
     ]
-    return float(np.mean(shares))
+    return float(np.mean(expected))
 
 
 def _dcg(gains):
-    """Discounted cumulative gain of the first ten (Jarvelin, Kekalainen)."""
+    """Return the discounted cumulative gain of the first ten."""
     gains = gains[:10]
     return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2)))
 
@@ -187,10 +188,10 @@ def _ideal_dcg(gains):
     return _dcg(np.sort(np.array([*gains.values()], np.float64))[::-1])
 
 
-# Entities, by conlleval's conventions. Sentence by sentence: no entity goes on
-# into the next one. Scores are fractions of 1, where conlleval prints percent.
-# The Perl script knows the labels B-, I-, E- and O alone. Where S-, L- or U-
-# occur, labels mean what BIOES and BILOU say, as in seqeval.
+# Entities, by conlleval's conventions; none goes on into the next sentence.
+# Scores are fractions of 1, where conlleval prints percent. The Perl script
+# knows B-, I-, E- and O only. With S-, L- or U- labels are read as BIOES and
+# BILOU, as in seqeval.
 
 BEYOND_PERL = ("S", "L", "U")
 
@@ -204,15 +205,14 @@ class Entity(NamedTuple):
 
 
 def entities(labels, is_perl: bool = False) -> list[Entity]:
-    """Return the entities of a sentence, whatever scheme its labels follow.
+    """Return the entities of a sentence with labels of any scheme.
 
-    Ill-formed labels mean what conlleval takes them for: I- after O or after
-    another type begins an entity.
+    As in conlleval I- after O or after another type begins an entity.
 
     Args:
         labels: of the words.
-        is_perl: True if B- after E- of its type goes on with the entity, as
-            conlleval's Perl script has it; False if it begins another one.
+        is_perl: True if B- after E- of its type continues the entity, as in
+            conlleval's Perl script; False if it begins another one.
     """
     spans: list[Entity] = []
     last_prefix, last_kind = OUTSIDE, ""
@@ -235,7 +235,7 @@ def entities(labels, is_perl: bool = False) -> list[Entity]:
 
 
 def entity_scores(truth, predicted) -> dict:
-    """Return what conlleval prints, and the F1 of tokens.
+    """Return the scores that conlleval prints, and the F1 of tokens.
 
     Args:
         truth, predicted: the labels of each sentence, a list of lists.
@@ -244,73 +244,76 @@ def entity_scores(truth, predicted) -> dict:
         dict of "f1", "precision", "recall" (over all entities), "accuracy"
         (of all labels, O too), "token_f1", "token_precision",
         "token_recall" (of labels that are not O, each token by itself, B-
-        and I- distinct: often quoted in place of F1, and higher),
+        and I- distinct: often reported as F1, and higher),
         "entities", and "classes", a dict of precision, recall, f1 and support
         by type.
     """
-    hits, guessed, true = Counter(), Counter(), Counter()
+    hits, found, true = Counter(), Counter(), Counter()
     tokens = Counter()  # (true label, predicted label) -> how many
-    for labels, guess in zip(truth, predicted, strict=True):
-        tokens.update(zip(labels, guess, strict=True))
+    for labels, others in zip(truth, predicted, strict=True):
+        tokens.update(zip(labels, others, strict=True))
     seen = {label for pair in tokens for label in pair}
     is_perl = not any(split_label(label)[0] in BEYOND_PERL for label in seen)
-    for labels, guess in zip(truth, predicted, strict=True):
+    for labels, others in zip(truth, predicted, strict=True):
         true_spans = entities(labels, is_perl)
-        guessed_spans = entities(guess, is_perl)
+        found_spans = entities(others, is_perl)
         true.update(entity.type for entity in true_spans)
-        guessed.update(entity.type for entity in guessed_spans)
-        both = {*true_spans} & {*guessed_spans}
+        found.update(entity.type for entity in found_spans)
+        both = {*true_spans} & {*found_spans}
         hits.update(entity.type for entity in both)
-    same = sum(n for (label, guess), n in tokens.items() if label == guess)
+    same = sum(n for (label, other), n in tokens.items() if label == other)
     token_rates = _rates(
         same - tokens[OUTSIDE, OUTSIDE],
-        sum(n for (_, guess), n in tokens.items() if guess != OUTSIDE),
+        sum(n for (_, other), n in tokens.items() if other != OUTSIDE),
         sum(n for (label, _), n in tokens.items() if label != OUTSIDE),
     )
     return {
-        **_rates(hits.total(), guessed.total(), true.total()),
+        **_rates(hits.total(), found.total(), true.total()),
         "accuracy": same / max(tokens.total(), 1),
         **{f"token_{name}": rate for name, rate in token_rates.items()},
         "entities": true.total(),
         "classes": {
             kind: {
-                **_rates(hits[kind], guessed[kind], true[kind]),
+                **_rates(hits[kind], found[kind], true[kind]),
                 "support": true[kind],
             }
-            for kind in sorted(true.keys() | guessed.keys())
+            for kind in sorted(true.keys() | found.keys())
         },
     }
 
 
-def _rates(hits, guessed, true):
-    """F1, precision and recall of counts; 0 where there is nothing."""
+def _rates(hits, found, true):
+    """Return F1, precision and recall of counts; 0 where these are 0."""
     return {
-        "f1": 2 * hits / max(guessed + true, 1),
-        "precision": hits / max(guessed, 1),
+        "f1": 2 * hits / max(found + true, 1),
+        "precision": hits / max(found, 1),
         "recall": hits / max(true, 1),
     }
 
 
-# Answers: SQuAD's exact match and F1. Equals evaluate-v1.1.py and
-# evaluate-v2.0.py; scores are shares of 1, where the scripts print percent.
+# Answers: SQuAD's exact match and F1, equal to evaluate-v1.1.py and
+# evaluate-v2.0.py; scores are fractions of 1, where these print percent.
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only
 
 
-def normalized(answer: str) -> str:
-    """Lower case; no ASCII punctuation, articles or repeated white space."""
+def normalize_answer(answer: str) -> str:
+    """Lower-case; drop ASCII punctuation, articles, repeated white space."""
     text = answer.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
-    """F1 of the words that two answers share.
+    """Return the F1 of the words that two answers have in common.
 
     Where one of them has no words, SQuAD 2.0 (`empty_matches`) counts two
-    empty ones as equal; 1.1 gives 0.
+    empty ones as equal; 1.1 scores 0.
     """
-    predicted, true = normalized(prediction).split(), normalized(answer).split()
+    predicted, true = (
+        normalize_answer(prediction).split(),
+        normalize_answer(answer).split(),
+    )
     if not predicted or not true:
         return float(empty_matches and predicted == true)
     shared = (Counter(predicted) & Counter(true)).total()
@@ -323,22 +326,22 @@ def token_f1(prediction: str, answer: str, empty_matches: bool) -> float:
 def answer_scores(
     prediction: str, answers, empty_matches: bool
 ) -> tuple[float, float]:
-    """Exact match and F1 with the nearest of the true answers.
+    """Return exact match and F1 with the nearest of the true answers.
 
     In SQuAD 2.0 (`empty_matches`) answers without words do not count, and
     where none is left the empty answer is the true one.
     """
     if empty_matches:
-        answers = [text for text in answers if normalized(text)] or [""]
-    words = normalized(prediction)
+        answers = [text for text in answers if normalize_answer(text)] or [""]
+    words = normalize_answer(prediction)
     return (
-        float(any(normalized(text) == words for text in answers)),
+        float(any(normalize_answer(text) == words for text in answers)),
         max(token_f1(prediction, text, empty_matches) for text in answers),
     )
 
 
 def scores_v1(answers: dict, predictions: dict) -> dict:
-    """SQuAD 1.1: the means over all questions; unanswered ones score 0.
+    """Return SQuAD 1.1's means over all questions; unanswered ones score 0.
 
     Args:
         answers: question's id -> its true answers.
@@ -352,7 +355,7 @@ def scores_v1(answers: dict, predictions: dict) -> dict:
 def scores_v2(
     answers: dict, predictions: dict, odds=None, threshold: float = 0.0
 ) -> dict:
-    """SQuAD 2.0, over all questions and over those with and without answer.
+    """Return SQuAD 2.0's means: of all questions, with and without answer.
 
     As in the official script, questions without a prediction do not count;
     "missing" says how many.
@@ -360,9 +363,9 @@ def scores_v2(
     Args:
         answers: question's id -> its true answers, none if unanswerable.
         predictions: id -> the predicted answer, "" for none.
-        odds: id -> how much better no answer is than the prediction; where
-            given, questions above `threshold` count as not answered, and the
-            thresholds that are best for exact match and F1 are added.
+        odds: id -> the score of no answer minus that of the prediction; with
+            them, questions above `threshold` count as not answered, and the
+            best thresholds for exact match and F1 are returned too.
         threshold: see `odds`.
 
     Returns:
@@ -393,9 +396,9 @@ def scores_v2(
 
 
 def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
-    """The best mean score that a threshold on `odds` reaches, and it.
+    """Return the best mean score of a threshold on `odds`, and the threshold.
 
-    Begins with nothing answered, then answers the surest question first.
+    First nothing is answered, then the question with the least odds, ...
     """
     best = current = float(sum(not true for true in answers.values()))
     threshold = 0.0
@@ -412,7 +415,7 @@ def best_threshold(answers, predictions, scores, odds) -> tuple[float, float]:
 
 
 def _answer_scores_by_id(answers, predictions, empty_matches) -> dict:
-    """id -> exact match and F1, of the questions with a prediction."""
+    """Return id -> exact match and F1, of the questions with a prediction."""
     return {
         key: answer_scores(predictions[key], true, empty_matches)
         for key, true in answers.items()

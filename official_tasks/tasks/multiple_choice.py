@@ -1,4 +1,4 @@
-"""The best of several choices: SWAG, and rows like its own."""
+"""The best of several choices: SWAG, and rows in its form."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from official_tasks.tasks.base import Defaults, Encoded, refuse_unlabelled
+from official_tasks.tasks.base import Defaults, Encoded, require_labels
 from official_tasks.tasks.encoding import encode_texts, fold_choices
 from official_tasks.tasks.metrics import probabilities
 from official_tasks.tasks.source import Problem, Source
@@ -153,7 +153,7 @@ class ChoiceTask(Problem):
 
     def score(self, examples, predictions):
         labels = [example.label for example in examples]
-        refuse_unlabelled(self, labels)
+        require_labels(self, labels)
         counts = np.bincount(labels, minlength=self.num_choices)
         right = np.argmax(predictions, axis=-1) == labels
         return {

@@ -73,34 +73,24 @@ class Table(Source):
 
     Args:
         columns: `Columns`.
-        train, dev, test: files or names of data sets; without `dev` a tenth
-            of the groups of `train` is held out.
-        split_seed: of the rows held out.
-        separator, encoding: of the files.
-        drop_unlabelled: whether rows without a label are left out, which are
-            refused otherwise.
+        options: values of `TABLE_OPTIONS`, and of `DROP_UNLABELLED` where the
+            task has it.
     """
 
     # The labels of a test file are not read.
     to_score = ". Score a file that has labels by --dev=FILE"
 
-    def __init__(
-        self,
-        columns: Columns,
-        train=None,
-        dev=None,
-        test=None,
-        split_seed=0,
-        separator=None,
-        encoding=None,
-        drop_unlabelled=False,
-    ):
-        super().__init__(columns, train=train, dev=dev, test=test)
-        if split_seed < 0:
-            raise InputError(f"split_seed is {split_seed}: expected 0 or more")
-        self.columns, self.split_seed = columns, split_seed
-        self.dialect = make_dialect(separator, encoding)
-        self.drop_unlabelled = drop_unlabelled
+    def __init__(self, columns: Columns, options):
+        super().__init__(
+            columns, None, options.train, options.dev, options.test
+        )
+        self.columns, self.split_seed = columns, options.split_seed
+        if self.split_seed < 0:
+            raise InputError(
+                f"split_seed is {self.split_seed}: expected 0 or more"
+            )
+        self.dialect = make_dialect(options.separator, options.encoding)
+        self.drop_unlabelled = getattr(options, "drop_unlabelled", False)
         # Both read a split once for all callers.
         self.read_files = functools.cache(self.read_files)
         self.load = functools.cache(self.load)

@@ -51,53 +51,33 @@ class PairTable(Table):
 
     Args:
         name: of the task.
-        text, text_pair: columns of a text and of its partner.
-        label: column of the score, from 0 to `max_score`; None: all rows are
-            partners.
-        max_score: of the best partners.
-        negative: column of a text that is no partner of the first.
-        queries, passages: files of ids and texts; the columns above have ids
-            then.
-        id: the column of the ids in these.
-        has_unknown: whether rows may lack a partner if `passages` are searched.
-        table: further arguments of `Table`.
+        options: values of `PAIR_OPTIONS`.
+        has_unknown: whether rows may lack a partner if passages are searched.
     """
 
-    def __init__(
-        self,
-        name,
-        text="text",
-        text_pair="text_pair",
-        label=None,
-        max_score=1.0,
-        negative=None,
-        queries=None,
-        passages=None,
-        id="id",
-        has_unknown=False,
-        **table,
-    ):
+    def __init__(self, name, options, has_unknown=False):
+        label, negative = options.label, options.negative
         if label and negative:
             raise InputError(
                 f"--label={label} and --negative={negative}: give one of them"
             )
-        is_usable = 0 < max_score <= LARGEST_NUMBER
-        if not is_usable or not label and max_score != 1:
+        self.max_score = options.max_score
+        is_usable = 0 < self.max_score <= LARGEST_NUMBER
+        if not is_usable or not label and self.max_score != 1:
             raise InputError(
-                f"--max_score={max_score:g}: expected a number above 0, at "
-                f"most {LARGEST_NUMBER:g}, with --label=COLUMN"
+                f"--max_score={self.max_score:g}: expected a number above 0, "
+                f"at most {LARGEST_NUMBER:g}, with --label=COLUMN"
             )
-        if id != "id" and not (queries or passages):
+        if options.id != "id" and not (options.queries or options.passages):
             raise InputError(
-                f"--id={id} only applies with --queries or --passages"
+                f"--id={options.id} only applies with --queries or --passages"
             )
-        self.text_columns = [text, text_pair, *([negative] if negative else [])]
-        self.label_column, self.max_score = label, max_score
-        self.id_column = id
-        self.text_files = {"queries": queries, "passages": passages}
-        count = 1 if passages and has_unknown else 2
+        self.options, self.label_column = options, label
+        self.text_columns = [options.text, options.text_pair]
+        self.text_columns += [negative] if negative else []
+        count = 1 if options.passages and has_unknown else 2
         labels = [*self.text_columns[count:], *([label] if label else [])]
-        if table.get("drop_unlabelled") and not labels:
+        if options.drop_unlabelled and not labels:
             raise InputError(
                 "--drop_unlabelled only applies with --label, --negative or "
                 "--passages: these rows have no cell that may be empty"
@@ -109,25 +89,24 @@ class PairTable(Table):
             self._parse,
             lacks="are empty",
         )
-        super().__init__(columns, **table)
+        super().__init__(columns, options)
 
     @functools.cached_property
     def queries(self):
         """id -> text, or None where the rows have the texts."""
-        return self._read_texts("queries")
+        return self._read_texts(self.options.queries)
 
     @functools.cached_property
     def passages(self):
         """id -> text, or None where the rows have the texts."""
-        return self._read_texts("passages")
+        return self._read_texts(self.options.passages)
 
-    def _read_texts(self, option):
-        path = self.text_files[option]
+    def _read_texts(self, path):
         if not path:
             return None
         texts: dict[str, str] = {}
         for line, (key, text) in read_rows(
-            path, [self.id_column, "text"], dialect=self.dialect
+            path, [self.options.id, "text"], dialect=self.dialect
         ):
             if key in texts:
                 raise InputError(
@@ -141,7 +120,7 @@ class PairTable(Table):
     def existing_files(self, *splits):
         from bert_keras.data.data_sets import is_data_set
 
-        paths = filter(None, self.text_files.values())
+        paths = filter(None, (self.options.queries, self.options.passages))
         paths = [Path(path) for path in paths if not is_data_set(path)]
         return [*super().existing_files(*splits), *paths]
 

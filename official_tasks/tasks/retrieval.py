@@ -1,4 +1,4 @@
-"""Scores of pairs of texts: what search tasks share, and a cross-encoder."""
+"""Scores of pairs of texts: the base of search tasks, and a cross-encoder."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,10 +11,16 @@ from official_tasks.tasks.base import (
     Defaults,
     Encoded,
     Examples,
-    refuse_unlabelled,
+    fill_options,
+    require_labels,
 )
 from official_tasks.tasks.encoding import encode_texts
-from official_tasks.tasks.pairs import Pair, PairTable, parse_cutoffs
+from official_tasks.tasks.pairs import (
+    PAIR_OPTIONS,
+    Pair,
+    PairTable,
+    parse_cutoffs,
+)
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
 
@@ -65,7 +71,7 @@ class RetrievalTask(Problem):
         cutoffs = self.cutoffs or [k for k in (1, 10) if k <= most]
         kept = [i for i, gains in enumerate(relevant) if gains]
         if not kept:
-            refuse_unlabelled(self, [None])
+            require_labels(self, [None])
         rankings, relevant, passages = (
             [values[i] for i in kept]
             for values in (rankings, relevant, passages)
@@ -108,9 +114,10 @@ class RetrievalTask(Problem):
         write_csv(Path(folder) / "predictions.csv", [header, *rows])
 
 
-def ranking_task(recall_at=None, **pairs):
-    """Return the task "ranking"; arguments of `PairTable` and its own."""
-    source = PairTable("ranking", **pairs)
+def ranking_task(**options):
+    """Return the task "ranking"; arguments: `PAIR_OPTIONS`."""
+    chosen = fill_options(PAIR_OPTIONS, options)
+    source = PairTable("ranking", chosen)
     has_others = source.label_column or len(source.text_columns) > 2
     if "train" in source.files and not has_others:
         raise InputError(
@@ -118,7 +125,7 @@ def ranking_task(recall_at=None, **pairs):
             "--negative=COLUMN of each row: it learns from passages that "
             "are no answers too"
         )
-    return RankingTask(source, recall_at)
+    return RankingTask(source, chosen.recall_at)
 
 
 class RankingTask(RetrievalTask):
@@ -174,7 +181,7 @@ class RankingTask(RetrievalTask):
         return metrics.sigmoid(outputs[:, 0])
 
     def score(self, examples, predictions):
-        refuse_unlabelled(self, [pair.label for pair in examples])
+        require_labels(self, [pair.label for pair in examples])
         rows: dict[str, list[int]] = {}
         for row, pair in enumerate(examples):
             rows.setdefault(pair.texts[0], []).append(row)

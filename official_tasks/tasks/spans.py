@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.files import split_paths
 from official_tasks.tasks import metrics
 from official_tasks.tasks.answers import Answer, best_answer
 from official_tasks.tasks.base import Defaults, Encoded, Examples, Option
@@ -71,8 +70,6 @@ class SpanTask(Problem):
         source: of `Question`s.
         may_be_none: whether a question may have no answer, as in SQuAD 2.0;
             None: as the rows say.
-        skip_ids: file of ids, one a line, that training leaves out; several
-            with commas between.
         stride: tokens from the beginning of a window to that of the next one.
         null_threshold: no answer is predicted where its score exceeds the
             best answer's by more than this.
@@ -90,7 +87,6 @@ class SpanTask(Problem):
         source,
         may_be_none=None,
         *,
-        skip_ids=None,
         stride=128,
         null_threshold=0.0,
         null_odds=None,
@@ -101,7 +97,6 @@ class SpanTask(Problem):
         super().__init__(source, defaults)
         if may_be_none is not None:
             self.may_be_none = may_be_none
-        self.skip_ids = [Path(p) for p in split_paths(skip_ids or "") if p]
         self.stride = stride
         self.null_threshold, self.null_odds = null_threshold, null_odds
 
@@ -144,24 +139,14 @@ class SpanTask(Problem):
 
     def _trainable(self, questions):
         """Return the questions with a known position of their answer."""
-        skipped: set[str] = set()  # ids in files, one a line
-        for path in self.skip_ids:
-            if not path.is_file():
-                raise InputError(f"{path}: no such file")
-            skipped.update(path.read_text(encoding="utf-8").split())
         kept, problems = [], {"not found": [], "ambiguous": []}
         for question in questions:
-            if question.id in skipped:
-                continue
             span = question.answers and answer_span(question)
             if isinstance(span, str):
                 problems[span].append(question)
             else:
                 kept.append(question)
         notes = list(questions.notes)
-        if skipped:
-            count = len({q.id for q in questions} & skipped)
-            notes.append(f"{count} questions are left out by --skip_ids")
         notes += [
             f"{len(left_out)} questions are left out of training: the position "
             f"of their answer in the text is {problem}, the first is "
@@ -172,9 +157,6 @@ class SpanTask(Problem):
         if not kept:
             raise InputError(f"{self.name}: no question is left to train on")
         return Examples(kept, notes)
-
-    def data_files(self):
-        return [*super().data_files(), *self.skip_ids]
 
     def encode(self, examples, preprocess):
         windows, inputs, offsets = question_rows(

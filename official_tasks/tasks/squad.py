@@ -126,7 +126,6 @@ ROWS = (SQUAD_1, SQUAD_2, TRIVIA_QA)
 
 SQUAD_OPTIONS = {
     **FILE_OPTIONS,
-    "skip_ids": Option(None, "Files of question ids not to train on."),
     **SPAN_OPTIONS,
     "null_odds": Option(None, "The null_odds.json of --predictions."),
 }

@@ -13,13 +13,12 @@ from official_tasks.tasks.base import (
     Encoded,
     Examples,
     Option,
-    refuse_unlabelled,
+    require_labels,
 )
 from official_tasks.tasks.conll import (
     DOCUMENT,
     NER,
     TaggedText,
-    find_scheme,
     read_columns,
 )
 from official_tasks.tasks.encoding import windowed_rows
@@ -116,14 +115,13 @@ class TagTask(Problem):
         self.lstm_dim = self.lstm_dim or arguments.get("lstm_dim")
 
     def read(self, split):
-        is_train = split == "train"
-        texts = self._training_texts if is_train else self.source.read(split)
+        if split == "train":
+            texts, labels = self._training_texts, self.labels
+        else:
+            texts, labels = self.source.read(split), vars(self).get("labels")
         notes = list(texts.notes)
-        if is_train:
-            scheme = find_scheme(texts)
-            notes.append(f"the {len(self.labels)} labels follow {scheme}")
-        elif split == "dev" and vars(self).get("labels"):
-            unknown = {x for s in texts for x in s.labels} - {*self.labels}
+        if split == "dev" and labels:
+            unknown = {x for s in texts for x in s.labels} - {*labels}
             if unknown:
                 notes.append(
                     "labels of the dev file that the train file has not, and "
@@ -214,7 +212,7 @@ class TagTask(Problem):
         return predictions
 
     def score(self, examples, predictions):
-        refuse_unlabelled(self, [e.labels for e in examples], "word")
+        require_labels(self, [e.labels for e in examples], "word")
         truth = [s for e in examples for s in e.split_sentences(e.labels)]
         predicted = [
             sentence

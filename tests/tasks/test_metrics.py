@@ -18,7 +18,7 @@ from official_tasks.tasks.metrics import (
     best_threshold,
     entities,
     entity_scores,
-    normalized,
+    normalize_answer,
     scores_v1,
     scores_v2,
     token_f1,
@@ -291,7 +291,7 @@ def test_nothing_true_or_predicted_scores_0():
     ],
 )
 def test_answers_are_normalised_as_the_official_scripts_do(answer, expected):
-    assert normalized(answer) == expected
+    assert normalize_answer(answer) == expected
 
 
 def test_empty_answers_match_in_2_0_and_score_nothing_in_1_1():
@@ -371,7 +371,7 @@ def test_scores_equal_a_restatement_on_random_answers():
     for _ in range(500):
         prediction, answers = text(), [text(), text()]
         for version in (1, 2):
-            kept = [a for a in answers if version == 1 or normalized(a)]
+            kept = [a for a in answers if version == 1 or normalize_answer(a)]
             pairs = [official_f1(prediction, a, version) for a in kept or [""]]
             assert answer_scores(
                 prediction, answers, empty_matches=version == 2

@@ -157,28 +157,24 @@ def test_answers_equal_those_of_the_exported_signature():
 def test_answers_that_cannot_be_placed_are_left_out_of_training_and_noted(
     tmp_path,
 ):
-    skipped = tmp_path / "skip.txt"
-    skipped.write_text("skipped\nelsewhere\n")
     file = squad_file(
         tmp_path / "train.json",
         ("good", [("London", CONTEXT.index("London"))]),
         ("moved", [("London", 0)]),  # stands in one place only
         ("twice", [("in", 0)]),
         ("absent", [("Paris", 3)]),
-        ("skipped", [("Ada", 0)]),
     )
-    task = squad_task(SQUAD_1, train=file, skip_ids=str(skipped))
+    task = squad_task(SQUAD_1, train=file)
     kept = task.read("train")
     assert [q.id for q in kept] == ["good", "moved"]
     assert answer_span(kept[0]) == answer_span(kept[1])
     notes = " | ".join(kept.notes)
-    assert "1 questions are left out by --skip_ids" in notes
     assert "not found, the first is 'absent'" in notes
     assert "ambiguous, the first is 'twice'" in notes
     # On dev they score as any other, but teach the loss nothing.
     task = squad_task(SQUAD_1, dev=file)
     encoded = task.encode(task.read("dev"), preprocessor(64))
-    assert encoded.weights["start"].tolist() == [1, 1, 0, 0, 1]
+    assert encoded.weights["start"].tolist() == [1, 1, 0, 0]
 
 
 def test_predictions_are_written_and_score_the_same_when_read(tmp_path):

@@ -13,7 +13,6 @@ from official_tasks.tasks.conll import (
     WIKI_ANN,
     WNUT_17,
     TaggedText,
-    find_scheme,
     read_columns,
 )
 from official_tasks.tasks.custom import custom_tags
@@ -106,26 +105,10 @@ def test_white_space_may_be_a_word(tmp_path, word, label):
     assert [text.words for text in texts] == [("a", word, "b"), ("c",)]
 
 
-@pytest.mark.parametrize(
-    ("labels", "scheme"),
-    [
-        ("O I-PER I-PER B-PER", "IOB1"),
-        ("B-PER I-PER O B-LOC", "IOB2"),
-        ("B-PER I-LOC", "IOB1"),
-        ("B-PER E-PER S-LOC", "BIOES"),
-        ("PER PER O", "IOB1"),
-    ],
-)
-def test_the_scheme_is_read_off_the_labels(labels, scheme):
-    row = tuple(labels.split())
-    assert find_scheme([TaggedText(row, row)]) == scheme
-
-
 def test_only_first_pieces_have_a_label(tmp_path):
     task = tag_task(NER, train=file(tmp_path / "train.txt"))
     examples = task.read("train")
     assert task.labels == ["O", "B-LOC", "I-LOC", "I-PER"]
-    assert examples.notes == ["the 4 labels follow IOB1"]
     encoded = task.encode(examples, preprocessor())
     assert pieces_of(encoded)[0] == "[CLS] ada love ##lace lived [SEP]".split()
     assert encoded.targets.to_list()[0] == [0, 3, 3, 0, 0, 0]
@@ -219,8 +202,7 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
     splits = {split: task.read(split) for split in ("train", "dev")}
     encoded = task.encode(splits["dev"], preprocessor())
     notes = finetuning.notes_on_rows(splits, encoded, preprocessor())
-    assert notes[0] == "the 4 labels follow IOB1"
-    assert "no prediction can meet: I-ORG" in notes[1]
+    assert "no prediction can meet: I-ORG" in notes[0]
     assert encoded.weights.to_list() == [[0, 0, 1, 0]]
 
 
