@@ -9,7 +9,7 @@ checkpoints and downloads have one.
 import os
 from collections.abc import Iterable
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError, cut_middle
 
 _TYPES = {
@@ -27,17 +27,17 @@ def write_manifest(path: str, manifest: dict) -> None:
     Args:
         manifest: JSON object; see `describe_files` for the files in it.
     """
-    with files.written_beside(path) as partial:
-        files.write_json(add_hash(manifest), partial)
+    with files.atomic_output(path) as partial:
+        json_files.write_json(add_hash(manifest), partial)
 
 
 def add_hash(manifest: dict) -> dict:
     """Return the manifest with the hash of its own content."""
-    return {**manifest, "sha256": files.json_hash(manifest)}
+    return {**manifest, "sha256": json_files.json_hash(manifest)}
 
 
 def read_manifest(
-    path: str, what: str, check, most: int | None = files.MOST_JSON
+    path: str, what: str, check, most: int | None = json_files.MOST_JSON
 ) -> dict:
     """Return the manifest at `path`, after all checks.
 
@@ -60,7 +60,7 @@ def read_manifest(
     if not files.is_remote(path):
         files.check_inside(path, folder)
     try:
-        manifest = files.read_json(path, most)
+        manifest = json_files.read_json(path, most)
     except InputError:
         raise
     except ValueError as error:
@@ -75,7 +75,7 @@ def read_manifest(
             f"{path} is no manifest of a {what}: {_describe(error)}. Make the "
             f"{what} again."
         ) from None
-    if manifest.get("sha256") != files.json_hash(rest):
+    if manifest.get("sha256") != json_files.json_hash(rest):
         raise InputError(
             f"{path} is damaged: it does not match its own hash. Make the "
             f"{what} again."

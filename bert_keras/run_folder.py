@@ -11,7 +11,7 @@ import uuid
 
 import filelock
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.manifest import (
     check_entries,
@@ -123,7 +123,7 @@ class FolderLock:
         if holder is not None and not _has_ended(holder):
             self._refuse(holder, f", or remove {self.path} if it has ended")
         with (
-            files.written_beside(self.path) as partial,
+            files.atomic_output(self.path) as partial,
             open(partial, "w", encoding="utf-8") as file,
         ):
             json.dump(self._marker, file)
@@ -148,7 +148,7 @@ def _name(holder):
 def _read_marker(path):
     """Return what the lock's file says; {} where it says nothing clear."""
     try:
-        holder = files.parse_json(files.read_bytes(path, MOST_MARKER))
+        holder = json_files.parse_json(files.read_bytes(path, MOST_MARKER))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):  # InputError is one
@@ -236,7 +236,7 @@ class RunFolder:
 
     def output(self, name):
         """A context of a free path; what is written there becomes `name`."""
-        return files.written_beside(self.file(name))
+        return files.atomic_output(self.file(name))
 
     def done(self, stage):
         """Return the results of a finished stage, or None.
@@ -465,7 +465,7 @@ class Journal:
 
     def _append(self, value):
         with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps([value, files.json_hash(value)]) + "\n")
+            file.write(json.dumps([value, json_files.json_hash(value)]) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -479,9 +479,9 @@ def _whole_lines(path: str) -> list:
         whole = text[: text.rfind(b"\n") + 1]
         file.truncate(len(whole))
     try:
-        lines = [files.parse_json(line) for line in whole.splitlines()]
+        lines = [json_files.parse_json(line) for line in whole.splitlines()]
         for number, (value, stated) in enumerate(lines, 1):
-            if files.json_hash(value) != stated:
+            if json_files.json_hash(value) != stated:
                 raise ValueError(f"line {number} does not match its hash")
         return [value for value, _ in lines]
     except (TypeError, ValueError) as error:

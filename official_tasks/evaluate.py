@@ -26,9 +26,11 @@ from absl import flags
 from bert_keras.errors import InputError
 from bert_keras.files import (
     is_file,
-    read_json,
     same_content,
     split_paths,
+)
+from bert_keras.json_files import (
+    read_json,
     without_nan,
     write_json,
 )

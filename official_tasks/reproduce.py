@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks.recipes import RECIPES
@@ -296,7 +296,7 @@ class Commands:
             folder, _ = self.make_finetune(row, column, seed)
             path = os.path.join(folder, RESULTS)
             if files.is_file(path):
-                scores.append(100 * files.read_json(path)[column.metric])
+                scores.append(100 * json_files.read_json(path)[column.metric])
         if not scores:
             return "-" if row.only not in (None, column.name) else "not run"
         std = f" ± {statistics.stdev(scores):.1f}" if scores[1:] else ""
@@ -347,7 +347,7 @@ def main(values):
     if not values.dry_run:
         text = commands.format_table()
         path = os.path.join(values.output, f"table{values.table}.md")
-        with files.written_beside(path) as partial:
+        with files.atomic_output(path) as partial:
             Path(partial).write_text(text, encoding="utf-8")
         print(text, end="")
 

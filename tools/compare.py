@@ -18,7 +18,7 @@ import json
 import numpy as np
 from absl import flags
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from official_tasks import progress, script
@@ -54,7 +54,7 @@ def read_records(path):
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                record = files.parse_json(line)
+                record = json_files.parse_json(line)
                 inputs = record["inputs"].values()
                 # Inputs are texts or lists, and there is an answer.
                 is_record = bool(

@@ -23,7 +23,7 @@ import time
 
 from absl import flags
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.data.corpus import held_out, read_documents
 from bert_keras.interrupts import EXIT_CODE, Stopped
 from bert_keras.run_folder import RunFolder
@@ -151,7 +151,7 @@ def main(values):
         figures = report.gather(values.output, seconds)
         following = _next_commands(values.output)
         with folder.output("report.json") as path:
-            files.write_json(figures, path)
+            json_files.write_json(figures, path)
         if draws:
             page.write_report(folder, lambda: report.render(figures, following))
     for name, value in figures.items():

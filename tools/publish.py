@@ -20,7 +20,7 @@ import os
 from absl import flags
 
 import bert_keras
-from bert_keras import files
+from bert_keras import json_files
 from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
@@ -105,8 +105,10 @@ def facts_of_run(folder, limits) -> dict:
     facts, sections = {}, []
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
-        results = files.read_json(results)
-        settings = files.read_json(os.path.join(folder, "run.json"))["settings"]
+        results = json_files.read_json(results)
+        settings = json_files.read_json(os.path.join(folder, "run.json"))[
+            "settings"
+        ]
         metrics = metrics_of(results)
         shown = dict(metrics)
         if "majority_baseline" in results:

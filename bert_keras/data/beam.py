@@ -15,7 +15,7 @@ import zipfile
 
 import numpy as np
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.data import building, corpus, pretraining_data, record_files
 from bert_keras.data.data_sets import is_data_set
 from bert_keras.data.sampling import SamplingRules
@@ -140,7 +140,7 @@ class TokeniseFile:
         parts = building.parts_of(documents, self.share, list(self.names))
         tokenised = list(map(self.tokenise, parts))
         with (
-            files.written_beside(piece) as partial,
+            files.atomic_output(piece) as partial,
             open(partial, "wb") as file,
         ):
             np.savez(file, **_join_parts(tokenised, self.names))
@@ -169,7 +169,7 @@ def _build_stores(source, tokenizer, folder, choices, run):
     names = ("train", "held_out") if share else ("train",)
     config = json.dumps(tokenizer.get_config(), sort_keys=True)
     sizes = list(map(files.size, paths))
-    key = files.json_hash([config, choices, paths, sizes])[:16]
+    key = json_files.json_hash([config, choices, paths, sizes])[:16]
     pieces = os.path.join(folder, PIECES, key)
     tokenise = building.Tokenise(tokenizer, sentences)
     task = TokeniseFile(tokenise, pieces, names, share, layout, text_field)
@@ -250,12 +250,14 @@ def _write_records(store, folder, rules, seed, copies, run) -> dict:
     for name in write.names:
         path = _entry_path(entries, name)
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-            if record_files.is_intact(folder, files.read_json(path)):
+            if record_files.is_intact(folder, json_files.read_json(path)):
                 done.add(name)
     missing = [n for n, name in enumerate(write.names) if name not in done]
     if missing:
         run(functools.partial(_write_shard, write, entries), missing)
-    shards = [files.read_json(_entry_path(entries, n)) for n in write.names]
+    shards = [
+        json_files.read_json(_entry_path(entries, n)) for n in write.names
+    ]
     manifest = record_files.write_manifest(folder, {"shards": shards, **facts})
     files.remove(entries)
     return manifest
@@ -266,8 +268,8 @@ def _write_shard(
 ) -> str:
     """Write a shard and its entry in the manifest."""
     entry = write(number)
-    with files.written_beside(_entry_path(entries, entry["name"])) as partial:
-        files.write_json(entry, partial)
+    with files.atomic_output(_entry_path(entries, entry["name"])) as partial:
+        json_files.write_json(entry, partial)
     return entry["name"]
 
 
@@ -280,8 +282,8 @@ def _keep_entries_of(facts: dict, folder: str):
     path = os.path.join(folder, "facts.json")
     plain = json.loads(json.dumps(facts))
     with contextlib.suppress(FileNotFoundError, ValueError):
-        if files.read_json(path) == plain:
+        if json_files.read_json(path) == plain:
             return
     files.remove(folder)
-    with files.written_beside(path) as partial:
-        files.write_json(facts, partial)
+    with files.atomic_output(path) as partial:
+        json_files.write_json(facts, partial)

@@ -485,5 +485,5 @@ def _put(store: TokenStore, folder: str):
     if files.is_remote(folder):
         files.upload(store.folder, folder)
         return
-    with files.written_beside(folder) as partial:
+    with files.atomic_output(folder) as partial:
         shutil.copytree(store.folder, partial)

@@ -300,7 +300,7 @@ class WriteShard:
         copy, window = self._windows[number]
         path = os.path.join(self._folder, self.names[number])
         pairs = self._examples.draw(copy, window)
-        with files.written_beside(path) as partial:
+        with files.atomic_output(path) as partial:
             with tf.io.TFRecordWriter(partial) as writer:
                 for start in range(0, pairs.count, _BATCH):
                     batch = pairs[start : start + _BATCH]

@@ -17,7 +17,7 @@ import uuid
 
 import numpy as np
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.data.sampling import vocabulary_hash
 from bert_keras.errors import InputError
 from bert_keras.manifest import (
@@ -209,7 +209,7 @@ def _fetch(folder: str, manifest: dict) -> str:
     """
     if not files.is_remote(folder):
         return folder
-    name = files.json_hash(manifest)[:32]
+    name = json_files.json_hash(manifest)[:32]
     copy = os.path.join(files.cache_folder(), "stores", name)
     if not files.is_file(os.path.join(copy, MANIFEST)):
         partial = f"{copy}{files.PARTIAL}{uuid.uuid4().hex[:12]}"
@@ -232,7 +232,7 @@ def _download(folder: str, manifest: dict, partial: str):
         fault = find_fault(local, entry)
         if fault:
             raise InputError(f"{path} {fault}. {_FIX}")
-    files.write_json(manifest, os.path.join(partial, MANIFEST))
+    json_files.write_json(manifest, os.path.join(partial, MANIFEST))
 
 
 def _hash_start(path: str, size: int):

@@ -9,7 +9,7 @@ config.json itself. Damaged and exchanged files are refused by name.
 import functools
 import os
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.interop import tensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.manifest import describe_files, find_fault
@@ -41,8 +41,8 @@ def write_config(folder, config, model, weights_entry):
     entries = describe_files(folder, sorted(names - {WEIGHTS}))
     entries[WEIGHTS] = weights_entry
     block = {**_describe(model), "files": entries}
-    block["sha256"] = files.json_hash({**config, NAME: block})
-    files.write_json({**config, NAME: block}, os.path.join(folder, CONFIG))
+    block["sha256"] = json_files.json_hash({**config, NAME: block})
+    json_files.write_json({**config, NAME: block}, os.path.join(folder, CONFIG))
 
 
 def _describe(model):
@@ -92,7 +92,9 @@ def read_block(folder, config):
             found=block.raw("version"),
         )
     rest = {k: v for k, v in block.values.items() if k != "sha256"}
-    if block.text("sha256") != files.json_hash({**config.values, NAME: rest}):
+    if block.text("sha256") != json_files.json_hash(
+        {**config.values, NAME: rest}
+    ):
         raise WeightsError(
             config.path, "the file has changed since it was written", IF_MEANT
         )

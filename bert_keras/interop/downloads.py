@@ -184,7 +184,7 @@ def fetch_released(name):
     folder = os.path.join(files.keras_home(), "models", "bert_keras")
     path = os.path.join(folder, f"{name}.zip")
     if not os.path.exists(path):
-        with files.written_beside(path) as partial:
+        with files.atomic_output(path) as partial:
             _download(name, partial)
             _check_published(name, partial)
     return path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.interop import tensor_files
 from bert_keras.interop.tensors import WeightsError
@@ -58,7 +58,7 @@ def save_lora(model: "keras.Model", path: files.PathLike) -> None:
         for name in weights.drop_unused_pooler(model, by_name)
         if by_name[name].trainable or not in_encoder(name)
     }
-    with files.written_beside(path) as partial:
+    with files.atomic_output(path) as partial:
         write_safetensors(
             partial,
             numbers,
@@ -175,7 +175,7 @@ def _read_alpha(model, path):
             "Give one, or load an entire model by from_preset",
         )
     try:
-        about = tensor_files.Fields(dict(files.parse_json(text)), path)
+        about = tensor_files.Fields(dict(json_files.parse_json(text)), path)
     except (ValueError, TypeError) as error:
         raise WeightsError(path, f"the header is damaged ({error})") from None
     for what, expected, value in (

@@ -78,7 +78,7 @@ def new_folder(folder, names, model, preprocessor):
             f"The folder {folder} holds other files ({', '.join(others[:5])})"
             ", which saving would remove. Name a new folder."
         )
-    with files.written_beside(folder) as partial:
+    with files.atomic_output(folder) as partial:
         os.mkdir(partial)
         yield partial
         license = getattr(model, "encoder", model).license

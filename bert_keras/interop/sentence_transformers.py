@@ -5,7 +5,7 @@ import dataclasses
 import os
 import warnings
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.huggingface import open_huggingface
 from bert_keras.interop.tensor_files import Fields, read_json
@@ -191,4 +191,4 @@ def write_modules(folder, model, preprocessor):
         (EMBEDDING, embedding),
         (os.path.join(PLACES["Pooling"], CONFIG), pooling),
     ):
-        files.write_json(value, os.path.join(folder, name))
+        json_files.write_json(value, os.path.join(folder, name))

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
 
 # JSON from strangers: bounded in size and depth, each field checked.
@@ -33,7 +33,9 @@ def read_json(path, kind=dict, optional=False):
     if optional and not os.path.exists(path):
         return Fields({}, path)
     try:
-        text = files.read_bytes(path, files.MOST_JSON, os.path.dirname(path))
+        text = files.read_bytes(
+            path, json_files.MOST_JSON, os.path.dirname(path)
+        )
     except OSError as error:
         raise WeightsError(
             path, f"the file cannot be read ({error.strerror})"
@@ -47,7 +49,7 @@ def read_json(path, kind=dict, optional=False):
             found=lists,
         )
     try:
-        value = files.parse_json(text, parse_constant=_refuse_constant)
+        value = json_files.parse_json(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise WeightsError(path, f"this is not JSON ({error})") from None
     if not isinstance(value, kind):

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.errors import InputError
 from bert_keras.interop import tokenizer_checks
 from bert_keras.interop.tensor_files import Fields, read_json
@@ -326,9 +326,9 @@ def write_huggingface_tokenizer(folder, preprocessor):
         settings["prompts"] = dict(preprocessor.prompts)
         settings["default_prompt_name"] = preprocessor.prompt
         settings["include_prompt"] = preprocessor.include_prompt
-    files.write_json(settings, os.path.join(folder, SETTINGS))
+    json_files.write_json(settings, os.path.join(folder, SETTINGS))
     made = _tokenizer_json(tokenizer)
-    files.write_json(made, os.path.join(folder, TOKENIZER))
+    json_files.write_json(made, os.path.join(folder, TOKENIZER))
     write_pieces(preprocessor, os.path.join(folder, VOCABULARY))
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import bert_keras
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError, require_tensorflow
 from bert_keras.files import PathLike
 from bert_keras.interop.tensors import License, write_license
@@ -156,7 +156,7 @@ def export_saved_model(
     if is_there:
         _check_answers(folder, answered, TOLERANCES[dtype])
         return folder
-    with files.written_beside(folder) as partial:
+    with files.atomic_output(folder) as partial:
         os.mkdir(partial)
         write_license(stated, partial)
         module = tf.Module()
@@ -171,7 +171,7 @@ def export_saved_model(
             "sequence_length": rows.sequence_length,
             "files": describe_files(partial, _names(partial)),
         }
-        files.write_json(add_hash(card), os.path.join(partial, CARD))
+        json_files.write_json(add_hash(card), os.path.join(partial, CARD))
         if verify:
             _check_answers(partial, answered, TOLERANCES[dtype])
     return folder

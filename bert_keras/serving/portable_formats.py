@@ -12,7 +12,7 @@ import os
 import keras
 import numpy as np
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError
 from bert_keras.interop.text_settings import check_fits, write_pieces
@@ -92,7 +92,7 @@ def export_on_ids(
         refuse_untrained(model, random)
     _check_packages(format)
     model = narrowed(model, "float32")
-    with files.written_beside(folder) as partial:
+    with files.atomic_output(folder) as partial:
         os.mkdir(partial)
         path = os.path.join(partial, MODEL[format])
         _write(model, path, format, dtype)
@@ -110,7 +110,7 @@ def export_on_ids(
                 "written."
             )
         settings = _settings(model, preprocessor, runtime) | {"dtype": dtype}
-        files.write_json(settings, os.path.join(partial, SETTINGS))
+        json_files.write_json(settings, os.path.join(partial, SETTINGS))
         write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
     return difference
 

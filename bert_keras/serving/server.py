@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.errors import InputError
 from bert_keras.serving.load import read_columns, read_signatures, to_tensors
 
@@ -212,7 +212,7 @@ class _Service:
 def parse(body, card, limits):
     """Return (signature, columns of checked rows, True if they came by row)."""
     try:
-        content = files.parse_json(body)
+        content = json_files.parse_json(body)
     except ValueError as error:
         raise RequestError(f"The body is not JSON: {error}.") from None
     if not isinstance(content, dict):

@@ -13,7 +13,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import comparison, files
+from bert_keras import comparison, files, json_files
 from bert_keras.errors import InputError
 from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
@@ -168,7 +168,7 @@ def answer_in_fresh_process(folder, requests):
     with tempfile.TemporaryDirectory() as scratch:
         questions = os.path.join(scratch, "requests.json")
         results = os.path.join(scratch, "answers.npz")
-        files.write_json(encoded, questions)
+        json_files.write_json(encoded, questions)
         with files.plain_link(folder) as plain:
             done = subprocess.run(
                 [sys.executable, replay.__file__, plain, questions, results]

@@ -7,11 +7,13 @@ import string
 
 from bert_keras.errors import InputError
 from bert_keras.files import (
+    atomic_output,
     is_file,
     read_bytes,
+)
+from bert_keras.json_files import (
     read_json,
     write_json,
-    written_beside,
 )
 from bert_keras.text.wordpiece import (
     LONGEST_PIECE,
@@ -80,7 +82,7 @@ def write_vocabulary(tokens, path):
     """Writes the pieces, one a line; the file is there whole or not at all."""
     tokens = check_vocabulary(tokens)
     with (
-        written_beside(path) as partial,
+        atomic_output(path) as partial,
         open(partial, "w", encoding="utf-8", newline="\n") as file,
     ):
         file.writelines(f"{token}\n" for token in tokens)
@@ -98,7 +100,7 @@ def write_settings(path, lowercase, strip_accents):
         "tokenize_chinese_chars": True,
         "tokenizer_class": "BertTokenizer",
     }
-    with written_beside(_settings_path(path)) as partial:
+    with atomic_output(_settings_path(path)) as partial:
         write_json(settings, partial)
 
 

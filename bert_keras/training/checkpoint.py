@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.manifest import (
     add_hash,
@@ -66,7 +66,7 @@ def write(folder, step, groups, facts):
             one file a group.
         facts: dict that goes into the manifest as it is.
     """
-    with files.written_beside(path_of(folder, step)) as partial:
+    with files.atomic_output(path_of(folder, step)) as partial:
         os.mkdir(partial)
         written = {}
         for group, tensors in groups.items():
@@ -85,7 +85,9 @@ def write(folder, step, groups, facts):
             "files": written,
             **facts,
         }
-        files.write_json(add_hash(manifest), os.path.join(partial, MANIFEST))
+        json_files.write_json(
+            add_hash(manifest), os.path.join(partial, MANIFEST)
+        )
 
 
 def read(folder, step):

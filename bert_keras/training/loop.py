@@ -11,7 +11,7 @@ import zlib
 
 import keras
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.modeling.keras_adapter import build_metrics
 from bert_keras.training.optimizers import AdamW
@@ -191,7 +191,7 @@ class History(keras.callbacks.Callback):
             # What follows the last line break was cut: its epoch comes again.
             *texts, _ = files.read_bytes(self.path, None).split(b"\n")
             for text in texts:
-                line = files.parse_json(text)
+                line = json_files.parse_json(text)
                 del line["crc32"]
                 lines.append(line)
             is_whole = self._text(lines).encode() == b"\n".join([*texts, b""])
@@ -242,7 +242,7 @@ class History(keras.callbacks.Callback):
             return
         # Whole, and renamed: a kill cuts no line.
         with (
-            files.written_beside(self.path) as partial,
+            files.atomic_output(self.path) as partial,
             open(partial, "w", encoding="utf-8") as file,
         ):
             file.write(self._text(self.lines))

@@ -1,6 +1,6 @@
 """The demo's figures, and the page that shows them."""
 
-from bert_keras import files
+from bert_keras import files, json_files
 from official_tasks import page
 
 FIGURES = (
@@ -17,16 +17,17 @@ def gather(folder, seconds) -> dict:
         folder: of the demo.
         seconds: stage -> what it took.
     """
-    pretraining = files.read_json(f"{folder}/pretrain/results.json")
+    pretraining = json_files.read_json(f"{folder}/pretrain/results.json")
     tuned = {
-        side: files.read_json(f"{folder}/{side}/results.json") for side in SIDES
+        side: json_files.read_json(f"{folder}/{side}/results.json")
+        for side in SIDES
     }
     means = {
         side: results.get("mean") or results["accuracy"]
         for side, results in tuned.items()
     }
     with files.open_file(f"{folder}/answers.jsonl", "r") as file:
-        answers = list(map(files.parse_json, file))
+        answers = list(map(json_files.parse_json, file))
     best = tuned["pretrained"]
     return {
         **{name: pretraining[name] for name in FIGURES},

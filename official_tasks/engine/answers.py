@@ -108,7 +108,7 @@ class Answers:
             files.flush(self.work)
             os.replace(self.work, self.path)
             return
-        with files.written_beside(self.path) as partial:
+        with files.atomic_output(self.path) as partial:
             self._write(self.work, partial)
         os.remove(self.work)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.files import written_beside
+from bert_keras.files import atomic_output
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.recipes import Recipe
@@ -159,7 +159,7 @@ def write_features(path, features, shape, dtype, num_texts):
         InputError: another ending; texts that changed while they were read.
     """
     dtype = np.dtype(dtype)
-    with written_beside(path) as partial:
+    with atomic_output(path) as partial:
         if str(path).endswith(".npz"):
             _write_npz(partial, features, shape, dtype, num_texts)
         elif str(path).endswith(".tfrecord"):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 import bert_keras
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError, collected, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.manifest import (
@@ -475,7 +475,7 @@ class _Run:
             files.make_folder(path)
             self.task.write(self.examples["dev"], predictions, path)
         with self.folder.output(RESULTS) as path:
-            files.write_json(files.without_nan(results), path)
+            json_files.write_json(json_files.without_nan(results), path)
         page.write_report(
             self.folder,
             lambda: task_report.render(

@@ -8,7 +8,10 @@ import numpy as np
 from rich.table import Table
 
 from bert_keras.errors import InputError
-from bert_keras.files import without_nan, write_json
+from bert_keras.json_files import (
+    without_nan,
+    write_json,
+)
 from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import named
 from official_tasks import progress

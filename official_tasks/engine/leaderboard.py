@@ -9,7 +9,7 @@ import zipfile
 
 from rich.table import Table
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from official_tasks import progress
 from official_tasks.engine import grid
@@ -79,7 +79,7 @@ def new_files(folder, overwrite, inputs=()):
             files.refuse_input_as_output(there, *inputs)
         with contextlib.ExitStack() as stack:
             for path, there in paths.items():
-                partial = stack.enter_context(files.written_beside(there))
+                partial = stack.enter_context(files.atomic_output(there))
                 shutil.copyfile(path, partial)
 
 
@@ -123,8 +123,8 @@ def run_glue(make_task, init, output, **arguments) -> dict:
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}
-    files.write_json(
-        files.without_nan(results), os.path.join(output, "results.json")
+    json_files.write_json(
+        json_files.without_nan(results), os.path.join(output, "results.json")
     )
     _show(results)
     return results
@@ -160,7 +160,7 @@ def write_zip(output):
             "all eleven files or none"
         )
     with (
-        files.written_beside(os.path.join(output, ZIP)) as path,
+        files.atomic_output(os.path.join(output, ZIP)) as path,
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         for name in names:

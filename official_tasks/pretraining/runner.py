@@ -1,7 +1,10 @@
 """Pre-training by one call: a run folder from data and settings."""
 
 from bert_keras.errors import require_tensorflow
-from bert_keras.files import without_nan, write_json
+from bert_keras.json_files import (
+    without_nan,
+    write_json,
+)
 from bert_keras.run_folder import RunFolder
 from official_tasks import page, progress
 from official_tasks.pretraining.settings import (

@@ -10,7 +10,7 @@ from damages import DAMAGES, swap
 from data_samples import numbers, vocabulary, write_store
 from mutation import reseal
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.data.batches import check_source, pretraining_dataset
 from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import SamplingRules
@@ -138,7 +138,7 @@ def test_a_manifest_that_lies_under_its_own_hash_is_refused(
     shutil.copytree(whole / kind, tmp_path / kind)
     path = tmp_path / kind / ("store" if kind == "store" else "manifest")
     path = path.with_suffix(".json")
-    manifest = files.read_json(path)
+    manifest = json_files.read_json(path)
     for name, value in lie.items():
         both = isinstance(value, dict) and isinstance(manifest[name], dict)
         manifest[name] = {**manifest[name], **value} if both else value

@@ -54,7 +54,7 @@ def main(values):
             update(1)
     elif stage == "tidy":
         from bert_keras import files
-        with files.written_beside("result") as path:
+        with files.atomic_output("result") as path:
             os.mkdir(path)
             open(path + "/a", "w").close()
             reached()

@@ -4,7 +4,7 @@ import json
 import os
 import struct
 
-from bert_keras import files
+from bert_keras import files, json_files
 
 HOSTILE = (
     None,
@@ -98,7 +98,7 @@ def reseal(path):
             entry["bytes"] = os.path.getsize(place)
             entry["sha256"] = files.sha256(place)
     with open(path, "w") as file:
-        json.dump(rest | {"sha256": files.json_hash(rest)}, file)
+        json.dump(rest | {"sha256": json_files.json_hash(rest)}, file)
 
 
 def _changes(file):

@@ -3,7 +3,7 @@
 import pytest
 from served_samples import encoder, preprocessor, spread
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.interop.tensors import License, license_of
@@ -48,7 +48,7 @@ def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):
     model.save_preset(tmp_path / "second", preprocessor())  # replaced whole
     spread(model)  # as if it had been trained
     export_saved_model(model, preprocessor(), tmp_path / "served")
-    card = files.read_json(tmp_path / "served" / CARD)
+    card = json_files.read_json(tmp_path / "served" / CARD)
     assert card["license_of_weights"] == "apache-2.0"
     assert (tmp_path / "served" / "LICENSE").read_text() == TEXT
     assert "LICENSE" in card["files"]
@@ -58,7 +58,7 @@ def test_what_the_export_is_told_goes_before(home, tmp_path):
     model = BertEncoder.from_preset(home)
     folder = tmp_path / "served"
     export_saved_model(model, preprocessor(), folder, license="mit")
-    assert files.read_json(folder / CARD)["license_of_weights"] == "mit"
+    assert json_files.read_json(folder / CARD)["license_of_weights"] == "mit"
     assert not (folder / "LICENSE").exists()
 
 
@@ -71,6 +71,6 @@ def test_a_copy_keeps_its_text_and_its_name(home, tmp_path):
 def test_new_weights_have_none(tmp_path):
     model = BertClassifier(encoder(), labels=["bad", "good"])
     model.save_preset(tmp_path / "new", preprocessor())
-    config = files.read_json(tmp_path / "new" / "config.json")
+    config = json_files.read_json(tmp_path / "new" / "config.json")
     assert "license" not in config["bert_keras"]
     assert BertClassifier.from_preset(tmp_path / "new").encoder.license is None

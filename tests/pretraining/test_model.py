@@ -14,7 +14,7 @@ from toy_pretraining import (
 )
 
 import bert_keras
-from bert_keras import InputError, files
+from bert_keras import InputError, json_files
 from bert_keras.errors import UntrainedWarning
 from bert_keras.modeling.pretrainer import causal_targets
 from official_tasks.pretraining import runner
@@ -113,7 +113,7 @@ def test_packed_rows_train_and_leave_a_plain_model(data, tmp_path):
     settings = {**SMALLEST, "phase_2_sequence_length": 48}
     settings |= {"steps": 4, "phase_2_steps": 2, "evaluations": 1}
     results = runner.run(data, tmp_path, packed=True, **settings)
-    config = files.read_json(tmp_path / "model" / "config.json")
+    config = json_files.read_json(tmp_path / "model" / "config.json")
     assert config["bert_keras"]["arguments"]["examples_per_row"] is None
     assert results["data"]["padding"] < 0.2
     assert 0 <= results["nsp_accuracy"] <= 1

@@ -9,7 +9,7 @@ from toy_pretraining import SMALLEST, write_data
 from bert_keras import InputError
 from bert_keras.data.record_files import read_manifest
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.files import read_json
+from bert_keras.json_files import read_json
 from bert_keras.manifest import write_manifest
 from official_tasks.pretraining import runner
 from official_tasks.pretraining.model import OBJECTIVES

@@ -18,7 +18,7 @@ from served_samples import (
     task_models,
 )
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.encoder import BertEncoder
@@ -268,7 +268,7 @@ def test_a_bfloat16_model_is_served_in_float32_as_its_home_pools(tmp_path):
 
 
 def test_the_card_shows_a_request_that_gets_its_answer(folder, served):
-    card = files.read_json(os.path.join(folder, "signature_card.json"))
+    card = json_files.read_json(os.path.join(folder, "signature_card.json"))
     assert card["default"] == "classify"
     for name, entry in card["signatures"].items():
         answer = getattr(served, name)(**entry["request"])

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from served_samples import encoder, preprocessor, spread
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.errors import InputError
 from bert_keras.manifest import add_hash
 from bert_keras.modeling.task_models import BertClassifier
@@ -34,7 +34,7 @@ def export(toy_export, tmp_path):
 def change_card(folder, **fields):
     """Write the card with other fields, sealed again; None removes one."""
     path = folder / "signature_card.json"
-    card = {**files.read_json(path), **fields}
+    card = {**json_files.read_json(path), **fields}
     del card["sha256"]
     card = {name: value for name, value in card.items() if value is not None}
     path.write_text(json.dumps(add_hash(card)))
@@ -66,7 +66,7 @@ def test_a_card_that_lies_is_refused(export, lie, word):
 
 @pytest.mark.parametrize("field", ["inputs", "outputs", "request", "padded"])
 def test_a_signature_without_a_field_is_refused(export, field):
-    card = files.read_json(export / "signature_card.json")
+    card = json_files.read_json(export / "signature_card.json")
     del card["signatures"]["classify"][field]
     change_card(export, signatures=card["signatures"])
     with pytest.raises(InputError, match=f"'{field}' is missing"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from served_samples import encoder, preprocessor, spread, task_models
 
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
@@ -45,7 +45,7 @@ def test_every_model_answers_in_the_runtime_as_live(tmp_path, place, format):
         "vocab.txt",
         portable_formats.SETTINGS,
     }
-    settings = files.read_json(folder / portable_formats.SETTINGS)
+    settings = json_files.read_json(folder / portable_formats.SETTINGS)
     assert settings["ids"]["mask"] == 4
     assert settings["labels"] == list(getattr(model, "labels", None) or [])
 
@@ -61,7 +61,7 @@ def test_int8_is_a_smaller_file_near_the_live_model(tmp_path, format):
             model, preprocessor(), folder, format, dtype=dtype
         )
         sizes.append((folder / portable_formats.MODEL[format]).stat().st_size)
-        settings = files.read_json(folder / portable_formats.SETTINGS)
+        settings = json_files.read_json(folder / portable_formats.SETTINGS)
         assert settings["dtype"] == dtype
         assert len(list(folder.iterdir())) == 3
     assert 1e-3 < difference < portable_formats.INT8_TOLERANCE

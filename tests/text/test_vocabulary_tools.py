@@ -10,8 +10,8 @@ from strange_strings import strange_strings
 
 import bert_keras
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
 from bert_keras.interop.text_settings import write_huggingface_tokenizer
+from bert_keras.json_files import write_json
 from bert_keras.text import learning
 from bert_keras.text.vocabulary import (
     SETTINGS,

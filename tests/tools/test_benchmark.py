@@ -10,7 +10,7 @@ from baselines import inputs, rows, turns
 from served_samples import VOCABULARY, tokenizer
 
 from bert_keras.errors import InputError
-from bert_keras.files import read_json
+from bert_keras.json_files import read_json
 from bert_keras.serving.load import load_saved_model
 from bert_keras.training import strategy
 from tools.benchmark import serving

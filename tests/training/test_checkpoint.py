@@ -11,7 +11,7 @@ import pytest
 from remote_folder import DOWN, KILLED, Killed, object_store
 from safetensors.numpy import load_file
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.safetensors_files import write_safetensors
 from bert_keras.training import checkpoint
@@ -87,9 +87,9 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path, places):
 def test_a_manifest_that_lies_under_its_own_hash_is_damaged(tmp_path, lie):
     write(tmp_path, 2)
     path = tmp_path / "step-00000002" / "manifest.json"
-    manifest = {**files.read_json(path), **lie}
+    manifest = {**json_files.read_json(path), **lie}
     del manifest["sha256"]
-    manifest["sha256"] = files.json_hash(manifest)
+    manifest["sha256"] = json_files.json_hash(manifest)
     path.write_text(json.dumps(manifest))
     with pytest.raises(checkpoint.DamagedError):
         checkpoint.read(tmp_path, 2)

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from remote_folder import Killed, object_store
 
-from bert_keras import files, run_folder
+from bert_keras import files, json_files, run_folder
 from bert_keras.errors import InputError
 from bert_keras.run_folder import FolderLock
 
@@ -28,12 +28,12 @@ def place(request, tmp_path):
 
 
 def put(path, content):
-    with files.written_beside(path) as partial, open(partial, "wb") as file:
+    with files.atomic_output(path) as partial, open(partial, "wb") as file:
         file.write(content)
 
 
 def put_folder(path, contents):
-    with files.written_beside(path) as partial:
+    with files.atomic_output(path) as partial:
         for name, content in contents.items():
             inner = os.path.join(partial, name)
             os.makedirs(os.path.dirname(inner), exist_ok=True)
@@ -64,7 +64,7 @@ def test_a_file_is_written_read_listed_and_removed(place):
     put(os.path.join(place, "b.json"), b'{"x": [1]}')
     assert files.list_folder(place) == ["a.txt", "b.json"]
     assert files.find(os.path.join(place, "*.json")) == [f"{place}/b.json"]
-    assert files.read_json(f"{place}/b.json") == {"x": [1]}
+    assert json_files.read_json(f"{place}/b.json") == {"x": [1]}
     expected = hashlib.sha256(b'{"x": [1]}').hexdigest()
     assert files.sha256(f"{place}/b.json") == expected
     files.remove(path)
@@ -95,7 +95,7 @@ def test_a_file_takes_no_folders_place(place):
 def test_a_mount_point_is_refused_before_anything_is_written():
     with (
         pytest.raises(InputError, match="/proc is a mount point.* a folder in"),
-        files.written_beside("/proc/"),
+        files.atomic_output("/proc/"),
     ):
         pytest.fail("it began to write")
 
@@ -115,7 +115,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
 
 def test_a_writer_that_fails_leaves_what_was_there(place):
     put_folder(place, {"a": b"1"})
-    with pytest.raises(Killed), files.written_beside(place) as partial:
+    with pytest.raises(Killed), files.atomic_output(place) as partial:
         os.makedirs(partial)
         raise Killed
     assert get_folder(place) == {"a": b"1"}
@@ -177,8 +177,8 @@ def marked(remote, monkeypatch):
     def write(**changes):
         lock = FolderLock(remote)
         marker = {**lock._marker, **changes}
-        with files.written_beside(lock.path) as path:
-            files.write_json(marker, path)
+        with files.atomic_output(lock.path) as path:
+            json_files.write_json(marker, path)
         return lock
 
     return remote, write
@@ -280,7 +280,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_output(
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: ended)
         patch.setattr(files, "remove", lambda path: None)  # killed
-        with pytest.raises(Killed), files.written_beside(path) as partial:
+        with pytest.raises(Killed), files.atomic_output(path) as partial:
             open(partial, "w").close()
             raise Killed
     assert [files.is_partial(left.name) for left in tmp_path.iterdir()] == [
@@ -288,9 +288,9 @@ def test_what_a_killed_writer_left_goes_with_the_next_output(
     ]
     strange = tmp_path / f".b{files.PARTIAL}0-{ended}-2"  # of another machine
     strange.touch()
-    with files.written_beside(tmp_path / "c") as partial:
+    with files.atomic_output(tmp_path / "c") as partial:
         open(partial, "w").close()
-        with files.written_beside(path) as other:
+        with files.atomic_output(path) as other:
             open(other, "w").close()
     assert {*tmp_path.iterdir()} == {path, strange, tmp_path / "c"}
 
@@ -315,7 +315,7 @@ def test_a_folder_whose_replacement_was_killed_comes_back(
         with pytest.raises(Killed):
             put_folder(str(folder), {"model.bin": b"new"})
     assert not folder.exists()
-    with files.written_beside(tmp_path / "c") as partial:
+    with files.atomic_output(tmp_path / "c") as partial:
         open(partial, "w").close()
     assert {*tmp_path.iterdir()} == {folder, tmp_path / "c"}
     assert get_folder(str(folder)) == {"model.bin": b"precious"}
@@ -345,7 +345,7 @@ def test_a_name_that_is_too_long_is_refused_before_anything_is_written(
 ):
     with (
         pytest.raises(InputError, match="255 bytes"),
-        files.written_beside(tmp_path / ("a" * 256)),
+        files.atomic_output(tmp_path / ("a" * 256)),
     ):
         raise AssertionError
     assert os.listdir(tmp_path) == []

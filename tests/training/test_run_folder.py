@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from run_script import waiting_process
 
-from bert_keras import files
+from bert_keras import files, json_files
 from bert_keras.errors import InputError
 from bert_keras.run_folder import RunFolder
 
@@ -90,11 +90,11 @@ def finished(tmp_path):
     with RunFolder(tmp_path, SETTINGS) as run:
         assert run.done("corpus") is None
         with run.output("corpus.txt") as path:
-            files.write_json("text", path)
+            json_files.write_json("text", path)
             assert not os.path.exists(run.file("corpus.txt"))
         with run.output("model") as path:
             os.makedirs(f"{path}/inner")
-            files.write_json("weights", f"{path}/inner/weights")
+            json_files.write_json("weights", f"{path}/inner/weights")
         run.finish("corpus", {"documents": 3}, ["corpus.txt", "model"])
         assert run.done("corpus") == {"documents": 3}
     return tmp_path
@@ -137,7 +137,7 @@ def test_damage_to_a_finished_stage_is_named_with_its_fix(
 
 
 def test_a_run_reads_a_record_of_any_size(tmp_path):
-    figures = {"text": "x" * (files.MOST_JSON + 1)}
+    figures = {"text": "x" * (json_files.MOST_JSON + 1)}
     with RunFolder(tmp_path, SETTINGS) as run:
         run.finish("large", figures)
         assert run.done("large") == figures

@@ -26,7 +26,7 @@ from baselines.worker import host_megabytes
 from bert_keras.data.building import build_stores
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.files import write_json
+from bert_keras.json_files import write_json
 from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import script
 

@@ -29,7 +29,7 @@ from baselines import turns
 from baselines.rows import Job
 
 import bert_keras
-from bert_keras import files
+from bert_keras import json_files
 from bert_keras.errors import InputError
 from official_tasks import progress, script
 from official_tasks.tasks.table import read_rows
@@ -147,7 +147,9 @@ def main(values):
                 results[title] = measure_case(title, steps, batches)
     if values.output:
         machine = turns.machine()
-        files.write_json({"machine": machine, "rows": results}, values.output)
+        json_files.write_json(
+            {"machine": machine, "rows": results}, values.output
+        )
 
 
 if __name__ == "__main__":

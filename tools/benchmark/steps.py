@@ -24,7 +24,7 @@ from baselines.inputs import Inputs
 from baselines.rows import HALF, ROWS
 
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
+from bert_keras.json_files import write_json
 from bert_keras.training.strategy import choose_dtype
 from official_tasks import progress, script
 

@@ -23,7 +23,7 @@ from baselines.worker import time_step
 
 import bert_keras
 from bert_keras.data.corpus import paragraphs, read_documents
-from bert_keras.files import write_json
+from bert_keras.json_files import write_json
 from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import progress, script
 

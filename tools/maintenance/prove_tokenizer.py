@@ -26,7 +26,7 @@ from pathlib import Path
 from absl import flags
 
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
+from bert_keras.json_files import write_json
 from official_tasks import progress, script
 
 TESTS = Path(__file__).resolve().parent.parent.parent / "tests"

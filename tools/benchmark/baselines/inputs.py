@@ -11,7 +11,7 @@ import numpy as np
 import bert_keras
 from bert_keras.data.corpus import paragraphs, read_documents
 from bert_keras.errors import InputError
-from bert_keras.files import write_json
+from bert_keras.json_files import write_json
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.text.vocabulary import read_vocabulary
 from bert_keras.training.strategy import choose_dtype

@@ -1,0 +1,89 @@
+"""JSON: files, text that may come from anybody, hashes of values."""
+
+import hashlib
+import json
+import math
+import re
+
+from bert_keras.files import read_bytes
+
+# The largest real file, the multilingual model's tokenizer.json, has 3 MB; the
+# deepest one has 8 levels.
+MOST_JSON, DEEPEST_JSON = 16 * 1024 * 1024, 64
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def json_hash(value):
+    """Return the hash of a JSON value, the same for any order of its keys."""
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_json(value, path):
+    """Write one JSON value to a local file, indented."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False, sort_keys=True)
+        file.write("\n")
+
+
+def without_nan(value):
+    """Return a JSON value with null for NaN and infinity, which JSON lacks."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return value
+
+
+def read_json(path, most=MOST_JSON):
+    """Read one JSON value.
+
+    Args:
+        path: of a file that may come from anybody.
+        most: bytes that it may have; None for any number.
+
+    Raises:
+        ValueError: see `parse_json`.
+        InputError: see `files.check_file`.
+    """
+    return parse_json(read_bytes(path, most))
+
+
+def parse_json(text, **arguments):
+    """Return the value of JSON text, which may come from anybody.
+
+    Args:
+        text: str or bytes.
+        **arguments: of `json.loads`.
+
+    Raises:
+        ValueError: it is not JSON, is nested too deep to be handled, or
+            holds half of a surrogate pair, which no text file can.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text))
+    try:
+        value = json.loads(text, **arguments)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if text.count("[") + text.count("{") > DEEPEST_JSON:
+        _check_depth(value)
+    if _HALF_PAIR.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError
+    return value
+
+
+def _check_depth(value):
+    level = [value]
+    for _ in range(DEEPEST_JSON + 1):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEEPEST_JSON} deep")
