@@ -76,7 +76,7 @@ def main(values):
         **facts_of_run(values.model, values.limits),
     )
     if values.output:
-        publishing.write_published(
+        publishing.write_model_and_card(
             values.output, model, preprocess, values.name, card
         )
         progress.console.print(values.output, soft_wrap=True)

@@ -14,6 +14,7 @@ from bert_keras.interop import tensors
 from bert_keras.interop.tensors import WeightsError
 from bert_keras.manifest import describe_files, find_fault
 from bert_keras.modeling import weights
+from bert_keras.modeling.sizes import POOLER_ACTIVATIONS
 
 NAME = "bert_keras"
 VERSION = 1
@@ -54,6 +55,7 @@ def _describe(model):
         "version": VERSION,
         "class": type(model).__name__,
         "attention": encoder.attention,
+        "pooler_activation": encoder.pooler_activation,
         "arguments": arguments,
         "untrained": weights.untrained_weights(model),
         "embedding": getattr(model, "sentence_embedding", None),
@@ -126,7 +128,7 @@ def add_check(found, folder, block):
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
-    return {name: tensor.checked_by(check) for name, tensor in found.items()}
+    return {name: tensor.with_check(check) for name, tensor in found.items()}
 
 
 def read_arguments(block):
@@ -135,9 +137,9 @@ def read_arguments(block):
     checks = {
         "labels": settings.texts,
         "problem": settings.text,
-        "dropout": settings.share,
+        "dropout": settings.fraction,
         "mlm_activation": settings.text,
-        "mlm_norm_epsilon": settings.share,
+        "mlm_norm_epsilon": settings.fraction,
         "may_be_none": settings.boolean,
         "pair": settings.boolean,
         "pooling": settings.text,
@@ -156,11 +158,14 @@ def read_arguments(block):
 def apply(block, checkpoint, folder):
     """Put what the block says over what Hugging Face's fields say."""
     checkpoint.encoder["attention"] = block.text("attention")
+    checkpoint.encoder["pooler_activation"] = block.choice(
+        "pooler_activation", POOLER_ACTIVATIONS, POOLER_ACTIVATIONS[0]
+    )
     checkpoint.embedding = block.object("embedding", {}).values or None
     checkpoint.origin = block.text("source") if "source" in block else None
     checkpoint.untrained = block.texts("untrained", [])
     if "license" in block:
-        stated = tensors.license_of(folder)
+        stated = tensors.read_license(folder)
         checkpoint.license = tensors.License(
             block.text("license"), stated and stated.text
         )

@@ -11,7 +11,7 @@ import bert_keras
 from bert_keras.comparison import greatest_difference
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS
-from bert_keras.interop.presets import listed, open_checkpoint
+from bert_keras.interop.presets import list_names, open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
@@ -58,7 +58,7 @@ class Conversion:
         if self.untrained:
             parts.append(f"untrained: {', '.join(self.untrained)}")
         if self.skipped:
-            parts.append(f"skipped: {listed(self.skipped)}")
+            parts.append(f"skipped: {list_names(self.skipped)}")
         return "; ".join(parts)
 
 
@@ -97,11 +97,11 @@ def model_class(checkpoint):
     """Return the class of a checkpoint's model, one of `HEADS`."""
     if checkpoint.head_fault is not None:
         raise checkpoint.head_fault
-    if checkpoint.of_class:
+    if checkpoint.by_class:
         fits = " or ".join(
             theirs
             for theirs, ours in BY_ARCHITECTURE.items()
-            if ours in checkpoint.of_class
+            if ours in checkpoint.by_class
         )
         raise InputError(
             f"{checkpoint.source} has a head whose tensors fit {fits}, and "

@@ -1,5 +1,4 @@
-"""Weights by name: those of this package, what the original released, and
-folders on the Hub."""
+"""Weights by name: of this package, of the original's releases, on the Hub."""
 
 import contextlib
 import difflib
@@ -27,11 +26,11 @@ from bert_keras.modeling.sizes import SIZES
 
 logger = logging.getLogger(__name__)
 
-# Folders of this package's own weights.
+# Folders of the weights that come with this package.
 PACKAGED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "packaged")
 URL = "https://storage.googleapis.com/bert_models/{date}/{name}.zip"
-# Name -> the day in its address. The small ones came out together, with the
-# base model once more; its first release is the one that papers used.
+# Name -> date in its URL. The base model was released again with the small
+# ones; papers used its first release.
 RELEASED = {
     **{name: "2020_02_20" for name in SIZES if name.startswith("uncased_L")},
     "uncased_L-12_H-768_A-12": "2018_10_18",
@@ -45,8 +44,8 @@ RELEASED = {
     "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
 }
 # SHA-256 of the files in a zip, in the order of HASHED. NVIDIA published them
-# (DeepLearningExamples, GooglePretrainedWeightDownloader.py); of the small and
-# the whole-word models no one has: none is made up here.
+# (DeepLearningExamples, GooglePretrainedWeightDownloader.py); no hash of the
+# small and the whole-word models is published.
 HASHED = (
     "bert_config.json",
     "vocab.txt",
@@ -111,87 +110,138 @@ ALIASES = {
 }
 
 
-# The names of the same and of close relatives on the Hugging Face Hub.
-ON_THE_HUB = [
-    f"hf://google-bert/bert-{name}"
-    for name in (
-        "base-uncased",
-        "base-cased",
-        "base-chinese",
-        "base-multilingual-uncased",
-        "base-multilingual-cased",
-        "large-uncased",
-        "large-cased",
-        "large-uncased-whole-word-masking",
-        "large-cased-whole-word-masking",
-    )
-]
+def _with_owner(owner, names):
+    return {name: f"{owner}/{name}" for name in names.split()}
+
+
+# Names without an owner -> folder on the Hugging Face Hub.
+HUB_NAMES = {
+    **_with_owner(
+        "google-bert",
+        "bert-base-uncased bert-base-cased bert-base-chinese "
+        "bert-base-multilingual-uncased bert-base-multilingual-cased "
+        "bert-large-uncased bert-large-cased "
+        "bert-large-uncased-whole-word-masking "
+        "bert-large-cased-whole-word-masking",
+    ),
+    **_with_owner(
+        "distilbert",
+        "distilbert-base-uncased distilbert-base-cased "
+        "distilbert-base-multilingual-cased "
+        "distilbert-base-uncased-finetuned-sst-2-english "
+        "distilbert-base-uncased-distilled-squad "
+        "distilbert-base-cased-distilled-squad",
+    ),
+    **_with_owner(
+        "sentence-transformers",
+        "all-MiniLM-L6-v2 all-MiniLM-L6-v1 all-MiniLM-L12-v2 "
+        "paraphrase-MiniLM-L3-v2 paraphrase-MiniLM-L6-v2 "
+        "paraphrase-MiniLM-L12-v2 multi-qa-MiniLM-L6-cos-v1 "
+        "multi-qa-MiniLM-L6-dot-v1 msmarco-MiniLM-L6-cos-v5 "
+        "msmarco-MiniLM-L12-cos-v5 multi-qa-distilbert-cos-v1",
+    ),
+    **_with_owner(
+        "BAAI",
+        "bge-small-en bge-base-en bge-large-en bge-small-en-v1.5 "
+        "bge-base-en-v1.5 bge-large-en-v1.5 bge-base-zh bge-large-zh "
+        "bge-small-zh-v1.5 bge-base-zh-v1.5 bge-large-zh-v1.5 llm-embedder",
+    ),
+    **_with_owner(
+        "intfloat",
+        "e5-small e5-base e5-large e5-small-v2 e5-base-v2 e5-large-v2",
+    ),
+    **_with_owner(
+        "mixedbread-ai",
+        "mxbai-embed-large-v1 mxbai-embed-2d-large-v1 mxbai-embed-xsmall-v1",
+    ),
+}
+# keras-hub's names of embedding models -> names above.
+_EMBEDDERS = {
+    "all_minilm_l6_v2_en": "all-MiniLM-L6-v2",
+    "all_minilm_l6_v1_en": "all-MiniLM-L6-v1",
+    "all_minilm_l12_v2_en": "all-MiniLM-L12-v2",
+    "paraphrase_minilm_l3_v2_en": "paraphrase-MiniLM-L3-v2",
+    "paraphrase_minilm_l6_v2_en": "paraphrase-MiniLM-L6-v2",
+    "paraphrase_minilm_l12_v2_en": "paraphrase-MiniLM-L12-v2",
+    "multi_qa_minilm_l6_cos_v1_en": "multi-qa-MiniLM-L6-cos-v1",
+    "multi_qa_minilm_l6_dot_v1_en": "multi-qa-MiniLM-L6-dot-v1",
+    "msmarco_minilm_l6_cos_v5_en": "msmarco-MiniLM-L6-cos-v5",
+    "msmarco_minilm_l12_cos_v5_en": "msmarco-MiniLM-L12-cos-v5",
+    "bge_small_en": "bge-small-en",
+    "bge_base_en": "bge-base-en",
+    "bge_large_en": "bge-large-en",
+    "bge_small_v1.5_en": "bge-small-en-v1.5",
+    "bge_base_v1.5_en": "bge-base-en-v1.5",
+    "bge_large_v1.5_en": "bge-large-en-v1.5",
+    "bge_base_zh": "bge-base-zh",
+    "bge_large_zh": "bge-large-zh",
+    "bge_small_v1.5_zh": "bge-small-zh-v1.5",
+    "bge_base_v1.5_zh": "bge-base-zh-v1.5",
+    "bge_large_v1.5_zh": "bge-large-zh-v1.5",
+    "bge_llm_embedder": "llm-embedder",
+    "mxbai_embed_large_v1_en": "mxbai-embed-large-v1",
+    "mxbai_embed_2d_large_v1_en": "mxbai-embed-2d-large-v1",
+    "mxbai_embed_xsmall_v1_en": "mxbai-embed-xsmall-v1",
+}
+HUB_NAMES |= {name: HUB_NAMES[hub] for name, hub in _EMBEDDERS.items()}
 
 
 def presets() -> list[str]:
-    """The names that `from_preset` takes, besides paths and the Hub's.
+    """Return the names that `from_preset` takes, besides paths and org/name.
 
     Returns:
-        list of str: those of the weights that come with this package, which
-        need no network, then those that the original released, then
-        keras-hub's names for some of these.
+        list of str: names of the weights that come with this package and need
+        no network, names that the original released, and names of weights on
+        the Hugging Face Hub, as transformers, sentence-transformers and
+        keras-hub call them.
     """
-    return [*packaged_names(), *RELEASED, *ALIASES]
+    return [*packaged_names(), *RELEASED, *ALIASES, *HUB_NAMES]
 
 
 def packaged_names():
-    """The names of the weights that come with this package."""
-    places = glob.glob(os.path.join(glob.escape(PACKAGED), "*", CONFIG))
-    return sorted(os.path.basename(os.path.dirname(path)) for path in places)
+    """Return the names of the weights that come with this package."""
+    paths = glob.glob(os.path.join(glob.escape(PACKAGED), "*", CONFIG))
+    return sorted(os.path.basename(os.path.dirname(path)) for path in paths)
 
 
-def released_name(preset):
-    """The original's name for a preset, or None where it has none."""
-    name = ALIASES.get(preset, preset)
-    return name if name in RELEASED else None
-
-
-def nearest(preset):
-    """A sentence that names the known presets closest to an unknown one.
+def suggest_names(preset):
+    """Return a sentence that names the presets closest to an unknown name.
 
     Upper case, blanks, and the owner on the Hub make no difference.
     """
-    names = [*packaged_names(), *ON_THE_HUB, *ALIASES, *RELEASED]
-    known = {_bare(name): name for name in reversed(names)}
-    bare = _bare(preset)
-    close = difflib.get_close_matches(bare, known, n=3, cutoff=0.8)
-    found = [name for name in known if name == bare] or [
-        *dict.fromkeys(
-            [n for n in known if bare and n.startswith(f"{bare}-")][-3:] + close
-        )
-    ]
-    if not found:
+    known = {_simplify(name): name for name in reversed(presets())}
+    simple = _simplify(preset)
+    close = difflib.get_close_matches(simple, known)
+    close.sort(key=lambda name: not name.startswith(simple))
+    if simple in known:
+        close = [simple]
+    if not close:
         return ""
-    return f" Did you mean {' or '.join(known[n] for n in found[:3])}?"
+    return f" Did you mean {' or '.join(known[name] for name in close)}?"
 
 
-def _bare(name):
+def _simplify(name):
     return re.sub(r"[\s_]", "-", name.rpartition("/")[2].lower())
 
 
-def fetch_released(name):
-    """Return the path of the released zip, fetched if it is not there yet.
+def fetch_release(name):
+    """Return the path of the released zip; fetch it if it is not there yet.
 
-    It is kept below `KERAS_HOME`, which is ~/.keras where it is not set. What
-    is in it must have the published hashes, where there are some; it is
-    checked before it gets its name.
+    It is kept below `KERAS_HOME`, by default ~/.keras. Its files must have the
+    published hashes, if there are any; they are checked before the zip gets
+    its name.
     """
     folder = os.path.join(files.keras_home(), "models", "bert_keras")
     path = os.path.join(folder, f"{name}.zip")
     if not os.path.exists(path):
         with files.atomic_output(path) as partial:
             _download(name, partial)
-            _check_published(name, partial)
+            _check_hashes(name, partial)
     return path
 
 
-def _check_published(name, path):
-    """Refuse a zip that does not hold the very files that were released."""
+def _check_hashes(name, path):
+    """Raise `WeightsError` unless a zip has the files that were released."""
     if name not in SHA256:
         logger.warning(
             "No hash of %s is published: it is checked by its length alone.",
@@ -211,7 +261,7 @@ def _check_published(name, path):
 
 
 def _hashes(path):
-    """SHA-256 of each file in a zip, by its name without folders."""
+    """Return the SHA-256 of each file in a zip, by its name without folders."""
     found = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -230,7 +280,7 @@ def _hashes(path):
 
 
 def _download(name, path):
-    # keras.utils.get_file prints, and waits without end where nothing comes.
+    # keras.utils.get_file prints, and has no timeout.
     url = URL.format(date=RELEASED[name], name=name)
     logger.info("Fetching %s to %s", url, path)
     try:
@@ -245,7 +295,7 @@ def _download(name, path):
                 raise OSError(f"{found} bytes came instead of {expected}")
     except (urllib.error.URLError, OSError) as error:
         raise InputError(
-            f"{url} cannot be fetched ({error}). Fetch it by hand and give "
+            f"{url} cannot be fetched ({error}). Fetch it by hand and pass "
             "its path."
         ) from None
 
@@ -253,7 +303,7 @@ def _download(name, path):
 # Folders on the Hugging Face Hub, through `huggingface_hub`.
 
 PREFIX = "hf://"
-# Settings, tokenizer and safetensors; nothing that could be run or unpickled.
+# Settings, tokenizer and safetensors; nothing that can run code.
 MODEL = (
     *(CONFIG, *text_settings.READ, sentence_transformers.SETTINGS),
     *(*huggingface.SAFETENSORS, "model-*.safetensors"),
@@ -263,26 +313,26 @@ WANTED = (
     *(f"{huggingface.INNER}/{name}" for name in MODEL),
     *(sentence_transformers.MODULES, sentence_transformers.EMBEDDING),
     f"*_Pooling/{CONFIG}",
-    "README.md",  # states the licence
+    "README.md",  # states the license
     "LICENSE*",
 )
 
 
 def hub_name(preset):
-    """`org/name` of a preset that names a folder on the Hub, or None."""
+    """Return `org/name` of a preset on the Hub, or None."""
     name = preset.removeprefix(PREFIX)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and ".." not in name:
         return name
     if preset.startswith(PREFIX):
         raise InputError(
             f"{preset} is no name on the Hub. Expected {PREFIX}org/name."
-            f"{nearest(preset)}"
+            f"{suggest_names(preset)}"
         )
     return None
 
 
 def fetch_from_hub(name, revision=None):
-    """Local folder of `org/name`, and its source with the commit.
+    """Return the local folder of `org/name`, and its source with the commit.
 
     Tokens, cache and offline mode are as `huggingface_hub` has them.
     """
@@ -306,7 +356,7 @@ def fetch_from_hub(name, revision=None):
 
 
 def huggingface_hub(purpose):
-    """The package, or an `InputError` that says how to install it.
+    """Return the package, or raise an `InputError` with how to install it.
 
     Args:
         purpose: what needs it, as the subject of a sentence.
@@ -322,12 +372,12 @@ def huggingface_hub(purpose):
 
 @contextlib.contextmanager
 def hub_errors(message):
-    """Raises an `InputError` where the Hub refuses or is not reached.
+    """Raise an `InputError` if the Hub refuses or cannot be reached.
 
     Args:
-        message: function of the Hub's own reason that returns the sentence.
+        message: function of the Hub's reason that returns the sentence.
     """
-    from httpx import HTTPError  # where the Hub is not reached
+    from httpx import HTTPError  # if the Hub cannot be reached
     from huggingface_hub.errors import HFValidationError
 
     try:
@@ -339,12 +389,12 @@ def hub_errors(message):
 
 
 def _call_hub(function, name, **arguments):
-    """What the Hub answers, or why it does not in one sentence."""
+    """Call a function of the Hub; raise an `InputError` if it fails."""
     with hub_errors(
         lambda reason: (
             f"{name} is no folder here, and cannot be fetched from the "
-            f"Hugging Face Hub ({reason}).{nearest(name)} Check the name, or "
-            "fetch the folder by hand and give its path."
+            f"Hugging Face Hub ({reason}).{suggest_names(name)} Check the "
+            "name, or fetch the folder by hand and pass its path."
         )
     ):
         return function(name, **arguments)

@@ -52,8 +52,8 @@ NAMES = {
         "bert/embeddings/token_type_embeddings"
     ),
     "mlm/bias": "cls/predictions/output_bias",
-    **tensors.expanded(_DENSE, _NORM),
-    **tensors.expanded(_OUTPUTS, theirs=("_weights", "_bias")),
+    **tensors.expand_names(_DENSE, _NORM),
+    **tensors.expand_names(_OUTPUTS, ends=("_weights", "_bias")),
 }
 TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
@@ -70,10 +70,12 @@ def open_google(prefix, source=None):
         source: what the user named, for messages and for its case.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
-    found, skipped = tensors.renamed(read_tf_checkpoint(prefix), NAMES, source)
+    found, skipped = tensors.rename_tensors(
+        read_tf_checkpoint(prefix), NAMES, source
+    )
     for name in TRANSPOSED:
         if name in found:
-            found[name] = found[name].transposed()
+            found[name] = found[name].transpose()
     path = os.path.join(folder, CONFIG)
     head, arguments = _head(found)
     return tensors.Checkpoint(
@@ -88,7 +90,7 @@ def open_google(prefix, source=None):
             os.path.join(folder, VOCABULARY),
             lambda: {"cases": name_cases(source)},
         ),
-        initializer_range=read_json(path).handed_on("initializer_range"),
+        initializer_range=read_json(path).number_or_none("initializer_range"),
     )
 
 
@@ -111,8 +113,10 @@ def read_config(path):
         "intermediate_dim": config.integer("intermediate_size"),
         "max_sequence_length": config.integer("max_position_embeddings", 512),
         "num_segments": config.integer("type_vocab_size", 2),
-        "dropout": config.share("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.share("attention_probs_dropout_prob", 0.1),
+        "dropout": config.fraction("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.fraction(
+            "attention_probs_dropout_prob", 0.1
+        ),
         "activation": "gelu_tanh",
         "attention": "bidirectional",
     }

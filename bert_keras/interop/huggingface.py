@@ -11,7 +11,13 @@ import os
 import re
 
 from bert_keras import files
-from bert_keras.interop import block, tensor_files, tensors, text_settings
+from bert_keras.interop import (
+    block,
+    distilbert,
+    tensor_files,
+    tensors,
+    text_settings,
+)
 from bert_keras.interop.block import CONFIG, WEIGHTS
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS, layers_in
 from bert_keras.interop.tensors import WeightsError
@@ -29,9 +35,9 @@ CONVERT = (
     "Convert it once with transformers: load it with from_pretrained, and "
     "write model.safetensors with save_pretrained"
 )
-INNER = "*_Transformer"  # where sentence-transformers puts it in its folder
+INNER = "*_Transformer"  # its folder in one of sentence-transformers
 
-# What transformers computes under each name.
+# Names of transformers -> the library's.
 ACTIVATIONS = {
     "gelu": "gelu_exact",
     "gelu_python": "gelu_exact",
@@ -73,7 +79,8 @@ _TABLES = {
     ),
     "mlm/bias": "cls.predictions.bias",
 }
-# The head's own layer, by our class: three of theirs are a `classifier`.
+# Class -> {name of the head's layer: that of transformers}. Three classes of
+# transformers call it `classifier`.
 _HEADS = layers_in("huggingface")
 # Copies of tied weights, which a file may repeat: copy -> weight.
 _TIED = {
@@ -81,13 +88,19 @@ _TIED = {
     "cls.predictions.decoder.bias": "mlm/bias",
 }
 _ENDS = (".weight", ".bias")
+# Model type -> class of keras-hub that reads it from a Hugging Face folder.
+_KERAS_HUB = {
+    "albert": "AlbertBackbone",
+    "roberta": "RobertaBackbone",
+    "xlm-roberta": "XLMRobertaBackbone",
+}
 
 
 def names(head):
-    """The table of names for the weights of our class of this name."""
+    """Return the table of names of the weights of a model class."""
     return {
         **_TABLES,
-        **tensors.expanded(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
+        **tensors.expand_names(_DENSE | _HEADS.get(head, {}), _NORM, _ENDS),
     }
 
 
@@ -95,63 +108,70 @@ def names(head):
 
 
 def open_huggingface(folder):
-    """The `Checkpoint` of a Hugging Face folder.
+    """Return the `Checkpoint` of a Hugging Face folder.
 
-    The `bert_keras` block in its settings says whose head it holds, otherwise
-    `architectures`; the folders of 2019 lack that, and their tensors say it.
+    The `bert_keras` block of its config.json names the model class, otherwise
+    `architectures`. Folders of 2019 have neither: their tensors show the head.
     """
     config = tensor_files.read_json(os.path.join(folder, CONFIG))
-    own = block.read_block(folder, config)
-    _check_model(config, own)
-    weights = _read_weights(folder)
-    if own is not None:
-        return _read_own(folder, config, own, weights)
+    fields = block.read_block(folder, config)
+    _check_model(config, fields)
+    stored = _read_weights(folder)
+    if fields is not None:
+        return _open_with_block(folder, config, fields, stored)
+    is_distilbert = config.raw("model_type") == distilbert.MODEL_TYPE
+    if is_distilbert:
+        config = distilbert.translate_config(config)
+    encoder = _read_encoder(config)
+    if is_distilbert:
+        encoder["pooler_activation"] = "relu"
+        stored = distilbert.translate_tensors(stored, encoder)
+    read = functools.partial(_describe, folder, config, stored, encoder)
     try:
-        stated = _stated_head(config)
-        heads = [stated] if stated else _possible_heads(config, weights)
+        head = _read_head(config)
+        heads = [head] if head else _find_heads(config, stored)
     except WeightsError as fault:
-        checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
-        return dataclasses.replace(checkpoint, head_fault=fault)
-    of_class = {
-        head: functools.partial(_checkpoint, folder, config, weights, head)
-        for head in heads
-    }
+        return dataclasses.replace(read("BertEncoder"), head_fault=fault)
     if len(heads) == 1:
-        return of_class[heads[0]]()
-    checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
-    return dataclasses.replace(checkpoint, of_class=of_class)
+        return read(heads[0])
+    by_class = {head: functools.partial(read, head) for head in heads}
+    return dataclasses.replace(read("BertEncoder"), by_class=by_class)
 
 
-def _read_own(folder, config, own, weights):
-    """The `Checkpoint` of a folder with a block of ours."""
-    head = own.text("class")
-    checkpoint = _checkpoint(folder, config, weights, "BertEncoder")
-    found, skipped = tensors.renamed(weights, names(head), folder, _modern_name)
-    # A head that transformers does not have is under our names.
-    ours = [name for name in skipped if "/" in name and not in_encoder(name)]
-    found = _transposed(found) | {name: weights[name] for name in ours}
+def _open_with_block(folder, config, fields, stored):
+    """Return the `Checkpoint` of a folder with a `bert_keras` block."""
+    head = fields.text("class")
+    encoder = _read_encoder(config)
+    checkpoint = _describe(folder, config, stored, encoder, "BertEncoder")
+    found, skipped = tensors.rename_tensors(
+        stored, names(head), folder, _normalize_name
+    )
+    # A head that transformers does not have is under the library's names.
+    of_head = [n for n in skipped if "/" in n and not in_encoder(n)]
+    found = _transpose_kernels(found) | {name: stored[name] for name in of_head}
     checkpoint.head = head
-    checkpoint.head_arguments = block.read_arguments(own)
-    checkpoint.tensors = block.add_check(found, folder, own)
-    checkpoint.skipped = [name for name in skipped if name not in ours]
-    block.apply(own, checkpoint, folder)
+    checkpoint.head_arguments = block.read_arguments(fields)
+    checkpoint.tensors = block.add_check(found, folder, fields)
+    checkpoint.skipped = [name for name in skipped if name not in of_head]
+    block.apply(fields, checkpoint, folder)
     if checkpoint.read_text is not None:
         read = checkpoint.read_text
         checkpoint.read_text = lambda: dataclasses.replace(read(), settled=True)
     return checkpoint
 
 
-def _checkpoint(folder, config, weights, head):
-    """The folder as that of our class of this name."""
-    encoder = _read_encoder(config)
-    found, skipped = tensors.renamed(weights, names(head), folder, _modern_name)
-    found = _transposed(found)
+def _describe(folder, config, stored, encoder, head):
+    """Return the `Checkpoint` of the folder, with the head of a model class."""
+    found, skipped = tensors.rename_tensors(
+        stored, names(head), folder, _normalize_name
+    )
+    found = _transpose_kernels(found)
     arguments, fault = {}, None
     try:
         arguments = _read_arguments(config, head, found)
     except WeightsError as error:
         fault = error
-    _check_tied(found, weights)
+    _check_output_table(found, stored)
     return tensors.Checkpoint(
         source=str(folder),
         format="huggingface",
@@ -164,32 +184,30 @@ def _checkpoint(folder, config, weights, head):
         read_text=text_settings.huggingface_text(
             folder, config, encoder["max_sequence_length"]
         ),
-        initializer_range=config.handed_on("initializer_range"),
+        initializer_range=config.number_or_none("initializer_range"),
     )
 
 
-def _transposed(found):
-    """The tensors, whose kernels are stored as (outputs, inputs)."""
+def _transpose_kernels(found):
+    """Return the tensors; the files store kernels as (outputs, inputs)."""
     return {
-        name: tensor.transposed() if name.endswith("/kernel") else tensor
+        name: tensor.transpose() if name.endswith("/kernel") else tensor
         for name, tensor in found.items()
     }
 
 
-def _check_tied(found, stored):
-    """Have `mlm/bias` compare the copies of tied weights, once it is loaded.
+def _check_output_table(found, stored):
+    """Compare the copies of tied weights when `mlm/bias` is loaded.
 
     transformers 5 computes with a copy that differs; no class here does.
     """
     if "mlm/bias" not in found:
         return
-    copies = {
-        found[_TIED[plain]]: tensor
-        for name, tensor in stored.items()
-        if (plain := _modern_name(name)) in _TIED and _TIED[plain] in found
-    }
-    if not copies:
-        return
+    copies = {}
+    for name, tensor in stored.items():
+        weight = _TIED.get(_normalize_name(name))
+        if weight in found:
+            copies[found[weight]] = tensor
 
     def compare():
         for weight, copy in copies.items():
@@ -203,13 +221,14 @@ def _check_tied(found, stored):
                     found="others",
                 )
 
-    found["mlm/bias"] = found["mlm/bias"].checked_by(compare)
+    if copies:
+        found["mlm/bias"] = found["mlm/bias"].with_check(compare)
 
 
-def _check_model(config, own):
-    """Refuses what is not a plain BERT, by name.
+def _check_model(config, fields):
+    """Raise `WeightsError` unless it is a plain BERT or DistilBERT.
 
-    `own` is the block of ours, or None.
+    `fields` is the `bert_keras` block, or None.
     """
     if "auto_map" in config or "custom_pipelines" in config:
         raise WeightsError(
@@ -217,14 +236,17 @@ def _check_model(config, own):
             "the folder asks to run code that came with it (auto_map)",
             "Convert it with the code that it came with",
         )
-    kind = config.text("model_type", "bert")
-    if kind != "bert" and not (own is not None and kind == block.NAME):
+    known = ["bert", block.NAME if fields else distilbert.MODEL_TYPE]
+    model_type = config.text("model_type", "bert")
+    if model_type not in known:
+        other = _KERAS_HUB.get(model_type)
+        package = f"keras_hub.models.{other}" if other else "transformers"
         raise WeightsError(
             config.path,
-            f'this is a model of type "{kind}"',
-            "Load it with a package for that model",
-            expected='the model type "bert"',
-            found=f'"{kind}"',
+            f'this is a model of type "{model_type}"',
+            f"Load it with {package}",
+            expected='the model type "bert" or "distilbert"',
+            found=f'"{model_type}"',
         )
     position = config.text("position_embedding_type", "absolute")
     if position != "absolute":
@@ -243,9 +265,9 @@ def _check_model(config, own):
 
 
 def _read_encoder(config):
-    """The arguments of `BertEncoder` that the file states."""
+    """Return the arguments of `BertEncoder`."""
     activation = config.choice("hidden_act", ACTIVATIONS, "gelu")
-    directed = config.boolean("is_decoder", False)
+    is_decoder = config.boolean("is_decoder", False)
     return {
         "vocabulary_size": config.integer("vocab_size", 30522),
         "num_layers": config.integer("num_hidden_layers", 12, maximum=1000),
@@ -254,16 +276,18 @@ def _read_encoder(config):
         "intermediate_dim": config.integer("intermediate_size", 3072),
         "max_sequence_length": config.integer("max_position_embeddings", 512),
         "num_segments": config.integer("type_vocab_size", 2),
-        "dropout": config.share("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.share("attention_probs_dropout_prob", 0.1),
+        "dropout": config.fraction("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.fraction(
+            "attention_probs_dropout_prob", 0.1
+        ),
         "activation": ACTIVATIONS[activation],
-        "attention": "left_to_right" if directed else "bidirectional",
+        "attention": "left_to_right" if is_decoder else "bidirectional",
         "norm_epsilon": config.epsilon("layer_norm_eps"),
     }
 
 
-def _stated_head(config):
-    """The name of our class that the file names, None where it names none."""
+def _read_head(config):
+    """Return the model class that `architectures` names, or None."""
     stated = config.texts("architectures", [])
     if not stated:
         return None
@@ -276,24 +300,24 @@ def _stated_head(config):
     return head
 
 
-def _possible_heads(config, weights):
-    """Which of our classes the tensors may be of, for want of a name.
+def _find_heads(config, stored):
+    """Return the model classes that fit the tensors.
 
     Three classes of transformers call their head `classifier`: its outputs,
     the pooler and the settings distinguish most of them.
     """
-    by_name = {_modern_name(name): tensor for name, tensor in weights.items()}
+    by_name = {_normalize_name(name): t for name, t in stored.items()}
     layers = {name.split(".")[0] for name in by_name if name}
     heads = ["BertPretrainer"] if "cls" in layers else []
     heads += [h for h, table in _HEADS.items() if layers & {*table.values()}]
     bias = by_name.get("classifier.bias")
     if bias:
         outputs, pools = math.prod(bias.shape), "pooler.dense.weight" in by_name
-        one = len(_read_labels(config)) == 1  # as for a regression
+        has_one = len(_read_labels(config)) == 1  # as for a regression
         fits = {
-            "BertClassifier": pools and (outputs > 1 or one),
+            "BertClassifier": pools and (outputs > 1 or has_one),
             "BertTagger": outputs > 1 and "problem_type" not in config,
-            "BertChooser": pools and outputs == 1 and not one,
+            "BertChooser": pools and outputs == 1 and not has_one,
         }
         heads = [head for head in heads if fits.get(head, True)]
     if config.boolean("is_decoder", False):
@@ -302,9 +326,9 @@ def _possible_heads(config, weights):
 
 
 def _read_arguments(config, head, found):
-    """The arguments of our class beyond the encoder.
+    """Return the arguments of a model class without the encoder.
 
-    `found` has the tensors by our names.
+    `found` has the tensors by the library's names.
     """
     arguments, row = {}, HEADS[head]
     if row.is_tied and not config.boolean("tie_word_embeddings", True):
@@ -314,25 +338,25 @@ def _read_arguments(config, head, found):
         count = math.prod(bias.shape) if bias else None
         arguments["labels"] = _read_labels(config, count)
     if head == "BertClassifier":
-        # Unnamed, transformers takes one output for regression.
-        one = len(arguments["labels"]) == 1
-        arguments["problem"] = "regression" if one else "single"
+        # Without problem_type, transformers takes one output for regression.
+        has_one = len(arguments["labels"]) == 1
+        arguments["problem"] = "regression" if has_one else "single"
         if "problem_type" in config:
             problem = config.choice("problem_type", PROBLEMS)
             arguments["problem"] = PROBLEMS[problem]
-        arguments["labels"] = tensors.named(**arguments)
+        arguments["labels"] = tensors.hide_default_label(**arguments)
     if row.has_dropout and "classifier_dropout" in config:
-        arguments["dropout"] = config.share("classifier_dropout")
+        arguments["dropout"] = config.fraction("classifier_dropout")
     return arguments
 
 
 def _read_labels(config, count=None):
-    """The label names in the order of the logits.
+    """Return the label names in the order of the logits.
 
     Args:
         config: `Fields` of config.json.
-        count: outputs of the head; where the file has no names, or the two
-            that are the default, there are as many unnamed labels.
+        count: outputs of the head. If the file has no names, or only the two
+            default ones, the result has this many unnamed labels.
     """
     by_index = config.object("id2label", {}).values
     labels = [by_index.get(str(index)) for index in range(len(by_index))]
@@ -386,7 +410,7 @@ def _read_weights(folder):
 
 
 def _read_shards(folder):
-    """Every tensor of the index, from the file in this folder it names."""
+    """Return the tensors of the index, each from the file that it names."""
     index = tensor_files.read_json(os.path.join(folder, INDEX))
     found, read = {}, {}
     for name, file in index.object("weight_map").values.items():
@@ -401,8 +425,8 @@ def _read_shards(folder):
     return found
 
 
-def _modern_name(name):
-    """Without prefix, and with `weight` and `bias` for LayerNorm's.
+def _normalize_name(name):
+    """Return the name without `bert.`, with today's names of LayerNorm's.
 
     Before 2019 LayerNorm's scale and offset had TensorFlow's names.
     """
@@ -411,16 +435,16 @@ def _modern_name(name):
     return re.sub(r"(?<=LayerNorm\.)beta$", "bias", name)
 
 
-# Writing a folder that transformers loads as its own.
+# Writing a folder that transformers opens.
 
 
 def describe(model, preprocessor=None, without=()):
-    """Return config.json without our block, and the tensors to write.
+    """Return config.json without the block, and the tensors to write.
 
-    The class that is named follows from the weights that are not left out.
-    Where transformers computes another head, or has none like it, it is told
-    of the encoder alone, and the head goes under our names. Where it cannot
-    compute the encoder, it is told of another `model_type`, which it refuses.
+    The class in `architectures` follows from the weights that are written. If
+    transformers has no such head, `architectures` names the encoder alone, and
+    the head has the library's names. If it cannot compute the encoder,
+    `model_type` is one that it refuses.
 
     Args:
         model: `BertEncoder` or a task model.
@@ -431,64 +455,69 @@ def describe(model, preprocessor=None, without=()):
         dict, and dict of tensor name -> (shape, function that returns the
         values).
     """
-    without = {*without, *_unused_pooler(model)}
+    without = {*without, *_find_unused_pooler(model)}
     weights = {
         name: weight
         for name, weight in sorted(published_weights(model).items())
         if name not in without
     }
-    kind = _architecture(model, weights)
-    table = names("" if kind == "BertModel" else type(model).__name__)
-    prefix = "" if kind == "BertModel" else "bert."
+    architecture = _choose_architecture(model, weights)
+    is_encoder = architecture == "BertModel"
+    table = names("" if is_encoder else type(model).__name__)
     arrays = {}
     for name, weight in weights.items():
-        if kind == "BertModel" and not in_encoder(name):
-            arrays[name] = tuple(weight.shape), weight.numpy
-            continue
-        theirs = tensors.mapped(name, table)
-        if in_encoder(name):
-            theirs = prefix + theirs
         shape, read = tuple(weight.shape), weight.numpy
-        if name.endswith("/kernel"):  # theirs is (outputs, inputs)
+        if is_encoder and not in_encoder(name):
+            arrays[name] = shape, read
+            continue
+        stored = tensors.map_name(name, table)
+        if in_encoder(name) and not is_encoder:
+            stored = f"bert.{stored}"
+        if name.endswith("/kernel"):  # PyTorch's is (outputs, inputs)
             shape, read = shape[::-1], lambda w=weight: w.numpy().T
-        arrays[theirs] = shape, read
-    return _config(model, kind, preprocessor), arrays
+        arrays[stored] = shape, read
+    config = _make_config(model, architecture, preprocessor)
+    encoder = getattr(model, "encoder", model)
+    pools_by_tanh = encoder.pooler_activation == "tanh"
+    if encoder.attention == "right_to_left" or not (
+        pools_by_tanh or POOLER[0] not in weights
+    ):
+        config["model_type"] = block.NAME
+    return config, arrays
 
 
-def _unused_pooler(model):
-    """The pooler's weights, if they are random and no output reads them."""
+def _find_unused_pooler(model):
+    """Return the pooler's weights if they are random and not used."""
     random = untrained_weights(model)
     used = drop_unused_pooler(model, random)
     return POOLER if POOLER[0] in set(random) - set(used) else ()
 
 
-def _architecture(model, weights):
-    """The class of transformers that holds exactly these weights of ours."""
+def _choose_architecture(model, weights):
+    """Return the class of transformers with exactly these weights."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
     is_same = not getattr(model, "bilstm_dim", None) and all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))
         for name in ("activation", "norm_epsilon")
     )
     if head == "BertPretrainer" and is_same:
-        masked, following = "mlm/bias" in weights, "nsp/bias" in weights
         return {
             (True, True): "BertForPreTraining",
             (True, False): "BertForMaskedLM",
             (False, True): "BertForNextSentencePrediction",
             (False, False): "BertModel",
-        }[masked, following]
+        }["mlm/bias" in weights, "nsp/bias" in weights]
     known = HEADS[head].architectures if is_same and head in HEADS else ()
     return (*known, "BertModel")[0]
 
 
-def _config(model, kind, preprocessor):
-    """The fields of config.json for the class `kind` of transformers."""
+def _make_config(model, architecture, preprocessor):
+    """Return the fields of config.json for a class of transformers."""
     encoder = getattr(model, "encoder", model)
-    is_computable = encoder.attention != "right_to_left"
-    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
+    activations = {name: other for other, name in reversed(ACTIVATIONS.items())}
     config = {
-        "architectures": [kind],
-        "model_type": "bert" if is_computable else block.NAME,
+        "architectures": [architecture],
+        "model_type": "bert",
         "vocab_size": encoder.vocabulary_size,
         "num_hidden_layers": encoder.num_layers,
         "num_attention_heads": encoder.num_heads,
@@ -498,7 +527,7 @@ def _config(model, kind, preprocessor):
         "type_vocab_size": encoder.num_segments,
         "hidden_dropout_prob": encoder.dropout,
         "attention_probs_dropout_prob": encoder.attention_dropout,
-        "hidden_act": theirs[encoder.activation],
+        "hidden_act": activations[encoder.activation],
         "layer_norm_eps": encoder.norm_epsilon,
         "is_decoder": encoder.attention == "left_to_right",
         "position_embedding_type": "absolute",
@@ -508,7 +537,7 @@ def _config(model, kind, preprocessor):
         config["initializer_range"] = encoder.initializer_range
     if preprocessor is not None:
         config["pad_token_id"] = preprocessor.tokenizer.pad_id
-    if kind == "BertModel":
+    if architecture == "BertModel":
         return config
     row = HEADS[type(model).__name__]
     if row.has_labels:
@@ -516,8 +545,8 @@ def _config(model, kind, preprocessor):
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     if hasattr(model, "problem"):
-        problems = {ours: name for name, ours in PROBLEMS.items()}
-        # transformers has no ranking: it is one score there.
+        problems = {name: other for other, name in PROBLEMS.items()}
+        # transformers has no ranking; it is one score, as in a regression.
         config["problem_type"] = problems.get(model.problem, "regression")
     if row.has_dropout:
         config["classifier_dropout"] = model.dropout

@@ -14,7 +14,7 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interop import tensor_files, tensors, text_settings
 from bert_keras.interop.head_table import layers_in
-from bert_keras.interop.tensor_files import shortened, stored_tensor
+from bert_keras.interop.tensor_files import shorten, stored_tensor
 from bert_keras.interop.tensors import FETCH, WeightsError
 from bert_keras.modeling.sizes import DIMENSIONS
 
@@ -63,18 +63,18 @@ BACKBONE_NAMES = {
         "layers/position_embedding/vars/0"
     ),
     "encoder/embeddings/segment/embeddings": "layers/embedding/vars/0",
-    **tensors.expanded(_ENCODER, _ENCODER_NORM, _ENDS),
+    **tensors.expand_names(_ENCODER, _ENCODER_NORM, _ENDS),
 }
 # The second file, of a task: by our model class.
 _MLM = "layers/masked_lm_head"
 TASK_NAMES = {
     **{
-        head: tensors.expanded(layer, theirs=_ENDS)
+        head: tensors.expand_names(layer, ends=_ENDS)
         for head, layer in layers_in("keras_hub").items()
     },
     "BertPretrainer": {
         "mlm/bias": f"{_MLM}/vars/0",
-        **tensors.expanded(
+        **tensors.expand_names(
             {"mlm/dense": f"{_MLM}/_intermediate_dense"},
             {"mlm/norm": f"{_MLM}/_intermediate_layer_norm"},
             _ENDS,
@@ -97,7 +97,9 @@ def open_keras_hub(folder):
     found, skipped = {}, []
     for file, table in tables.items():
         stored = read_h5(os.path.join(folder, file))
-        some, others = tensors.renamed(stored, table, folder, _plain_path)
+        some, others = tensors.rename_tensors(
+            stored, table, folder, _plain_path
+        )
         found, skipped = found | some, skipped + others
     return tensors.Checkpoint(
         source=str(folder),
@@ -105,7 +107,9 @@ def open_keras_hub(folder):
         encoder=encoder,
         head=head,
         head_arguments=arguments,
-        tensors={name: tensors.joined(name, t) for name, t in found.items()},
+        tensors={
+            name: tensors.merge_heads(name, t) for name, t in found.items()
+        },
         skipped=skipped,
         read_text=text_settings.text_reader(
             os.path.join(folder, ASSETS, VOCABULARY),
@@ -129,7 +133,7 @@ def _plain_path(path):
 
 def _read_encoder(folder):
     """The arguments of `BertEncoder` of the folder's backbone."""
-    config = _config_of(
+    config = _read_class_config(
         tensor_files.read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
     )
     most = {"num_layers": 1000}
@@ -137,7 +141,7 @@ def _read_encoder(folder):
         name: config.integer(name, maximum=most.get(name, 2**31 - 1))
         for name in DIMENSIONS
     }
-    dropout = config.share("dropout", 0.1)
+    dropout = config.fraction("dropout", 0.1)
     return {
         **sizes,
         "dropout": dropout,
@@ -147,7 +151,7 @@ def _read_encoder(folder):
     }
 
 
-def _config_of(file, classes):
+def _read_class_config(file, classes):
     """The `config` of a serialized object of one of the classes."""
     name, module = file.text("class_name"), file.text("module")
     packages = ("keras_hub", "keras_nlp")
@@ -169,7 +173,7 @@ def _read_task(folder):
     if not os.path.exists(path):
         return "BertEncoder", {}, None
     file = tensor_files.read_json(path)
-    config = _config_of(file, TASKS)
+    config = _read_class_config(file, TASKS)
     head = TASKS[file.text("class_name")]
     if head == "BertPretrainer":
         return head, dict(_MLM_HEAD), None
@@ -184,7 +188,7 @@ def _read_task(folder):
     arguments = tensors.unnamed_labels(count)
     if activation == "sigmoid":
         arguments["problem"] = "multi"
-    arguments["dropout"] = config.share("dropout", 0.1)
+    arguments["dropout"] = config.fraction("dropout", 0.1)
     return head, arguments, None
 
 
@@ -193,7 +197,7 @@ def _read_text(folder):
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):
         return {}
-    config = _config_of(tensor_files.read_json(path), ["BertTokenizer"])
+    config = _read_class_config(tensor_files.read_json(path), ["BertTokenizer"])
     preprocessor = tensor_files.read_json(
         os.path.join(folder, PREPROCESSOR), optional=True
     )
@@ -252,7 +256,7 @@ def _walk(path, group, prefix, found, seen):
         seen[0] += 1
         if seen[0] > MOST_NODES or name.count("/") > DEEPEST:
             raise WeightsError(
-                path, "the groups do not end", tensor=shortened(name)
+                path, "the groups do not end", tensor=shorten(name)
             )
         link = group.get(key, getlink=True)
         if not isinstance(link, h5py.HardLink):
@@ -260,7 +264,7 @@ def _walk(path, group, prefix, found, seen):
                 path,
                 "it is a link that can lead out of the file",
                 "Copy what it leads to into the file",
-                tensor=shortened(name),
+                tensor=shorten(name),
             )
         node = group[key]
         if isinstance(node, h5py.Group):
@@ -287,7 +291,7 @@ def _float_dtype(dataset):
 def _tensor(path, name, dataset, dtype):
     shape = dataset.shape
     size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
-    problem, way_out = None, "Store the numbers in the file as they are"
+    problem, fix = None, "Store the numbers in the file as they are"
     if dataset.external or dataset.is_virtual:
         problem = "its numbers stand in another file"
     elif dataset.chunks or dataset.compression:
@@ -297,7 +301,7 @@ def _tensor(path, name, dataset, dtype):
         or offset + size > os.path.getsize(path)
         or dataset.id.get_storage_size() != size
     ):
-        problem, way_out = f"its shape {shape} exceeds the file", FETCH
+        problem, fix = f"its shape {shape} exceeds the file", FETCH
     if problem:
-        raise WeightsError(path, problem, way_out, tensor=shortened(name))
+        raise WeightsError(path, problem, fix, tensor=shorten(name))
     return stored_tensor(path, name, dtype, shape, offset)

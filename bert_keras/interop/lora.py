@@ -131,7 +131,7 @@ def load_lora(
             f"already, {_format_ranks(present)}",
             "Load it into a model without LoRA, which takes the file's",
         )
-    numbers = {name: tensor.numbers() for name, tensor in found.items()}
+    numbers = {name: tensor.load() for name, tensor in found.items()}
     for name, base in adapted.items():
         if not merge and not present:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])

@@ -43,7 +43,7 @@ NAMES = {
     "encoder/embeddings/position/embeddings": "position_embedding/embeddings",
     "encoder/embeddings/segment/embeddings": "type_embeddings/embeddings",
     "mlm/bias": "cls/predictions/output_bias/bias",
-    **tensors.expanded(_DENSE, _NORM),
+    **tensors.expand_names(_DENSE, _NORM),
 }
 PARTS = {
     "_attention_layer/_query_dense": "self_attention/query",
@@ -79,7 +79,7 @@ def open_model_garden(prefix, source, pieces=None):
     folder = os.path.dirname(prefix)
     stored = tensor_bundle.read_tf_checkpoint(prefix)
     plain = plain_names(list(stored), tensor_bundle.variable_names(prefix))
-    found, skipped = tensors.renamed(stored, NAMES, source, plain.get)
+    found, skipped = tensors.rename_tensors(stored, NAMES, source, plain.get)
     if "encoder/embeddings/token/embeddings" not in found:
         raise WeightsError(
             source,
@@ -98,7 +98,9 @@ def open_model_garden(prefix, source, pieces=None):
         encoder=encoder,
         head="BertPretrainer" if "mlm/bias" in found else "BertEncoder",
         head_arguments={},
-        tensors={name: tensors.joined(name, t) for name, t in found.items()},
+        tensors={
+            name: tensors.merge_heads(name, t) for name, t in found.items()
+        },
         skipped=skipped,
         read_text=text_reader(
             pieces or os.path.join(folder, google.VOCABULARY),

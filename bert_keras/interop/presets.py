@@ -1,7 +1,7 @@
-"""A preset, path or name, to a model or a preprocessor that is handed in.
+"""Models and preprocessors from a preset: a path or a name.
 
-How each format is read says its own file, which is imported when a preset
-has that format; no model class is imported here.
+The reader of each format is imported when a preset has that format; no model
+class is imported here.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from bert_keras.interop import tensors
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_table import HEADS, LABELED_WEIGHTS
 from bert_keras.interop.tensor_files import read_json
-from bert_keras.interop.tensors import Checkpoint, WeightsError, license_of
+from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
 from bert_keras.interop.text_settings import (
     settle_case,
     tokenizer_folder_text,
@@ -28,7 +28,7 @@ from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
 from bert_keras.modeling.layers import make_initializer
 from bert_keras.modeling.sizes import DIMENSIONS
-from bert_keras.modeling.weights import POOLER, published_weights
+from bert_keras.modeling.weights import POOLER, in_encoder, published_weights
 
 logger = logging.getLogger(__name__)
 
@@ -38,54 +38,42 @@ KNOWN = (
     "original, a checkpoint of Model Garden, a SavedModel of TF Hub; or a "
     "name: org/name on the Hugging Face Hub, or one of bert_keras.presets()"
 )
-# Tokens a row where neither the caller nor the preset says.
-SEQUENCE_LENGTH = 128
+SEQUENCE_LENGTH = 128  # if neither the caller nor the preset states one
 SHOWN = 8  # names of weights that a report lists
 
 
 def load_model(cls, preset, *, revision=None, **arguments):
-    """A model of class `cls` with the weights of `preset`.
+    """Return a model of class `cls` with the weights of `preset`.
 
-    Weights of another class give their encoder; the head begins at random.
-    What was loaded, skipped and initialised is on the model as
-    `load_report`, and goes to the log in three lines.
+    Of weights of another class the encoder is taken; the head is new.
+    `load_report` of the model lists what was loaded, skipped and initialised;
+    it also goes to the log in three lines.
 
     Args:
         cls: `BertEncoder` or a task model's class.
         preset: a path or a name; see `open_checkpoint`.
         revision: branch, tag or commit on the Hub.
-        **arguments: of the class and, for a task model, of `BertEncoder`,
-            over what the preset says. What both have, as `dropout`, is the
-            class's.
+        **arguments: of the class and, for a task model, of `BertEncoder`; they
+            override the preset. An argument of both, such as `dropout`, goes
+            to the class.
 
     Raises:
-        WeightsError: a weight that the checkpoint's own class has is not in
-            it. Weights that are new, as another class's head is, are drawn
-            and named by an `UntrainedWarning`.
+        WeightsError: the checkpoint lacks a weight of its own class. Weights
+            that are new are random and named by an `UntrainedWarning`.
     """
-    for name in ("num_classes", "num_labels", "classes"):
-        if name in arguments:
-            raise InputError(
-                f"{cls.__name__} takes the names of its classes, not {name}: "
-                'for example labels=["negative", "positive"].'
-            )
-    if arguments.get("labels") is not None:
-        arguments["labels"] = check_labels(
-            arguments["labels"], arguments.get("problem", "single")
-        )
+    _check_labels_argument(cls, arguments)
     checkpoint = open_checkpoint(preset, revision)
-    checkpoint = belonging_to(cls.__name__, checkpoint)
-    encoder_given, head_given = _split(cls, arguments)
+    checkpoint = choose_class(cls.__name__, checkpoint)
+    encoder_arguments, head_arguments = _split_arguments(cls, arguments)
     _check_head(cls, checkpoint)
-    found, head_arguments, why = _head(cls, checkpoint, head_given)
+    found, head_arguments, why = _select_head(cls, checkpoint, head_arguments)
     check_tensors(cls.__name__, checkpoint, found, head_arguments, why)
     for tensor in found.values():
         if tensor.check is not None:
             tensor.check()
     encoder_class = getattr(cls, "encoder_class", cls)
     with modes.use(draw_weights=False):
-        encoder = encoder_class(**{**checkpoint.encoder, **encoder_given})
-    # The head is small and initialised as it likes: some of it may stay so.
+        encoder = encoder_class(**{**checkpoint.encoder, **encoder_arguments})
     if checkpoint.embedding:
         encoder.sentence_embedding = checkpoint.embedding
     model = encoder if cls is encoder_class else cls(encoder, **head_arguments)
@@ -93,7 +81,7 @@ def load_model(cls, preset, *, revision=None, **arguments):
     model.load_report = encoder.load_report = report
     if not why:
         _check_complete(model, checkpoint, report)
-    _warn_of_untrained(model, checkpoint, report, why)
+    _warn_about_new_weights(model, checkpoint, report, why)
     encoder.license, encoder.origin = checkpoint.license, checkpoint.origin
     encoder.initializer_range = checkpoint.initializer_range
     for line in str(report).splitlines():
@@ -101,17 +89,31 @@ def load_model(cls, preset, *, revision=None, **arguments):
     return model
 
 
-def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
-    """The preprocessor of class `cls` that belongs to the weights of `preset`.
+def _check_labels_argument(cls, arguments):
+    for name in ("num_classes", "num_labels", "classes"):
+        if name in arguments:
+            raise InputError(
+                f"{cls.__name__} takes the names of its classes, not {name}: "
+                'for example labels=["negative", "positive"].'
+            )
+    if arguments.get("labels") is not None:
+        problem = arguments.get("problem", "single")
+        arguments["labels"] = check_labels(arguments["labels"], problem)
 
-    `arguments` are of both classes, over what the preset says.
+
+def load_preprocessor(cls, tokenizer_class, preset, revision, arguments):
+    """Return the preprocessor of class `cls` for the weights of `preset`.
+
+    `arguments`, of both classes, override the preset.
     """
     checkpoint, arguments = open_checkpoint(preset, revision), dict(arguments)
-    text = _text(checkpoint)
+    text = _read_text(checkpoint)
     known = argument_names(tokenizer_class)
-    given = {k: arguments.pop(k) for k in list(arguments) if k in known}
-    tokenizer = _tokenizer(tokenizer_class, checkpoint.source, text, given)
-    arguments["sequence_length"] = _length(
+    of_tokenizer = {k: arguments.pop(k) for k in [*arguments] if k in known}
+    tokenizer = _make_tokenizer(
+        tokenizer_class, checkpoint.source, text, of_tokenizer
+    )
+    arguments["sequence_length"] = _choose_length(
         checkpoint, text, arguments.get("sequence_length")
     )
     if text.prompts:
@@ -131,35 +133,34 @@ def load_tokenizer(cls, preset, revision, arguments):
     """
     text = tokenizer_folder_text(preset)
     if text is not None:
-        return _tokenizer(cls, preset, text, dict(arguments))
+        return _make_tokenizer(cls, preset, text, dict(arguments))
     checkpoint = open_checkpoint(preset, revision)
-    return _tokenizer(cls, checkpoint.source, _text(checkpoint), arguments)
+    text = _read_text(checkpoint)
+    return _make_tokenizer(cls, checkpoint.source, text, arguments)
 
 
-def _tokenizer(cls, source, text, given):
+def _make_tokenizer(cls, source, text, arguments):
     lowercase = settle_case(
         source,
         text.cases,
         [] if text.settled else text.pieces,
-        given.get("lowercase"),
+        arguments.get("lowercase"),
     )
     return cls(
-        text.pieces, **{**text.tokenizer, **given, "lowercase": lowercase}
+        text.pieces, **{**text.tokenizer, **arguments, "lowercase": lowercase}
     )
 
 
-# From a name or a path to a described checkpoint, by what a folder holds.
+# From a name or a path to the description of a checkpoint.
 
 
 def open_checkpoint(preset, revision=None):
-    """The `Checkpoint` of a preset.
+    """Return the `Checkpoint` of a preset.
 
     Args:
         preset: a path of any known format, `org/name` or `hf://org/name` on
-            the Hugging Face Hub, or a name of `bert_keras.presets()`: of
-            weights that come with this package, or that the original
-            released, in its or keras-hub's spelling. A `Checkpoint` that was
-            opened before passes through.
+            the Hugging Face Hub, or a name of `bert_keras.presets()`. A
+            `Checkpoint` is returned as it is.
         revision: branch, tag or commit on the Hub.
 
     Raises:
@@ -177,7 +178,9 @@ def open_checkpoint(preset, revision=None):
         return _open_path(find_model_folder(preset))
     from bert_keras.interop import downloads
 
-    name = None if is_path else downloads.hub_name(preset)
+    name = None
+    if not is_path:
+        name = downloads.hub_name(downloads.HUB_NAMES.get(preset, preset))
     if revision is not None and name is None:
         raise InputError(
             f"revision is {revision!r}, but {preset} is not on the Hub. "
@@ -185,17 +188,16 @@ def open_checkpoint(preset, revision=None):
         )
     if name is not None:
         folder, source = downloads.fetch_from_hub(name, revision)
-        checkpoint = _open_path(folder)
-        checkpoint.source = checkpoint.origin = source
-        return checkpoint
-    if preset in downloads.packaged_names():
-        checkpoint = _open_path(os.path.join(downloads.PACKAGED, preset))
-        checkpoint.source = checkpoint.origin = preset
-        return checkpoint
-    released = downloads.released_name(preset)
-    return _open_path(
-        downloads.fetch_released(released) if released else preset
-    )
+    elif preset in downloads.packaged_names():
+        folder, source = os.path.join(downloads.PACKAGED, preset), preset
+    else:
+        released = downloads.ALIASES.get(preset, preset)
+        if released in downloads.RELEASED:
+            preset = downloads.fetch_release(released)
+        return _open_path(preset)
+    checkpoint = _open_path(folder)
+    checkpoint.source = checkpoint.origin = source
+    return checkpoint
 
 
 def find_model_folder(path):
@@ -210,11 +212,11 @@ def _open_path(path):
     if files.is_remote(path):
         raise InputError(
             f"{path} is on another machine; weights are read from this one. "
-            "Copy the folder here and give its path."
+            "Copy the folder here and pass its path."
         )
     if os.path.isdir(path):
         checkpoint = _open_folder(path)
-        checkpoint.license = checkpoint.license or license_of(path)
+        checkpoint.license = checkpoint.license or read_license(path)
         return checkpoint
     if os.path.isfile(f"{path}.index"):
         return _open_tensorflow(path, path)
@@ -224,10 +226,11 @@ def _open_path(path):
             from bert_keras.interop.google import open_google_zip
 
             return open_google_zip(path)
-    from bert_keras.interop.downloads import nearest
+    from bert_keras.interop.downloads import suggest_names
 
     raise InputError(
-        f"{path} is no weights that are known.{nearest(path)} Expected {KNOWN}."
+        f"No supported checkpoint at {path}.{suggest_names(path)} "
+        f"Expected {KNOWN}."
     )
 
 
@@ -238,7 +241,7 @@ def _open_folder(folder):
         return sentence_transformers.open_sentence_transformers(folder)
     config = os.path.join(folder, CONFIG)
     if os.path.exists(config):
-        # As Keras serializes a class.
+        # Keras writes this field when it serializes a class.
         if "registered_name" in read_json(config):
             from bert_keras.interop.keras_hub import open_keras_hub
 
@@ -255,28 +258,28 @@ def _open_folder(folder):
     prefix = find_prefix(folder)
     if prefix is None:
         raise InputError(
-            f"The folder {folder} holds no weights that are known."
-            f"{_model_folders(folder)} Expected {KNOWN}."
+            f"No supported checkpoint in the folder {folder}."
+            f"{_suggest_inner_folders(folder)} Expected {KNOWN}."
         )
     return _open_tensorflow(prefix, folder)
 
 
-def _model_folders(folder):
+def _suggest_inner_folders(folder):
     """Return a sentence that names the model folders below a folder."""
     root = glob.escape(folder)
-    settings = [
+    configs = [
         path
         for depth in ("*", "*/*")
         for path in sorted(glob.glob(os.path.join(root, depth, CONFIG)))
     ]
-    if not settings:
+    if not configs:
         return ""
-    found = " or ".join(os.path.dirname(path) for path in settings[:3])
-    return f" Did you mean {found}?"
+    names = " or ".join(os.path.dirname(path) for path in configs[:3])
+    return f" Did you mean {names}?"
 
 
 def _open_tensorflow(prefix, source):
-    """By name, as the original wrote, or by object, as TensorFlow 2 does."""
+    """Open a checkpoint of TensorFlow 1, or 2 if it has an object graph."""
     from bert_keras.interop import google, model_garden, tensor_bundle
 
     if tensor_bundle.OBJECT_GRAPH in tensor_bundle.read_index(prefix):
@@ -284,18 +287,17 @@ def _open_tensorflow(prefix, source):
     return google.open_google(prefix, source)
 
 
-def belonging_to(name, checkpoint):
-    """The checkpoint of the class of that name, where the files leave open
-    whose they are; otherwise as it is."""
-    read = checkpoint.of_class.get(name)
+def choose_class(name, checkpoint):
+    """Return the checkpoint, as one of class `name` if several classes fit."""
+    read = checkpoint.by_class.get(name)
     return read() if read else checkpoint
 
 
-# Which arguments and tensors of the checkpoint the class takes.
+# Arguments and tensors that the class takes from the checkpoint.
 
 
-def _split(cls, arguments):
-    """The caller's arguments for the encoder, and those for the head."""
+def _split_arguments(cls, arguments):
+    """Return the caller's arguments of the encoder, and those of the head."""
     encoder_class = getattr(cls, "encoder_class", cls)
     of_encoder = argument_names(encoder_class)
     of_head = [] if cls is encoder_class else argument_names(cls)
@@ -313,49 +315,52 @@ def _split(cls, arguments):
 
 def _check_head(cls, checkpoint):
     """Raise the fault of the stored head if the class would take that head."""
-    # With a class that is not known the head stays unknown.
+    # The head of an unknown class is "BertEncoder".
     heads = ["BertEncoder", *(base.__name__ for base in cls.__mro__)]
     is_encoder = not hasattr(cls, "encoder_class")
     if checkpoint.head_fault and not is_encoder and checkpoint.head in heads:
         raise checkpoint.head_fault
 
 
-def _head(cls, checkpoint, given):
-    """The tensors that the class has a place for, the head's arguments, and
-    why the stored head is not among them, None where it is."""
-    stored = checkpoint.head_arguments
+def _select_head(cls, checkpoint, arguments):
+    """Return the tensors for the class, the head's arguments, and a reason.
+
+    The reason says why the stored head is not used; None if it is.
+    """
+    stored, new = checkpoint.head_arguments, arguments
     if checkpoint.head not in [base.__name__ for base in cls.__mro__]:
         why = f"the weights are of a {checkpoint.head}"
-        return _encoder_only(checkpoint.tensors), given, why
-    arguments = {**stored, **given}
-    if given.get("problem") == "ranking":  # whose one output has no name
+        return _select_encoder(checkpoint.tensors), new, why
+    arguments = {**stored, **new}
+    if new.get("problem") == "ranking":  # its one output has no name
         arguments["labels"] = None
     if stored and hasattr(cls, "encoder_class"):
-        _check_arguments(cls, checkpoint, arguments)
-    order = _order(stored.get("labels"), arguments.get("labels"))
+        _check_stored_arguments(cls, checkpoint, arguments)
+    order = _order_labels(stored.get("labels"), arguments.get("labels"))
     differs = "labels" if order is None else None
-    one = len(stored.get("labels") or "1") == 1
-    # One score says nothing of classes.
-    if differs and one and stored.get("problem") in ("regression", "ranking"):
-        arguments["problem"] = given.get("problem", "single")
+    has_one = len(stored.get("labels") or "1") == 1
+    was_score = stored.get("problem") in ("regression", "ranking")
+    if differs and has_one and was_score:  # new labels mean classes
+        arguments["problem"] = new.get("problem", "single")
     if stored.get("bilstm_dim") != arguments.get("bilstm_dim"):
         differs = "bilstm_dim"
     if differs is not None:
-        old, new = stored.get(differs), arguments.get(differs)
-        why = f"the weights are for {differs}={old}, not {new}"
-        return _encoder_only(checkpoint.tensors), arguments, why
+        why = (
+            f"the weights are for {differs}={stored.get(differs)}, "
+            f"not {arguments.get(differs)}"
+        )
+        return _select_encoder(checkpoint.tensors), arguments, why
     if order == sorted(order):
         return checkpoint.tensors, arguments, None
     reordered = {
-        name: tensor.changed(tensor.shape, lambda x: x[..., order])
+        name: tensor.map_values(tensor.shape, lambda x: x[..., order])
         for name, tensor in checkpoint.tensors.items()
         if name in LABELED_WEIGHTS
     }
     return checkpoint.tensors | reordered, arguments, None
 
 
-def _check_arguments(cls, checkpoint, arguments):
-    """Refuses stored arguments that the class does not take."""
+def _check_stored_arguments(cls, checkpoint, arguments):
     try:
         inspect.signature(cls.__init__).bind(None, None, **arguments)
     except TypeError as error:
@@ -366,14 +371,14 @@ def _check_arguments(cls, checkpoint, arguments):
         ) from None
 
 
-def _encoder_only(found):
-    return {k: v for k, v in found.items() if k.startswith("encoder/")}
+def _select_encoder(found):
+    return {name: tensor for name, tensor in found.items() if in_encoder(name)}
 
 
-def _order(stored, requested):
-    """Where each requested label stands among the stored ones.
+def _order_labels(stored, requested):
+    """Return the stored index of each requested label; None if they differ.
 
-    None where they are others; labels that never had names take any.
+    Unnamed labels match any names.
     """
     stored = list(stored or ["LABEL_0"])
     requested = list(requested or stored[:1])
@@ -385,12 +390,12 @@ def _order(stored, requested):
 
 
 def check_tensors(head, checkpoint, found, head_arguments, why=None):
-    """Refuses tensors whose shapes contradict the settings, or missing ones.
+    """Raise `WeightsError` for missing tensors and shapes unlike the settings.
 
-    Nothing is allocated yet: a settings file that lies is found out here.
+    Nothing is allocated yet.
     """
     needed = tensors.encoder_shapes(checkpoint.encoder)
-    for name in POOLER:  # which some heads never train
+    for name in POOLER:  # some heads do not use it
         if name not in found:
             del needed[name]
     of_head = tensors.head_shapes(head, head_arguments, checkpoint.encoder)
@@ -398,7 +403,7 @@ def check_tensors(head, checkpoint, found, head_arguments, why=None):
         needed |= of_head
     for name, shape in needed.items():
         if name not in found:
-            _refuse_lack(checkpoint, name, f"a tensor of shape {shape}")
+            _refuse_missing(checkpoint, name, f"a tensor of shape {shape}")
     expected = needed | of_head
     for name, tensor in found.items():
         _check_shape(tensor, expected.get(name, tensor.shape))
@@ -416,7 +421,7 @@ def _check_shape(tensor, expected):
         )
 
 
-def _refuse_lack(checkpoint, name, expected):
+def _refuse_missing(checkpoint, name, expected):
     raise WeightsError(
         checkpoint.source,
         "the weights are not complete",
@@ -427,18 +432,18 @@ def _refuse_lack(checkpoint, name, expected):
     )
 
 
-# Numbers into the weights of a model, and the report on them.
+# Values into the weights of a model, and the report on them.
 
 
 @dataclasses.dataclass
 class LoadReport:
-    """What became of the weights; on every loaded model as `load_report`.
+    """The report on loaded weights; `load_report` of every loaded model.
 
-    Args:
-        source: where they came from.
+    Attributes:
+        source: path or name of the checkpoint.
         loaded: the library's names of the weights that were set.
-        skipped: tensors of the source that the model has no place for.
-        initialised: weights of the model that begin at random.
+        skipped: names of tensors of the source that the model does not have.
+        initialised: names of weights of the model that are new.
     """
 
     source: str
@@ -449,42 +454,43 @@ class LoadReport:
     def __str__(self):
         return (
             f"Loaded {len(self.loaded)} weights of {self.source}\n"
-            f"Skipped {_counted(self.skipped)}\n"
-            f"Freshly initialised {_counted(self.initialised)}"
+            f"Skipped {_count_names(self.skipped)}\n"
+            f"Freshly initialised {_count_names(self.initialised)}"
         )
 
 
-def _counted(names):
-    return f"{len(names)}: {listed(names)}" if names else "none"
+def _count_names(names):
+    return f"{len(names)}: {list_names(names)}" if names else "none"
 
 
-def listed(names):
-    """The first names, and how many more there are."""
+def list_names(names):
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(sorted(names)[:SHOWN]) + more
 
 
 def _assign(model, checkpoint, found):
-    """Sets every weight, one tensor in memory at a time."""
-    places = published_weights(model)
+    """Set every weight, one tensor in memory at a time."""
+    variables = published_weights(model)
     report = LoadReport(checkpoint.source, [], list(checkpoint.skipped), [])
     for name, tensor in checkpoint.tensors.items():
-        if name in places and name in found:
-            _check_shape(found[name], places[name].shape)
-            places[name].assign(memory.share_memory(found[name].numbers()))
+        if name in variables and name in found:
+            _check_shape(found[name], variables[name].shape)
+            variables[name].assign(memory.share_memory(found[name].load()))
             report.loaded.append(name)
         else:
             report.skipped.append(tensor.name)
-    report.initialised = sorted(set(places) - set(report.loaded))
+    report.initialised = sorted(set(variables) - set(report.loaded))
+    # The encoder was built without drawing weights; the head draws its own.
     for name in report.initialised:
-        if name.startswith("encoder/") and name.endswith("/kernel"):
-            weight = places[name]
+        if in_encoder(name) and name.endswith("/kernel"):
+            weight = variables[name]
             weight.assign(make_initializer()(weight.shape))
     return report
 
 
 def _check_complete(model, checkpoint, report):
-    """Refuses a trained head that lacks some of its weights."""
+    """Raise `WeightsError` if a trained head lacks some of its weights."""
     name = type(model).__name__
     if checkpoint.head != name or not hasattr(model, "encoder_class"):
         return
@@ -492,36 +498,36 @@ def _check_complete(model, checkpoint, report):
     for head in HEADS[name].parts if name in HEADS else ():
         if not any(loaded.startswith(head) for loaded in report.loaded):
             missing = [n for n in missing if not n.startswith(head)]
-            if head == "nsp/":  # which alone reads the pooler
+            if head == "nsp/":  # the only part that uses the pooler
                 missing = [n for n in missing if n not in POOLER]
     if missing:
-        _refuse_lack(checkpoint, missing[0], "a tensor")
+        _refuse_missing(checkpoint, missing[0], "a tensor")
 
 
-def _warn_of_untrained(model, checkpoint, report, why):
-    """Warns of weights that begin at random, and remembers which."""
-    drawn = {*report.initialised, *checkpoint.untrained} & {
+def _warn_about_new_weights(model, checkpoint, report, why):
+    """Warn about random weights, and mark them in the model."""
+    random = {*report.initialised, *checkpoint.untrained} & {
         *report.initialised,
         *report.loaded,
     }
-    weights.mark_new_weights(model, sorted(drawn))
-    new = weights.drop_unused_pooler(model, sorted(drawn))
+    weights.mark_new_weights(model, sorted(random))
+    new = weights.drop_unused_pooler(model, sorted(random))
     if not new:
         return
     why = f" ({why})" if why else ""
     warnings.warn(
         f"{type(model).__name__} from {checkpoint.source}: these weights are "
-        f"new, and random until they are trained{why}: {listed(new)}",
+        f"new, and random until they are trained{why}: {list_names(new)}",
         UntrainedWarning,
-        stacklevel=4,  # where `from_preset` is called
+        stacklevel=4,  # the call of `from_preset`
     )
 
 
 # The text side of a checkpoint.
 
 
-def _text(checkpoint):
-    """The `TextSide`; its vocabulary fits the model."""
+def _read_text(checkpoint):
+    """Return the `TextSide`; refuse a vocabulary larger than the model's."""
     if checkpoint.read_text is None:
         raise WeightsError(
             checkpoint.source,
@@ -540,7 +546,8 @@ def _text(checkpoint):
     return text
 
 
-def _length(checkpoint, text, requested):
+def _choose_length(checkpoint, text, requested):
+    """Return the sequence length: the caller's, the preset's or 128."""
     from bert_keras.text.packing import check_length  # needs TensorFlow
 
     longest = checkpoint.encoder["max_sequence_length"]

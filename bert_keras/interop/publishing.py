@@ -53,7 +53,7 @@ def push_to_hub(
     api = downloads.huggingface_hub("Publishing a model").HfApi()
     with tempfile.TemporaryDirectory() as place:
         folder = os.path.join(place, "model")
-        write_published(folder, model, preprocessor, name, card)
+        write_model_and_card(folder, model, preprocessor, name, card)
         with downloads.hub_errors(
             lambda reason: (
                 f"{name} cannot be published on the Hugging Face Hub "
@@ -71,7 +71,7 @@ def push_to_hub(
     return commit.commit_url
 
 
-def write_published(folder, model, preprocessor, name, card=None):
+def write_model_and_card(folder, model, preprocessor, name, card=None):
     """Write to `folder` what `push_to_hub` uploads."""
     without = _never_trained(model)
     if card is None:

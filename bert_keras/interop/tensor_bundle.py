@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.tensor_files import shortened, stored_tensor
+from bert_keras.interop.tensor_files import shorten, stored_tensor
 from bert_keras.interop.tensors import Tensor, WeightsError
 
 # The index of a TensorFlow checkpoint, read and checked in Python. TensorFlow's
@@ -161,7 +161,7 @@ def _entry(prefix, shards, name, proto, sizes):
     elif proto.dtype != STRING or math.prod(shape) > proto.size:
         problem = "unknown kind of value"
     if problem:
-        raise WeightsError(file, problem, FETCH, tensor=shortened(name))
+        raise WeightsError(file, problem, FETCH, tensor=shorten(name))
     return Entry(proto.dtype, shape, file, proto.offset, proto.size)
 
 

@@ -86,7 +86,7 @@ class Fields:
             self.refuse(name, f"a whole number 1 to {maximum}", value)
         return value
 
-    def share(self, name, default=None):
+    def fraction(self, name, default=None):
         """A number from 0 to 1, 1 excluded: a dropout rate."""
         value = self._required(name, default)
         if type(value) not in (int, float) or not 0 <= value < 1:
@@ -100,7 +100,7 @@ class Fields:
             self.refuse(name, "a number above 0, below 1", value)
         return value
 
-    def handed_on(self, name):
+    def number_or_none(self, name):
         """A number that decides nothing here; None where there is none."""
         value = self.raw(name)
         known = type(value) in (int, float) and 0 <= value <= 1000
@@ -139,7 +139,7 @@ class Fields:
             f'the setting "{name}" cannot be used',
             "Correct the file or fetch it again",
             expected=expected,
-            found=shortened(found),
+            found=shorten(found),
         )
 
     def _typed(self, name, default, kind, expected):
@@ -155,7 +155,7 @@ class Fields:
         return value
 
 
-def shortened(value):
+def shorten(value):
     """A value for a message: never longer than a line."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -254,14 +254,14 @@ def read_safetensors(path):
             raise WeightsError(
                 path,
                 "unknown kind of number",
-                tensor=shortened(name),
+                tensor=shorten(name),
                 expected=" ".join(DTYPES),
                 found=dtype,
             )
         dtype = DTYPES[dtype]
         tensor = stored_tensor(path, name, dtype, shape, offset)
         if dtype.kind in "iub":
-            tensor = tensor.checked_by(functools.partial(_refuse_whole, tensor))
+            tensor = tensor.with_check(functools.partial(_refuse_whole, tensor))
         tensors[name] = tensor
         offset += math.prod(shape) * dtype.itemsize
     return tensors

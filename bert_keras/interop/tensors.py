@@ -1,9 +1,9 @@
-"""What every reader of a format returns: a description and lazy tensors.
+"""The description of a checkpoint that every reader of a format returns.
 
-A reader looks at headers only. It gives each tensor the library's name and
-shape, and says which arguments the encoder and the head take. Reading a
-tensor's numbers comes last, one by one. Also here: the licence of weights,
-tables of names, and the shapes that follow from the settings.
+A reader looks at headers only. It maps each tensor to the library's name and
+shape, and reads the arguments of the encoder and the head. The values are read
+last, one tensor at a time. Also here: the license of weights, tables of names,
+and the shapes that follow from the settings.
 """
 
 import dataclasses
@@ -19,50 +19,49 @@ from bert_keras.errors import InputError, cut_middle
 from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
 
-# The licence of weights: what their folder says of it, and its text.
+# The license of weights: its name in the model card, and its text.
 
 STATED = re.compile(r"^license:\s*['\"]?([^\s'\"#]+)", re.MULTILINE)
-LICENSE = "LICENSE"  # under which it is written
+LICENSE = "LICENSE"  # the file that is written
 FILES = (LICENSE, "LICENSE.txt", "LICENSE.md", "COPYING")
 MOST = 200_000  # bytes of a file that are read
 
 
 @dataclasses.dataclass(frozen=True)
 class License:
-    """A licence's name, such as "apache-2.0", and its text; either or both."""
+    """A license's name, such as "apache-2.0", and its text; either or both."""
 
     name: str | None = None
     text: str | None = None
 
 
-def license_of(folder):
-    """The `License` that a folder of weights states, or None.
+def read_license(folder):
+    """Return the `License` of a folder of weights, or None.
 
     Its name is in the front matter of README.md, as Hugging Face's model
     cards state it: `license: apache-2.0` between two lines of `---`. Its text
     is in one of `FILES`.
     """
-    name = _stated(_read(folder, "README.md"))
-    text = next(filter(None, (_read(folder, file) for file in FILES)), None)
+    readme, name = _read_start(folder, "README.md") or "", None
+    if readme.startswith("---"):
+        front_matter = readme.partition("---")[2].partition("\n---")[0]
+        match = STATED.search(front_matter)
+        name = match and match[1]
+    texts = (_read_start(folder, file) for file in FILES)
+    text = next(filter(None, texts), None)
     return License(name, text) if name or text else None
 
 
 def write_license(license, folder):
-    """Writes the text of a `License`, if there is one, into the folder."""
+    """Write the text of a `License`, if there is one, into the folder."""
     if license is not None and license.text:
         path = os.path.join(folder, LICENSE)
         with open(path, "w", encoding="utf-8") as file:
             file.write(license.text)
 
 
-def _stated(readme):
-    if not readme or not readme.startswith("---"):
-        return None
-    found = STATED.search(readme.partition("---")[2].partition("\n---")[0])
-    return found[1] if found else None
-
-
-def _read(folder, name):
+def _read_start(folder, name):
+    """Return the beginning of a text file, or None if there is none."""
     try:
         path = os.path.join(folder, name)
         with files.open_file(path, inside=folder) as file:
@@ -82,7 +81,7 @@ class WeightsError(InputError):
     """A weights file that cannot be used; nothing of it was loaded.
 
     The message names the file, the tensor or setting where there is one,
-    what was expected, what was found, and the way out. `file`, `tensor`,
+    what was expected, what was found, and the fix. `file`, `tensor`,
     `expected` and `found` hold the same, for programs.
     """
 
@@ -90,7 +89,7 @@ class WeightsError(InputError):
         self,
         file,
         problem,
-        way_out=FETCH,
+        fix=FETCH,
         *,
         tensor=None,
         expected=None,
@@ -108,18 +107,23 @@ class WeightsError(InputError):
             parts.append(f"Expected {expected}, found {found}")
         elif found is not None:
             parts.append(f"Found {found}")
-        super().__init__(". ".join([*parts, way_out]) + ".")
+        super().__init__(". ".join([*parts, fix]) + ".")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
     """One tensor of a file, not yet read.
 
-    `shape` is the library's shape. `read()` returns the numbers as they are in
-    the file, and `rows(first, last)`, where the format allows it, some rows of
-    them; `turned` says that the library's rows are their columns. `check()`, if
-    there is one, comes before `rows` and before the model is built: it reads
-    all and raises where a checksum does not hold.
+    Attributes:
+        file: path, for messages.
+        name: name in the file.
+        shape: the library's shape.
+        read: returns the values as they are in the file.
+        rows: `rows(first, last)` returns some rows of them; None if the
+            format allows no partial read.
+        check: reads all values and raises if a checksum does not hold; it
+            runs before the model is built. None if there is no checksum.
+        is_transposed: True if the file stores the transpose of `shape`.
     """
 
     file: str
@@ -128,64 +132,69 @@ class Tensor:
     read: Callable[[], np.ndarray]
     rows: Callable[[int, int], np.ndarray] | None = None
     check: Callable[[], None] | None = None
-    turned: bool = False
+    is_transposed: bool = False
 
-    def numbers(self):
-        """The numbers, as float32 at least; NaN and infinity are refused.
+    def load(self):
+        """Return the values as float32 or float64; refuse NaN and infinity.
 
-        Where they come by rows, in memory that TensorFlow's variables can take.
+        If they are read by rows, TensorFlow's variables can use the array's
+        memory without a copy.
         """
         if self.rows is None:
-            array = self._checked(self.read())
-            return array.T if self.turned else array
-        stored = self.shape[::-1] if self.turned else self.shape
+            array = self._check_finite(self.read())
+            return array.T if self.is_transposed else array
+        stored = self.shape[::-1] if self.is_transposed else self.shape
         step = max(1, SLICE // math.prod(stored[1:]))
         array = None
         for first in range(0, stored[0], step):
             last = min(first + step, stored[0])
-            part = self._checked(self.rows(first, last))
+            part = self._check_finite(self.rows(first, last))
             if array is None:
                 array = paged_zeros(self.shape, part.dtype)
-            if not self.turned:
+            if not self.is_transposed:
                 array[first:last] = part
                 continue
-            for at in range(0, len(part), 16):  # 64 bytes: a line of the cache
+            for at in range(0, len(part), 16):  # 64 bytes: a cache line
                 some = part[at : at + 16]
                 array[:, first + at : first + at + len(some)] = some.T
         return array
 
-    def _checked(self, array):
+    def _check_finite(self, array):
+        """Return the values, 16-bit ones as float32; refuse NaN."""
         if array.dtype.itemsize < 4:
             array = array.astype("float32")
-        # min and max pass a NaN on and allocate nothing.
+        # min and max of an array with a NaN are NaN, and allocate nothing.
         ends = (array.min(), array.max()) if array.size else ()
         if not all(map(np.isfinite, ends)):
             raise WeightsError(
                 self.file,
-                "the numbers are damaged",
+                "the values are damaged",
                 "Fetch the file again, or take an earlier checkpoint",
                 tensor=self.name,
-                expected="finite numbers",
+                expected="finite values",
                 found="NaN or infinity",
             )
         return array
 
     def equals(self, other):
         """Return True if both hold the same values."""
-        same = self.shape == other.shape and self.turned == other.turned
-        return same and np.array_equal(self.numbers(), other.numbers())
+        same = (
+            self.shape == other.shape
+            and self.is_transposed == other.is_transposed
+        )
+        return same and np.array_equal(self.load(), other.load())
 
-    def changed(self, shape, change):
-        """Of this shape, the numbers that `change` makes of all of these."""
+    def map_values(self, shape, function):
+        """Return a tensor of this shape: `function` of all the values."""
         return dataclasses.replace(
             self,
             shape=tuple(shape),
-            read=lambda: change(self.numbers()),
+            read=lambda: function(self.load()),
             rows=None,
-            turned=False,
+            is_transposed=False,
         )
 
-    def checked_by(self, check):
+    def with_check(self, check):
         """Return the tensor with one more check, which comes first."""
         others = [check, self.check]
 
@@ -195,36 +204,37 @@ class Tensor:
 
         return dataclasses.replace(self, check=check_all)
 
-    def transposed(self):
+    def transpose(self):
+        """Return the tensor with rows and columns exchanged."""
         return dataclasses.replace(
-            self, shape=self.shape[::-1], turned=not self.turned
+            self, shape=self.shape[::-1], is_transposed=not self.is_transposed
         )
 
 
 @dataclasses.dataclass
 class Checkpoint:
-    """One folder of weights, described.
+    """The description of one checkpoint.
 
-    Args:
+    Attributes:
         source: the folder or file, as the user named it.
         format: the format's name, for messages.
-        encoder: the arguments of `BertEncoder`.
-        head: the name of the model class that the weights belong to.
+        encoder: arguments of `BertEncoder`.
+        head: name of the model class that the weights belong to.
         head_arguments: its arguments beyond the encoder.
         tensors: dict of the library's weight name -> `Tensor`.
         skipped: names of tensors in the files that no model has.
-        read_text: returns the `TextSide`; None where there is no vocabulary.
+        read_text: returns the `TextSide`; None if there is no vocabulary.
         embedding: how sentence embeddings are pooled, or None.
-        origin: the name and commit on the Hub that it began as, or None.
-        license: the `License` of the weights, where the folder states one.
-        initializer_range: the deviation of new weights that it states.
-        untrained: names of weights that were saved as they began, at random.
-        head_fault: the `WeightsError` for which the head cannot be used; the
+        origin: name and commit on the Hub that the weights began as, or None.
+        license: `License` of the weights, or None.
+        initializer_range: standard deviation of new weights, or None.
+        untrained: names of weights that were saved while still random.
+        head_fault: `WeightsError` for which the head cannot be used; the
             encoder can.
-        of_class: where the files fit the heads of several classes and name
-            none: dict of class name -> function that returns the
-            `Checkpoint` of it. `head` is then the encoder's.
-        keep: what must live as long as the tensors are read.
+        by_class: for a head that fits several classes and names none: dict of
+            class name -> function that returns its `Checkpoint`. `head` is
+            then "BertEncoder".
+        keep: object that must live as long as the tensors are read.
     """
 
     source: str
@@ -241,58 +251,57 @@ class Checkpoint:
     initializer_range: float | None = None
     untrained: list = dataclasses.field(default_factory=list)
     head_fault: InputError | None = None
-    of_class: dict = dataclasses.field(default_factory=dict)
+    by_class: dict = dataclasses.field(default_factory=dict)
     keep: object = None
 
 
-def named(labels, problem):
-    """The labels of a head; None where its one output has no name."""
+def hide_default_label(labels, problem):
+    """Return the labels, None for the unnamed output of a regression."""
     has_one = problem in ("regression", "ranking")
     return None if has_one and labels == ["LABEL_0"] else labels
 
 
 def unnamed_labels(count):
-    """Return labels and problem of a classifier whose file names no labels.
+    """Return labels and problem of a classifier without label names.
 
-    A caller's `labels=` of this number take their place.
+    A caller's `labels=` of this length replace them.
     """
     labels = [f"LABEL_{index}" for index in range(count)]
     problem = "regression" if count == 1 else "single"
-    return {"labels": named(labels, problem), "problem": problem}
+    return {"labels": hide_default_label(labels, problem), "problem": problem}
 
 
 # Tables of names: the library's on the left, another format's on the right. In
-# a table, {} stands for the number of the layer. A table is written for whole
-# layers: `dense` gives kernel and bias, `norm` gamma and beta.
+# a table, {} stands for the number of the layer. Tables list whole layers: a
+# dense layer has kernel and bias, a normalisation gamma and beta.
 
 
-def expanded(dense, norm=None, theirs=None):
-    """A table of weights from two of layers, with both endings of each.
+def expand_names(dense, norm=None, ends=None):
+    """Return a table of weights from two tables of layers.
 
     Args:
         dense: dict of the library's prefix -> the other format's prefix, of
             dense layers.
-        norm: likewise, of layer normalisations.
-        theirs: the other format's two endings; the library's where None.
+        norm: the same of layer normalisations.
+        ends: the other format's two endings; the library's if None.
     """
-    return {
-        f"{left}/{mine}": f"{right}{yours}"
-        for table, ours in (
-            (dense, ("kernel", "bias")),
-            (norm or {}, ("gamma", "beta")),
-        )
-        for left, right in table.items()
-        for mine, yours in zip(
-            ours, theirs or [f"/{end}" for end in ours], strict=True
-        )
-    }
+    table = {}
+    for layers, names in (
+        (dense, ("kernel", "bias")),
+        (norm or {}, ("gamma", "beta")),
+    ):
+        others = ends or [f"/{name}" for name in names]
+        for left, right in layers.items():
+            for name, end in zip(names, others, strict=True):
+                table[f"{left}/{name}"] = f"{right}{end}"
+    return table
 
 
-def mapped(name, table):
-    """What the table has for the name, the layer's number carried over."""
-    found = table.get(name)
-    if found is not None:
-        return found
+def map_name(name, table):
+    """Return the table's entry for a name, with its layer number, or None."""
+    entry = table.get(name)
+    if entry is not None:
+        return entry
     for number in re.finditer(r"\d+", name):
         pattern = name[: number.start()] + "{}" + name[number.end() :]
         if pattern in table:
@@ -303,41 +312,41 @@ def mapped(name, table):
 # A file's tensors under the library's names.
 
 
-def renamed(tensors, table, source, theirs=lambda name: name):
-    """Returns the tensors by library name, and the names that have none.
+def rename_tensors(tensors, table, source, normalize=lambda name: name):
+    """Return the tensors by library name, and the names that have none.
 
     Args:
         tensors: dict of the file's names -> `Tensor`.
         table: the library's names -> the format's.
         source: the folder, for messages.
-        theirs: the format's name for a name in the file; None skips it.
+        normalize: returns the format's name of a name in the file; None
+            skips it.
     """
-    table = {theirs: ours for ours, theirs in table.items()}
+    table = {right: left for left, right in table.items()}
     found, skipped = {}, []
-    for name, tensor in tensors.items():
-        plain = theirs(name)
-        ours = plain and mapped(plain, table)
-        if not ours:
-            skipped.append(name)
+    for stored, tensor in tensors.items():
+        normalized = normalize(stored)
+        name = normalized and map_name(normalized, table)
+        if not name:
+            skipped.append(stored)
             continue
-        if ours in found:
+        if name in found:
             raise WeightsError(
                 source,
-                f"{name} and {found[ours].name} are the same weight",
+                f"{stored} and {found[name].name} are the same weight",
                 "Remove one of them from the file",
             )
-        found[ours] = tensor
+        found[name] = tensor
     return found, skipped
 
 
-# The library's names and shapes of BERT's weights, without a model. They are
-# the paths that the models' docstrings list. Every converter maps its format's
-# names to these; a kernel is (inputs, outputs). Shapes follow from the settings
-# alone, so that a file is checked before anything is allocated.
+# The library's names and shapes of BERT's weights, without a model. The names
+# are the paths in the models' docstrings; a kernel is (inputs, outputs). Shapes
+# follow from the settings, so a file is checked before any allocation.
 
 
 def encoder_shapes(encoder):
-    """Dict of name -> shape of every weight of an encoder of these sizes."""
+    """Return name -> shape of the weights of an encoder of these sizes."""
     hidden, wide = encoder["hidden_dim"], encoder["intermediate_dim"]
     tables = {
         "token": encoder["vocabulary_size"],
@@ -361,10 +370,10 @@ def encoder_shapes(encoder):
 
 
 def head_shapes(head, arguments, encoder):
-    """Dict of name -> shape of the weights of a model class's head.
+    """Return name -> shape of the weights of a model class's head.
 
-    A class that is not ours has none. `arguments` is what the constructor
-    takes beyond the encoder, whose sizes are `encoder`.
+    A class outside `HEADS` has none. `arguments` are those of its constructor
+    without the encoder; `encoder` has the encoder's sizes.
     """
     hidden = encoder["hidden_dim"]
     row = HEADS.get(head)
@@ -398,18 +407,19 @@ def _dense(prefix, inputs, outputs):
     return {f"{prefix}/kernel": (inputs, outputs), f"{prefix}/bias": (outputs,)}
 
 
-# Attention weights of formats that give each head an axis of its own.
+# Attention weights of formats in which the heads have an axis.
 
 _PATTERN = re.compile(r"/attention/(query|key|value|output)/(kernel|bias)$")
 
 
-def joined(name, tensor):
-    """The `Tensor` as the library has it: the heads side by side."""
+def merge_heads(name, tensor):
+    """Return the `Tensor` in the library's shape: heads on one axis."""
     match, shape = _PATTERN.search(name), tensor.shape
     if not match or len(shape) != {"bias": 2, "kernel": 3}[match[2]]:
         return tensor
-    if match[1] == "output" or match[2] == "bias":  # (N, H, D) or (N, H)
+    if match[1] == "output" or match[2] == "bias":
+        # (N, H, D) or (N, H) -> (N * H, D) or (N * H)
         shape = (shape[0] * shape[1], *shape[2:])
-    else:  # (D, N, H)
+    else:  # (D, N, H) -> (D, N * H)
         shape = (shape[0], shape[1] * shape[2])
-    return tensor.changed(shape, lambda x: x.reshape(shape))
+    return tensor.map_values(shape, lambda x: x.reshape(shape))

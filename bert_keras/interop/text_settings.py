@@ -82,10 +82,10 @@ def check_fits(model, preprocessor):
 def read_pieces(path):
     """The pieces of a published vocabulary file, one a line."""
     pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
-    return checked_pieces(pieces, path)
+    return check_pieces(pieces, path)
 
 
-def checked_pieces(pieces, path):
+def check_pieces(pieces, path):
     """The pieces, fit for a tokenizer, or an error that names the file.
 
     An empty line keeps its id under a name that no text makes; of a piece
@@ -154,18 +154,18 @@ def _refuse(source, answers, lowercase):
     )
     if lowercase is None:
         expected = "one answer"
-        way_out = (
+        fix = (
             "Pass lowercase=True or =False, or convert it once with bert-keras "
             "convert_checkpoint --lowercase or "
             "--nolowercase"
         )
     else:
         expected = f"lowercase={not lowercase}"
-        way_out = f"Leave lowercase= out, or pass {expected}"
+        fix = f"Leave lowercase= out, or pass {expected}"
     raise WeightsError(
         source,
         "what is said about the case of the text contradicts itself",
-        way_out,
+        fix,
         expected=expected,
         found=found if lowercase is None else f"{found}; lowercase={lowercase}",
     )
@@ -215,7 +215,7 @@ def _read_huggingface(folder, config, positions, plain, fast):
     if made.values and os.path.exists(plain):
         tokenizer_checks.check_ids(made, pieces)
     cases = _cases(settings, made)
-    tokenizer_checks.check_added(
+    tokenizer_checks.check_extra_tokens(
         *(added, special, settings, made, pieces),
         lowercase=set(cases.values()) != {False},
     )
@@ -305,7 +305,7 @@ def _read_ids(made):
             expected=f"each of 0 to {len(ids) - 1} once",
             found="others",
         )
-    return checked_pieces(sorted(ids, key=ids.get), path)
+    return check_pieces(sorted(ids, key=ids.get), path)
 
 
 def write_huggingface_tokenizer(folder, preprocessor):
@@ -355,7 +355,7 @@ def _tokenizer_json(tokenizer):
             "lowercase": tokenizer.lowercase,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": tokenizer_checks.template_of(ids),
+        "post_processor": tokenizer_checks.make_template(ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",

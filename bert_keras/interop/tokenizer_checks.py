@@ -13,6 +13,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
 CLASSES = (
     *("BertTokenizer", "BertTokenizerFast"),
+    *("DistilBertTokenizer", "DistilBertTokenizerFast"),
     *("PreTrainedTokenizerFast", "TokenizersBackend"),
 )
 ANY = object()  # of settings that change no ids, or are read elsewhere
@@ -120,7 +121,8 @@ def check_files(settings, special, made, config):
     states.choice("tokenizer_class", CLASSES, CLASSES[0])
     _check_keys(settings, SETTINGS)
     names = settings.texts("model_input_names", ["token_type_ids"])
-    if "token_type_ids" not in names:
+    has_segments = config.raw("model_type") != "distilbert"
+    if has_segments and "token_type_ids" not in names:
         warnings.warn(
             f"{settings.path}: model_input_names lacks token_type_ids. Here "
             "the second text of a pair has segment id 1 all the same.",
@@ -180,12 +182,12 @@ def _check_keys(fields, rules):
     for name, value in fields.values.items():
         allowed = rules.get(name)
         if allowed is None and name.endswith("_token"):
-            continue  # see `find_added`
+            continue  # see `_find_extra_tokens`
         if allowed is None:
             unknown.append(name)
         elif isinstance(allowed, dict):
             _check_keys(fields.object(name, {}), allowed)
-        elif allowed is not ANY and not _is_listed(_content(value), allowed):
+        elif allowed is not ANY and not _is_in(_content(value), allowed):
             expected = " or ".join(json.dumps(one) for one in allowed)
             fields.refuse(name, expected, value)
     if unknown:
@@ -197,7 +199,7 @@ def _check_keys(fields, rules):
         )
 
 
-def _is_listed(value, allowed):
+def _is_in(value, allowed):
     return any(type(value) is type(one) and value == one for one in allowed)
 
 
@@ -211,7 +213,7 @@ def _check_frame(made):
     """Refuse a post-processor other than [CLS] A [SEP] and A [SEP] B [SEP]."""
     ids = made.object("model").object("vocab").values
     part = made.object("post_processor")
-    template = template_of(ids)
+    template = make_template(ids)
     tokens = part.raw("special_tokens", {})
     is_template = isinstance(tokens, dict) and part.values == {
         **template,
@@ -229,7 +231,7 @@ def _check_frame(made):
         )
 
 
-def template_of(ids):
+def make_template(ids):
     """Return the post-processor: [CLS] A [SEP], and B [SEP] of segment 1.
 
     Args:
@@ -257,7 +259,7 @@ def template_of(ids):
 # Tokens that the tokenizer finds whole in a text.
 
 
-def check_added(added, special, settings, made, pieces, lowercase):
+def check_extra_tokens(added, special, settings, made, pieces, lowercase):
     """Refuse tokens that transformers would find in a text, and we not.
 
     It finds them whole wherever they stand, pieces of the vocabulary too,
@@ -269,7 +271,7 @@ def check_added(added, special, settings, made, pieces, lowercase):
         pieces: in the order of their ids.
         lowercase: False where the text certainly keeps its case.
     """
-    for token, index in _find_added(added, special, settings, made):
+    for token, index in _find_extra_tokens(added, special, settings, made):
         content = token.text("content")
         if content not in SPECIAL_TOKENS:
             raise WeightsError(
@@ -287,7 +289,7 @@ def check_added(added, special, settings, made, pieces, lowercase):
                 token.refuse(f"{flag} of {content}", "false", "true")
 
 
-def _find_added(added, special, settings, made):
+def _find_extra_tokens(added, special, settings, made):
     """Yield the `Fields` and id, or None, of each token that files add."""
 
     def read(entries, fields, name):

@@ -23,7 +23,7 @@ from bert_keras.modeling.inputs import (
 )
 from bert_keras.modeling.padding import find_real_tokens
 from bert_keras.modeling.portable import Portable
-from bert_keras.modeling.sizes import DIMENSIONS
+from bert_keras.modeling.sizes import DIMENSIONS, POOLER_ACTIVATIONS
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -64,6 +64,7 @@ class BertEncoder(Portable, keras.Model):
         rematerialize: True to keep only each layer's input in training and
             compute the rest once more for the gradient: less memory for a
             third more time.
+        pooler_activation: "tanh", or "relu" as in DistilBERT's heads.
         dtype: dtype policy or its name; Keras's global one where None.
 
     Call arguments:
@@ -120,6 +121,7 @@ class BertEncoder(Portable, keras.Model):
         attention: str = "bidirectional",
         norm_epsilon: float = layers.NORM_EPSILON,
         rematerialize: bool = False,
+        pooler_activation: str = "tanh",
         dtype: Any = None,
         name: str = "encoder",
     ) -> None:
@@ -137,6 +139,7 @@ class BertEncoder(Portable, keras.Model):
         self.attention = attention
         self.norm_epsilon = norm_epsilon
         self.rematerialize = rematerialize
+        self.pooler_activation = pooler_activation
         self._check_arguments()
         policy = self.dtype_policy
         self.embeddings = layers.BertEmbeddings(
@@ -165,7 +168,10 @@ class BertEncoder(Portable, keras.Model):
             for i in range(num_layers)
         ]
         self.pooler = layers.Projection(
-            hidden_dim, activation="tanh", name="pooler", dtype=policy
+            hidden_dim,
+            activation=pooler_activation,
+            name="pooler",
+            dtype=policy,
         )
         # Before the first call, so that weights can be loaded.
         self.build()
@@ -188,6 +194,11 @@ class BertEncoder(Portable, keras.Model):
             raise InputError(
                 f"attention is {self.attention!r}. Expected one of "
                 f"{', '.join(DIRECTIONS)}."
+            )
+        if self.pooler_activation not in POOLER_ACTIVATIONS:
+            raise InputError(
+                f"pooler_activation is {self.pooler_activation!r}. Expected "
+                f"one of {', '.join(POOLER_ACTIVATIONS)}."
             )
 
     def build(self, input_shape: Any = None) -> None:

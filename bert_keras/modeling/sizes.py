@@ -11,6 +11,7 @@ DIMENSIONS = (
     "max_sequence_length",
     "num_segments",
 )
+POOLER_ACTIVATIONS = ("tanh", "relu")  # of BERT, of DistilBERT's heads
 
 
 def _size(num_layers, hidden_dim, vocabulary_size=None):

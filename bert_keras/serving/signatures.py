@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.head_table import HEADS
-from bert_keras.interop.presets import listed
+from bert_keras.interop.presets import list_names
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertSpanPredictor
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
@@ -161,7 +161,7 @@ def unlearnt(models, options):
             ((task, names),) = random.items()
             warnings.warn(
                 f"The export does not answer {task}, which its model never "
-                f"learnt: random are {listed(names)}",
+                f"learnt: random are {list_names(names)}",
                 UntrainedWarning,
                 stacklevel=3,  # where `export_saved_model` is called
             )
@@ -174,7 +174,7 @@ def unlearnt(models, options):
 def refuse_untrained(model, names):
     raise InputError(
         f"These weights of the {type(model).__name__} are random and were "
-        f"never trained: {listed(names)}. Train the model first, or export "
+        f"never trained: {list_names(names)}. Train the model first, or export "
         "it as it is with allow_untrained=True."
     )
 

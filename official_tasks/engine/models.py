@@ -11,7 +11,7 @@ import tensorflow as tf
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning, require_tensorflow
 from bert_keras.interop.presets import (
-    belonging_to,
+    choose_class,
     find_model_folder,
     open_checkpoint,
 )
@@ -69,7 +69,7 @@ def load_model(
         return build_model(task, encoder, bilstm_dim)
     model = build_model(task, encoder, bilstm_dim)
     kind = type(model).__name__
-    checkpoint = belonging_to(kind, checkpoint)
+    checkpoint = choose_class(kind, checkpoint)
     if checkpoint.head == kind:
         _take_head(model, checkpoint, dtype)
     new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
@@ -92,7 +92,7 @@ def load_trained(task, preset):
     stored = checkpoint.head_arguments.get("bilstm_dim")
     model = build_model(task, encoder, stored)
     kind = type(model).__name__
-    checkpoint = belonging_to(kind, checkpoint)
+    checkpoint = choose_class(kind, checkpoint)
     # One that adds no weights to the encoder needs no training.
     has_head = not all(
         map(weights.in_encoder, weights.published_weights(model))

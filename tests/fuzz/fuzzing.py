@@ -110,7 +110,7 @@ def _read(path, build):
         for tensor in checkpoint.tensors.values():
             if tensor.check is not None:
                 tensor.check()
-            if tensor.numbers().shape != tuple(tensor.shape):
+            if tensor.load().shape != tuple(tensor.shape):
                 raise AssertionError(f"{tensor.name} has another shape")
         if checkpoint.read_text is not None:
             checkpoint.read_text()

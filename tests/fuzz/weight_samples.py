@@ -16,7 +16,7 @@ from tiny import remove_block
 
 from bert_keras.interop.model_garden import NAMES, PARTS, TABLES
 from bert_keras.interop.saving import save_model
-from bert_keras.interop.tensors import mapped
+from bert_keras.interop.tensors import map_name
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import published_weights
@@ -114,7 +114,7 @@ def _saved_model(path, model, text):
             np.reshape(
                 w.numpy(), shape_with_heads(name, w.shape, encoder.num_heads)
             ),
-            name=mapped(name, NAMES),
+            name=map_name(name, NAMES),
         )
         for name, w in published_weights(encoder).items()
     ]
@@ -134,7 +134,7 @@ def _object_checkpoint(path, model, text):
 
     encoder, root = model.encoder, tf.train.Checkpoint()
     for name, weight in published_weights(encoder).items():
-        key = _object_key(mapped(name, NAMES), encoder.num_layers)
+        key = _object_key(map_name(name, NAMES), encoder.num_layers)
         *objects, last = key.split("/")
         owner = root
         for part in objects:

@@ -6,7 +6,7 @@ from served_samples import encoder, preprocessor, spread
 from bert_keras import json_files
 from bert_keras.interop.convert import convert
 from bert_keras.interop.presets import open_checkpoint
-from bert_keras.interop.tensors import License, license_of
+from bert_keras.interop.tensors import License, read_license
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier
@@ -28,14 +28,14 @@ def home(tmp_path):
 
 
 def test_a_folder_states_its_licence(tmp_path):
-    assert license_of(tmp_path) is None
+    assert read_license(tmp_path) is None
     readme = tmp_path / "README.md"
     readme.write_text(STATED)
-    assert license_of(tmp_path) == License("apache-2.0")
+    assert read_license(tmp_path) == License("apache-2.0")
     readme.write_text("# BERT\n\nlicense: mine\n")
-    assert license_of(tmp_path) is None
+    assert read_license(tmp_path) is None
     (tmp_path / "COPYING").write_text(TEXT)
-    assert license_of(tmp_path) == License(None, TEXT)
+    assert read_license(tmp_path) == License(None, TEXT)
 
 
 def test_a_fine_tuned_model_and_its_export_keep_it(home, tmp_path):

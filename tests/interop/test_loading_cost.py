@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 from bert_keras.interop.huggingface import names
-from bert_keras.interop.tensors import encoder_shapes, mapped
+from bert_keras.interop.tensors import encoder_shapes, map_name
 from bert_keras.manifest import describe_file
 from bert_keras.modeling.sizes import SIZES
 
@@ -39,7 +39,7 @@ def base_folder(folder):
     size["max_sequence_length"] = 512
     header, end = {}, 0
     for ours, shape in encoder_shapes(size).items():
-        name = mapped(ours, names("BertEncoder"))
+        name = map_name(ours, names("BertEncoder"))
         shape = shape[::-1] if ours.endswith("/kernel") else shape
         start, end = end, end + 4 * shape[0] * (shape[1:] or (1,))[0]
         header[name] = {

@@ -62,6 +62,20 @@ def test_a_name_on_the_hub_is_fetched_and_its_commit_recorded(
     assert '"source"' not in (tmp_path / "new" / "config.json").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("distilbert-base-cased", "distilbert/distilbert-base-cased"),
+        ("bge_small_v1.5_en", "BAAI/bge-small-en-v1.5"),
+        ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+    ],
+)
+def test_a_name_without_owner_is_fetched_from_the_hub(hub, name, folder):
+    assert open_checkpoint(name).source == f"hf://{folder}@{hub.commit}"
+    assert name in releases.presets()
+
+
 def test_a_transformer_inside_is_fetched(hub, tmp_path):
     shutil.rmtree(hub.folder)
     sentence_folder(hub.folder, "0_Transformer")

@@ -17,7 +17,7 @@ from bert_keras.interop.presets import load_model
 from bert_keras.interop.publishing import (
     model_card,
     push_to_hub,
-    write_published,
+    write_model_and_card,
 )
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import License
@@ -62,7 +62,7 @@ def test_a_refusal_of_the_hub_is_one_sentence(hub, error):
 def test_a_name_that_is_none_is_refused(tmp_path):
     model, text = tiny.model("BertEncoder"), tiny.preprocessor()
     with pytest.raises(InputError, match="Expected org/name"):
-        write_published(tmp_path / "out", model, text, "toy")
+        write_model_and_card(tmp_path / "out", model, text, "toy")
 
 
 def test_a_head_that_was_never_trained_is_not_published(tmp_path):
@@ -74,7 +74,9 @@ def test_a_head_that_was_never_trained_is_not_published(tmp_path):
             BertClassifier, tmp_path / "model", labels=["a", "b"]
         )
     with pytest.raises(InputError, match="classifier/kernel .* never trained"):
-        write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
+        write_model_and_card(
+            tmp_path / "o", model, tiny.preprocessor(), "org/toy"
+        )
     assert not (tmp_path / "o").exists()
 
 
@@ -82,7 +84,9 @@ def test_of_a_pretrainer_the_head_that_learned_is_published(tmp_path):
     start = tiny.model("BertPretrainer")
     with_mlm = {k for k in published_weights(start) if "mlm/" in k}
     pretrainer = load_mlm_alone(start, tmp_path / "mlm")
-    write_published(tmp_path / "o", pretrainer, tiny.preprocessor(), "org/toy")
+    write_model_and_card(
+        tmp_path / "o", pretrainer, tiny.preprocessor(), "org/toy"
+    )
     with pytest.warns(UserWarning, match="nsp/kernel"):
         again = load_model(BertPretrainer, tmp_path / "o")
     expected, found = published_weights(start), published_weights(again)
@@ -96,17 +100,17 @@ def test_what_was_written_before_is_replaced_and_nothing_else(tmp_path):
     made = tmp_path / "o", tiny.model("BertEmbedder"), tiny.preprocessor()
     made[1].encoder.license = License("mit", "All may use it.")
     for card in ("first", "second"):
-        write_published(*made, "org/toy", card)
+        write_model_and_card(*made, "org/toy", card)
         assert (tmp_path / "o" / "README.md").read_text() == card
         assert (tmp_path / "o" / "LICENSE").read_text() == "All may use it."
     (tmp_path / "o" / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="other files .thesis.tex."):
-        write_published(*made, "org/toy")
+        write_model_and_card(*made, "org/toy")
 
 
 def test_how_an_embedder_pools_is_published(tmp_path):
     model = tiny.model("BertEmbedder")  # the maximum
-    write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
+    write_model_and_card(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
     again = load_model(type(model), tmp_path / "o")
     assert again.arguments() == model.arguments()
     card = (tmp_path / "o" / "README.md").read_text()
@@ -119,7 +123,7 @@ def test_an_embedder_that_sentence_transformers_cannot_pool_is_published(
     model = BertEmbedder(tiny.encoder(), pooling="pooled")
     for weight in model.weights:
         weight.assign(np.random.default_rng(1).normal(0.5, 0.3, weight.shape))
-    write_published(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
+    write_model_and_card(tmp_path / "o", model, tiny.preprocessor(), "org/toy")
     again = load_model(BertEncoder, tmp_path / "o")
     np.testing.assert_array_equal(
         again.pooler.kernel, model.encoder.pooler.kernel

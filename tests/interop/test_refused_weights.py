@@ -241,8 +241,8 @@ def test_a_file_of_weights_that_was_cut_is_refused(
         ("bert.pooler.dense.bias", np.ones(4, "int32"), "whole numbers"),
         ("bert.pooler.dense.bias", np.ones(4, "uint8"), "whole numbers"),
         ("bert.pooler.dense.bias", np.ones(4, "bool"), "whole numbers"),
-        ("bert.pooler.dense.bias", np.full(4, np.nan, "f4"), "finite numbers"),
-        ("bert.pooler.dense.bias", np.full(4, np.inf, "f4"), "finite numbers"),
+        ("bert.pooler.dense.bias", np.full(4, np.nan, "f4"), "finite values"),
+        ("bert.pooler.dense.bias", np.full(4, np.inf, "f4"), "finite values"),
         ("pooler.dense.bias", np.ones(4, "float32"), "same weight"),
         ("bert.embeddings.position_ids", np.arange(8), None),  # no weight
     ],

@@ -78,12 +78,12 @@ def test_bfloat16_and_scalars_are_read_by_their_offsets(tmp_path):
     data = numbers.astype("<u2").tobytes() + struct.pack("<f", 0.1)
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     tensors = read_safetensors(str(path))
-    assert tensors["a"].numbers() == np.float32(0.1)
-    assert tensors["b"].numbers().tolist() == [[1.5], [-2.0]]
-    assert tensors["b"].transposed().numbers().tolist() == [[1.5, -2.0]]
+    assert tensors["a"].load() == np.float32(0.1)
+    assert tensors["b"].load().tolist() == [[1.5], [-2.0]]
+    assert tensors["b"].transpose().load().tolist() == [[1.5, -2.0]]
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(WeightsError, match="cut while it was read"):
-        tensors["a"].numbers()
+        tensors["a"].load()
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def read_all(path):
     """Whatever a folder of weights says, with its text and its licence."""
     checkpoint = open_checkpoint(path)
     for tensor in checkpoint.tensors.values():
-        tensor.numbers()
+        tensor.load()
     if checkpoint.read_text is not None:
         checkpoint.read_text()
 

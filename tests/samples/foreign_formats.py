@@ -7,7 +7,7 @@ import h5py
 
 from bert_keras.interop.google import NAMES, TRANSPOSED
 from bert_keras.interop.keras_hub import BACKBONE_NAMES, TASK_NAMES
-from bert_keras.interop.tensors import mapped
+from bert_keras.interop.tensors import map_name
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights
 
@@ -46,7 +46,7 @@ def write_google(path, model, preprocessor):
     write_tf_checkpoint(
         os.path.join(path, "bert_model.ckpt"),
         {
-            mapped(name, NAMES): weight.numpy().T
+            map_name(name, NAMES): weight.numpy().T
             if name in TRANSPOSED
             else weight.numpy()
             for name, weight in published_weights(model).items()
@@ -64,7 +64,7 @@ def write_keras_hub(path, model, preprocessor):
     parts = {"model.weights.h5": {}, "task.weights.h5": {}}
     for name, weight in published_weights(model).items():
         file = "model" if in_encoder(name) else "task"
-        place = mapped(name, table).replace("_encoder_0/", "_encoder/")
+        place = map_name(name, table).replace("_encoder_0/", "_encoder/")
         parts[f"{file}.weights.h5"][place] = weight.numpy().reshape(
             shape_with_heads(name, weight.shape, encoder.num_heads)
         )

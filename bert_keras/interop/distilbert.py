@@ -1,0 +1,80 @@
+"""DistilBERT's Hugging Face folders, translated to those of BERT.
+
+DistilBERT has no segments and no pooler. Its classes of texts and of choices
+apply a dense ReLU layer to the first token, `pre_classifier`, where BERT has
+its tanh pooler; so `pooler_activation` of its encoder is "relu".
+"""
+
+import re
+
+import numpy as np
+
+from bert_keras.interop.tensor_files import Fields
+from bert_keras.interop.tensors import Tensor
+
+MODEL_TYPE = "distilbert"
+# Settings of BERT <- DistilBERT.
+_SETTINGS = {
+    "num_hidden_layers": ("n_layers", 6),
+    "num_attention_heads": ("n_heads", 12),
+    "hidden_size": ("dim", 768),
+    "intermediate_size": ("hidden_dim", 3072),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "hidden_act": ("activation", "gelu"),
+    "classifier_dropout": ("seq_classif_dropout", 0.2),
+}
+# Parts of tensor names: DistilBERT -> BERT.
+_PARTS = {
+    r"^distilbert\.": "",
+    r"^transformer\.layer\.": "encoder.layer.",
+    r"\.attention\.q_lin\.": ".attention.self.query.",
+    r"\.attention\.k_lin\.": ".attention.self.key.",
+    r"\.attention\.v_lin\.": ".attention.self.value.",
+    r"\.attention\.out_lin\.": ".attention.output.dense.",
+    r"\.sa_layer_norm\.": ".attention.output.LayerNorm.",
+    r"\.ffn\.lin1\.": ".intermediate.dense.",
+    r"\.ffn\.lin2\.": ".output.dense.",
+    r"\.output_layer_norm\.": ".output.LayerNorm.",
+    r"^pre_classifier\.": "pooler.dense.",
+    r"^vocab_transform\.": "cls.predictions.transform.dense.",
+    r"^vocab_layer_norm\.": "cls.predictions.transform.LayerNorm.",
+    r"^vocab_projector\.weight": "cls.predictions.decoder.weight",
+    r"^vocab_projector\.bias": "cls.predictions.bias",
+}
+_SEGMENTS = "embeddings.token_type_embeddings.weight"
+
+
+def translate_config(config):
+    """Return `Fields` of BERT's config.json with DistilBERT's settings."""
+    values = dict(config.values)
+    for name, (other, default) in _SETTINGS.items():
+        values[name] = config.raw(other, default)
+    values["architectures"] = [
+        re.sub("^DistilBert", "Bert", name)
+        for name in config.texts("architectures", [])
+    ]
+    return Fields(values, config.path)
+
+
+def translate_tensors(stored, encoder):
+    """Return the tensors under BERT's names, with two segments of zeros.
+
+    Args:
+        stored: dict of DistilBERT's names -> `Tensor`.
+        encoder: arguments of `BertEncoder`.
+    """
+    found = {}
+    for name, tensor in stored.items():
+        for pattern, replacement in _PARTS.items():
+            name = re.sub(pattern, replacement, name)
+        found[name] = tensor
+    shape = encoder["num_segments"], encoder["hidden_dim"]
+    # A pair's segments then change nothing, as in DistilBERT.
+    if stored:
+        file = next(iter(stored.values())).file
+        zeros = Tensor(
+            file, _SEGMENTS, shape, lambda: np.zeros(shape, "float32")
+        )
+        found[_SEGMENTS] = zeros
+    return found
