@@ -1,9 +1,9 @@
 """The complete BERT on Keras 3 and TensorFlow.
 
-Public names load when they are first used, so that `import bert_keras`
-imports neither Keras nor TensorFlow. Keras loads files with our classes by
-name, and imports what a file needs from its own packages only; so the classes
-are registered as soon as both packages are imported, in either order.
+A public name is imported at its first use: `import bert_keras` imports neither
+Keras nor TensorFlow. Keras finds the classes in a file by their registered
+names, so they are registered as soon as both packages are imported, in either
+order.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_HOME = {
+_MODULES = {
     "BertCausalModel": "modeling.pretrainer",
     "BertChooser": "modeling.task_models",
     "BertClassifier": "modeling.task_models",
@@ -43,7 +43,7 @@ _HOME = {
     "presets": "interop.downloads",
 }
 
-if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
+if TYPE_CHECKING:  # `_MODULES`, for editors and type checkers
     from bert_keras.errors import InputError as InputError
     from bert_keras.interop.downloads import presets as presets
     from bert_keras.interop.lora import load_lora as load_lora
@@ -90,10 +90,10 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_HOME` again
 def _load(name):
     if name == "__all__":
         return _loadable()
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'bert_keras' has no attribute {name!r}")
     try:
-        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in ("keras", "tensorflow", "tensorflow_text"):
@@ -102,18 +102,18 @@ def _load(name):
             f"bert_keras.{name} needs {package.replace('_', '-')}, which is "
             f"not installed: pip install {package.replace('_', '-')}"
         ) from error
-    _register_classes()  # what was half imported the last time
+    _register_classes()  # modules that were half imported the last time
     return getattr(module, name)
 
 
 def _loadable():
-    """The public names whose packages are installed.
+    """Return the public names that can be imported, for `import *`.
 
-    `from bert_keras import *` takes them: on JAX, without TensorFlow, the
-    models; the rest says what it lacks when it is used by name.
+    Without TensorFlow these are the models; the other names raise an error
+    that says which package is missing.
     """
     names = []
-    for name in sorted(_HOME):
+    for name in sorted(_MODULES):
         with contextlib.suppress(ImportError):
             _load(name)
             names.append(name)
@@ -125,33 +125,30 @@ if not TYPE_CHECKING:  # to a type checker, any name would be one
 
 
 def __dir__():
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_MODULES})
 
 
 def _register_classes():
-    """Registers with Keras all classes that can be imported now.
+    """Import all modules whose classes register with Keras.
 
-    Where one cannot, it may be half imported at this moment; where it is used
-    by name, Python says what it lacks. The text layers are left out where
-    nothing has imported TensorFlow, as on the JAX backend. Nothing is done
-    before Keras is there: names such as `InputError` need none.
+    A module that fails is skipped: it may be half imported at this moment, and
+    its use by name raises the error. The text layers are skipped unless
+    TensorFlow is imported, as on the JAX backend. Nothing happens before Keras
+    is imported: names such as `InputError` do not need it.
     """
     if "keras" not in sys.modules:
         return
-    apart = ("errors", "serving", "interop", "text.learning", "text.masking")
-    homes = {home for home in _HOME.values() if not home.startswith(apart)}
-    for home in sorted(homes):
-        if "tensorflow" in sys.modules or not home.startswith("text."):
+    skipped = ("errors", "serving", "interop", "text.learning", "text.masking")
+    if "tensorflow" not in sys.modules:
+        skipped += ("text.",)
+    for module in sorted(set(_MODULES.values())):
+        if not module.startswith(skipped):
             with contextlib.suppress(Exception):
-                importlib.import_module(f"{__name__}.{home}")
+                importlib.import_module(f"{__name__}.{module}")
 
 
 class _KerasWatch:
-    """Finds Keras as the finders after it do; registers when it is loaded.
-
-    A registration in the modules alone would need their import, and so
-    Keras's, with `import bert_keras`.
-    """
+    """Import finder that registers the classes once Keras is loaded."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":
@@ -164,7 +161,7 @@ class _KerasWatch:
         if load is not None:
 
             def load_and_register(module):
-                del loader.exec_module  # it is the loader's own again
+                del loader.exec_module  # the loader's method is visible again
                 load(module)
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)

@@ -1,4 +1,4 @@
-"""The one comparer of outputs: conversions, exports, recorded answers."""
+"""Comparison of outputs, and the check that weights are finite."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def greatest_difference(first, second, relative=False):
     """Return the greatest absolute difference between two sets of outputs.
 
     Args:
-        first: dict of name -> NumPy array; or one array.
+        first: dict of name -> NumPy array, or one array.
         second: likewise.
         relative: divide the differences of each output by its greatest
             absolute value in `first`, if that is over 1.
@@ -43,7 +43,7 @@ def _difference(first, second, relative):
 
 
 def check_finite(name, array):
-    """Raise if a weight has NaN or infinity, before it is saved."""
+    """Raise `InputError` if a weight has NaN or infinity."""
     # min and max pass a NaN on and allocate nothing.
     with np.errstate(invalid="ignore"):
         ends = [array.min(), array.max()] if array.size else []

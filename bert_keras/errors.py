@@ -1,7 +1,4 @@
-"""What the library raises and warns of for what its caller gave it.
-
-Every module imports it: it imports no other one.
-"""
+"""The errors and warnings of the package; imports no other module of it."""
 
 import contextlib
 
@@ -9,11 +6,11 @@ LONGEST = 4_000  # characters of a message: a page
 
 
 class InputError(ValueError):
-    """What the caller gave (a file, a setting, a value) cannot be used.
+    """Raised when a file, a setting or a value of the caller cannot be used.
 
-    The message says what was wrong, what was expected, what came, and what
-    to do. The scripts print it alone, without a traceback, and exit with 2.
-    What is quoted in it may be of any length: its middle is left out then.
+    The message says what was wrong, what was expected, what was found, and
+    what to do. The scripts print it without a traceback and exit with 2. The
+    middle of a long message is left out.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -21,14 +18,11 @@ class InputError(ValueError):
 
 
 class UntrainedWarning(UserWarning):
-    """Weights of a loaded model begin at random: it wants training first.
-
-    The scripts print the message as one line.
-    """
+    """Some weights of a loaded model are new. Train the model first."""
 
 
 def cut_middle(text, longest):
-    """The text, or its beginning and end where it is longer."""
+    """Return the text, or its beginning and end if it is longer."""
     if len(text) <= longest:
         return text
     half = (longest - len(" [...] ")) // 2
@@ -36,11 +30,7 @@ def cut_middle(text, longest):
 
 
 def require_tensorflow(what):
-    """Says in one sentence that Keras runs on another backend.
-
-    Raises:
-        InputError: it does.
-    """
+    """Raise `InputError` if Keras runs on another backend."""
     import keras
 
     backend = keras.backend.backend()
@@ -53,8 +43,8 @@ def require_tensorflow(what):
 
 
 @contextlib.contextmanager
-def collected(faults):
-    """Add an `InputError` within to the list `faults`; None raises it."""
+def collect_faults(faults):
+    """Append the message of an `InputError` to `faults`; None raises it."""
     try:
         yield
     except InputError as error:

@@ -361,7 +361,7 @@ def atomic_output(path):
 
     The caller writes a file or a folder there. It is flushed to the disk and
     renamed to `path`. A folder is replaced between two renames: a kill may
-    leave neither in place, and the next output in the parent puts the old one
+    leave neither there, and the next output in the parent puts the old one
     back. If the caller fails, the partial output is removed.
 
     A remote `path` is uploaded to. Of a folder, the old content is removed
@@ -384,7 +384,7 @@ def atomic_output(path):
         )
     parent, name = os.path.split(path)
     make_folder(parent)
-    _remove_abandoned(parent)
+    _remove_old_partials(parent)
     # Short: the name of the output may be as long as a name can be.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
     suffix = f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -440,7 +440,7 @@ def _process_space() -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
 
 
-def _remove_abandoned(folder):
+def _remove_old_partials(folder):
     """Remove partial outputs in `folder` of processes that were killed."""
     for name in filter(is_partial, list_folder(folder)):
         space, _, rest = name.rpartition(PARTIAL)[2].partition("-")

@@ -12,7 +12,7 @@ ONE_REQUEST = 0.3
 
 
 class Stopped(SystemExit):
-    """Raised where the user or the system asked to stop; exit code 75."""
+    """Raised after a request to stop, with exit code 75."""
 
     def __init__(self, message="Stopped. Run the same command again."):
         super().__init__(EXIT_CODE)
@@ -23,20 +23,20 @@ class Stopped(SystemExit):
 
 
 class StopRequest:
-    """Handler of Ctrl-C and SIGTERM that ends the process when asked twice.
+    """Handler of Ctrl-C and SIGTERM; the second signal ends the process.
 
-    A signal that the process ignores, as one started with `nohup` or in the
-    background does, stays ignored.
+    A signal that the process ignores, as under `nohup` or in the background,
+    stays ignored.
 
     Args:
-        act: function of nothing, called at the first signal.
+        act: function without arguments, called at the first signal.
 
     Attributes:
-        asked: True after the first signal.
+        is_set: True after the first signal.
     """
 
     def __init__(self, act=lambda: None):
-        self.asked = False
+        self.is_set = False
         self._act = act
         self._first = 0.0
         self._before = {}
@@ -55,8 +55,8 @@ class StopRequest:
 
     def __call__(self, number, frame):
         now = time.monotonic()
-        if not self.asked:
-            self.asked, self._first = True, now
+        if not self.is_set:
+            self.is_set, self._first = True, now
             self._act()
         elif now - self._first > ONE_REQUEST:
             signal.signal(number, signal.SIG_DFL)

@@ -1,9 +1,9 @@
-"""Manifests: which files a finished folder holds, with their size and hash.
+"""Manifests: the files of a finished folder, with their size and hash.
 
-A manifest is a JSON object that is written last, so that a folder without one
-is unfinished. It names files with their bytes and SHA-256, and holds a hash of
-itself, so that one changed bit of any file is found. Token stores, records,
-checkpoints and downloads have one.
+A manifest is a JSON object that is written last: a folder without one is
+unfinished. It holds the bytes and SHA-256 of each file and a hash of itself,
+so that one changed bit is found. Token stores, records, checkpoints and
+downloads have one.
 """
 
 import os
@@ -22,9 +22,10 @@ _TYPES = {
 
 
 def write_manifest(path: str, manifest: dict) -> None:
-    """Write a manifest with the hash of its own content, whole or not at all.
+    """Write a manifest and its hash, whole or not at all.
 
     Args:
+        path: local or remote.
         manifest: JSON object; see `describe_files` for the files in it.
     """
     with files.atomic_output(path) as partial:
@@ -32,7 +33,7 @@ def write_manifest(path: str, manifest: dict) -> None:
 
 
 def add_hash(manifest: dict) -> dict:
-    """Return the manifest with the hash of its own content."""
+    """Return the manifest with its hash."""
     return {**manifest, "sha256": json_files.json_hash(manifest)}
 
 
@@ -42,10 +43,11 @@ def read_manifest(
     """Return the manifest at `path`, after all checks.
 
     Args:
+        path: local or remote.
         what: name of the data that the manifest describes, for messages.
         check: function of the manifest, which may hold anything; it raises
-            `KeyError`, `TypeError` or `ValueError` where this is not such a
-            manifest. A hash that holds says nothing about who wrote it.
+            `KeyError`, `TypeError` or `ValueError` if this is not such a
+            manifest. Anybody can write a manifest with a hash that matches.
         most: bytes that the file may have; None for any number.
 
     Raises:
@@ -77,8 +79,8 @@ def read_manifest(
         ) from None
     if manifest.get("sha256") != json_files.json_hash(rest):
         raise InputError(
-            f"{path} is damaged: it does not match its own hash. Make the "
-            f"{what} again."
+            f"{path} is damaged: its hash does not match. Make the {what} "
+            "again."
         )
     return manifest
 
@@ -109,8 +111,11 @@ def check_fields(fields: dict, types: dict) -> None:
 
 
 def check_entries(entries: dict) -> None:
-    """Raise `ValueError` unless all are names in the folder, or in folders of
-    it with / between, with bytes and hash."""
+    """Raise `ValueError` unless all are files below the folder.
+
+    Args:
+        entries: dict of a name, with / between folders, -> bytes and hash.
+    """
     for name, entry in entries.items():
         if not all(map(files.is_plain_name, name.split("/"))):
             raise ValueError(f"{name!r} is no name of a file in the folder")
@@ -162,6 +167,7 @@ def check_files(
     """Raise `InputError` for the first file that is not as its entry says.
 
     Args:
+        folder: of the manifest.
         entries: name -> entry, of a checked manifest.
         fix: what to do, a sentence for the message.
         find: `find_fault`, or `find_size_fault` to read no file.

@@ -1,7 +1,7 @@
 """The writer of safetensors files, for models, LoRA and checkpoints.
 
-Not that of the safetensors package, so that an error at any write is Python's,
-one tensor at a time is in memory, and the file is not read again for its hash.
+Unlike that of the safetensors package it raises Python's errors, holds one
+tensor at a time in memory, and hashes the file while it writes.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ import numpy as np
 
 from bert_keras.comparison import check_finite
 
-PIECE = 1 << 24  # bytes written at a time
-# NumPy's names of dtypes, and safetensors' own.
+_BLOCK = 1 << 24  # bytes of a write
+# NumPy's name of a dtype -> that of safetensors.
 DTYPES = {"bfloat16": "BF16", "bool": "BOOL"} | {
     f"{kind}{bits}": f"{kind[0].upper()}{bits}"
     for kind in ("float", "int", "uint")
@@ -50,10 +50,9 @@ def write_safetensors(path, tensors, metadata=None, is_finite=False):
             array = np.ascontiguousarray(read(), dtype).reshape(-1)
             if is_finite:
                 check_finite(name, array)
-            # Its bytes where they lie, not a copy.
             data = memoryview(array.view("u1"))
-            for start in range(0, len(data), PIECE):
-                put(data[start : start + PIECE])
+            for start in range(0, len(data), _BLOCK):
+                put(data[start : start + _BLOCK])
         size = file.tell()
     return {"bytes": size, "sha256": hashed.hexdigest()}
 

@@ -60,7 +60,7 @@ def _handle_dropped(dropped):
 
 
 def _deliver_again():
-    _request.asked = False
+    _request.is_set = False
     # Sent to the main thread, it interrupts a system call.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
@@ -72,7 +72,7 @@ def work():
     try:
         yield
     except BaseException as error:
-        if _request.asked and not isinstance(error, Stopped):
+        if _request.is_set and not isinstance(error, Stopped):
             raise Stopped from error
         raise
     finally:
@@ -81,7 +81,7 @@ def work():
 
 def check():
     """Raise `Stopped` if a signal asked to stop and was dropped."""
-    if _request.asked and _state.is_working:
+    if _request.is_set and _state.is_working:
         raise Stopped
 
 

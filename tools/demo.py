@@ -139,7 +139,7 @@ def main(values):
             stages.items(), 1
         ):
             progress.console.print(f"{number}. {name}")
-            figures = folder.done(name)
+            figures = folder.read_results(name)
             if figures is None:
                 began = time.monotonic()
                 code = _run(command, words)
@@ -167,7 +167,7 @@ def main(values):
 
 def _write_task(folder, values):
     """Write the rows to fine-tune on, of documents that are held out."""
-    if folder.done("task") is not None:
+    if folder.read_results("task") is not None:
         return
     sides: dict = {False: [], True: []}
     for document in read_documents(values.corpus):

@@ -21,7 +21,7 @@ from bert_keras.data.data_sets import is_data_set
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.errors import InputError
-from bert_keras.run_folder import PROGRESS
+from bert_keras.journal import PROGRESS
 
 ENTRIES = ".entries"  # a folder of the manifest's entries, one a file
 PIECES = ".pieces"  # a folder of the tokens of each text file

@@ -22,8 +22,8 @@ from bert_keras.data.sentences import document_sentences
 from bert_keras.data.token_store import StoreWriter, TokenStore
 from bert_keras.data.workers import WORTH, in_order
 from bert_keras.errors import InputError
+from bert_keras.journal import PROGRESS, Journal, check_same_settings
 from bert_keras.manifest import find_fault
-from bert_keras.run_folder import PROGRESS, Journal, check_same_settings
 
 logger = logging.getLogger(__name__)
 

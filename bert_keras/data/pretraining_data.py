@@ -19,8 +19,9 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
+from bert_keras.folder_lock import LOCK, FolderLock
+from bert_keras.journal import PROGRESS, Journal
 from bert_keras.manifest import describe_file
-from bert_keras.run_folder import LOCK, PROGRESS, FolderLock, Journal
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds

@@ -18,7 +18,7 @@ import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interrupts import Stopped, StopRequest
-from bert_keras.run_folder import check_same_settings
+from bert_keras.journal import check_same_settings
 from bert_keras.training import checkpoint
 
 # Folder -> the save that this process last began there. A `fit` that was
@@ -266,7 +266,7 @@ class TrainingState(keras.callbacks.Callback):
 
     def _stop_if_asked(self):
         # All workers ask after the same step, so they stop after the same.
-        if not self.any_worker(self._stop_request.asked):
+        if not self.any_worker(self._stop_request.is_set):
             return
         if self.step > self._saved_step:
             self.save()

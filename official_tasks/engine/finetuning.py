@@ -11,7 +11,7 @@ import numpy as np
 
 import bert_keras
 from bert_keras import files, json_files
-from bert_keras.errors import InputError, collected, require_tensorflow
+from bert_keras.errors import InputError, collect_faults, require_tensorflow
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.manifest import (
     check_entries,
@@ -122,7 +122,7 @@ def run(
     decided = {"task": task.name, **arguments, **(settings or {})}
     inputs = [*task.data_files(), *models.weights_of(init)]
     with RunFolder(output, decided, inputs, strategy.is_chief) as folder:
-        results = folder.done("finetune")
+        results = folder.read_results("finetune")
         if results is None:
             run = _Run(task, folder, strategy, hyperparameters, **arguments)
             results = run.finish(callbacks)
@@ -233,7 +233,7 @@ def encode_splits(task, preprocess) -> tuple[dict, dict]:
     """Return the examples and the rows of "train" and "dev"."""
     examples, faults = {}, []
     for split in ("train", "dev"):
-        with collected(faults):
+        with collect_faults(faults):
             examples[split] = task.read(split)
     if faults:
         raise InputError("\n".join(dict.fromkeys(faults)))

@@ -93,7 +93,7 @@ def run(
             for name, (rate, seed) in zip(rates, plan, strict=True)
         }
         results = summary(task.metric, runs, rates)
-        if folder.done("several") is None:
+        if folder.read_results("several") is None:
             _take_up(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", {}, outputs)

@@ -71,7 +71,7 @@ def run(data, output, callbacks=(), **arguments) -> dict:
     decided = {"data": str(data), **settings._asdict()}
     inputs = [*weights, *list_manifests(data, settings)]
     with RunFolder(output, decided, inputs, strategy.is_chief) as folder:
-        results = folder.done("pretrain")
+        results = folder.read_results("pretrain")
         if results is None:
             results = pretrain(
                 data, folder, settings, execution, strategy, callbacks
@@ -124,7 +124,7 @@ def pretrain(data, folder, settings, execution, strategy, callbacks=()):
 
 def _stage(folder, name, measure):
     """Figures that are measured once in a run."""
-    figures = folder.done(name)
+    figures = folder.read_results(name)
     if figures is None:
         figures = measure()
         folder.finish(name, figures)

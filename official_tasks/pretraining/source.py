@@ -90,7 +90,7 @@ class PretrainingSource:
             for place in self._places()
             for path in files.walk(place)
         }
-        if folder.done("data_files") != now:
+        if folder.read_results("data_files") != now:
             self.check()
         return now
 

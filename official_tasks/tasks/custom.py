@@ -7,7 +7,7 @@ A function for each says which columns are read and which example a row makes;
 import functools
 from collections import Counter
 
-from bert_keras.errors import InputError, collected, raise_all
+from bert_keras.errors import InputError, collect_faults, raise_all
 from official_tasks.tasks.base import (
     Defaults,
     Example,
@@ -183,7 +183,7 @@ class TextTable(Table):
         numbered = Examples(notes=notes)
         faults: list[str] = []
         for location, example in self._without_rare(split):
-            with collected(faults):
+            with collect_faults(faults):
                 where = format_lines([location])
                 label = self._find_index(where, example, index)
                 numbered.append((location, example._replace(label=label)))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.errors import InputError, collected, raise_all
+from bert_keras.errors import InputError, collect_faults, raise_all
 from official_tasks.tasks.base import SPLITS, Examples, Option
 from official_tasks.tasks.data_notes import (
     format_lines,
@@ -144,7 +144,7 @@ class Table(Source):
             ):
                 location = (str(path), line)
                 where = format_lines([location])
-                with collected(faults):
+                with collect_faults(faults):
                     cells = _to_cells(where, names, values)
                     missing = [
                         name
@@ -156,7 +156,7 @@ class Table(Source):
                         continue
                     example = self.columns.parse(where, len(placed), cells)
                     placed.append((location, example))
-        with collected(faults):
+        with collect_faults(faults):
             notes += self._drop_or_refuse(unlabelled)
         raise_all(faults)
         if not placed:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras.errors import InputError, collected
+from bert_keras.errors import InputError, collect_faults
 from bert_keras.text.wordpiece import encodable
 
 LONGEST = 2**31 - 1  # characters of a cell; the csv module's limit is 2**17
@@ -103,7 +103,7 @@ def read_rows(
         )
     for number, values in rows:
         where = f"{path}, {line_or_row(path)} {number}"
-        with collected(faults):
+        with collect_faults(faults):
             if isinstance(values, str):  # the fault of a row
                 raise InputError(f"{where}: {values}")
             yield (

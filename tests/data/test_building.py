@@ -25,7 +25,7 @@ from bert_keras.data.pretraining_data import (
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import TokenStore, check_store
 from bert_keras.errors import InputError
-from bert_keras.run_folder import Journal
+from bert_keras.journal import Journal
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 

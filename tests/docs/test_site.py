@@ -46,7 +46,7 @@ def test_the_tables_and_the_api_are_those_of_the_code():
     assert (
         "| `BertPretrainer` | `fill_mask` `next_sentence` `embed` |" in tables
     )
-    for name in bert_keras._HOME:
+    for name in bert_keras._MODULES:
         assert re.search(rf"^::: bert_keras\.[\w.]+\.{name}$", api, re.M), name
 
 
@@ -58,5 +58,5 @@ def test_the_site_is_built():
     done = subprocess.run([sys.executable, script], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     page = (ROOT / "build/site/api/index.html").read_text()
-    for name in bert_keras._HOME:
+    for name in bert_keras._MODULES:
         assert f'.{name}"' in page, name

@@ -149,7 +149,7 @@ from bert_keras.interrupts import StopRequest
 request = StopRequest()
 request.install()
 print("reached", flush=True)
-while not request.asked:
+while not request.is_set:
     time.sleep(0.01)
 time.sleep(0.2)
 print("asked", flush=True)

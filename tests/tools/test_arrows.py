@@ -11,7 +11,9 @@ FRAMEWORKS = {"tensorflow", "tensorflow_text"}
 OF_ALL = {
     "errors",
     "files",
+    "folder_lock",
     "interrupts",
+    "journal",
     "json_files",
     "manifest",
     "remote_files",

@@ -89,7 +89,7 @@ def test_checkers_see_the_names_that_load_lazily():
     }
     assert seen == {
         name: (f"bert_keras.{home}", name)
-        for name, home in bert_keras._HOME.items()
+        for name, home in bert_keras._MODULES.items()
     }
 
 

@@ -8,9 +8,9 @@ import uuid
 import pytest
 from remote_folder import Killed, object_store
 
-from bert_keras import files, json_files, run_folder
+from bert_keras import files, folder_lock, json_files
 from bert_keras.errors import InputError
-from bert_keras.run_folder import FolderLock
+from bert_keras.folder_lock import FolderLock
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_paths_are_told_from_addresses(tmp_path):
 @pytest.fixture
 def marked(remote, monkeypatch):
     """A remote folder, and a function of changes that makes its marker."""
-    monkeypatch.setattr(run_folder, "SETTLED_AFTER", 0)
+    monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
     files.make_folder(remote)
 
     def write(**changes):
@@ -234,11 +234,11 @@ def test_of_two_that_come_to_a_remote_folder_at_once_one_gets_it(
     files.make_folder(remote)
 
     def other_comes(_):
-        monkeypatch.setattr(run_folder.time, "sleep", lambda _: None)
-        monkeypatch.setattr(run_folder, "_has_ended", lambda _: True)
+        monkeypatch.setattr(folder_lock.time, "sleep", lambda _: None)
+        monkeypatch.setattr(folder_lock, "_is_stale", lambda _: True)
         FolderLock(remote)
 
-    monkeypatch.setattr(run_folder.time, "sleep", other_comes)
+    monkeypatch.setattr(folder_lock.time, "sleep", other_comes)
     with pytest.raises(InputError, match="is in use by process"):
         FolderLock(remote)
 

@@ -88,7 +88,7 @@ def test_inputs_are_compared_by_content_where_their_time_differs(tmp_path):
 def finished(tmp_path):
     """A run folder with a finished stage of a file and a folder."""
     with RunFolder(tmp_path, SETTINGS) as run:
-        assert run.done("corpus") is None
+        assert run.read_results("corpus") is None
         with run.output("corpus.txt") as path:
             json_files.write_json("text", path)
             assert not os.path.exists(run.file("corpus.txt"))
@@ -96,7 +96,7 @@ def finished(tmp_path):
             os.makedirs(f"{path}/inner")
             json_files.write_json("weights", f"{path}/inner/weights")
         run.finish("corpus", {"documents": 3}, ["corpus.txt", "model"])
-        assert run.done("corpus") == {"documents": 3}
+        assert run.read_results("corpus") == {"documents": 3}
     return tmp_path
 
 
@@ -115,7 +115,7 @@ def change(path):
 
 
 def garble(path):
-    path.write_text('{"figures": 3, "outputs": []}')
+    path.write_text('{"results": 3, "outputs": []}')
 
 
 @pytest.mark.parametrize("damage", [cut, empty, change, garble, os.remove])
@@ -130,17 +130,17 @@ def test_damage_to_a_finished_stage_is_named_with_its_fix(
     with RunFolder(finished, SETTINGS) as run:
         if record.exists():
             with pytest.raises(InputError, match=name) as raised:
-                run.done("corpus")
+                run.read_results("corpus")
             assert f"remove {record}" in str(raised.value)
             record.unlink()
-        assert run.done("corpus") is None
+        assert run.read_results("corpus") is None
 
 
 def test_a_run_reads_a_record_of_any_size(tmp_path):
-    figures = {"text": "x" * (json_files.MOST_JSON + 1)}
+    results = {"text": "x" * (json_files.MOST_JSON + 1)}
     with RunFolder(tmp_path, SETTINGS) as run:
-        run.finish("large", figures)
-        assert run.done("large") == figures
+        run.finish("large", results)
+        assert run.read_results("large") == results
 
 
 def test_a_second_process_is_refused_at_once_with_host_and_pid(tmp_path):
@@ -198,14 +198,14 @@ def test_a_lock_that_was_replaced_is_noticed(tmp_path):
 
 def test_a_mistake_leaves_the_results_so_far_and_no_empty_folder(tmp_path):
     folder = tmp_path / "run"
-    for figures in (None, {"figure": 2}):
+    for results in (None, {"loss": 2}):
         with (
             pytest.raises(InputError, match="mistake"),
             RunFolder(folder, {"a": 1}) as run,
         ):
-            if figures:
-                run.finish("stage", figures)
+            if results:
+                run.finish("stage", results)
             raise InputError("a mistake")
-        assert folder.exists() == bool(figures)
+        assert folder.exists() == bool(results)
     with RunFolder(folder, {"a": 1}) as run:
-        assert run.done("stage") == {"figure": 2}
+        assert run.read_results("stage") == {"loss": 2}

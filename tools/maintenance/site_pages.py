@@ -94,7 +94,7 @@ def api():
         "the tokens of a row, D the hidden size, M the masked positions, V the "
         "vocabulary, C the classes, K the choices.\n"
     ]
-    for name, module in bert_keras._HOME.items():
+    for name, module in bert_keras._MODULES.items():
         parts.append(f"::: bert_keras.{module}.{name}\n")
     return "\n".join(parts)
 

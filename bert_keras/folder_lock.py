@@ -1,0 +1,167 @@
+"""The right to write to a folder, which one process has at a time."""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import stat
+import time
+import uuid
+
+import filelock
+
+from bert_keras import files, json_files
+from bert_keras.errors import InputError
+
+LOCK = ".lock"
+SETTLED_AFTER = 0.5  # seconds after which a remote marker is read again
+MOST_MARKER = 4096  # bytes
+
+
+class FolderLock:
+    """A lock on a folder, from now until `release`.
+
+    On a local disk the system frees it when the process ends, however it
+    ends. A remote file system has no locks: there a marker file names the
+    holder, and of two that come within half a second the later one has it. A
+    marker that a killed process of this machine left is replaced; one of
+    another machine stays until somebody removes it.
+
+    Args:
+        folder: may be remote; is there.
+
+    Raises:
+        InputError: another process has it; names the host and the process.
+    """
+
+    def __init__(self, folder):
+        self.folder = files.absolute(folder)
+        self.path = os.path.join(self.folder, LOCK)
+        self._marker = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "machine": _machine(),
+            "token": uuid.uuid4().hex,
+        }
+        self._lock = None
+        if files.is_remote(self.path):
+            self._take_marker()
+        else:
+            self._take_lock()
+
+    def check(self):
+        """Raise `InputError` if another process has taken the folder."""
+        holder = _read_marker(self.path) or {}
+        if self._lock is None:
+            is_held = holder.get("token") == self._marker["token"]
+        else:
+            try:
+                is_held = os.stat(self.path).st_ino == self._inode
+            except OSError:
+                is_held = False
+        if not is_held:
+            raise InputError(
+                f"{self.folder} was taken over by {_name(holder)}, since "
+                f"{self.path} was removed or replaced. This process stops."
+            )
+
+    def release(self):
+        """Free the folder for the next process."""
+        if self._lock is not None:
+            self._lock.release()
+        elif _read_marker(self.path) == self._marker:
+            files.remove(self.path)
+
+    def remove(self):
+        """Free the folder and remove the lock's file."""
+        if self._lock is not None:
+            files.remove(self.path)
+        self.release()
+
+    def _take_lock(self):
+        if os.path.lexists(self.path) and not stat.S_ISREG(
+            os.lstat(self.path).st_mode
+        ):
+            raise InputError(
+                f"{self.path} is not a regular file; expected the lock of a "
+                "run. Remove it, or name another folder."
+            )
+        lock = filelock.FileLock(
+            self.path, timeout=0, thread_local=False, fallback_to_soft=False
+        )
+        try:
+            lock.acquire()
+        except (filelock.Timeout, RuntimeError):
+            self._refuse(_read_marker(self.path) or {})
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            self._take_marker()  # a network disk without locks
+            return
+        self._lock = lock
+        # For messages alone: a full disk does not matter.
+        with contextlib.suppress(OSError), open(self.path, "w") as file:
+            json.dump(self._marker, file)
+        self._inode = os.stat(self.path).st_ino
+
+    def _take_marker(self):
+        holder = _read_marker(self.path)
+        if holder is not None and not _is_stale(holder):
+            self._refuse(holder, f", or remove {self.path} if it has ended")
+        with files.atomic_output(self.path) as partial:
+            json_files.write_json(self._marker, partial)
+        time.sleep(SETTLED_AFTER)
+        holder = _read_marker(self.path)
+        if holder != self._marker:
+            self._refuse(holder or {})
+
+    def _refuse(self, holder, fix=""):
+        raise InputError(
+            f"{self.folder} is in use by {_name(holder)}. Wait until it ends, "
+            f"stop it, or name another folder{fix}."
+        )
+
+
+def _name(holder):
+    if "pid" not in holder:
+        return "another process"
+    return f"process {holder['pid']} on host {holder.get('host')}"
+
+
+def _read_marker(path):
+    """Return the marker in the lock's file, {} if it is none, or None."""
+    try:
+        holder = json_files.parse_json(files.read_bytes(path, MOST_MARKER))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):  # InputError is one
+        return {}
+    is_marker = isinstance(holder, dict) and type(holder.get("pid")) is int
+    return holder if is_marker else {}
+
+
+def _is_stale(holder):
+    """Return True if a marker is of a process of this machine that ended."""
+    if holder.get("machine") is None or holder["machine"] != _machine():
+        return False
+    try:
+        os.kill(holder["pid"], 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # another user's process
+    return False
+
+
+def _machine():
+    """Return the boot and the process namespace, or None if not on Linux.
+
+    Containers on one machine, or with one host name, number their processes
+    separately.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
