@@ -27,6 +27,12 @@ from bert_keras.training.loop import PUT_BACK
 from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import page, progress
 from official_tasks.engine import batches, models, task_report, training
+from official_tasks.engine.dev_metric import (
+    LOSS,
+    check_metric,
+    compute_loss,
+    rank_value,
+)
 from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 
 RESULTS = "results.json"
@@ -281,6 +287,9 @@ class _Run:
         self.predictor = models.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
+        self.metric = hyperparameters.metric or task.metric
+        if self.metric != task.metric:
+            check_metric(task, self.metric, self._score()[1])
 
     def _compiled_model(self):
         from_scratch = self.arguments["from_scratch"]
@@ -327,13 +336,13 @@ class _Run:
             title=f"Fine-tuning {self.task.name}",
             callbacks=callbacks,
             ended=functools.partial(
-                self.hyperparameters.has_stopped, self.task.metric
+                self.hyperparameters.has_stopped, self.metric
             ),
         )
         best_step = self._take_best()
-        predictions = self._predict()
+        predictions, scores = self._score()
         results = {
-            **self.task.score(self.examples["dev"], predictions),
+            **scores,
             "rows": self.rows,
             "dev_rows": len(self.examples["dev"]),
             "best_step": best_step,
@@ -341,13 +350,13 @@ class _Run:
             "notes": notes,
             "curve": curve,
         }
-        metric, known = self.task.metric, len(notes)
+        metric, known = self.metric, len(notes)
         if has_failed(metric, results):
             notes.append(
                 FAILED.format(
                     metric=metric,
                     value=results[metric],
-                    baseline=results["majority_baseline"],
+                    baseline=results.get("majority_baseline", math.nan),
                     steps=self.steps,
                     rows=self.rows,
                 )
@@ -376,21 +385,26 @@ class _Run:
             )
         )
 
-    def _predict(self):
+    def _score(self):
+        """Return the predictions for dev and their scores."""
         encoded = self.encoded["dev"]
         outputs = self.predictor(encoded)
         if self.scale:
             outputs = self.scale.mapped_back(outputs)
-        return self.task.decode(self.examples["dev"], encoded, outputs)
+        predictions = self.task.decode(self.examples["dev"], encoded, outputs)
+        scores = self.task.score(self.examples["dev"], predictions)
+        if self.metric == LOSS and self.task.has_dev_loss:
+            scores[LOSS] = compute_loss(self.task, encoded, outputs)
+        if self.metric != self.task.metric:
+            # It is the baseline of another metric.
+            scores.pop("majority_baseline", None)
+        return predictions, scores
 
     def _evaluate(self, step) -> dict:
         """Scores the dev split; keeps the weights if none were better."""
-        scores = self.task.score(self.examples["dev"], self._predict())
+        _, scores = self._score()
         if self.strategy.is_chief:
-            value = float(scores[self.task.metric])
-            self._keep_if_best(
-                step, value if math.isfinite(value) else -math.inf
-            )
+            self._keep_if_best(step, rank_value(self.metric, scores))
         return scalars(scores)
 
     def _keep_if_best(self, step, value):
@@ -480,7 +494,7 @@ class _Run:
             self.folder,
             lambda: task_report.render(
                 self.task.name,
-                self.task.metric,
+                self.metric,
                 results,
                 self.task.mistakes(self.examples["dev"], predictions),
                 {"init": self.init, "seed": self.seed, **self.arguments},

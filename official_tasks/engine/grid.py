@@ -1,6 +1,5 @@
 """Several runs of one task: learning rates, seeds; the best is kept."""
 
-import math
 import os
 import shutil
 
@@ -16,6 +15,7 @@ from bert_keras.run_folder import RunFolder
 from bert_keras.training.strategy import named
 from official_tasks import progress
 from official_tasks.engine import finetuning, task_report
+from official_tasks.engine.dev_metric import rank_value
 from official_tasks.engine.finetuning import has_failed, scalars
 from official_tasks.script import LARGEST_SEED
 
@@ -74,11 +74,13 @@ def run(
             **arguments,
         )
 
+    if len(plan) > 1:
+        refuse_several_hosts(arguments.get("distribution", "off"))
+    metric = arguments.get("metric") or task.metric
     if len(plan) == 1:
         results = run_one(output, *plan[0])
-        _show(task, {task.name: results})
+        _show(task.name, metric, {task.name: results})
         return results
-    refuse_several_hosts(arguments.get("distribution", "off"))
     decided = {
         "task": task.name,
         "init": str(init),
@@ -92,12 +94,12 @@ def run(
             name: run_one(folder.file("runs", name), rate, seed)
             for name, (rate, seed) in zip(rates, plan, strict=True)
         }
-        results = summary(task.metric, runs, rates)
+        results = summary(metric, runs, rates)
         if folder.read_results("several") is None:
             _take_up(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", {}, outputs)
-        _show(task, runs, results)
+        _show(task.name, metric, runs, results)
         return results
 
 
@@ -131,10 +133,7 @@ def summary(metric, runs: dict, rates: dict) -> dict:
     """
     values = {name: runs[name][metric] for name in runs}
     failed = [name for name in runs if has_failed(metric, runs[name])]
-    best = max(
-        values,
-        key=lambda n: values[n] if math.isfinite(values[n]) else -math.inf,
-    )
+    best = max(runs, key=lambda name: rank_value(metric, runs[name]))
     tries = [name for name in runs if rates[name] == rates[best]]
     sound = [values[n] for n in tries if n not in failed and len(tries) > 1]
     return {
@@ -161,19 +160,19 @@ def _take_up(folder, results):
         write_json(without_nan(results), path)
 
 
-def _show(task, runs, results=None):
+def _show(title, metric, runs, results=None):
     """A table with a line a run, then a line on all of them together."""
     rows = {}
     for name, metrics in runs.items():
-        failed = has_failed(task.metric, metrics)
+        failed = has_failed(metric, metrics)
         rows[f"{name} (failed)" if failed else name] = metrics
-    progress.console.print(table_of(task.name, rows))
+    progress.console.print(table_of(title, rows))
     if results is None:
         return
     parts = [f"best: {results['best_run']}"]
     if results["mean"] is not None:
         parts.append(
-            f"over the seeds of its learning rate: mean {task.metric} "
+            f"over the seeds of its learning rate: mean {metric} "
             f"{results['mean']:.4f}"
         )
     if results["deviation"] is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 import bert_keras
 from bert_keras.errors import InputError
+from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
 # Field -> what its number must be; None passes.
@@ -49,6 +50,8 @@ class Hyperparameters(NamedTuple):
     rematerialize: see `BertEncoder`.
     early_stopping: the run ends after so many evaluations without a better
         score; the learning rate falls as if it did not.
+    metric: the metric of dev that chooses the best weights and ends early;
+        the task's where None, "loss" for the loss of dev.
     """
 
     optimizer: str = "adamw"
@@ -63,6 +66,7 @@ class Hyperparameters(NamedTuple):
     steps_per_execution: int = 1
     rematerialize: bool = False
     early_stopping: int | None = None
+    metric: str | None = None
 
     def check(self):
         """Raises InputError for a value that cannot be."""
@@ -127,8 +131,14 @@ class Hyperparameters(NamedTuple):
         """Whether the last evaluations of a curve brought nothing better."""
         if self.early_stopping is None or not curve:
             return False
-        scores = [line.get(f"val_{metric}", -math.inf) for line in curve]
-        best = int(np.argmax(np.nan_to_num(scores, nan=-np.inf)))
+        name = f"val_{metric}"
+        scores = [
+            rank_value(metric, {metric: line[name]})
+            if name in line
+            else -math.inf
+            for line in curve
+        ]
+        best = int(np.argmax(scores))
         return len(scores) - 1 - best >= self.early_stopping
 
 

@@ -122,6 +122,7 @@ class Task(abc.ABC):
             ...)`, which is then cut to each row's length.
         loss_weights: of the model's outputs, as `compile` takes them.
         averages: whether the outputs of several models can be averaged.
+        has_dev_loss: whether `loss` can compare dev's outputs and targets.
         standardises: whether the model, a `BertClassifier` with one number a
             row, learns targets of mean 0 and standard deviation 1. The saved
             model maps them back.
@@ -136,6 +137,7 @@ class Task(abc.ABC):
     per_token = False
     loss_weights: Any = None
     averages = True
+    has_dev_loss = True
     standardises = False
     to_score = ""
 

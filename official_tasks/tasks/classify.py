@@ -106,7 +106,13 @@ class TextTask(Problem):
             return score_labels(
                 self._indicators(truth), predictions > 0, self.labels
             )
-        return score_classes(truth, predictions.argmax(axis=-1), self.labels)
+        predicted = predictions.argmax(axis=-1)
+        count = len(self.labels)
+        confusion = metrics.confusion_matrix(truth, predicted, count)
+        return {
+            **score_classes(truth, predicted, self.labels),
+            "matthews": metrics.matthews(confusion),
+        }
 
     def mistakes(self, examples, predictions):
         truth = [example.label for example in examples]

@@ -95,6 +95,7 @@ class EmbeddingTask(RetrievalTask):
     def __init__(self, source, objective, pooling=None, recall_at=None):
         super().__init__(source, recall_at)
         self.objective, self.pooling = objective, pooling
+        self.has_dev_loss = objective == "cosine"
         if objective == "cosine":
             self.metric = "spearman"
 

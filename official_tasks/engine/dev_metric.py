@@ -1,0 +1,70 @@
+"""The metric of dev by which a run keeps weights and ends early."""
+
+import math
+
+import keras
+import numpy as np
+
+from bert_keras.errors import InputError
+
+LOSS = "loss"  # of dev: every task but a search has it
+LOWER_IS_BETTER = (LOSS, "mean_squared_error")
+
+
+def rank_value(metric, scores) -> float:
+    """Return a number that is higher for better scores; -inf for NaN."""
+    value = float(scores[metric])
+    if not math.isfinite(value):
+        return -math.inf
+    return -value if metric in LOWER_IS_BETTER else value
+
+
+def check_metric(task, metric, scores):
+    """Raise InputError if `scores` of dev lack the metric."""
+    value = scores.get(metric)
+    if not isinstance(value, float) or metric == "majority_baseline":
+        names = [
+            name
+            for name, number in scores.items()
+            if isinstance(number, float) and name != "majority_baseline"
+        ]
+        if task.has_dev_loss:
+            names.append(LOSS)
+        raise InputError(
+            f"--metric={metric}: expected a metric of --task={task.name}: "
+            f"{', '.join(dict.fromkeys(names))}"
+        )
+
+
+def compute_loss(task, encoded, outputs) -> float:
+    """Return the loss of rows, sum(weight x loss) / sum(weight).
+
+    Args:
+        task: `Task`.
+        encoded: the rows.
+        outputs: of the model, see `Task.decode`.
+    """
+    losses = task.loss()
+    if not isinstance(losses, dict):
+        return _mean_loss(losses, encoded.targets, encoded.weights, outputs)
+    weights = encoded.weights or dict.fromkeys(losses)
+    return sum(
+        task.loss_weights[name]
+        * _mean_loss(loss, encoded.targets[name], weights[name], outputs[name])
+        for name, loss in losses.items()
+    )
+
+
+def _mean_loss(loss, targets, weights, outputs):
+    if hasattr(targets, "flat_values"):  # a target for each token
+        outputs = np.concatenate(outputs)  # (tokens, C)
+        targets = targets.flat_values.numpy()
+        weights = None if weights is None else weights.flat_values.numpy()
+    elif isinstance(outputs, list):  # a token of each row is the target
+        padded = np.full((len(outputs), max(map(len, outputs))), -1e9, "f4")
+        for row, values in zip(padded, outputs, strict=True):
+            row[: len(values)] = values
+        outputs = padded  # (R, T)
+    value = float(loss(targets, keras.ops.convert_to_tensor(outputs), weights))
+    # Keras divides by the number of targets.
+    return value if weights is None else value / float(np.mean(weights))

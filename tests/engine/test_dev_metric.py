@@ -1,0 +1,140 @@
+"""The metric that chooses weights: dev's loss against scikit-learn, runs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import expit, softmax
+from sklearn.metrics import log_loss, matthews_corrcoef
+from task_samples import QUICK, write_csv
+
+from bert_keras import InputError
+from bert_keras.modeling.task_models import span_losses
+from official_tasks.engine import finetuning, grid
+from official_tasks.engine.dev_metric import compute_loss
+from official_tasks.tasks.base import Encoded, Task
+from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.embedding import embedding_task
+
+RANDOM = np.random.default_rng(0)
+LOGITS = RANDOM.normal(size=(9, 4)).astype("float32")
+CLASSES = np.array([0, 1, 2, 3, 0, 1, 2, 3, 3], np.int32)
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
+LENGTHS = [2, 3, 4]
+
+
+def loss_with(losses, outputs, targets, weights=None):
+    """Return `compute_loss` for a task with these losses."""
+    task = type("Toy", (Task,), {"__abstractmethods__": frozenset()})
+    task.__abstractmethods__ = frozenset()
+    task.loss = lambda self: losses
+    task.loss_weights = {"start": 0.5, "end": 0.5}
+    return compute_loss(task(), Encoded({}, targets, weights), outputs)
+
+
+def test_the_loss_of_dev_is_that_of_scikit_learn():
+    expected = log_loss(CLASSES, softmax(LOGITS, axis=1))
+    assert loss_with(CROSS_ENTROPY, LOGITS, CLASSES) == pytest.approx(expected)
+    weights = np.arange(9, dtype="float32")
+    expected = log_loss(CLASSES, softmax(LOGITS, axis=1), sample_weight=weights)
+    value = loss_with(CROSS_ENTROPY, LOGITS, CLASSES, weights)
+    assert value == pytest.approx(expected)
+    several = (LOGITS > 0.3).astype("float32")
+    expected = np.mean(
+        [log_loss(several[:, i], expit(LOGITS[:, i])) for i in range(4)]
+    )
+    assert loss_with(BINARY, -LOGITS, several) != pytest.approx(expected)
+    assert loss_with(BINARY, LOGITS, several) == pytest.approx(expected)
+    # A label for each token: rows of several lengths, one word each row.
+    rows = np.split(LOGITS, np.cumsum(LENGTHS)[:-1])
+    counts = np.array([0, 1, 1, 0, 1, 0, 1, 1, 0], "float32")
+    ragged = tf.RaggedTensor.from_row_lengths
+    expected = log_loss(CLASSES, softmax(LOGITS, axis=1), sample_weight=counts)
+    value = loss_with(
+        CROSS_ENTROPY, rows, ragged(CLASSES, LENGTHS), ragged(counts, LENGTHS)
+    )
+    assert value == pytest.approx(expected)
+    # The first and the last token of an answer, by the softmax of each row.
+    spans = [LOGITS[i, :n] for i, n in enumerate(LENGTHS)]
+    first, last = np.array([1, 0, 3]), np.array([1, 2, 3])
+    entropies = [
+        -np.log(softmax(row)[i] * softmax(row)[j]) / 2
+        for row, i, j in zip(spans, first, last, strict=True)
+    ]
+    value = loss_with(
+        span_losses(),
+        {"start": spans, "end": spans},
+        {"start": first, "end": last},
+    )
+    assert value == pytest.approx(np.mean(entropies), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def imbalanced(place, tmp_path_factory):
+    """A task with one row of ten in its class "good"."""
+    folder = tmp_path_factory.mktemp("imbalanced")
+    task = custom_task(str(place / "train.csv"), str(place / "dev.csv"))
+    rows = [(e.text, task.labels[e.label]) for e in task.read("train")]
+    rows = [r for i, r in enumerate(rows) if r[1] == "bad" or i % 10 == 1]
+    path = str(write_csv(folder / "train.csv", rows))
+    return custom_task(path, str(place / "dev.csv"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "sign"), [("macro_f1", 1), ("matthews", 1), ("loss", -1)]
+)
+def test_the_weights_are_those_of_the_best_metric(
+    place, imbalanced, tmp_path, metric, sign
+):
+    results = grid.run(
+        imbalanced,
+        place / "init",
+        tmp_path / "run",
+        metric=metric,
+        epochs=4,
+        **QUICK,
+    )
+    values = [sign * line[f"val_{metric}"] for line in results["curve"]]
+    best = results["curve"][int(np.argmax(values))]
+    assert results["best_step"] == best["step"]
+    assert results[metric] == pytest.approx(best[f"val_{metric}"], rel=1e-6)
+    assert "majority_baseline" not in results  # it is of accuracy
+
+
+def test_early_stopping_follows_the_metric(place, imbalanced, tmp_path):
+    results = finetuning.run(
+        imbalanced,
+        place / "init",
+        tmp_path / "run",
+        metric="loss",
+        early_stopping=1,
+        epochs=12,
+        **{**QUICK, "learning_rate": 5e-2},
+    )
+    losses = [line["val_loss"] for line in results["curve"]]
+    assert len(losses) < 12 and losses[-1] >= min(losses)
+    assert losses[:-1] == sorted(losses[:-1], reverse=True)
+
+
+def test_matthews_of_classes_is_scikit_learns(task):
+    dev = task.read("dev")
+    outputs = RANDOM.normal(size=(len(dev), 2))
+    expected = matthews_corrcoef([e.label for e in dev], outputs.argmax(-1))
+    assert task.score(dev, outputs)["matthews"] == pytest.approx(expected)
+
+
+def test_a_metric_that_a_task_lacks_is_refused_before_training(
+    place, task, tmp_path
+):
+    with pytest.raises(InputError, match="--metric=mcc: .* matthews, loss"):
+        finetuning.run(
+            task, place / "init", tmp_path / "run", metric="mcc", **QUICK
+        )
+    rows = [("a", "good"), ("b", "bad"), ("c", "fine")]
+    pairs = str(write_csv(tmp_path / "p.csv", rows, ("text", "text_pair")))
+    search = embedding_task(train=pairs, dev=pairs)
+    with pytest.raises(InputError, match="--metric=loss: .* ndcg_at_10$"):
+        finetuning.run(
+            search, place / "init", tmp_path / "run", metric="loss", **QUICK
+        )
