@@ -28,8 +28,8 @@ _MODULES = {
     "WordPieceTokenizer": "text.tokenizer",
     "InputError": "errors",
     "enable_lora": "modeling.weights",
-    "save_lora": "interop.lora",
-    "load_lora": "interop.lora",
+    "save_lora": "interop.peft",
+    "load_lora": "interop.peft",
     "adamw": "training.optimizers",
     "lamb": "training.optimizers",
     "CosineRegression": "training.similarity",
@@ -46,8 +46,8 @@ _MODULES = {
 if TYPE_CHECKING:  # `_MODULES`, for editors and type checkers
     from bert_keras.errors import InputError as InputError
     from bert_keras.interop.downloads import presets as presets
-    from bert_keras.interop.lora import load_lora as load_lora
-    from bert_keras.interop.lora import save_lora as save_lora
+    from bert_keras.interop.peft import load_lora as load_lora
+    from bert_keras.interop.peft import save_lora as save_lora
     from bert_keras.interop.publishing import push_to_hub as push_to_hub
     from bert_keras.modeling.encoder import BertEncoder as BertEncoder
     from bert_keras.modeling.pretrainer import (

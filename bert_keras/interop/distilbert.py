@@ -57,6 +57,13 @@ def translate_config(config):
     return Fields(values, config.path)
 
 
+def translate_name(name):
+    """Return BERT's name of a tensor; a name of BERT as it is."""
+    for pattern, replacement in _PARTS.items():
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
 def translate_tensors(stored, encoder):
     """Return the tensors under BERT's names, with two segments of zeros.
 
@@ -64,11 +71,7 @@ def translate_tensors(stored, encoder):
         stored: dict of DistilBERT's names -> `Tensor`.
         encoder: arguments of `BertEncoder`.
     """
-    found = {}
-    for name, tensor in stored.items():
-        for pattern, replacement in _PARTS.items():
-            name = re.sub(pattern, replacement, name)
-        found[name] = tensor
+    found = {translate_name(name): tensor for name, tensor in stored.items()}
     shape = encoder["num_segments"], encoder["hidden_dim"]
     # A pair's segments then change nothing, as in DistilBERT.
     if stored:

@@ -9,9 +9,9 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A row of `HEADS`: what is known of one model class.
+    """A row of `HEADS`: one model class.
 
-    Args:
+    Attributes:
         architectures: classes of transformers with this head; the first one
             is written.
         auto_class: class of transformers that loads any of them.
@@ -20,12 +20,12 @@ class Head:
             none, or several.
         outputs: number of outputs of the layer; None: one for each label.
         tensors: dict of format -> name of the layer in that format.
-        parts: prefixes of parts of which a file may hold some only.
+        parts: prefixes of parts; a file may lack some of them.
         has_labels: True if the layer has one output for each label.
         has_dropout: True if the class takes `dropout` for its head.
         is_tied: True if the head multiplies with the token table.
-        signatures: names of what an export of the class answers, the default
-            first.
+        signatures: names of the signatures of an export, the default first.
+        peft_task: `task_type` of PEFT; None if it has none.
     """
 
     architectures: tuple[str, ...]
@@ -39,6 +39,7 @@ class Head:
     has_dropout: bool = False
     is_tied: bool = False
     signatures: tuple[str, ...] = ()
+    peft_task: str | None = None
 
 
 HEADS = {
@@ -47,6 +48,7 @@ HEADS = {
         "AutoModel",
         "feature-extraction",
         signatures=("embed",),
+        peft_task="FEATURE_EXTRACTION",
     ),
     "BertPretrainer": Head(
         (
@@ -79,6 +81,7 @@ HEADS = {
         has_labels=True,
         has_dropout=True,
         signatures=("classify",),
+        peft_task="SEQ_CLS",
     ),
     "BertTagger": Head(
         ("BertForTokenClassification",),
@@ -89,6 +92,7 @@ HEADS = {
         has_labels=True,
         has_dropout=True,
         signatures=("tag",),
+        peft_task="TOKEN_CLS",
     ),
     "BertSpanPredictor": Head(
         ("BertForQuestionAnswering",),
@@ -98,6 +102,7 @@ HEADS = {
         outputs=2,
         tensors={"huggingface": "qa_outputs", "google": "cls/squad/output"},
         signatures=("answer",),
+        peft_task="QUESTION_ANS",
     ),
     "BertChooser": Head(
         ("BertForMultipleChoice",),
@@ -113,13 +118,13 @@ HEADS = {
         (), "AutoModel", "sentence-similarity", signatures=("embed",)
     ),
 }
-# transformers' class -> ours.
+# Class of transformers -> class of this package.
 BY_ARCHITECTURE = {
     architecture: name
     for name, head in HEADS.items()
     for architecture in head.architectures
 }
-# Weights with one output a label, on their last axis.
+# Weights with one output per label, on their last axis.
 LABELED_WEIGHTS = tuple(
     f"{head.layer}/{end}"
     for head in HEADS.values()

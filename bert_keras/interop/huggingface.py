@@ -83,7 +83,7 @@ _TABLES = {
 # transformers call it `classifier`.
 _HEADS = layers_in("huggingface")
 # Copies of tied weights, which a file may repeat: copy -> weight.
-_TIED = {
+TIED = {
     "cls.predictions.decoder.weight": "encoder/embeddings/token/embeddings",
     "cls.predictions.decoder.bias": "mlm/bias",
 }
@@ -205,7 +205,7 @@ def _check_output_table(found, stored):
         return
     copies = {}
     for name, tensor in stored.items():
-        weight = _TIED.get(_normalize_name(name))
+        weight = TIED.get(_normalize_name(name))
         if weight in found:
             copies[found[weight]] = tensor
 
@@ -461,21 +461,15 @@ def describe(model, preprocessor=None, without=()):
         for name, weight in sorted(published_weights(model).items())
         if name not in without
     }
-    architecture = _choose_architecture(model, weights)
-    is_encoder = architecture == "BertModel"
-    table = names("" if is_encoder else type(model).__name__)
+    stored = tensor_names(model, weights)
     arrays = {}
     for name, weight in weights.items():
         shape, read = tuple(weight.shape), weight.numpy
-        if is_encoder and not in_encoder(name):
-            arrays[name] = shape, read
-            continue
-        stored = tensors.map_name(name, table)
-        if in_encoder(name) and not is_encoder:
-            stored = f"bert.{stored}"
-        if name.endswith("/kernel"):  # PyTorch's is (outputs, inputs)
+        if name.endswith("/kernel") and stored[name] != name:
+            # PyTorch's is (outputs, inputs)
             shape, read = shape[::-1], lambda w=weight: w.numpy().T
-        arrays[stored] = shape, read
+        arrays[stored[name]] = shape, read
+    architecture = _choose_architecture(model, weights)
     config = _make_config(model, architecture, preprocessor)
     encoder = getattr(model, "encoder", model)
     pools_by_tanh = encoder.pooler_activation == "tanh"
@@ -484,6 +478,27 @@ def describe(model, preprocessor=None, without=()):
     ):
         config["model_type"] = block.NAME
     return config, arrays
+
+
+def tensor_names(model, weights):
+    """Return dict of published name -> name in a folder of transformers.
+
+    A head that transformers does not have keeps the published names.
+
+    Args:
+        model: the model.
+        weights: published names of its weights in the folder.
+    """
+    is_encoder = _choose_architecture(model, weights) == "BertModel"
+    table = names("" if is_encoder else type(model).__name__)
+    found = {}
+    for name in weights:
+        found[name] = name
+        if in_encoder(name) or not is_encoder:
+            found[name] = tensors.map_name(name, table)
+        if in_encoder(name) and not is_encoder:
+            found[name] = f"bert.{found[name]}"
+    return found
 
 
 def _find_unused_pooler(model):

@@ -37,7 +37,7 @@ from official_tasks.engine.hyperparameters import Hyperparameters, balanced
 
 RESULTS = "results.json"
 BEST = "best.json"
-ADAPTERS = "lora.safetensors"
+ADAPTERS = "adapter"
 HISTORY = "metrics.jsonl"
 SAVE_EVERY = 1000  # steps between two checkpoints
 CUT_SHARE = 0.1  # of the texts, from which on cutting is worth a note

@@ -42,7 +42,7 @@ class Hyperparameters(NamedTuple):
     class_weights: "balanced" weights rows so that each class counts the same.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         none where None (the paper, section 5.1).
-    lora_rank: of `enable_lora`; the run then leaves lora.safetensors too.
+    lora_rank: of `enable_lora`; the run then leaves `adapter` too.
     freeze_layers: the embeddings and so many of the lowest layers keep their
         weights; 0 freezes the embeddings alone.
     accumulation: micro-batches of a batch, computed one after another.

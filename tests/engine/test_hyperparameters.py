@@ -282,7 +282,7 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
     run = tmp_path / "place" / "run"
     trained, preprocess = load_trained(task, run)
     model = load_model(task, place / "init")
-    bert_keras.load_lora(model, run / "lora.safetensors")
+    bert_keras.load_lora(model, run / "adapter")
     inputs = preprocess(["a good film", "one awful cat"])
     np.testing.assert_allclose(model(inputs), trained(inputs), atol=1e-5)
     before = np.array(load_model(task, place / "init").encoder.weights[0])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from task_samples import save_toy_model
 
 import bert_keras
 from bert_keras import InputError, enable_lora, load_lora, save_lora
+from bert_keras.interop.peft import CONFIG, KEY, WEIGHTS
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensor_files import read_metadata
 from bert_keras.modeling.weights import published_weights
@@ -41,7 +43,7 @@ def adapted(rank=2, **sizes):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    path = tmp_path_factory.mktemp("adapters") / "lora.safetensors"
+    path = tmp_path_factory.mktemp("adapters") / "lora"
     save_lora(adapted(), path)
     return path
 
@@ -104,7 +106,7 @@ def test_loaded_and_merged_adapters_answer_as_the_saved_ones(saved, dtype):
 
 def test_the_file_holds_matrices_and_head_alone(saved):
     model = adapted()
-    sizes = {name: x.size for name, x in load_file(saved).items()}
+    sizes = {name: x.size for name, x in load_file(saved / WEIGHTS).items()}
     assert sum(sizes.values()) == 4 * 2 * 8 + 2 * 8 + 2
     assert len(sizes) == len(model.trainable_weights)
 
@@ -120,8 +122,8 @@ def test_a_preset_and_an_export_merge_lora(tmp_path):
         weight.assign(keras.random.normal(weight.shape, seed=1))
     texts = ["a good film", "the cat sat"]
     expected = np.array(model(preprocess(texts)))
-    save_lora(model, tmp_path / "lora.safetensors")
-    assert os.path.getsize(tmp_path / "lora.safetensors") < 4096
+    save_lora(model, tmp_path / "lora")
+    assert os.path.getsize(tmp_path / "lora" / WEIGHTS) < 4096
     model.save_preset(tmp_path / "merged", preprocess)
     merged = bert_keras.BertClassifier.from_preset(tmp_path / "merged")
     np.testing.assert_allclose(merged(preprocess(texts)), expected, atol=1e-5)
@@ -152,18 +154,21 @@ def test_weights_that_a_preset_lacks_stay_trainable(tmp_path):
     }
 
 
-def refused(tmp_path, **changes):
-    """The file with other tensors or other words about it."""
-    model = adapted()
-    save_lora(model, tmp_path / "lora")
-    tensors = load_file(tmp_path / "lora") | changes.pop("tensors", {})
-    about = json.loads(read_metadata(tmp_path / "lora")["bert_keras_lora"])
-    about = json.dumps({**about, **changes})
-    save_file(tensors, tmp_path / "lora", {"bert_keras_lora": about})
-    return tmp_path / "lora"
+def change(tmp_path, config=(), tensors=(), **about):
+    """Return a saved folder with other settings, tensors or metadata."""
+    folder = tmp_path / "lora"
+    save_lora(adapted(), folder)
+    stored = load_file(folder / WEIGHTS) | dict(tensors)
+    known = json.loads(read_metadata(folder / WEIGHTS)[KEY])
+    metadata = {KEY: json.dumps({**known, **about})}
+    save_file(stored, folder / WEIGHTS, metadata)
+    settings = json.loads((folder / CONFIG).read_text()) | dict(config)
+    (folder / CONFIG).write_text(json.dumps(settings))
+    return folder
 
 
-QUERY = "encoder/layer_0/attention/query/lora_kernel_"
+A = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
+B = A.replace("_A", "_B")
 
 
 @pytest.mark.parametrize(
@@ -171,29 +176,38 @@ QUERY = "encoder/layer_0/attention/query/lora_kernel_"
     [
         ({"class": "BertTagger"}, "another class. .* BertTagger"),
         ({"labels": ["good", "bad"]}, "another labels. .*good.*bad"),
-        ({"alpha": {"encoder/layer_7/x": 1.0}}, "another size. .*none"),
-        ({"alpha": {}}, "another size. Expected none, found .8, 2."),
-        ({"alpha": {"x": float("nan")}}, "header is damaged|alpha of x"),
-        ({"tensors": {QUERY + "a": np.zeros((8, 3), "f4")}}, "another size"),
-        ({"tensors": {QUERY + "a": np.zeros((8, 0), "f4")}}, "another size"),
-        ({"tensors": {QUERY + "a": np.zeros((), "f4")}}, "another size"),
-        ({"tensors": {QUERY + "b": np.full((2, 8), np.nan, "f4")}}, "damaged"),
+        ({"tensors": {A: np.zeros((3, 8), "f4")}}, "another size"),
+        ({"tensors": {A: np.zeros((0, 8), "f4")}}, "another size"),
+        ({"tensors": {A: np.zeros((), "f4")}}, "another size"),
+        ({"tensors": {B: np.full((8, 2), np.nan, "f4")}}, "damaged"),
         ({"tensors": {"more": np.zeros(3, "f4")}}, "none, found .3"),
+        (
+            {"tensors": {A.replace("query", "x"): np.zeros((2, 8), "f4")}},
+            "size",
+        ),
+        ({"config": {"peft_type": "LOHA"}}, "peft_type"),
+        ({"config": {"use_dora": True}}, "use_dora"),
+        ({"config": {"init_lora_weights": "pissa"}}, "init_lora_weights"),
+        ({"config": {"lora_alpha": -1}}, "lora_alpha"),
+        ({"config": {"alpha_pattern": {"x": 1}}}, "alpha_pattern"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(tmp_path, changes, message):
-    path = refused(tmp_path, **changes)
+def test_a_folder_that_does_not_fit_is_refused(tmp_path, changes, message):
+    folder = change(tmp_path, **changes)
     model = classifier()
     before = len(model.weights)
     with pytest.raises(InputError, match=message):
-        load_lora(model, path)
+        load_lora(model, folder)
     assert len(model.weights) == before
 
 
-def test_foreign_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
-    save_file({"x": np.zeros(3, "f4")}, tmp_path / "foreign")
-    with pytest.raises(InputError, match="not a file of save_lora"):
+def test_missing_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
+    (tmp_path / "foreign").mkdir()
+    shutil.copy(saved / CONFIG, tmp_path / "foreign")
+    with pytest.raises(InputError, match="adapter_model.safetensors"):
         load_lora(classifier(), tmp_path / "foreign")
+    with pytest.raises(InputError, match="adapter_config.json"):
+        load_lora(classifier(), tmp_path)
     for name, value in {
         "hidden_dim": 16,
         "num_layers": 3,  # which has a place for all that is in the file

@@ -11,8 +11,10 @@ import tiny
 from tiny import CLASSES
 
 from bert_keras.interop.convert import sample_inputs
+from bert_keras.interop.peft import save_lora
 from bert_keras.interop.presets import load_model
 from bert_keras.interop.saving import save_model
+from bert_keras.modeling.weights import enable_lora
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.text.preprocessor import BertPreprocessor
@@ -119,6 +121,30 @@ def test_transformers_loads_what_is_written(
     assert not keys["missing_keys"] and keys["unexpected_keys"] <= pooler
     difference = compared(mine, other, names)
     told(capsys, f"written {kind}, {activation}", difference)
+    assert difference < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "name", ["BertClassifier", "BertTagger", "BertSpanPredictor", "BertEncoder"]
+)
+def test_peft_loads_the_adapters_that_are_written(
+    tmp_path, transformers, name, capsys
+):
+    peft = pytest.importorskip("peft")
+    mine = tiny_model(name)
+    save_model(tmp_path / "base", mine, tiny.preprocessor())
+    enable_lora(mine, 2, ("query", "output"))
+    random = np.random.default_rng(0)
+    for weight in mine.trainable_weights:
+        weight.assign(random.normal(0, 0.3, weight.shape))
+    save_lora(mine, tmp_path / "adapter")
+    kind, names = PAIRS[name]
+    base = getattr(transformers, kind).from_pretrained(tmp_path / "base")
+    other = peft.PeftModel.from_pretrained(base, tmp_path / "adapter")
+    # For questions, PEFT 0.21 calls the unmerged model without token_type_ids.
+    other = other.merge_and_unload()
+    difference = compared(mine, other, names)
+    told(capsys, f"PEFT, {kind}", difference)
     assert difference < TOLERANCE
 
 

@@ -1,0 +1,402 @@
+"""PEFT's folder of LoRA adapters, read and written.
+
+`adapter_model.safetensors` has A and B of each adapted kernel, and the other
+weights that were trained, such as the head. The metadata of the file names the
+model class, labels and sizes of a model of this package.
+"""
+
+import json
+import math
+import os
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_keras import files, json_files
+from bert_keras.errors import InputError
+from bert_keras.interop import distilbert, huggingface, tensor_files
+from bert_keras.interop.head_table import HEADS
+from bert_keras.interop.saving import new_folder
+from bert_keras.interop.tensors import LICENSE, WeightsError
+from bert_keras.modeling import weights
+from bert_keras.modeling.sizes import DIMENSIONS
+from bert_keras.modeling.weights import in_encoder, published_weights
+from bert_keras.safetensors_files import write_safetensors
+
+if TYPE_CHECKING:
+    import keras
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+KEY = "bert_keras"  # of the metadata
+OTHERS = "Load it into a model like the one that was saved"
+# Settings with which an adapter is not W + alpha / r B A.
+REFUSED = (
+    *("use_dora", "lora_bias", "fan_in_fan_out", "layer_replication"),
+    *("trainable_token_indices", "target_parameters", "use_qalora"),
+    "alora_invocation_tokens",
+)
+# Others change W itself.
+INITIALIZERS = ("gaussian", "eva", "orthogonal")
+_LORA = re.compile(r"(.+)\.lora_([AB])\.weight")
+
+
+def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
+    """Write the LoRA matrices and the head of a model as PEFT's folder.
+
+    It has some hundred kB and not the encoder's weights: `load_lora`, or
+    `peft.PeftModel.from_pretrained`, adds it to the same encoder.
+
+    Args:
+        model: a task model or encoder after `enable_lora`.
+        folder: folder to write; an older one is replaced.
+
+    Raises:
+        InputError: the model has no LoRA, or LoRA on other weights than
+            kernels.
+    """
+    layers = {
+        _name(model, layer): layer for layer in weights.lora_layers(model)
+    }
+    if not layers:
+        raise InputError(
+            "The model has no LoRA to save. Call enable_lora(model, rank) "
+            "before training, or save all weights by save_preset."
+        )
+    names = huggingface.tensor_names(model, published_weights(model))
+    modules = {}
+    for name in layers:
+        if f"{name}/kernel" not in names:
+            raise InputError(
+                f"{name} has LoRA, but no kernel. Save it by save_preset."
+            )
+        modules[name] = names[f"{name}/kernel"].removesuffix(".weight")
+    arrays = {}
+    for name, layer in layers.items():
+        for side in "AB":
+            weight = getattr(layer, f"lora_kernel_{side.lower()}")
+            arrays[f"{modules[name]}.lora_{side}.weight"] = _transpose(weight)
+    trained = _collect_weights(model, names)
+    arrays |= trained
+    saved = {name.removeprefix("bert.").split(".")[0] for name in trained}
+    about = {
+        "class": type(model).__name__,
+        "labels": getattr(model, "labels", None),
+        "encoder": _read_sizes(model),
+    }
+    with new_folder(folder, (CONFIG, WEIGHTS, LICENSE), model, None) as partial:
+        write_safetensors(
+            os.path.join(partial, WEIGHTS),
+            {PREFIX + k: ("float32", *array) for k, array in arrays.items()},
+            {"format": "pt", KEY: json.dumps(about)},
+            is_finite=True,
+        )
+        config = _make_config(model, layers, modules, sorted(saved))
+        json_files.write_json(config, os.path.join(partial, CONFIG))
+
+
+def _collect_weights(model, names):
+    """Return the head's and other trained weights, without LoRA's.
+
+    Args:
+        model: the model.
+        names: dict of published name -> name of transformers.
+
+    Returns:
+        dict of the latter -> (shape, function that returns the values).
+    """
+    by_name = {_name(model, weight): weight for weight in model.weights}
+    arrays = {}
+    for name in weights.drop_unused_pooler(model, names):
+        weight, stored = by_name[name], names[name]
+        if in_encoder(name) and not weight.trainable:
+            continue
+        is_kernel = name.endswith("/kernel") and stored != name
+        plain = tuple(weight.shape), weight.numpy
+        arrays[stored] = _transpose(weight) if is_kernel else plain
+    return arrays
+
+
+def _transpose(weight):
+    """Return shape and values of a kernel, (outputs, inputs) in PyTorch."""
+    return tuple(weight.shape)[::-1], lambda: weight.numpy().T
+
+
+def _make_config(model, layers, modules, saved):
+    """Return adapter_config.json.
+
+    Args:
+        model: the model.
+        layers: dict of published name -> layer with LoRA.
+        modules: the same names -> names of transformers.
+        saved: modules that are saved as a whole.
+    """
+    first = next(iter(layers.values()))
+    row = HEADS.get(type(model).__name__)
+    origin = getattr(model, "encoder", model).origin or ""
+    base, _, revision = origin.removeprefix("hf://").partition("@")
+    return {
+        "peft_type": "LORA",
+        "task_type": row and row.peft_task,
+        "base_model_name_or_path": base or None,
+        "revision": revision or None,
+        "inference_mode": True,
+        "r": first.lora_rank,
+        "lora_alpha": first.lora_alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "target_modules": sorted(modules.values()),
+        "modules_to_save": saved or None,
+        "rank_pattern": {
+            modules[name]: layer.lora_rank
+            for name, layer in layers.items()
+            if layer.lora_rank != first.lora_rank
+        },
+        "alpha_pattern": {
+            modules[name]: layer.lora_alpha
+            for name, layer in layers.items()
+            if layer.lora_alpha != first.lora_alpha
+        },
+    }
+
+
+def load_lora(
+    model: "keras.Model", folder: files.PathLike, merge: bool = False
+) -> None:
+    """Add the adapters of `save_lora` or PEFT to a model with their encoder.
+
+    A model without LoRA gets it, with the folder's ranks, and is frozen as by
+    `enable_lora`; call it before `compile`.
+
+    Args:
+        model: as saved, with the weights that training began with, such as
+            `BertClassifier.from_preset(preset, labels=labels)`.
+        folder: the folder.
+        merge: adds B A to the kernels instead; the model has no LoRA then and
+            is as fast as before.
+
+    Raises:
+        InputError: the folder has no LoRA adapters of PEFT, or they are of
+            another class, labels, size or rank than the model, or lack a
+            weight that is random in the model.
+    """
+    bases = published_weights(model)
+    layers = {
+        _name(model, layer): layer
+        for layer in model._flatten_layers()
+        if hasattr(layer, "enable_lora")
+    }
+    config, found, adapted = _read_folder(model, folder, bases)
+    path = os.path.join(folder, WEIGHTS)
+    expected = {
+        name: tuple(bases[name].shape) for name in found if name in bases
+    }
+    ranks = {}
+    for name in adapted:
+        is_present = name in layers and f"{name}/kernel" in bases
+        inputs, outputs = (
+            bases[f"{name}/kernel"].shape if is_present else (0, 0)
+        )
+        down, up = (f"{name}/lora_kernel_{side}" for side in "ab")
+        shape = found[down].shape if down in found else ()
+        ranks[name] = shape[1] if len(shape) == 2 else 0
+        expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
+    _check_shapes(path, found, expected)
+    alpha = _read_alpha(config, adapted, ranks)
+    _check_new_weights(model, path, found)
+    is_adapted = _check_ranks(model, path, ranks, merge)
+    arrays = {name: tensor.load() for name, tensor in found.items()}
+    for name in adapted:
+        if merge:
+            down, up = (arrays[f"{name}/lora_kernel_{side}"] for side in "ab")
+            change = alpha[name] / ranks[name] * np.matmul(down, up)
+            kernel = bases[f"{name}/kernel"]
+            kernel.assign(kernel.numpy() + change)
+        elif is_adapted:
+            layers[name].lora_alpha = alpha[name]
+        else:
+            layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
+    if not merge:
+        weights.freeze_encoder(model, found)
+    for weight in model.weights:
+        if _name(model, weight) in arrays:
+            weight.assign(arrays[_name(model, weight)])
+
+
+def _check_new_weights(model, path, found):
+    """Raise `WeightsError` if the file lacks a weight that is random."""
+    random = weights.untrained_weights(model)
+    random = weights.drop_unused_pooler(model, random)
+    missing = [name for name in random if name not in found]
+    if missing:
+        raise WeightsError(
+            path,
+            f"the file lacks {', '.join(missing)}, random in this model",
+            OTHERS,
+        )
+
+
+def _check_ranks(model, path, ranks, merge):
+    """Return True if the model has LoRA of these ranks, False if it has none.
+
+    Raise `WeightsError` if it has LoRA of others, or any LoRA with `merge`.
+    """
+    present = {
+        _name(model, layer): layer.lora_rank
+        for layer in weights.lora_layers(model)
+    }
+    if present and (merge or present != ranks):
+        raise WeightsError(
+            path,
+            f"the file has LoRA {_format_ranks(ranks)}, and the model has it "
+            f"already, {_format_ranks(present)}",
+            "Load it into a model without LoRA, which takes the file's",
+        )
+    return bool(present)
+
+
+def _read_folder(model, folder, bases):
+    """Return settings, tensors by published name, and the adapted layers.
+
+    Args:
+        model: the model.
+        folder: the folder.
+        bases: published weights of the model.
+
+    Returns:
+        `Fields`; dict of name -> `Tensor`, "LAYER/lora_kernel_a" of A; dict of
+        published name of a layer -> its name of transformers.
+    """
+    config = tensor_files.read_json(os.path.join(folder, CONFIG))
+    _check_config(config)
+    path = os.path.join(folder, WEIGHTS)
+    if not os.path.exists(path):
+        raise WeightsError(path, "there is no such file", huggingface.CONVERT)
+    stored = tensor_files.read_safetensors(path)
+    _check_model(model, path)
+    by_stored = {
+        _normalize(other): name
+        for name, other in huggingface.tensor_names(model, bases).items()
+    }
+    found, adapted = {}, {}
+    for full_name, tensor in stored.items():
+        name = full_name.removeprefix(PREFIX)
+        match = _LORA.fullmatch(name)
+        if match:
+            kernel = by_stored.get(_normalize(f"{match[1]}.weight"), name)
+            layer = kernel.removesuffix("/kernel")
+            adapted[layer] = match[1]
+            found[f"{layer}/lora_kernel_{match[2].lower()}"] = (
+                tensor.transpose()
+            )
+        elif name not in huggingface.TIED:
+            library = by_stored.get(_normalize(name), name)
+            is_kernel = library.endswith("/kernel") and library != name
+            found[library] = tensor.transpose() if is_kernel else tensor
+    return config, found, adapted
+
+
+def _normalize(name):
+    """Return the name of BERT's encoder and heads, without `bert.`."""
+    return distilbert.translate_name(name).removeprefix("bert.")
+
+
+def _check_config(config):
+    """Raise `WeightsError` for adapters that are not W + alpha / r B A."""
+    config.choice("peft_type", ["LORA"])
+    for name in REFUSED:
+        if config.raw(name):
+            config.refuse(name, "none or false", config.raw(name))
+    initializer = config.raw("init_lora_weights", True)
+    if isinstance(initializer, str) and initializer not in INITIALIZERS:
+        expected = f"true, {', '.join(INITIALIZERS)}"
+        config.refuse("init_lora_weights", expected, initializer)
+
+
+def _read_alpha(config, adapted, ranks):
+    """Return alpha of each adapted layer; the kernel changes by alpha / r B A.
+
+    Args:
+        config: `Fields` of adapter_config.json.
+        adapted: dict of published name of a layer -> its stored name.
+        ranks: dict of published name of a layer -> rank.
+    """
+    default = _check_alpha(config, "lora_alpha", config.raw("lora_alpha", 8))
+    alpha = dict.fromkeys(adapted, default)
+    pattern = config.object("alpha_pattern", {})
+    for key, value in pattern.values.items():
+        value = _check_alpha(config, f"alpha_pattern of {key}", value)
+        ends = (f".{key.removeprefix('^')}",)
+        matching = [n for n, s in adapted.items() if f".{s}".endswith(ends)]
+        if not matching:
+            config.refuse("alpha_pattern", "names of adapted layers", key)
+        alpha |= dict.fromkeys(matching, value)
+    if config.boolean("use_rslora", False):  # alpha / sqrt(r)
+        alpha = {name: a * math.sqrt(ranks[name]) for name, a in alpha.items()}
+    return alpha
+
+
+def _check_alpha(config, name, value):
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        config.refuse(name, "a number above 0", value)
+    return value
+
+
+def _check_model(model, path):
+    """Raise `WeightsError` if the metadata is of another model.
+
+    PEFT writes none.
+    """
+    text = tensor_files.read_metadata(path).get(KEY)
+    if text is None:
+        return
+    try:
+        about = tensor_files.Fields(dict(json_files.parse_json(text)), path)
+    except (ValueError, TypeError) as error:
+        raise WeightsError(path, f"the header is damaged ({error})") from None
+    sizes = about.object("encoder").values
+    for what, expected, found in (
+        ("class", type(model).__name__, about.text("class")),
+        ("labels", getattr(model, "labels", None), about.raw("labels")),
+        *((name, x, sizes.get(name)) for name, x in _read_sizes(model).items()),
+    ):
+        if found != expected:
+            raise WeightsError(
+                path,
+                f"the file is for a model with another {what}",
+                OTHERS,
+                expected=expected or "none",
+                found=found or "none",
+            )
+
+
+def _read_sizes(model):
+    """Return the encoder's arguments that decide what its weights mean."""
+    encoder = getattr(model, "encoder", model)
+    names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
+    return {name: getattr(encoder, name) for name in names}
+
+
+def _name(model, part):
+    return weights.published_name(model, part.path)
+
+
+def _format_ranks(ranks):
+    each = sorted(set(ranks.values()))
+    return f"of rank {', '.join(map(str, each))} on {len(ranks)} layers"
+
+
+def _check_shapes(path, found, expected):
+    for name in sorted({*found, *expected}):
+        shape = tuple(found[name].shape) if name in found else "none"
+        if shape != expected.get(name) or not all(shape):
+            raise WeightsError(
+                path,
+                "the file is for a model of another size",
+                OTHERS,
+                tensor=name,
+                expected=expected.get(name, "none"),
+                found=shape,
+            )
