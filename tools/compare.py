@@ -1,4 +1,4 @@
-"""Asks recorded requests again and says where the answers differ.
+"""Sends recorded requests to an export and prints where the answers differ.
 
     python tools/compare.py old.jsonl runs/served
 
@@ -6,8 +6,7 @@ In: a JSONL file of what another server answered, one request a line,
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}},
 and the folder of a SavedModel. Out: for each output the fraction of answers
 that are equal (numbers to 1e-5), the greatest difference of numbers, and the
-worst cases. Takes some
-seconds and the model's time for as many texts.
+worst cases. Takes some seconds and the model's time for as many texts.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -24,7 +23,7 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 
 BATCH = 32
-# Rounding on another CPU or in another batch; as of an export's own check.
+# Rounding on another CPU or in another batch; an export's check allows it too.
 TOLERANCE = 1e-5
 
 
@@ -44,25 +43,18 @@ def main(values, records, folder):
 
 
 def read_records(path):
-    """The lines of a JSONL file of requests with their answers.
+    """Return the requests of a JSONL file with their recorded answers.
 
     A line is `{"signature": ..., "inputs": {name: row}, "answer": {name:
-    value}}`; without `signature` it is the default's. Of the answer only what
-    is there is compared.
+    value}}`; without `signature` it is the default's. Only the outputs in
+    `answer` are compared.
     """
     records = []
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 record = json_files.parse_json(line)
-                inputs = record["inputs"].values()
-                # Inputs are texts or lists, and there is an answer.
-                is_record = bool(
-                    inputs
-                    and all(isinstance(value, str | list) for value in inputs)
-                    and record["answer"].keys()
-                    and isinstance(record.get("signature", ""), str)
-                )
+                is_record = _is_record(record)
             except (ValueError, LookupError, TypeError, AttributeError):
                 is_record = False
             if not is_record:
@@ -77,8 +69,18 @@ def read_records(path):
     return records
 
 
+def _is_record(record):
+    inputs = list(record["inputs"].values())
+    return (
+        len(inputs) > 0
+        and all(isinstance(value, str | list) for value in inputs)
+        and len(record["answer"].keys()) > 0
+        and isinstance(record.get("signature", ""), str)
+    )
+
+
 def compare(records, served, worst=5):
-    """How the served model's answers differ from the recorded ones.
+    """Compare the answers of a served model with the recorded ones.
 
     Args:
         records: list of dict; see `read_records`.
@@ -88,15 +90,17 @@ def compare(records, served, worst=5):
     Returns:
         dict, output name -> dict of `compared`, `equal` (the fraction within
         `TOLERANCE`) and, of numbers, `greatest_difference`; and `worst`, the
-        cases that differ, the farthest first.
+        cases that differ, the greatest difference first.
     """
     cases = {}
-    for signature, group in _by_signature(records, served).items():
+    for signature, group in _group_by_signature(records, served).items():
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
-            for record, answer in _ask(served, signature, batch):
+            answers = _call(served, signature, batch)
+            for row, record in enumerate(batch):
                 for name, old in record["answer"].items():
-                    new = answer.get(name)
+                    new = answers[name][row] if name in answers else None
+                    new = new.tolist() if hasattr(new, "tolist") else new
                     case = {
                         "inputs": record["inputs"],
                         "old": old,
@@ -107,7 +111,7 @@ def compare(records, served, worst=5):
     return {name: _summarize(some, worst) for name, some in cases.items()}
 
 
-def _by_signature(records, served):
+def _group_by_signature(records, served):
     groups = {}
     for record in records:
         name = record.get("signature", served.card["default"])
@@ -121,21 +125,15 @@ def _by_signature(records, served):
     return groups
 
 
-def _ask(served, signature, batch):
-    """Each record with the answer to it, output name -> plain value."""
+def _call(served, signature, batch):
+    """Return the answers to a batch of records, output name -> rows."""
     order = served.card["signatures"][signature]["input_order"]
     columns = [[record["inputs"].get(key) for record in batch] for key in order]
     if any(None in column for column in columns):
         raise InputError(
             f"A record of {signature} lacks one of {' and '.join(order)}."
         )
-    answers = getattr(served, signature)(*columns)
-    for row, record in enumerate(batch):
-        yield record, {name: _to_json(v[row]) for name, v in answers.items()}
-
-
-def _to_json(value):
-    return value.tolist() if hasattr(value, "tolist") else value
+    return getattr(served, signature)(*columns)
 
 
 def _difference(old, new):
@@ -155,11 +153,11 @@ def _difference(old, new):
 
 def _summarize(cases, worst):
     differences = np.array([case["difference"] for case in cases])
-    farthest = np.argsort(-differences, kind="stable")[:worst]
+    order = np.argsort(-differences, kind="stable")[:worst]
     summary = {
         "compared": len(cases),
         "equal": float((differences <= TOLERANCE).mean()),
-        "worst": [cases[i] for i in farthest if differences[i] > TOLERANCE],
+        "worst": [cases[i] for i in order if differences[i] > TOLERANCE],
     }
     if np.isfinite(differences).all():
         summary["greatest_difference"] = float(differences.max())

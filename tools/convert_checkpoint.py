@@ -1,4 +1,4 @@
-"""Converts weights of any format to a Hugging Face folder, and proves it.
+"""Converts weights of any format to a Hugging Face folder and compares them.
 
     python tools/convert_checkpoint.py --source=uncased_L-12_H-768_A-12.zip \\
         --output=bert_base
@@ -6,16 +6,15 @@
 In: a folder of Hugging Face, sentence-transformers, keras-hub or this
 package, the folder of a run, a checkpoint or zip of the original, a Model
 Garden checkpoint, a SavedModel of TF Hub, org/name on the Hugging Face Hub,
-or a name that the original released. Out: a folder that transformers opens,
-as `save_preset` writes it, with weights, head, label names and tokenizer; and
-one line with the greatest difference between the outputs of the source and of
-the folder just written, loaded again, on fixed random rows.
+or the name of an original release. Out: a folder that transformers opens, as
+`save_preset` writes it, with weights, head, label names and tokenizer; and one
+line with the greatest difference between the outputs of the source and of the
+written folder, loaded again, on fixed random rows.
 
-A source whose settings and vocabulary contradict each other about the case of
-the text is refused; --lowercase or --nolowercase settles it.
+A source is refused if its settings and its vocabulary contradict each other
+about the case of the text; --lowercase or --nolowercase decides then.
 
-Takes about 10 seconds for BERT base; the first name from the Hub or of a
-release is fetched before, once.
+Takes about 10 seconds for BERT base, and once the download of a name.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C

@@ -7,13 +7,13 @@ In: text files (one document a file, or one sentence a line and a blank line
 between documents), JSONL, Parquet or Arrow (a row a document), a folder, a
 glob in quotes, tfds:NAME[/CONFIG][:SPLIT], hf:NAME[/CONFIG][:SPLIT], or
 documentation: for the documentation installed with Python; a vocabulary.
-Out, in --output: tokens/ (the tokenised text, from which pre-training draws
-pairs and masks again in each epoch) and train/ and held_out/ (TFRecords of
-examples drawn once, with the original BERT's feature names). Held-out
-documents are chosen by a hash of their content, or are those of --held_out;
---norecords leaves train/ and held_out/ out, which are most of the disk. Every
-path may be remote (gs://...). An interrupted build resumes when the same
-command is given again. With --beam it runs on many machines; see docs/data.md.
+Out, in --output: tokens/ (the tokenised text; pre-training draws pairs and
+masks from it again in each epoch) and train/ and held_out/ (TFRecords of
+examples drawn once, with the original BERT's feature names). Held-out documents
+are chosen by a hash of their content, or are those of --held_out; --norecords
+leaves train/ and held_out/ out, which take most of the disk. Every path may be
+remote (gs://...). The same command resumes an interrupted build. With --beam it
+runs on many machines; see docs/data.md.
 
 Takes about 10 seconds for 8 MB of text on one CPU core.
 """
@@ -33,13 +33,12 @@ from official_tasks import progress, script
 
 # Field of `SamplingRules`, in their order -> what --help says.
 RULES = {
-    "sequence_length": "Pieces of an example.",
-    "max_predictions": "Masked pieces, at most; by default as --mask_rate "
-    "asks for.",
-    "short_probability": "Share of short examples.",
-    "mask_rate": "Share of the pieces to predict.",
+    "sequence_length": "Tokens of an example.",
+    "max_predictions": "Masked tokens at most; by default from --mask_rate.",
+    "short_probability": "Fraction of short examples.",
+    "mask_rate": "Fraction of the tokens to predict.",
     "mask_mix": "Percent masked, replaced, kept.",
-    "whole_word": "Mask all pieces of a word.",
+    "whole_word": "Mask all tokens of a word.",
     "max_ngram": "Mask runs of up to this many words.",
     "packed": "Several examples in a row.",
 }
@@ -65,16 +64,11 @@ def define_flags():
     flags.DEFINE_float(
         "held_out_share",
         0.05,
-        "Share of the documents to hold out; pre-training needs some.",
+        "Fraction of the documents to hold out; pre-training needs some.",
     )
-    script.require("a share below 1", lambda v: 0 <= v < 1, "held_out_share")
+    script.require("a fraction below 1", lambda v: 0 <= v < 1, "held_out_share")
     flags.DEFINE_string(
-        "held_out", None, "Text to hold out, in place of a share."
-    )
-    script.applies_only(
-        "without --held_out, which names the documents",
-        lambda v: v.held_out is None,
-        "held_out_share",
+        "held_out", None, "Text to hold out, instead of --held_out_share."
     )
     flags.DEFINE_enum(
         "sentences",
@@ -87,8 +81,18 @@ def define_flags():
     flags.DEFINE_string(
         "beam", None, "Run as Apache Beam pipelines with these flags of Beam's."
     )
+    _limit_flags()
+    flags.mark_flags_as_required(["input", "vocabulary", "output"])
+
+
+def _limit_flags():
     script.applies_only(
-        "without --beam, which has workers of its own",
+        "without --held_out, which names the documents",
+        lambda v: v.held_out is None,
+        "held_out_share",
+    )
+    script.applies_only(
+        "without --beam, which starts its workers itself",
         lambda v: v.beam is None,
         *("workers", "held_out"),
     )
@@ -97,7 +101,6 @@ def define_flags():
         lambda v: v.records,
         *(*RULES, "copies", "seed"),
     )
-    flags.mark_flags_as_required(["input", "vocabulary", "output"])
 
 
 def main(values):
@@ -116,7 +119,7 @@ def main(values):
         "records": values.records,
     }
     if values.beam is None:
-        manifests = _here(values, settings)
+        manifests = _create_here(values, settings)
     else:
         from bert_keras.data.beam import create_pretraining_data_with_beam
 
@@ -129,19 +132,21 @@ def main(values):
         )
     for name, manifest in manifests.items():
         words = [
-            f"{manifest[what]:,} {what}"
-            for what in ("documents", "sentences", "tokens", "examples")
-            if what in manifest
+            f"{manifest[unit]:,} {unit}"
+            for unit in ("documents", "sentences", "tokens", "examples")
+            if unit in manifest
         ]
         progress.console.print(f"{name}: {', '.join(words)}")
 
 
-def _here(values, settings):
+def _create_here(values, settings):
     from bert_keras.data.pretraining_data import create_pretraining_data
 
-    how = values.layout, values.text_field
-    held_out = read_documents(values.held_out, *how) if values.held_out else ()
-    documents = read_documents(values.input, *how)
+    format = values.layout, values.text_field
+    held_out = ()
+    if values.held_out:
+        held_out = read_documents(values.held_out, *format)
+    documents = read_documents(values.input, *format)
     with progress.stages("Examples") as update:
         return create_pretraining_data(
             documents,

@@ -2,14 +2,13 @@
 
     python tools/demo.py
 
-In: nothing; the text is the documentation that is installed with Python
-(--corpus takes instead what tools/train_vocabulary.py takes: files, a folder,
-a glob in quotes or a data set). Runs the other scripts one after another and
-prints each command. Out, in --output: what each script writes, report.html and
-report.json. The same command resumes a run that was interrupted.
+In: nothing; the text is the documentation that is installed with Python.
+--corpus reads other text: files, a folder, a glob in quotes or a data set, as
+tools/train_vocabulary.py. Runs the other scripts one after another and prints
+each command. Out, in --output: the output of each script, report.html and
+report.json. The same command resumes an interrupted run.
 
-Takes some 6 minutes on two CPU cores with AVX-512, some 8 on two with AVX2
-alone.
+Takes about 6 minutes on two CPU cores with AVX-512, 8 on two with AVX2.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -40,7 +39,7 @@ TYPED = (
     "Parse a date string in the format used by the calendar.",
 )
 VOCABULARY = "--size=8000"
-# No text is seen often enough to be learned by heart: no dropout.
+# No dropout: the text is not repeated often enough to overfit.
 PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 --sequence_length=32 --max_predictions=5 --batch_size=64 --phase_2_steps=0
 --learning_rate=1e-3 --warmup=0.1 --dropout=0 --bias_correction --evaluations=4
@@ -48,7 +47,7 @@ PRETRAIN = """--num_layers=2 --hidden_dim=256 --num_heads=4 --steps=900
 FINETUNE = """--task=custom --sequence_length=32 --batch_size=16 --epochs=5
 --seeds=3 --dtype=auto"""
 ROWS = {"labels": 1000, "dev_rows": 2000}
-# For continuous integration: every stage, little learning. A later flag wins.
+# For continuous integration: every stage, little training. A later flag wins.
 QUICK = {
     "vocabulary": "--size=3000",
     "pretrain": "--num_layers=1 --hidden_dim=128 --num_heads=2 --steps=60",
@@ -61,14 +60,19 @@ def define_flags():
     flags.DEFINE_string("corpus", "documentation:", "Text to learn from.")
     flags.DEFINE_string("output", "runs/demo", "Folder of this run.")
     script.define_seed("Seed of everything random.")
-    flags.DEFINE_bool("quick", False, "Every stage, but little learning.")
+    flags.DEFINE_bool("quick", False, "Every stage, but little training.")
 
 
 def list_stages(folder, corpus, seed, quick) -> dict:
-    """Return name -> script, its flags, and what it writes in `folder`."""
+    """Return name -> (script, name of its output in `folder`, flags)."""
     more = {name: text.split() if quick else [] for name, text in QUICK.items()}
-    text = [f"--input={corpus}"]
-    vocabulary = [f"--vocabulary={folder}/vocab.txt"]
+    text = f"--input={corpus}"
+    data = [
+        f"--vocabulary={folder}/vocab.txt",
+        "--norecords",
+        f"--held_out_share={HELD_OUT_SHARE}",
+    ]
+    pretrain = [f"--data={folder}/data", f"--seed={seed}", *PRETRAIN.split()]
     tune = [
         *FINETUNE.split(),
         *more["finetune"],
@@ -78,96 +82,65 @@ def list_stages(folder, corpus, seed, quick) -> dict:
         f"--seed={seed}",
     ]
     models = [f"--model={folder}/{m}/model" for m in ("pretrained", "pretrain")]
-    stages = {
+    ask = [
+        f"--model={folder}/served",
+        "--signature=classify",
+        f"--input={folder}/typed.txt",
+    ]
+    return {
         "Vocabulary": (
             "train_vocabulary",
-            [*text, VOCABULARY, *more["vocabulary"]],
             "vocab.txt",
+            [text, VOCABULARY, *more["vocabulary"]],
         ),
-        "Examples": (
-            "create_pretraining_data",
-            [
-                *text,
-                *vocabulary,
-                "--norecords",
-                f"--held_out_share={HELD_OUT_SHARE}",
-            ],
-            "data",
-        ),
+        "Examples": ("create_pretraining_data", "data", [text, *data]),
         "Pre-training": (
             "pretrain",
-            [
-                f"--data={folder}/data",
-                f"--seed={seed}",
-                *PRETRAIN.split(),
-                *more["pretrain"],
-            ],
             "pretrain",
+            [*pretrain, *more["pretrain"]],
         ),
-        "Fine-tuning": ("finetune", tune, "pretrained"),
-        "From scratch": ("finetune", [*tune, "--from_scratch"], "scratch"),
-        "Export": ("export", models, "served"),
-        "Answers": (
-            "predict",
-            [
-                f"--model={folder}/served",
-                "--signature=classify",
-                f"--input={folder}/typed.txt",
-            ],
-            "answers.jsonl",
-        ),
-    }
-    return {
-        name: (command, [*words, f"--output={folder}/{output}"], output)
-        for name, (command, words, output) in stages.items()
+        "Fine-tuning": ("finetune", "pretrained", tune),
+        "From scratch": ("finetune", "scratch", [*tune, "--from_scratch"]),
+        "Export": ("export", "served", models),
+        "Answers": ("predict", "answers.jsonl", ask),
     }
 
 
 def main(values):
-    decided = {"corpus": values.corpus, "seed": values.seed}
-    decided["quick"] = values.quick
+    settings = {
+        "corpus": values.corpus,
+        "seed": values.seed,
+        "quick": values.quick,
+    }
     is_folder = os.path.isdir(values.corpus)
     inputs = (files.walk if is_folder else files.find)(values.corpus)
-    stages = list_stages(
-        values.output, values.corpus, values.seed, values.quick
-    )
-    with RunFolder(values.output, decided, inputs) as folder:
+    with RunFolder(values.output, settings, inputs) as folder:
         draws = page.can_draw("report.html")
         _write_task(folder, values)
         seconds = {}
-        for number, (name, (command, words, output)) in enumerate(
-            stages.items(), 1
-        ):
+        stages = list_stages(values.output, **settings)
+        for number, (name, stage) in enumerate(stages.items(), 1):
             progress.console.print(f"{number}. {name}")
-            figures = folder.read_results(name)
-            if figures is None:
-                began = time.monotonic()
-                code = _run(command, words)
-                if code:
-                    return code
-                figures = {"seconds": round(time.monotonic() - began, 1)}
-                folder.finish(name, figures, [output])
-            seconds[name] = figures["seconds"]
-        figures = report.gather(values.output, seconds)
+            seconds[name] = _run_once(folder, name, *stage)
+        results = report.gather(values.output, seconds)
         following = _next_commands(values.output)
         with folder.output("report.json") as path:
-            json_files.write_json(figures, path)
+            json_files.write_json(results, path)
         if draws:
-            page.write_report(folder, lambda: report.render(figures, following))
-    for name, value in figures.items():
+            page.write_report(folder, lambda: report.render(results, following))
+    for name, value in results.items():
         if isinstance(value, float):
             progress.console.print(f"{name}: {value:.1%}")
     progress.console.print(
-        f"{values.output} has a report of every figure. With your own data:"
+        f"{values.output}/report.html shows the results. With your data:"
         f"\n\n{following}\n",
         soft_wrap=True,
     )
-    return 0
 
 
 def _write_task(folder, values):
-    """Write the rows to fine-tune on, of documents that are held out."""
-    if folder.read_results("task") is not None:
+    """Write the rows to fine-tune on: train and held-out documents apart."""
+    if folder.done("task") is not None:
         return
     sides: dict = {False: [], True: []}
     for document in read_documents(values.corpus):
@@ -183,8 +156,20 @@ def _write_task(folder, values):
     folder.finish("task", {}, ["task", "typed.txt"])
 
 
-def _run(command, words) -> int:
-    """Run a script in a process of its own and return its exit code."""
+def _run_once(folder, name, command, output, words):
+    """Run a script unless the stage is done; return its seconds."""
+    results = folder.done(name)
+    if results is None:
+        began = time.monotonic()
+        path = os.path.relpath(folder.file(output))
+        _run(command, [*words, f"--output={path}"])
+        results = {"seconds": round(time.monotonic() - began, 1)}
+        folder.finish(name, results, [output])
+    return results["seconds"]
+
+
+def _run(command, words):
+    """Run a script in a separate process; end with its exit code if not 0."""
     progress.console.print(
         f"bert-keras {command} {shlex.join(words)}", soft_wrap=True
     )
@@ -198,26 +183,25 @@ def _run(command, words) -> int:
         raise
     if code == EXIT_CODE:
         raise Stopped
-    return code
+    if code:
+        sys.exit(code)
 
 
 def _next_commands(folder):
-    """Return commands for this Python: no shell may have activated it."""
+    """Return two commands for the user's data, for this Python.
+
+    No shell may have activated its environment.
+    """
     python = os.path.relpath(sys.executable)
     if python.startswith(os.pardir):
         python = sys.executable
-    tune = "--task=custom --train=yours.csv --text=text --label=label"
     init = os.path.relpath(os.path.join(folder, "pretrain", "model"))
-    export = "--model=runs/yours/model --output=runs/yours/served"
+    tune = "--task=custom --train=yours.csv --text=text --label=label"
+    tune = [*tune.split(), f"--init={init}", "--output=runs/yours"]
+    export = ["--model=runs/yours/model", "--output=runs/yours/served"]
     return "\n".join(
-        shlex.join([python, "-m", f"official_tasks.{name}", *words])
-        for name, words in (
-            (
-                "finetune",
-                [*tune.split(), f"--init={init}", "--output=runs/yours"],
-            ),
-            ("tools.export", export.split()),
-        )
+        shlex.join([python, "-m", f"official_tasks.{module}", *words])
+        for module, words in (("finetune", tune), ("tools.export", export))
     )
 
 

@@ -2,14 +2,14 @@
 
     python tools/export.py --model=runs/reviews/model --output=runs/served
 
-In: one or more model folders (--model may be given again). Out: one
-SavedModel with the tokenizer in its graph, `classify` for a classifier,
-`fill_mask` for a pre-trained model, and a card that says what goes in and
-what comes out. It runs in float32, whatever the model was trained in, and
-needs only tensorflow and tensorflow_text to be loaded (--portable: only
-tensorflow). A fresh process loads it and must agree with the model to 1e-5
-(--noverify leaves that out). Weights that are still random, because a folder
-lacks them, are refused unless --allow_untrained is given.
+In: one or more model folders (--model may be repeated). Out: one SavedModel
+with the tokenizer in its graph, `classify` for a classifier, `fill_mask` for a
+pre-trained model, and a card that names the inputs and outputs. It runs in
+float32, in any dtype of training, and needs only tensorflow and tensorflow_text
+to be loaded (--portable: only tensorflow). A fresh process loads it and must
+agree with the model to 1e-5 (--noverify leaves that out). Weights that are
+still random, because a folder lacks them, are refused unless --allow_untrained
+is set.
 
 --dtype=bfloat16 halves the size, --dtype=int8 quarters it; with --dev=FILE
 (CSV, TSV, JSONL, Parquet, ...) the size, the time and the answers before and
@@ -18,10 +18,10 @@ after are measured on its rows and printed:
     python tools/export.py --model=runs/reviews/model --output=runs/small \\
         --dtype=bfloat16 --dev=dev.csv --label=stars
 
---format=litert or onnx writes the model on token ids through Keras's own
-export instead, in float32 or, by the format's own tool, --dtype=int8, with the
-vocabulary and the tokenizer's settings next to it, and compares it in its own
-runtime (pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
+--format=litert or onnx writes the model on token ids instead, in float32 or
+with --dtype=int8, next to its vocabulary and tokenizer settings, and compares
+it in the runtime of that format
+(pip install 'bert_keras[litert]' or 'bert_keras[onnx]').
 
 Takes about half a minute for a small model, more for BERT base.
 """
@@ -44,18 +44,43 @@ from bert_keras.errors import InputError, UntrainedWarning
 from official_tasks import script
 
 BATCH = 32
-ALONE = 100  # rows of --dev that are also asked one at a time
+SINGLE = 100  # rows of --dev that are timed one at a time
 # Flags that are arguments of `export_saved_model`.
 ARGUMENTS = (
     *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
-    *("ids_signature", "portable", "license", "allow_untrained"),
+    *("ids_signature", "portable", "license"),
+)
+FEATURES = (
+    *("embeddings", "second_to_last", "last", "sum_last_four"),
+    *("concat_last_four", "sum_all"),
 )
 
 
 def define_flags():
     flags.DEFINE_multi_string("model", None, "Model folder; may be repeated.")
     flags.DEFINE_string("output", None, "Folder to write.")
-    flags.DEFINE_integer("sequence_length", None, "Pieces of a text at most.")
+    flags.DEFINE_enum(
+        "format",
+        "saved_model",
+        ("saved_model", "litert", "onnx"),
+        "Format to write.",
+    )
+    flags.DEFINE_enum(
+        "dtype",
+        "float32",
+        ("float32", "bfloat16", "int8"),
+        "Type of the weights.",
+    )
+    flags.DEFINE_integer("sequence_length", None, "Tokens of a text at most.")
+    flags.DEFINE_bool(
+        "allow_untrained", False, "Export weights that are still random."
+    )
+    _define_saved_model_flags()
+    _define_measurement_flags()
+    flags.mark_flags_as_required(["model", "output"])
+
+
+def _define_saved_model_flags():
     flags.DEFINE_bool(
         "pair",
         None,
@@ -64,7 +89,7 @@ def define_flags():
     flags.DEFINE_integer(
         "top_k",
         None,
-        "Guesses of fill_mask and answers of answer; by default 5.",
+        "Predictions of fill_mask and answers of answer; by default 5.",
         1,
     )
     flags.DEFINE_enum(
@@ -81,14 +106,7 @@ def define_flags():
     flags.DEFINE_enum(
         "features",
         None,
-        (
-            "embeddings",
-            "second_to_last",
-            "last",
-            "sum_last_four",
-            "concat_last_four",
-            "sum_all",
-        ),
+        FEATURES,
         "embed also returns a vector for each token, of these layers.",
     )
     flags.DEFINE_enum(
@@ -104,36 +122,22 @@ def define_flags():
         "Also answer requests of token ids, under these names.",
     )
     flags.DEFINE_bool("portable", False, "For servers without tensorflow_text.")
-    flags.DEFINE_enum(
-        "dtype",
-        "float32",
-        ("float32", "bfloat16", "int8"),
-        "Type of the weights.",
+    flags.DEFINE_string(
+        "license", None, "Licence of the weights; by default that of --model."
     )
+    flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
+    script.applies_only(
+        "with --format=saved_model: the others write the model on ids alone",
+        lambda v: v.format == "saved_model",
+        *(*ARGUMENTS, "verify", "dev", "label", "columns"),
+    )
+
+
+def _define_measurement_flags():
     flags.DEFINE_string("dev", None, "Rows to measure a smaller dtype on.")
     flags.DEFINE_string("label", None, "Column of the true label in --dev.")
     flags.DEFINE_list(
         "columns", None, "Columns of the inputs in --dev, if named differently."
-    )
-    flags.DEFINE_enum(
-        "format",
-        "saved_model",
-        ("saved_model", "litert", "onnx"),
-        "Format to write.",
-    )
-    flags.DEFINE_string(
-        "license", None, "Licence of the weights; by default their own."
-    )
-    flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
-    flags.DEFINE_bool(
-        "allow_untrained", False, "Export weights that are still random."
-    )
-    script.applies_only(
-        "with --format=saved_model: the others write the model on ids alone",
-        lambda v: v.format == "saved_model",
-        *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
-        *("ids_signature", "portable", "dev", "label", "columns"),
-        *("license", "verify"),
     )
     script.applies_only(
         "with --dtype=bfloat16 or int8, which it measures",
@@ -141,30 +145,36 @@ def define_flags():
         "dev",
     )
     script.applies_only("with --dev", lambda v: v.dev, "label", "columns")
-    flags.mark_flags_as_required(["model", "output"])
 
 
 def main(values):
-    from bert_keras.interop.convert import model_class
-    from bert_keras.interop.presets import open_checkpoint
-
-    models = []
-    for folder in values.model:
-        checkpoint = open_checkpoint(folder)
-        with warnings.catch_warnings():
-            # Without the flag the export itself says it, or refuses them.
-            if not values.allow_untrained:
-                warnings.simplefilter("ignore", UntrainedWarning)
-            models.append(model_class(checkpoint).from_preset(checkpoint))
-    preprocess = preprocessor_of(values.model, values.sequence_length)
+    models = [load_model(m, values.allow_untrained) for m in values.model]
+    preprocess = load_preprocessor(values.model, values.sequence_length)
     if values.format == "saved_model":
         export(models, preprocess, values)
     else:
         convert(models, preprocess, values)
 
 
-def preprocessor_of(folders, sequence_length=None):
-    """The preprocessor of the first model, which is that of every other."""
+def load_model(folder, allow_untrained):
+    """Load the model of a folder by the class that the folder names."""
+    from bert_keras.interop.convert import model_class
+    from bert_keras.interop.presets import open_checkpoint
+
+    checkpoint = open_checkpoint(folder)
+    with warnings.catch_warnings():
+        # Without the flag the export says it, or refuses them.
+        if not allow_untrained:
+            warnings.simplefilter("ignore", UntrainedWarning)
+        return model_class(checkpoint).from_preset(checkpoint)
+
+
+def load_preprocessor(folders, sequence_length=None):
+    """Load the preprocessor of the first model, that all models have in common.
+
+    Raises:
+        InputError: the tokenizer of another model differs.
+    """
     import bert_keras
 
     first, *others = (
@@ -175,25 +185,28 @@ def preprocessor_of(folders, sequence_length=None):
     )
     settings = first.tokenizer.get_config()
     for folder, other in zip(folders[1:], others, strict=True):
-        theirs = other.tokenizer.get_config()
-        apart = [
+        config = other.tokenizer.get_config()
+        different = [
             name
             for name in settings
-            if name != "name" and theirs[name] != settings[name]
+            if name != "name" and config[name] != settings[name]
         ]
-        if apart:
+        if different:
             raise InputError(
                 f"The tokenizers of {folders[0]} and {folder} differ in "
-                f"{', '.join(apart)}; models of one export share one. Export "
-                "them to two folders."
+                f"{', '.join(different)}; expected one tokenizer in an export. "
+                "Export the models to two folders."
             )
     return first
 
 
 def export(models, preprocess, values):
+    """Write the SavedModel; with --dev, compare it with one in float32."""
     import bert_keras
+    from official_tasks import progress
 
     arguments = {name: getattr(values, name) for name in ARGUMENTS}
+    arguments["allow_untrained"] = values.allow_untrained
     folder = bert_keras.export_saved_model(
         models,
         preprocess,
@@ -203,7 +216,14 @@ def export(models, preprocess, values):
         **arguments,
     )
     served = bert_keras.load_saved_model(folder)
-    report(folder, served)
+    operations = ", ".join(
+        f"{name} ({count})"
+        for name, count in served.card["operations_outside_core"].items()
+    )
+    progress.console.print(f"{folder} answers {', '.join(served.signatures)}")
+    progress.console.print(
+        f"operations outside TensorFlow: {operations or 'none'}"
+    )
     if values.dev:
         with tempfile.TemporaryDirectory() as scratch:
             full = bert_keras.export_saved_model(
@@ -212,17 +232,8 @@ def export(models, preprocess, values):
             compare(full, folder, values)
 
 
-def report(folder, served):
-    from official_tasks import progress
-
-    progress.console.print(f"{folder} answers {', '.join(served.signatures)}")
-    foreign = served.card["operations_outside_core"]
-    listed = ", ".join(f"{name} ({n})" for name, n in foreign.items())
-    progress.console.print(f"operations outside TensorFlow: {listed or 'none'}")
-
-
 def compare(full, small, values):
-    """Prints size, time and answers of both, on the rows of --dev."""
+    """Print size, time and answers of two exports on the rows of --dev."""
     import bert_keras
     from official_tasks import progress
     from official_tasks.engine.prediction import asked, lists_of, read_inputs
@@ -251,21 +262,22 @@ def compare(full, small, values):
             old, new = result[name]
             say(f"  {name:<12} {old:.4f} -> {new:.4f}")
     say(f"  same answer  {result['equal']:.2%} of the rows")
-    say(f"  numbers differ by {result['greatest_difference']:.2g} at most")
+    say(f"  values differ by {result['greatest_difference']:.2g} at most")
 
 
 def measure(before, after, inputs, labels=None):
-    """Two exports of one model on the same rows, turn by turn.
+    """Compare two exports of one model on the same rows, batch by batch.
 
     Args:
-        before, after: `ServedModel`, usually of float32 and of another dtype.
+        before: `ServedModel`, usually of float32.
+        after: `ServedModel`, usually of another dtype.
         inputs: input name -> list of rows, of the default signature.
         labels: the true labels (strings), or scores of a regression.
 
     Returns:
-        dict of `rows`; `milliseconds`, batch size -> the median of each
-        export's time a row; `equal`, the share of rows with the same answer;
-        `greatest_difference` of the numbers; and with labels `accuracy` or
+        dict of `rows`; `milliseconds`, batch size -> the median time a row of
+        each export; `equal`, the fraction of rows with the same answer;
+        `greatest_difference` of float outputs; and with labels `accuracy` or
         `pearson` of each.
     """
     name = before.card["default"]
@@ -274,14 +286,14 @@ def measure(before, after, inputs, labels=None):
     count = len(columns[0])
     if not count:
         raise InputError("There are no rows to measure on. Give some.")
-    askers = [getattr(served, name) for served in (before, after)]
-    answers, batched = _ask(askers, columns, count, BATCH)
-    _, alone = _ask(askers, columns, min(count, ALONE), 1)
-    rows = [_rows(batches) for batches in answers]
+    signatures = [getattr(served, name) for served in (before, after)]
+    answers, batched = _call(signatures, columns, count, BATCH)
+    _, single = _call(signatures, columns, min(count, SINGLE), 1)
+    rows = [_split_rows(batches) for batches in answers]
     are_equal, differences = zip(*map(_compare_rows, *rows), strict=True)
     result = {
         "rows": count,
-        "milliseconds": {1: alone, BATCH: batched},
+        "milliseconds": {1: single, BATCH: batched},
         "equal": float(np.mean(are_equal)),
         "greatest_difference": max(differences),
     }
@@ -290,23 +302,23 @@ def measure(before, after, inputs, labels=None):
     return result
 
 
-def _ask(askers, columns, count, size):
-    """Each one's answers by batch, and its median milliseconds a row."""
+def _call(signatures, columns, count, size):
+    """Return the answers of each by batch, and median milliseconds a row."""
     answers, seconds = ([], []), ([], [])
-    for asker in askers:  # traces nothing, but warms caches
-        asker(*[column[:size] for column in columns])
+    for signature in signatures:  # the first call is slow
+        signature(*[column[:size] for column in columns])
     for first in range(0, count, size):
         batch = [column[first : first + size] for column in columns]
         for side in (0, 1) if first // size % 2 else (1, 0):
             began = time.perf_counter()
-            answers[side].append(askers[side](*batch))
+            answers[side].append(signatures[side](*batch))
             spent = time.perf_counter() - began
             seconds[side].append(spent / len(batch[0]))
     return answers, [float(np.median(s)) * 1000 for s in seconds]
 
 
-def _rows(answers):
-    """One dict a row, of answers by batch."""
+def _split_rows(answers):
+    """Return a dict for each row, from answers by batch."""
     return [
         dict(zip(batch, row, strict=True))
         for batch in answers
@@ -315,26 +327,22 @@ def _rows(answers):
 
 
 def _compare_rows(before, after):
-    """Return whether all but the numbers is equal, and their difference.
+    """Return (True if all but floats is equal, difference of the floats).
 
-    Numbers are compared where there are as many of them.
+    Floats of another shape are not compared: they belong to another answer.
     """
-    numbers, others = {}, {}
+    floats, others = [0.0], [0.0]
     for name, old in before.items():
-        pair = np.asarray(old), np.asarray(after[name])
-        is_number = pair[0].dtype.kind == "f"
-        if not is_number or pair[0].shape == pair[1].shape:
-            (numbers if is_number else others)[name] = pair
-    difference, other = (
-        max(
-            (greatest_difference(*pair) for pair in pairs.values()), default=0.0
-        )
-        for pairs in (numbers, others)
-    )
-    return other == 0, difference
+        old, new = np.asarray(old), np.asarray(after[name])
+        is_float = old.dtype.kind == "f"
+        if not is_float or old.shape == new.shape:
+            difference = greatest_difference(old, new)
+            (floats if is_float else others).append(difference)
+    return max(others) == 0, max(floats)
 
 
 def _score(rows, labels):
+    """Return `accuracy` or `pearson` of both exports."""
     if len(labels) != len(rows[0]):
         raise InputError(
             f"There are {len(rows[0])} rows and {len(labels)} labels. Give "
@@ -342,25 +350,21 @@ def _score(rows, labels):
         )
     first = rows[0][0]
     if np.ndim(first.get("score", [])) == 0:
-        true = [_number(*numbered) for numbered in enumerate(labels, 1)]
-        return {
-            "pearson": [
-                float(np.corrcoef([row["score"] for row in side], true)[0, 1])
-                for side in rows
-            ]
-        }
+        true = [_parse_score(*pair) for pair in enumerate(labels, 1)]
+        scores = [[row["score"] for row in side] for side in rows]
+        return {"pearson": [float(np.corrcoef(s, true)[0, 1]) for s in scores]}
     if not isinstance(first.get("label"), str):
         raise InputError(
-            "Labels are compared with one label or one score a row; this "
-            "model answers neither. Leave the labels out: the share of equal "
-            "answers is printed all the same."
+            "Labels are compared with one label or one score a row, and this "
+            "model answers neither. Leave the labels out: the fraction of "
+            "equal answers is printed all the same."
         )
-    answered = [[row["label"] for row in side] for side in rows]
+    predicted = [[row["label"] for row in side] for side in rows]
     true = np.asarray(labels)
-    return {"accuracy": [float(np.mean(true == side)) for side in answered]}
+    return {"accuracy": [float(np.mean(true == side)) for side in predicted]}
 
 
-def _number(row, label):
+def _parse_score(row, label):
     try:
         number = float(label)
     except ValueError:
@@ -374,6 +378,7 @@ def _number(row, label):
 
 
 def convert(models, preprocess, values):
+    """Write the model on token ids as ONNX or LiteRT."""
     from bert_keras.serving.portable_formats import export_on_ids
     from official_tasks import progress
 

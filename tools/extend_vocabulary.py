@@ -1,15 +1,15 @@
-"""Adds the words of a domain to a vocabulary, so that they are one piece.
+"""Adds the words of a domain to a vocabulary, each as one token.
 
     python tools/extend_vocabulary.py --vocabulary=vocab.txt \
         --input="reports/*.txt" --words=500 --output=runs/extended.txt
 
 In: the vocabulary of a model (a file, a model folder or a name of weights),
 and text of the domain, as tools/train_vocabulary.py takes it. Out: the
-vocabulary, with its tokenizer_config.json, and in it the words that
-most pieces are spent on there; they take the places of [unusedN], then new
-ones at the end, and no other id changes. Pre-training that continues from the
-model with this vocabulary (official_tasks.pretrain --init --vocabulary) gives
-each new piece the mean of the rows that stood for it.
+vocabulary with its tokenizer_config.json. The words that need most tokens in
+the text are added: they replace [unusedN], then follow at the end, and no other
+id changes. Pre-training that continues from the model with this vocabulary
+(official_tasks.pretrain --init --vocabulary) starts each new token with the
+mean of the embeddings of its former tokens.
 
 Takes about half a minute for 120 MB of text.
 """

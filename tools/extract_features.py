@@ -1,19 +1,19 @@
-"""Writes the features of texts: a vector a token or a word, from any layers.
+"""Writes features of texts: a vector for each token or word, of any layers.
 
     python tools/extract_features.py --input=texts.txt \
         --model=runs/pretrain/model --recipe=concat_last_four \
         --per=word_first --dtype=float16 --output=features.npz
 
-In: a file with one text a line (words are what stands between blanks), or
-with --columns a file of words in columns, as NER has it; a model folder or
-name. Out: one .npz or .tfrecord file, written as it goes: the vectors of all
-texts, where each text begins, the ids of the tokens, and of each token the
-number of its word; official_tasks/engine/features.py names the arrays.
+In: a file with one text a line (blanks separate words), or with --columns a
+file of words in columns, the format of NER data; a model folder or name. Out:
+one .npz or .tfrecord file: the vectors of all texts, the first index of each
+text, the token ids, and for each token the index of its word;
+official_tasks/engine/features.py names the arrays.
 
 The recipes are the paper's six, embeddings, second_to_last, last,
 weighted_sum_last_four, concat_last_four and weighted_sum_all (weights all 1),
-and such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is read
-in windows; no token is lost.
+and others such as concat:-1,-3 or weighted_sum:0,6. A text longer than a row is
+read in windows; no token is lost.
 
 Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 """
@@ -21,6 +21,7 @@ Takes about a minute for 100,000 tokens with a small model on two CPU cores.
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
 
 # isort: split
+import functools
 import os
 
 from absl import flags
@@ -41,19 +42,19 @@ def define_flags():
     flags.DEFINE_string("output", None, "File to write: .npz or .tfrecord.")
     script.define_overwrite()
     flags.DEFINE_string("recipe", "last", "Layers to take; see above.")
-    flags.DEFINE_enum("per", "token", PER, "What a vector stands for.")
+    flags.DEFINE_enum("per", "token", PER, "One vector for each of these.")
     flags.DEFINE_enum(
         "dtype", "float32", ("float32", "float16"), "Type of the vectors."
     )
-    flags.DEFINE_integer("sequence_length", 128, "Pieces of a row at most.")
+    flags.DEFINE_integer("sequence_length", 128, "Tokens of a row at most.")
     flags.DEFINE_integer(
         "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
     )
     flags.mark_flags_as_required(["input", "model", "output"])
 
 
-def texts_of(path, columns):
-    """Yields the words of each text of a file."""
+def read_words(path, columns):
+    """Yield the words of each text of a file."""
     if columns:
         for sentence in read_columns(path, labelled=False):
             yield list(sentence.words)
@@ -84,10 +85,7 @@ def main(values):
         values.dtype,
         values.batch_size,
     )
-
-    def texts():
-        return texts_of(values.input, values.columns)
-
+    texts = functools.partial(read_words, values.input, values.columns)
     count = sum(1 for _ in texts())
     vectors, tokens = extract.count(texts())
     if not tokens:
@@ -96,20 +94,20 @@ def main(values):
     with progress.bar("Extracting features", count) as update:
         write_features(
             values.output,
-            _reported(extract(texts()), update),
+            _report_each(extract(texts()), update),
             (vectors, extract.width),
             values.dtype,
             count,
         )
     size = os.path.getsize(values.output)
     progress.console.print(
-        f"{values.output}: {vectors:,} vectors of {extract.width} numbers, of "
+        f"{values.output}: {vectors:,} vectors of size {extract.width}, for "
         f"{count:,} texts; {size:,} bytes, {size / vectors:,.0f} a vector"
     )
 
 
-def _reported(features, update):
-    """The features, with the progress of reading them."""
+def _report_each(features, update):
+    """Yield the features and report how many were read."""
     for number, text in enumerate(features, 1):
         yield text
         update(number)

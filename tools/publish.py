@@ -3,11 +3,11 @@
     python tools/publish.py --model=runs/reviews --name=your-name/reviews
 
 In: the folder of a run, or a model folder; an account's token, from
-`hf auth login` or HF_TOKEN. Out: the address of the commit. The folder there is
-what transformers and `from_preset("hf://your-name/reviews")` load, and its
-README.md, the card, says what the run did: data, metrics, settings, licence,
-limits and how to load it. --output=FOLDER writes all of it there and uploads
-nothing, so that you can read the card first.
+`hf auth login` or HF_TOKEN. Out: the address of the commit. transformers and
+`from_preset("hf://your-name/reviews")` load the published folder. Its
+README.md, the card, lists data, metrics, settings, licence, limits and how to
+load it. --output=FOLDER writes the folder on this machine and uploads nothing,
+so that you can read the card first.
 
 Takes some seconds, and the upload. Needs pip install 'bert_keras[hub]'.
 """
@@ -25,7 +25,7 @@ from official_tasks import progress, script
 from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.pretraining.settings import Settings
 
-# Settings that are paths: they say something to their owner alone.
+# Settings that are paths mean nothing on another machine.
 PATHS = {"init", "vocabulary", "phase_2_data"}
 
 
@@ -73,7 +73,7 @@ def main(values):
         values.name,
         license=values.license,
         base_model=base,
-        **facts_of_run(values.model, values.limits),
+        **describe_run(values.model, values.limits),
     )
     if values.output:
         publishing.write_model_and_card(
@@ -92,17 +92,17 @@ def main(values):
     progress.console.print(address, soft_wrap=True)
 
 
-def facts_of_run(folder, limits) -> dict:
-    """What `model_card` says of a run: metrics, dataset and sections.
+def describe_run(folder, limits) -> dict:
+    """Return a run's arguments of `model_card`: metrics, dataset, sections.
 
     Args:
-        folder: of the run; a model folder alone has no facts.
-        limits: what the model should not be used for, in the user's words.
+        folder: of the run; of a model folder the card has the limits alone.
+        limits: text of --limits, or None.
     """
     from official_tasks.engine.task_report import metrics_of
 
     training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
-    facts, sections = {}, []
+    arguments, sections = {}, []
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
         results = json_files.read_json(results)
@@ -112,9 +112,9 @@ def facts_of_run(folder, limits) -> dict:
         metrics = metrics_of(results)
         shown = dict(metrics)
         if "majority_baseline" in results:
-            shown["the best constant guess"] = results["majority_baseline"]
+            shown["best constant prediction"] = results["majority_baseline"]
         dataset = str(settings.get("task", "held-out documents"))
-        facts = {"metrics": metrics, "dataset": dataset}
+        arguments = {"metrics": metrics, "dataset": dataset}
         sections = [
             ("Data", _data(dataset, results)),
             ("Results", _table(("metric", "value"), shown)),
@@ -129,9 +129,9 @@ def facts_of_run(folder, limits) -> dict:
         notes = [f"- {note}" for note in results.get("notes", ())]
         limits = "\n".join(filter(None, [limits, *notes]))
     sections.append(
-        ("Limits", limits or "Not stated. Measure it on texts of your own.")
+        ("Limits", limits or "Not stated. Measure the model on your texts.")
     )
-    return {**facts, "sections": sections}
+    return {**arguments, "sections": sections}
 
 
 def _data(dataset, results):

@@ -3,17 +3,17 @@
     python tools/serve.py --model=runs/served
 
 In: the folder of a SavedModel that tools/export.py made. It prints its address
-once every signature has answered. http://127.0.0.1:8501/ is a page to try
-them, and
+once every signature has answered. http://127.0.0.1:8501/ is a page to try the
+signatures, and
 
     curl -d '{"instances": [{"text": "An hour well spent."}]}' \
         http://127.0.0.1:8501/v1/models/model:predict
 
-asks for one answer. Requests are answered one after the other; too many are
-answered 429, too large ones 413. For trials and small loads: in production
-TensorFlow Serving takes the same folder and the same requests. There is no
-encryption and no password. Starts in about 5 seconds. Ctrl-C or SIGTERM ends
-it after the requests that it has.
+returns one answer. Requests are answered one after the other; too many get 429,
+too large ones 413. For trials and small loads: in production TensorFlow Serving
+takes the same folder and the same requests. There is no encryption and no
+password. Starts in about 5 seconds. Ctrl-C or SIGTERM ends it after the
+requests in progress.
 Needs: pip install 'bert_keras[serve]'.
 """
 
@@ -92,7 +92,7 @@ def _listen(host, port):
 
 
 def _make_server(values):
-    """Return a `uvicorn.Server` whose model has answered once."""
+    """Return a `uvicorn.Server`, after a first call of each signature."""
     from bert_keras.errors import InputError
     from bert_keras.serving.load import load_saved_model
 

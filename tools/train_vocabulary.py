@@ -5,16 +5,15 @@
 
 In: text files, JSONL, Parquet or Arrow, a folder, a glob in quotes,
 tfds:NAME[/CONFIG][:SPLIT], hf:NAME[/CONFIG][:SPLIT], or documentation: for the
-documentation installed with Python. Out: one piece a line, [PAD] [UNK] [CLS]
-[SEP] [MASK] first, and next to it tokenizer_config.json: how the text was
-normalised, for all that read the vocabulary. Text is lower-cased; accents are
-stripped where at most 1 % of the words have some, and kept in other languages
-(й is not и); --nolowercase and --strip_accents decide otherwise. The same text
-and flags give the same file, however many workers there are. --unused=994
-keeps ids free for words of a later domain; those of special tokens are then
-the original's.
+documentation installed with Python. Out: one token a line, [PAD] [UNK] [CLS]
+[SEP] [MASK] first, and next to it tokenizer_config.json: case and accents, for
+every reader of the vocabulary. Text is lower-cased. Accents are stripped where
+at most 1 % of the words have some, and kept in other languages (й is not и).
+--nolowercase and --strip_accents decide otherwise. The same text and flags
+write the same file with any number of workers. --unused=994 keeps ids free for
+words of a later domain; the ids of special tokens are then the original's.
 
-Takes about half a minute for 30,000 pieces from 120 MB on two CPU cores.
+Takes about half a minute for 30,000 tokens from 120 MB on two CPU cores.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -42,9 +41,9 @@ def define_flags():
     script.define_text("Text to learn from.")
     flags.DEFINE_string("output", None, "The vocabulary file to write.")
     script.define_overwrite()
-    flags.DEFINE_integer("size", 30_000, "Pieces in all.", lower_bound=10)
+    flags.DEFINE_integer("size", 30_000, "Tokens in all.", lower_bound=10)
     flags.DEFINE_integer("min_count", 2, "Rarer pairs are not merged.", 1)
-    flags.DEFINE_integer("unused", 0, "Pieces [unusedN] to keep free.", 0)
+    flags.DEFINE_integer("unused", 0, "Tokens [unusedN] to keep free.", 0)
     flags.DEFINE_integer("workers", os.cpu_count(), "Processes that count.", 1)
     flags.mark_flags_as_required(["input", "output"])
 
@@ -71,11 +70,11 @@ def main(values):
         )
     write_settings(values.output, lowercase, bool(strip))
     write_vocabulary(tokens, values.output)
-    line = f"{values.output}: {len(tokens):,} pieces"
+    line = f"{values.output}: {len(tokens):,} tokens"
     if len(tokens) < values.size:
         line += (
-            f" of {values.size:,}: no other two stand together "
-            f"{values.min_count} times; give more text for more pieces"
+            f" of {values.size:,}: no other pair occurs {values.min_count} "
+            "times; take more text for more tokens"
         )
     progress.console.print(line)
     accents = "stripped" if strip else "kept"

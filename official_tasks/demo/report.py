@@ -1,50 +1,44 @@
-"""The demo's figures, and the page that shows them."""
+"""The results of the demo, and the page that shows them."""
 
 from bert_keras import files, json_files
 from official_tasks import page
 
-FIGURES = (
+PRETRAINING = (
     *("mlm_accuracy", "mlm_unigram_baseline"),
-    *("nsp_accuracy", "nsp_majority_baseline", "parameters"),
+    *("nsp_accuracy", "nsp_majority_baseline"),
+    *("parameters", "curve", "guesses"),
 )
 SIDES = "pretrained", "scratch"
 
 
 def gather(folder, seconds) -> dict:
-    """Return the figures of a finished demo.
+    """Return the results of a finished demo.
 
     Args:
         folder: of the demo.
-        seconds: stage -> what it took.
+        seconds: stage -> its duration.
     """
     pretraining = json_files.read_json(f"{folder}/pretrain/results.json")
-    tuned = {
-        side: json_files.read_json(f"{folder}/{side}/results.json")
-        for side in SIDES
-    }
-    means = {
-        side: results.get("mean") or results["accuracy"]
-        for side, results in tuned.items()
-    }
+    results = {name: pretraining[name] for name in PRETRAINING}
+    curves = {}
+    for side in SIDES:
+        tuned = json_files.read_json(f"{folder}/{side}/results.json")
+        mean = tuned.get("mean") or tuned["accuracy"]
+        results[f"classify_accuracy_{side}"] = mean
+        results[f"classify_std_{side}"] = tuned.get("deviation")
+        curves[side] = tuned["curve"]
+    best = json_files.read_json(f"{folder}/{SIDES[0]}/results.json")
     with files.open_file(f"{folder}/answers.jsonl", "r") as file:
         answers = list(map(json_files.parse_json, file))
-    best = tuned["pretrained"]
     return {
-        **{name: pretraining[name] for name in FIGURES},
-        **{f"classify_accuracy_{side}": means[side] for side in SIDES},
-        **{
-            f"classify_std_{side}": tuned[side].get("deviation")
-            for side in SIDES
-        },
+        **results,
         "classify_majority_baseline": best["majority_baseline"],
         "classify_rows": best["rows"],
         "classify_dev_rows": best["dev_rows"],
         "seconds": seconds,
-        "curve": pretraining["curve"],
-        "curves": {side: tuned[side]["curve"] for side in SIDES},
+        "curves": curves,
         "classes": list(best["classes"]),
         "confusion": best["confusion"],
-        "guesses": pretraining["guesses"],
         "answers": [
             [
                 row["inputs"]["text"],
@@ -57,10 +51,11 @@ def gather(folder, seconds) -> dict:
 
 
 def render(report, command) -> str:
-    """Return the page of what `gather` returned.
+    """Return the page of the results of `gather`.
 
     Args:
-        command: what to run next, as text.
+        report: of `gather`.
+        command: commands to run next, as text.
     """
     sections = [
         page.tiles(_tiles(report)),
@@ -73,7 +68,7 @@ def render(report, command) -> str:
         page.guesses_section(
             report["guesses"],
             "Held-out sentences, the true token in bold, and the five best "
-            "guesses.",
+            "predictions.",
         ),
         page.section(
             "Raw text in, answers out",
@@ -82,11 +77,11 @@ def render(report, command) -> str:
         ),
         page.section(
             "Time",
-            "Seconds by the clock.",
+            "Seconds of each stage.",
             page.table(list(report["seconds"].items()), numbers=(1,)),
         ),
         page.section(
-            "Now with your own data",
+            "Now with your data",
             "A CSV file with the columns text and label:",
             page.Html(f"<pre>{page.escaped(command)}</pre>"),
         ),
@@ -97,7 +92,7 @@ def render(report, command) -> str:
 
 
 def _tiles(report):
-    """Pairs of a figure and what it means, with its baseline."""
+    """Return pairs of a number and its meaning, with its baseline."""
     pretrained, scratch = (report[f"classify_accuracy_{s}"] for s in SIDES)
     return [
         (
@@ -112,8 +107,8 @@ def _tiles(report):
         ),
         (
             f"{pretrained:.1%}",
-            f"of {report['classify_dev_rows']:,} held-out sentences given "
-            "their source; the largest class: "
+            f"of {report['classify_dev_rows']:,} held-out sentences assigned "
+            "to their source; the largest class: "
             f"{report['classify_majority_baseline']:.1%}",
         ),
         (

@@ -166,13 +166,13 @@ def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
 
 
 def test_the_scripts_texts_are_lines_or_columns(tmp_path):
-    from tools.extract_features import texts_of
+    from tools.extract_features import read_words
 
     columns = tmp_path / "words.conll"
     columns.write_text("Ada B-PER\nLovelace I-PER\n\nBern B-LOC\n")
-    assert list(texts_of(columns, True)) == [["Ada", "Lovelace"], ["Bern"]]
+    assert list(read_words(columns, True)) == [["Ada", "Lovelace"], ["Bern"]]
     with pytest.raises(InputError, match="no such file"):
-        list(texts_of(tmp_path / "absent", False))
+        list(read_words(tmp_path / "absent", False))
     columns.write_bytes(b"caf\xe9")
     with pytest.raises(InputError, match="the byte 0xe9"):
-        list(texts_of(columns, False))
+        list(read_words(columns, False))

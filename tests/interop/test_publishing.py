@@ -216,7 +216,7 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     assert "English only.\n- few rows" in card and "| seed | 7 |" in card
     assert "| epochs | 3 |" in card
     assert "/home/me" not in card and "majority" not in card
-    assert "| the best constant guess | 0.5 |" in card
+    assert "| best constant prediction | 0.5 |" in card
     published = call_script(*publish, *given, folder=tmp_path)
     assert published.stdout.strip().endswith(hub.commit)
     assert (hub.folder / "README.md").read_text() == card

@@ -55,11 +55,11 @@ def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
     ):
         save_model(folder, model, preprocess)
     a, same, other, cased = folders
-    assert export.preprocessor_of([a, same]).sequence_length == 12
+    assert export.load_preprocessor([a, same]).sequence_length == 12
     with pytest.raises(InputError, match="other differ in vocabulary;"):
-        export.preprocessor_of([a, same, other])
+        export.load_preprocessor([a, same, other])
     with pytest.raises(InputError, match="cased differ in lowercase"):
-        export.preprocessor_of([a, cased])
+        export.load_preprocessor([a, cased])
 
 
 def test_choices_of_dev_are_read_as_predict_reads_them(
