@@ -160,7 +160,7 @@ def test_the_script_writes_the_features_of_a_text_a_line(tmp_path):
         folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    assert "6 vectors of 32 numbers, of 3 texts" in done.stdout
+    assert "6 vectors of size 32, for 3 texts" in done.stdout
     with np.load(tmp_path / "out.npz") as read:
         assert read["row_splits"].tolist() == [0, 4, 4, 6]
 
