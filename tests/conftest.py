@@ -49,8 +49,9 @@ training/test_checkpoint training/test_files training/test_similarity
 # What takes longest begins first, and the files of FAST come last, so that no
 # worker ends long after the other.
 LONGEST = """
-devices/test_devices serving/test_export tools/test_scripts tools/test_benchmark
-tools/test_demo engine/test_finetuning serving/test_every_way docs/test_notebook
+devices/test_devices test_plain_keras serving/test_export tools/test_scripts
+tools/test_benchmark tools/test_demo engine/test_finetuning
+serving/test_every_way docs/test_notebook
 golden/test_golden devices/test_jax pretraining/test_model
 pretraining/test_pretrain modeling/test_task_models
 engine/test_hyperparameters modeling/test_pretrainer

@@ -135,6 +135,14 @@ class TaskTrainer:
             self.check_batch(data_batch)
             self._symbolic_build(data_batch=data_batch)
 
+    def compute_output_spec(
+        self, inputs: Any, training: Any = None, mask: Any = None
+    ) -> Any:
+        # Keras's reads the shape of each optional input, also of None.
+        if any(x is None for x in tree.flatten(inputs)):
+            return keras.Operation.compute_output_spec(self, inputs, training)
+        return super().compute_output_spec(inputs, training, mask)
+
     def check_batch(self, batch: Any) -> None:
         """Raise if `compile` and a batch, or its specs, do not fit."""
 

@@ -56,6 +56,7 @@ class BertPretrainer(TaskModel):
         mlm_norm_epsilon: float | None = None,
         name: str = "pretrainer",
     ) -> None:
+        self.encoder = encoder
         self.examples_per_row = examples_per_row
         self.mlm_activation = mlm_activation
         self.mlm_norm_epsilon = mlm_norm_epsilon
@@ -163,6 +164,7 @@ class BertCausalModel(TaskModel):
                 "The encoder sees the very token that it has to predict. "
                 'Expected attention="left_to_right" or "right_to_left".'
             )
+        self.encoder = encoder
         self.mlm = MaskedLanguageModelHead(
             encoder.embeddings.token,
             encoder.activation,

@@ -27,7 +27,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     """An encoder with a head, as a functional Keras model.
 
     A subclass registers with Keras, keeps the arguments of its constructor as
-    attributes of the same names, makes its head, sets `pools`, and calls
+    attributes of the same names, the encoder first (weights are listed in this
+    order, and by Keras's clones), makes its head, sets `pools`, and calls
     `super().__init__` with inputs from `symbolic_inputs()` and outputs computed
     from `encode(...)`. Saving, loading, copying and optional inputs work then.
     `from_config(get_config())` makes a model with new weights, `with_dtype` a
@@ -141,6 +142,8 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
         if loop.__name__ == "fit":
             # `encoder.trainable = True` has set the pooler's too.
             switch_pooler(self)
+            if kwargs.get("class_weight") is not None:
+                self._check_class_weight()
         callbacks = kwargs.get("callbacks") or []
         # `callbacks` is the fifth argument after `x`.
         if loop.__name__ == "fit" and len(args) < 5:
@@ -151,6 +154,18 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
 
                 kwargs["callbacks"] = [*callbacks, ScheduleWatch()]
         return super()._run(loop, x, *args, **kwargs)
+
+    def _check_class_weight(self):
+        """Raise if Keras would read the labels of a row as one class."""
+        is_multiple = getattr(self, "problem", "") == "multi"
+        # Keras refuses several outputs itself.
+        if not isinstance(self.output, dict):
+            is_multiple |= len(self.output.shape) > 2
+        if is_multiple:
+            raise InputError(
+                "class_weight is given, but a row has several labels. Give "
+                "sample_weight, a weight for each label."
+            )
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -79,6 +79,7 @@ class BertClassifier(TaskModel):
         pair: bool = False,
         name: str = "classifier_model",
     ) -> None:
+        self.encoder = encoder
         self.labels = check_labels(labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
@@ -163,6 +164,7 @@ class BertSpanPredictor(TaskModel):
         may_be_none: bool = False,
         name: str = "span_predictor",
     ) -> None:
+        self.encoder = encoder
         self.bilstm_dim = bilstm_dim
         self.may_be_none = may_be_none
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
@@ -228,6 +230,7 @@ class BertTagger(TaskModel):
         bilstm_dim: int | None = None,
         name: str = "tagger_model",
     ) -> None:
+        self.encoder = encoder
         self.labels = check_labels(labels)
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
@@ -277,6 +280,7 @@ class BertChooser(TaskModel):
         dropout: float | None = None,
         name: str = "chooser_model",
     ) -> None:
+        self.encoder = encoder
         self.dropout = encoder.dropout if dropout is None else dropout
         self.chooser = LogitsHead(
             1, self.dropout, name="chooser", dtype=encoder.dtype_policy

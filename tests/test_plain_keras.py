@@ -1,0 +1,522 @@
+"""What plain Keras offers, as a table: each model with each offer.
+
+The second opinion is Keras: a plain functional model of the same graph, or
+what Keras itself wrote and read. `REFUSED` says what is refused, and why.
+Every offer is tried in every run, on one of the models; `-m long` tries all.
+As a script, under a strategy: python test_plain_keras.py STRATEGY MODEL
+"""
+
+import contextlib
+import csv
+import json
+import os
+import sys
+
+import forks
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.optimizers import SGD
+from model_samples import SMALL, fill, pretraining_batch
+from pytest import approx
+from test_devices import tf_configs
+
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertEmbedder,
+    BertSpanPredictor,
+    BertTagger,
+)
+from bert_keras.training.strategy import make_strategy
+
+ROWS, RANDOM = 5, np.random.default_rng(0)
+IDS = RANDOM.integers(1, 30, (ROWS, 6))
+X = {"token_ids": IDS, "segment_ids": IDS % 2, "padding_mask": IDS * 0 + 1}
+X["padding_mask"][::2, 4:] = 0
+CHOICES = {name: np.stack([x, x[::-1]], axis=1) for name, x in X.items()}
+PRETRAINING, PREDICTED, _ = pretraining_batch(batch=ROWS)
+CLASSES, ENDS = np.array([0, 1, 2, 0, 1]), IDS % 6
+WEIGHTS = np.array([0.2, 1.0, 0.0, 2.5, 0.7], "float32")
+VECTORS = RANDOM.normal(size=(ROWS, 6, 8)).astype("float32")
+ARGUMENTS = {**SMALL, "num_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
+
+
+def encoder(**arguments):
+    return BertEncoder(**{**ARGUMENTS, **arguments})
+
+
+def entropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+# How to make the model, its inputs, its labels, the loss of each output.
+MODELS = {
+    "encoder": (
+        encoder,
+        X,
+        {"sequence_output": VECTORS, "pooled_output": VECTORS[:, 0]},
+        keras.losses.MeanSquaredError,
+    ),
+    "classifier": (
+        lambda: BertClassifier(encoder(), ["a", "b", "c"]),
+        X,
+        CLASSES,
+        entropy,
+    ),
+    "tagger": (
+        lambda: BertTagger(encoder(), ["a", "b", "c"]),
+        X,
+        IDS % 3,
+        entropy,
+    ),
+    "span": (
+        lambda: BertSpanPredictor(encoder()),
+        X,
+        {"start": ENDS[:, 0], "end": ENDS[:, 1]},
+        entropy,
+    ),
+    "chooser": (lambda: BertChooser(encoder()), CHOICES, CLASSES % 2, entropy),
+    "embedder": (
+        lambda: BertEmbedder(encoder()),
+        X,
+        VECTORS[:, 0],
+        keras.losses.MeanSquaredError,
+    ),
+    "pretrainer": (
+        lambda: BertPretrainer(encoder()),
+        PRETRAINING,
+        PREDICTED,
+        entropy,
+    ),
+    "causal": (
+        lambda: BertCausalModel(encoder(attention="left_to_right")),
+        X,
+        IDS,
+        entropy,
+    ),
+}
+
+
+class Case:
+    """A model, and what it is trained with."""
+
+    def __init__(self, name):
+        self.make, self.x, self.y, self.loss = MODELS[name]
+        self.name, self.model = name, fill(self.make(), scale=0.2)
+
+    def each(self, value):
+        """Return `value` for each output."""
+        return keras.tree.map_structure(lambda _: value, self.y)
+
+    def weights(self):
+        """Return a weight for each value of each output's loss."""
+
+        def weigh(y):
+            shape = y.shape if self.loss is entropy else y.shape[:-1]
+            factors = 1 + np.arange(np.prod(shape)).reshape(shape) % 3
+            return np.float32((WEIGHTS * factors.T).T)
+
+        return keras.tree.map_structure(weigh, self.y)
+
+    def plain(self, kind=keras.Model):
+        """Return a functional model of Keras's own around the model."""
+        inputs = {
+            name: keras.Input(x.shape[1:], dtype="int32", name=name)
+            for name, x in self.x.items()
+        }
+        return kind(inputs, self.model(inputs))
+
+    def fit(self, model=None, compiling=None, **fitting):
+        """Return the history of two epochs of batches of 2, 2 and 1 rows."""
+        keras.utils.set_random_seed(0)
+        model = model or self.model
+        losses = keras.tree.map_structure(lambda _: self.loss(), self.y)
+        compiling = {"optimizer": SGD(0.1), "loss": losses} | (compiling or {})
+        model.compile(**compiling)
+        fitting = {"x": self.x, "y": self.y, "epochs": 2, **fitting}
+        if fitting["y"] is not None:
+            fitting["batch_size"] = 2
+        return model.fit(**fitting, shuffle=False, verbose=0).history
+
+    def fits_as_plain(self, arguments=None, kind=lambda cls: cls):
+        """Train the model and a plain one; compare; return the history.
+
+        Args:
+            arguments: function of the case: arguments of `compile` and `fit`.
+            kind: function that returns a subclass of a model's class.
+        """
+        models = self.model, self.plain(kind(keras.Model))
+        self.model.__class__ = kind(type(self.model))
+        before, results = self.model.get_weights(), []
+        for model in models:
+            self.model.set_weights(before)
+            compiling, fitting = arguments(self) if arguments else ({}, {})
+            history = self.fit(model, compiling, **fitting)
+            results.append((history, self.model.get_weights()))
+        (history, weights), (plain_history, plain_weights) = results
+        assert history.keys() == plain_history.keys()
+        for name, values in history.items():
+            # Keras's mean of one of several losses counts batches, not rows.
+            if name in ("loss", "val_loss") or not name.endswith("_loss"):
+                assert values == approx(plain_history[name], rel=1e-4), name
+        for left, right in zip(weights, plain_weights, strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-5)
+        assert any((a != b).any() for a, b in zip(before, weights, strict=True))
+        return history
+
+    def assert_same_outputs(self, model, atol=0.0):
+        x = {name: tf.constant(v, "int32") for name, v in self.x.items()}
+        outputs = self.model(x), model(x)
+        keras.tree.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=atol), *outputs
+        )
+
+
+def softplus(y_true, y_pred):
+    """A loss of the user."""
+    return keras.ops.mean(keras.ops.softplus(y_pred), axis=-1)
+
+
+def rows_of(case):
+    return tf.data.Dataset.from_tensor_slices((case.x, case.y)).batch(2)
+
+
+def schedule():
+    return keras.optimizers.schedules.CosineDecay(1e-3, 9)
+
+
+# Ways to train: arguments of `compile` and of `fit`, made for each model.
+WAYS = {
+    "validation_data": lambda c: (
+        {},
+        {"validation_data": (c.x, c.y, c.weights())},
+    ),
+    "validation_split": lambda c: ({}, {"validation_split": 0.4}),
+    "class_weight": lambda c: ({}, {"class_weight": {0: 0.5, 1: 3.0, 2: 1.0}}),
+    "sample_weight": lambda c: ({}, {"sample_weight": c.weights()}),
+    "loss_weights": lambda c: (
+        {"loss_weights": keras.tree.map_structure(lambda y: 0.5 + y.ndim, c.y)},
+        {},
+    ),
+    "weighted_metrics": lambda c: (
+        {
+            "weighted_metrics": c.each(
+                ["SparseCategoricalAccuracy" if c.loss is entropy else "mse"]
+            )
+        },
+        {"sample_weight": c.weights()},
+    ),
+    "loss_of_the_user": lambda c: ({"loss": c.each(softplus)}, {}),
+    "adam": lambda c: ({"optimizer": keras.optimizers.Adam(1e-3)}, {}),
+    "adamw_with_a_schedule_and_a_clip": lambda c: (
+        {"optimizer": keras.optimizers.AdamW(schedule(), global_clipnorm=0.1)},
+        {},
+    ),
+    "data_set_and_steps_per_execution": lambda c: (
+        {"steps_per_execution": 2},
+        {"x": rows_of(c), "y": None},
+    ),
+    "run_eagerly": lambda c: ({"run_eagerly": True}, {}),
+    "early_stopping": lambda c: (
+        {},
+        {
+            "callbacks": keras.callbacks.EarlyStopping(
+                "loss", mode="max", restore_best_weights=True
+            ),
+            "epochs": 9,
+        },
+    ),
+    "reduce_lr_on_plateau": lambda c: (
+        {},
+        {
+            "callbacks": keras.callbacks.ReduceLROnPlateau(
+                "loss", factor=0.5, patience=0, min_delta=9
+            ),
+            "epochs": 3,
+        },
+    ),
+}
+SHOWN = {"early_stopping": 2, "reduce_lr_on_plateau": 3}  # epochs, else 2
+
+
+# Other ways. Each is a function of a case and of an empty folder.
+
+
+def regularizer(case, folder):
+    for weight in case.model.trainable_weights:
+        weight.regularizer = keras.regularizers.L2(0.1)
+    case.fits_as_plain()
+
+
+def train_step_of_the_user(case, folder):
+    def with_step(cls):
+        class WithStep(cls):
+            def train_step(self, data):
+                x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+                with tf.GradientTape() as tape:
+                    outputs = self(x, training=True)
+                    loss = self.compute_loss(x, y, outputs, weights)
+                variables = self.trainable_variables
+                gradients = tape.gradient(loss, variables)
+                self.optimizer.apply_gradients(
+                    zip(gradients, variables, strict=True)
+                )
+                return {"loss": 7 * loss}
+
+        return WithStep
+
+    case.fits_as_plain(kind=with_step)
+
+
+def mixed_policy(case, folder):
+    half = case.model.with_dtype("mixed_bfloat16")
+    case.assert_same_outputs(half, atol=0.1)
+    case.model = half
+    history = case.fit()
+    assert history["loss"][1] < history["loss"][0]
+    assert all(w.dtype == "float32" for w in half.trainable_weights)
+
+
+def model_checkpoint(case, folder):
+    files = [folder / "whole.keras", folder / "only.weights.h5"]
+    case.fit(
+        callbacks=[
+            keras.callbacks.ModelCheckpoint(
+                file, save_weights_only=".weights" in file.name
+            )
+            for file in files
+        ]
+    )
+    loaded = keras.saving.load_model(files[0])
+    case.assert_same_outputs(loaded)
+    assert int(loaded.optimizer.iterations.numpy()) == 6
+    other = fill(case.make(), seed=1)
+    other.load_weights(files[1])
+    case.assert_same_outputs(other)
+
+
+class Stop(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            raise InterruptedError
+
+
+def backup_and_restore(case, folder):
+    before = case.model.get_weights()
+    whole = case.fit(compiling={"optimizer": "adam"})
+    expected = case.model.get_weights()
+    case.model.set_weights(before)
+    backup = keras.callbacks.BackupAndRestore(folder / "backup")
+    with pytest.raises(InterruptedError):
+        case.fit(compiling={"optimizer": "adam"}, callbacks=[backup, Stop()])
+    case.model = case.make()
+    rest = case.fit(compiling={"optimizer": "adam"}, callbacks=[backup])
+    assert rest["loss"] == approx(whole["loss"][1:], rel=1e-6)
+    for left, right in zip(case.model.get_weights(), expected, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-7)
+
+
+def csv_logger(case, folder):
+    log = keras.callbacks.CSVLogger(folder / "log.csv")
+    history = case.fit(callbacks=[log])
+    with open(folder / "log.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for name, values in history.items():
+        assert [float(row[name]) for row in rows] == approx(values), name
+
+
+def tensor_board(case, folder):
+    board = keras.callbacks.TensorBoard(folder, histogram_freq=1)
+    losses = case.fit(callbacks=[board])["loss"]
+    [file] = (folder / "train").glob("events*")
+    events = tf.compat.v1.train.summary_iterator(str(file))
+    values = [v for event in events for v in event.summary.value]
+    shown = [tf.make_ndarray(v.tensor) for v in values if v.tag == "epoch_loss"]
+    assert shown == approx(losses)
+
+
+def keras_tuner(case, folder):
+    tuner = pytest.importorskip("keras_tuner", reason="no keras-tuner")
+
+    def build(choices):
+        model = case.make()
+        rate = choices.Choice("rate", [0.0, 0.1])
+        losses = keras.tree.map_structure(lambda _: case.loss(), case.y)
+        model.compile(SGD(rate), losses)
+        return model
+
+    objective = tuner.Objective("loss", "min")
+    search = tuner.GridSearch(build, objective, directory=str(folder))
+    search.search(case.x, case.y, batch_size=2, epochs=3, verbose=0)
+    assert search.get_best_hyperparameters()[0].get("rate") == 0.1
+
+
+# Graphs and files.
+
+
+def clone_model(case, folder):
+    copy = keras.models.clone_model(case.model)
+    copy.set_weights(case.model.get_weights())
+    case.assert_same_outputs(copy)
+
+
+def export_of_keras(case, folder):
+    case.model.export(folder / "export", verbose=False)
+    loaded = tf.saved_model.load(folder / "export")
+    case.assert_same_outputs(loaded.serve, atol=1e-5)
+
+
+LOAD = """
+import sys, keras, numpy as np
+import bert_keras
+model = keras.saving.load_model(sys.argv[1])
+x = dict(np.load(sys.argv[2]))
+outputs = keras.tree.flatten(model.predict_on_batch(x))
+np.savez(sys.argv[3], *outputs)
+"""
+
+
+def load_model_in_a_fresh_process(case, folder):
+    case.model.save(folder / "model.keras")
+    np.savez(folder / "x.npz", **case.x)
+    words = ["-c", LOAD]
+    words += [folder / n for n in ("model.keras", "x.npz", "y.npz")]
+    done = forks.run([sys.executable, *words])
+    assert done.returncode == 0, done.stderr
+    expected = keras.tree.flatten(case.model.predict_on_batch(case.x))
+    with np.load(folder / "y.npz") as outputs:
+        for left, right in zip(outputs.values(), expected, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def get_layer_in_a_functional_model(case, folder):
+    model = case.model
+    if not isinstance(model, BertEncoder):
+        model = model.get_layer("encoder")
+    inputs = keras.Input((None,), dtype="int32")
+    tokens = model({"token_ids": inputs})["sequence_output"]
+    scores = keras.layers.Dense(1)(keras.ops.mean(tokens, axis=1))
+    functional = keras.Model(inputs, scores)
+    functional.compile("adam", "mse")
+    functional.fit(IDS, CLASSES, verbose=0)
+    functional.save(folder / "model.keras")
+    loaded = keras.saving.load_model(folder / "model.keras")
+    np.testing.assert_array_equal(
+        loaded.predict_on_batch(IDS), functional.predict_on_batch(IDS)
+    )
+
+
+# Under a strategy, in a process with two devices.
+
+
+def mirrored(case, folder):
+    compare_with_two_replicas(case, folder, "mirrored")
+
+
+def multi_worker(case, folder):
+    compare_with_two_replicas(case, folder, "multi_worker")
+
+
+def train_under(kind, name):
+    """Return the history of a model with validation data and a callback."""
+    with make_strategy(kind).scope():
+        case = Case(name)
+        rows = tf.data.Dataset.from_tensor_slices(
+            (case.x, case.y, case.weights())
+        )
+        fitting = {"x": rows.batch(4), "y": None}
+        return case.fit(validation_data=rows.batch(3), **fitting)
+
+
+def compare_with_two_replicas(case, folder, kind):
+    """Train with two replicas in this process, or in two of one each."""
+    many = kind == "multi_worker"
+    environments = tf_configs() if many else ["{}"]
+    processes = [
+        forks.start(
+            [__file__, kind, case.name],
+            env={**os.environ, "TF_CONFIG": config},
+        )
+        for config in environments
+    ]
+    expected = train_under("off", case.name)
+    for process in processes:
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
+        history = json.loads(output.splitlines()[-1])
+        for name, values in history.items():
+            assert values == approx(expected[name], rel=1e-4), name
+
+
+OFFERS = WAYS | {
+    offer.__name__: offer
+    for offer in (
+        regularizer,
+        train_step_of_the_user,
+        mixed_policy,
+        model_checkpoint,
+        backup_and_restore,
+        csv_logger,
+        tensor_board,
+        keras_tuner,
+        clone_model,
+        export_of_keras,
+        load_model_in_a_fresh_process,
+        get_layer_in_a_functional_model,
+        mirrored,
+        multi_worker,
+    )
+}
+# Model, offer: a word of the error.
+REFUSED = {
+    # An encoder is no task model: Keras's own step, which fails there.
+    ("encoder", "mirrored"): "AddN",
+    ("encoder", "multi_worker"): "unsupported type",
+    # Keras has it so.
+    ("encoder", "class_weight"): "single output",
+    ("span", "class_weight"): "single output",
+    ("pretrainer", "class_weight"): "single output",
+    # Keras would take the labels of a row for one label as a vector.
+    ("tagger", "class_weight"): "sample_weight",
+    ("causal", "class_weight"): "sample_weight",
+    # A clone has a token table of its own, a weight more.
+    ("pretrainer", "clone_model"): "weight",
+    ("causal", "clone_model"): "weight",
+    # A clone forgets which inputs are optional.
+    ("tagger", "clone_model"): "input",
+    ("embedder", "clone_model"): "input",
+}
+
+
+def cells():
+    """Return each model with each offer; one model an offer is quick."""
+    for i, offer in enumerate(OFFERS):
+        for j, name in enumerate(MODELS):
+            marks = () if (i + j) % 8 == 0 else pytest.mark.long
+            yield pytest.param(name, offer, marks=marks, id=f"{name}-{offer}")
+
+
+@pytest.mark.parametrize(("name", "offer"), cells())
+def test_keras_works_as_its_users_know_it(name, offer, tmp_path):
+    case, word = Case(name), REFUSED.get((name, offer))
+    refused = pytest.raises((ValueError, AssertionError), match=word)
+    with refused if word else contextlib.nullcontext():
+        if offer in WAYS:
+            history = case.fits_as_plain(WAYS[offer])
+            assert len(history["loss"]) == SHOWN.get(offer, 2)
+        else:
+            OFFERS[offer](case, tmp_path)
+
+
+if __name__ == "__main__":
+    kind, name = sys.argv[1:]
+    number = 2 if kind == "mirrored" else 1
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * number,
+    )
+    print(json.dumps(train_under(kind, name)))
