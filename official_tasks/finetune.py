@@ -60,6 +60,8 @@ TRAINING = {
     "accumulation": "Micro-batches into which a batch is cut.",
     "steps_per_execution": "Steps between two returns to Python.",
     "early_stopping": "End after this many evaluations without a better score.",
+    "tune_thresholds": "Choose the threshold of each label, or of no answer, "
+    "by its F1 on dev.",
     "metric": "Metric of dev that chooses the best weights and ends early; by "
     "default the task's. loss: that of dev.",
     "layer_decay": "Share of its learning rate that a layer passes to the one "
@@ -159,7 +161,7 @@ def _define_training_flags():
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        *("class_weights", "metric"),
+        *("class_weights", "metric", "tune_thresholds"),
     )
 
 

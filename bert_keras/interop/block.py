@@ -141,6 +141,8 @@ def read_arguments(block):
         "mlm_activation": settings.text,
         "mlm_norm_epsilon": settings.fraction,
         "may_be_none": settings.boolean,
+        "null_threshold": settings.number,
+        "thresholds": settings.numbers,
         "pair": settings.boolean,
         "pooling": settings.text,
         "normalize": settings.boolean,

@@ -100,6 +100,22 @@ class Fields:
             self.refuse(name, "a number above 0, below 1", value)
         return value
 
+    def number(self, name, default=None):
+        """Return a finite number."""
+        value = self._required(name, default)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            self.refuse(name, "a number", value)
+        return float(value)
+
+    def numbers(self, name, default=None):
+        """Return a list of finite numbers."""
+        value = self._typed(name, default, list, "a list of numbers")
+        if not all(
+            type(item) in (int, float) and math.isfinite(item) for item in value
+        ):
+            self.refuse(name, "a list of numbers", value)
+        return value
+
     def number_or_none(self, name):
         """A number that decides nothing here; None where there is none."""
         value = self.raw(name)

@@ -49,6 +49,9 @@ class BertClassifier(TaskModel):
             packed where None.
         pair: True if it was trained on two texts a row. The export reads it;
             no weight depends on it.
+        thresholds: for "multi", the probability from which a text has each
+            label, above 0 and below 1; 0.5 where None. The export reads it;
+            no weight depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -77,10 +80,12 @@ class BertClassifier(TaskModel):
         bilstm_dim: int | None = None,
         examples_per_row: int | None = None,
         pair: bool = False,
+        thresholds: Sequence[float] | None = None,
         name: str = "classifier_model",
     ) -> None:
         self.encoder = encoder
         self.labels = check_labels(labels, problem)
+        self.thresholds = _check_thresholds(thresholds, self.labels, problem)
         if bilstm_dim and examples_per_row:
             raise InputError(
                 f"examples_per_row is {examples_per_row} and bilstm_dim is "
@@ -122,6 +127,21 @@ class BertClassifier(TaskModel):
         super().__init__(inputs, logits, encoder, name)
 
 
+def _check_thresholds(thresholds, labels, problem):
+    if thresholds is None:
+        return None
+    if (
+        problem != "multi"
+        or len(thresholds) != len(labels)
+        or not all(0 < threshold < 1 for threshold in thresholds)
+    ):
+        raise InputError(
+            f"thresholds is {thresholds}; expected a number above 0, below 1 "
+            'for each label, with problem="multi".'
+        )
+    return [float(threshold) for threshold in thresholds]
+
+
 @keras.saving.register_keras_serializable("bert_keras")
 class BertSpanPredictor(TaskModel):
     """Two logits a token: the first and the last token of the answer.
@@ -140,6 +160,9 @@ class BertSpanPredictor(TaskModel):
             head; none where None.
         may_be_none: True if it was trained on questions without an answer.
             Readers of answers need it; no weight depends on it.
+        null_threshold: no answer is predicted where its score exceeds the
+            best answer's by more than this. The export reads it; no weight
+            depends on it.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
@@ -162,11 +185,13 @@ class BertSpanPredictor(TaskModel):
         encoder: BertEncoder,
         bilstm_dim: int | None = None,
         may_be_none: bool = False,
+        null_threshold: float = 0.0,
         name: str = "span_predictor",
     ) -> None:
         self.encoder = encoder
         self.bilstm_dim = bilstm_dim
         self.may_be_none = may_be_none
+        self.null_threshold = float(null_threshold)
         self.span = LogitsHead(2, name="span", dtype=encoder.dtype_policy)
         inputs = symbolic_inputs()
         encoded = encode(encoder, inputs, bilstm_dim)

@@ -34,11 +34,13 @@ def classify(model, rows, pair=False, long_text="truncate"):
             "A pair cannot be read in windows. Export the pair model with "
             'long_text="truncate".'
         )
-    activation, answer, outputs = {
-        "single": _single_label,
-        "multi": _several_labels,
-        "regression": _regression,
-    }[model.problem](model.labels)
+    if model.problem == "multi":
+        parts = _several_labels(model.labels, model.thresholds)
+    elif model.problem == "single":
+        parts = _single_label(model.labels)
+    else:
+        parts = _regression(model.labels)
+    activation, answer, outputs = parts
 
     def scores(inputs):
         return activation(model(inputs, training=False))
@@ -82,15 +84,19 @@ def _single_label(labels):
     return tf.nn.softmax, answer, outputs
 
 
-def _several_labels(labels):
+def _several_labels(labels, thresholds):
     # The empty name and -1 stand where a row has fewer labels than another.
     names = tf.constant([*labels, ""])
     indices = tf.constant([*range(len(labels)), -1])
+    least = tf.constant(thresholds or [0.5] * len(labels), tf.float32)
 
     def answer(probabilities):
-        holds = tf.cast(probabilities >= 0.5, tf.int32)
-        count = tf.reduce_sum(holds, axis=-1)
-        order = tf.argsort(probabilities, axis=-1, direction="DESCENDING")
+        holds = probabilities >= least  # (B, C)
+        count = tf.reduce_sum(tf.cast(holds, tf.int32), axis=-1)
+        ranks = probabilities
+        if thresholds:  # labels of the text first, the likeliest first
+            ranks += tf.cast(holds, tf.float32)
+        order = tf.argsort(ranks, axis=-1, direction="DESCENDING")
         width = tf.reduce_max(tf.concat([count, [0]], axis=0))
         is_label = tf.range(width) < count[:, tf.newaxis]  # (B, width)
         order = tf.where(is_label, order[:, :width], len(labels))
@@ -102,7 +108,9 @@ def _several_labels(labels):
         }
 
     outputs = {
-        "label": "string (B, N): labels of at least a half, likeliest first",
+        "label": "string (B, N): labels with at least "
+        + ("their threshold" if thresholds else "a half")
+        + ", likeliest first",
         "label_index": f"int32 (B, N): their places in {labels}",
         "probabilities": "float32 (B, C): of every label, each by itself",
         "count": "int32 (B,): how many labels a row has",

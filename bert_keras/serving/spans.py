@@ -52,16 +52,21 @@ def answer(model, rows, top_k=5):
         slices, start, end = cut_out(
             context, _at(begins, first), _at(ends, last), is_real
         )
-        return {
+        null_score = tf.math.unsorted_segment_min(null, cut.text, cut.num_texts)
+        answers = {
             "answer": slices,
             "start": start,
             "end": end,
             "score": tf.where(is_real, best, -1.0),
             "count": tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1),
-            "null_score": tf.math.unsorted_segment_min(
-                null, cut.text, cut.num_texts
-            ),
+            "null_score": null_score,
         }
+        if model.may_be_none:
+            odds = null_score - best[:, 0]
+            answers["has_answer"] = is_real[:, 0] & (
+                odds <= model.null_threshold
+            )
+        return answers
 
     of_answer = {
         "answer": f"string (B, {top_k}): cut from the context, best first",
@@ -74,6 +79,11 @@ def answer(model, rows, top_k=5):
         "count": "int32 (B,): how many answers there are",
         "null_score": "float32 (B,): of no answer, comparable with `score`",
     }
+    if model.may_be_none:
+        outputs["has_answer"] = (
+            "bool (B,): True unless `null_score` exceeds the best score by "
+            f"more than {model.null_threshold:g}"
+        )
     inputs = {
         "question": "Where was it found?",
         "context": "It was lost for years, then found in an attic in Bern.",

@@ -27,13 +27,14 @@ from bert_keras.training.loop import PUT_BACK
 from bert_keras.training.strategy import choose_dtype, make_strategy
 from official_tasks import page, progress
 from official_tasks.engine import batches, models, task_report, training
+from official_tasks.engine.balance import balance
 from official_tasks.engine.dev_metric import (
     LOSS,
     check_metric,
     compute_loss,
     rank_value,
 )
-from official_tasks.engine.hyperparameters import Hyperparameters, balanced
+from official_tasks.engine.hyperparameters import Hyperparameters
 
 RESULTS = "results.json"
 BEST = "best.json"
@@ -280,15 +281,19 @@ class _Run:
         self.steps, self.steps_per_epoch = batches.training_steps(
             self.rows, arguments["epochs"], arguments["batch_size"]
         )
+        self.loss = task.loss()
         if hyperparameters.class_weights:
-            self.encoded["train"] = balanced(task, self.encoded["train"])
+            self.encoded["train"], self.loss = balance(
+                task, self.encoded["train"]
+            )
         with strategy.scope():
             self.model = self._compiled_model()
         self.predictor = models.Predictor(
             self.model, task.per_token, self.preprocess.packer.pad_id
         )
         self.metric = hyperparameters.metric or task.metric
-        if self.metric != task.metric:
+        if self.metric != task.metric or hyperparameters.tune_thresholds:
+            # Refused now, and not after the first epoch.
             check_metric(task, self.metric, self._score()[1])
 
     def _compiled_model(self):
@@ -310,7 +315,7 @@ class _Run:
                 self.scale.take_out_of(model.classifier)
         model.compile(
             chosen.make_optimizer(self.arguments["learning_rate"], self.steps),
-            self.task.loss(),
+            self.loss,
             loss_weights=self.task.loss_weights,
             # Lengths that vary would be compiled one by one.
             jit_compile=False if self.arguments["pad_to_longest"] else "auto",
@@ -392,6 +397,8 @@ class _Run:
         if self.scale:
             outputs = self.scale.mapped_back(outputs)
         predictions = self.task.decode(self.examples["dev"], encoded, outputs)
+        if self.hyperparameters.tune_thresholds:
+            self._tune(predictions)
         scores = self.task.score(self.examples["dev"], predictions)
         if self.metric == LOSS and self.task.has_dev_loss:
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
@@ -399,6 +406,19 @@ class _Run:
             # It is the baseline of another metric.
             scores.pop("majority_baseline", None)
         return predictions, scores
+
+    def _tune(self, predictions):
+        """Choose the thresholds of task and model on dev."""
+        chosen = self.task.tune(self.examples["dev"], predictions)
+        if not chosen:
+            raise InputError(
+                f"tune_thresholds is True, but --task={self.task.name} has no "
+                "threshold to choose: expected several labels a text, or "
+                "questions that may have no answer. Leave it out."
+            )
+        self.task.take_arguments(chosen)
+        for name, value in chosen.items():
+            setattr(self.model, name, value)
 
     def _evaluate(self, step) -> dict:
         """Scores the dev split; keeps the weights if none were better."""

@@ -39,7 +39,8 @@ class Hyperparameters(NamedTuple):
     weight_decay: see `bert_keras.adamw`.
     layer_decay: factor on the learning rate from each layer to the one below.
     dropout: of encoder and head; that of the weights where None.
-    class_weights: "balanced" weights rows so that each class counts the same.
+    class_weights: "balanced" weights rows so that each class counts the same;
+        of several labels a text, each label's texts with it and without it.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         none where None (the paper, section 5.1).
     lora_rank: of `enable_lora`; the run then leaves `adapter` too.
@@ -52,6 +53,8 @@ class Hyperparameters(NamedTuple):
         score; the learning rate falls as if it did not.
     metric: the metric of dev that chooses the best weights and ends early;
         the task's where None, "loss" for the loss of dev.
+    tune_thresholds: the threshold of each label, or of no answer, is the one
+        with the best F1 on dev; it is kept with the model.
     """
 
     optimizer: str = "adamw"
@@ -67,6 +70,7 @@ class Hyperparameters(NamedTuple):
     rematerialize: bool = False
     early_stopping: int | None = None
     metric: str | None = None
+    tune_thresholds: bool = False
 
     def check(self):
         """Raises InputError for a value that cannot be."""
@@ -140,35 +144,3 @@ class Hyperparameters(NamedTuple):
         ]
         best = int(np.argmax(scores))
         return len(scores) - 1 - best >= self.early_stopping
-
-
-def balanced(task, encoded):
-    """Rows, or tokens, weighted so that each class counts the same.
-
-    A row of class c gets its weight times R / (C R_c), of R rows in C classes
-    that occur and R_c of class c, as scikit-learn's "balanced" has it. The
-    weights of a batch are then divided by their mean, as every batch's are.
-    """
-    values = getattr(encoded.targets, "flat_values", encoded.targets)
-    classes = None if isinstance(values, dict) else np.asarray(values)
-    if (
-        task.labels is None
-        or classes is None
-        or not np.issubdtype(classes.dtype, np.integer)
-    ):
-        raise InputError(
-            f"class_weights is 'balanced', but the task {task.name} does not "
-            "have one class of several for each row or token. Leave it out."
-        )
-    weights = encoded.weights
-    if weights is None:
-        weights = np.ones(classes.shape, np.float32)
-        if hasattr(encoded.targets, "with_flat_values"):  # one a token
-            weights = encoded.targets.with_flat_values(weights)
-    each = np.asarray(getattr(weights, "flat_values", weights))
-    counts = np.bincount(classes, each, minlength=len(task.labels))
-    share = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
-    each = (each * share[classes]).astype(np.float32)
-    if hasattr(weights, "with_flat_values"):
-        each = weights.with_flat_values(each)
-    return encoded._replace(weights=each)

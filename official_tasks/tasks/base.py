@@ -220,6 +220,14 @@ class Task(abc.ABC):
         """
         return []
 
+    def tune(self, examples: list, predictions) -> dict:
+        """Return the arguments of the model that dev can choose.
+
+        Such as thresholds: they are kept with the model and go to
+        `take_arguments`. None by default.
+        """
+        return {}
+
     @abc.abstractmethod
     def write(self, examples: list, predictions, folder) -> None:
         """Write the predictions to the official files, in `folder`."""

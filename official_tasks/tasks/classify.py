@@ -47,6 +47,7 @@ class TextTask(Problem):
         self.label_separator = label_separator
         self.standardises = standardises
         self.metric = METRICS[problem]
+        self.thresholds = None  # of the labels, for "multi"
 
     @property
     def labels(self):
@@ -56,6 +57,10 @@ class TextTask(Problem):
     @labels.setter
     def labels(self, names):
         self.source.labels = names
+
+    def take_arguments(self, arguments):
+        super().take_arguments(arguments)
+        self.thresholds = arguments.get("thresholds")
 
     def encode(self, examples, preprocess):
         segments = [[example.text for example in examples]]
@@ -103,9 +108,8 @@ class TextTask(Problem):
         if self.problem == "regression":
             return score_numbers(truth, predictions[:, 0])
         if self.problem == "multi":
-            return score_labels(
-                self._indicators(truth), predictions > 0, self.labels
-            )
+            predicted = self._decide(predictions)
+            return score_labels(self._indicators(truth), predicted, self.labels)
         predicted = predictions.argmax(axis=-1)
         count = len(self.labels)
         confusion = metrics.confusion_matrix(truth, predicted, count)
@@ -113,6 +117,20 @@ class TextTask(Problem):
             **score_classes(truth, predicted, self.labels),
             "matthews": metrics.matthews(confusion),
         }
+
+    def _decide(self, logits):
+        """Return bool `(R, C)`: True for the predicted labels of each text."""
+        if self.thresholds is None:
+            return logits > 0
+        return metrics.sigmoid(logits) >= self.thresholds
+
+    def tune(self, examples, predictions):
+        """Return the threshold of each label with the best F1 on `examples`."""
+        if self.problem != "multi":
+            return {}
+        truth = self._indicators([example.label for example in examples])
+        probabilities = metrics.sigmoid(predictions)
+        return {"thresholds": metrics.best_thresholds(truth, probabilities)}
 
     def mistakes(self, examples, predictions):
         truth = [example.label for example in examples]
@@ -122,7 +140,8 @@ class TextTask(Problem):
             error = np.abs(np.array(truth) - predicted)
             wrong = np.ones(len(error), bool)
         elif self.problem == "multi":
-            truth, predicted = self._indicators(truth), predictions > 0
+            truth = self._indicators(truth)
+            predicted = self._decide(predictions)
             probabilities = metrics.sigmoid(predictions)
             # The confidence in the worst of the decisions on a text.
             error = np.where(truth, 1 - probabilities, probabilities)
@@ -172,12 +191,17 @@ class TextTask(Problem):
                 [self.labels[row.argmax()], f"{row.max():.4f}"]
                 for row in metrics.probabilities(predictions)
             ]
+        rows = zip(
+            self._decide(predictions),
+            metrics.sigmoid(predictions),
+            strict=True,
+        )
         return self.labels, [
             [
-                self._spell(np.flatnonzero(row > 0.5)),
-                *(f"{probability:.4f}" for probability in row),
+                self._spell(np.flatnonzero(decisions)),
+                *(f"{probability:.4f}" for probability in probabilities),
             ]
-            for row in metrics.sigmoid(predictions)
+            for decisions, probabilities in rows
         ]
 
     def _spell(self, label) -> str:

@@ -307,7 +307,7 @@ def custom_spans(**options) -> SpanTask:
     return SpanTask(
         Table(columns, chosen),
         stride=chosen.stride,
-        null_threshold=chosen.null_threshold,
+        null_threshold=options.get("null_threshold"),
     )
 
 

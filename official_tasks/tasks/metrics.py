@@ -43,6 +43,31 @@ def per_label(labels, predictions) -> dict[str, np.ndarray]:
     return _of_counts(hits, labels.sum(axis=0), predictions.sum(axis=0))
 
 
+def best_thresholds(labels, probabilities) -> list[float]:
+    """Return the threshold of each label with its best F1.
+
+    It is halfway between two probabilities, nearest to 0.5 of several; 0.5
+    for a label without a text.
+
+    Args:
+        labels: bool `(R, C)`, the true labels of each text.
+        probabilities: float `(R, C)`; a label is predicted from its threshold.
+    """
+    thresholds = []
+    for truth, column in zip(labels.T, probabilities.T, strict=True):
+        ranked, counts = np.unique(column, return_counts=True)  # ascending
+        hits = np.bincount(np.searchsorted(ranked, column), truth)
+        # From each distinct probability on: hits, and predictions.
+        hits = np.cumsum(hits[::-1])[::-1]
+        predicted = np.cumsum(counts[::-1])[::-1]
+        f1 = 2 * hits / (truth.sum() + predicted)
+        halfway = (ranked + np.concatenate([[0.0], ranked[:-1]])) / 2
+        best = halfway[f1 == f1.max()] if truth.any() else np.array([0.5])
+        nearest = best[np.abs(best - 0.5).argmin()]
+        thresholds.append(float(np.clip(nearest, 1e-6, 1 - 1e-6)))
+    return thresholds
+
+
 def _of_counts(hits, true, predicted):
     hits = hits.astype(np.float64)
     return {

@@ -72,7 +72,8 @@ class SpanTask(Problem):
             None: as the rows say.
         stride: tokens from the beginning of a window to that of the next one.
         null_threshold: no answer is predicted where its score exceeds the
-            best answer's by more than this.
+            best answer's by more than this; that of the model where None, of
+            a new one 0.
         null_odds: file of these differences, for `read_predictions`.
         defaults: `Defaults`.
     """
@@ -88,7 +89,7 @@ class SpanTask(Problem):
         may_be_none=None,
         *,
         stride=128,
-        null_threshold=0.0,
+        null_threshold=None,
         null_odds=None,
         defaults=None,
     ):
@@ -98,7 +99,9 @@ class SpanTask(Problem):
         if may_be_none is not None:
             self.may_be_none = may_be_none
         self.stride = stride
-        self.null_threshold, self.null_odds = null_threshold, null_odds
+        self.is_threshold_fixed = null_threshold is not None
+        self.null_threshold = null_threshold or 0.0
+        self.null_odds = null_odds
 
     @functools.cached_property
     def may_be_none(self) -> bool:
@@ -114,6 +117,24 @@ class SpanTask(Problem):
         # A test file does not say whether a question may have no answer.
         if arguments.get("may_be_none"):
             self.may_be_none = True
+        if not self.is_threshold_fixed:
+            self.null_threshold = arguments.get("null_threshold", 0.0)
+
+    def tune(self, examples, predictions):
+        """Return the threshold of no answer with the best F1 on `examples`."""
+        if not self.may_be_none or self.is_threshold_fixed:
+            return {}
+        answers = {question.id: question.answers for question in examples}
+        predicted = _by_id(examples, predictions)
+        texts = {key: answer.text for key, answer in predicted.items()}
+        odds = {key: answer.odds for key, answer in predicted.items()}
+
+        def score(threshold):
+            return metrics.scores_v2(answers, texts, odds, threshold)
+
+        # The official script calls it 0 where it is best to answer nothing.
+        thresholds = score(0.0)["best_f1_threshold"], min(odds.values()) - 1
+        return {"null_threshold": max(thresholds, key=lambda t: score(t)["f1"])}
 
     def read(self, split):
         questions = self.source.read(split)

@@ -17,7 +17,8 @@ from bert_keras import InputError
 from bert_keras.modeling.weights import published_weights
 from bert_keras.training import step_tensorflow
 from official_tasks.engine import batches, finetuning
-from official_tasks.engine.hyperparameters import Hyperparameters, balanced
+from official_tasks.engine.balance import balance
+from official_tasks.engine.hyperparameters import Hyperparameters
 from official_tasks.engine.models import load_model, load_trained
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.custom import custom_task
@@ -161,20 +162,21 @@ def test_dropout_is_that_of_encoder_attention_and_head(step):
 
 
 def test_balanced_classes_weigh_the_same_as_scikit_learn_says():
-    task = SimpleNamespace(name="toy", labels=["a", "b", "c"])
+    labels = ["a", "b", "c"]
+    task = SimpleNamespace(name="toy", labels=labels, loss=lambda: None)
     targets = np.array([0, 0, 0, 2], np.int32)
-    weighted = balanced(task, Encoded({}, targets)).weights
+    weighted = balance(task, Encoded({}, targets))[0].weights
     np.testing.assert_allclose(weighted, [4 / 6, 4 / 6, 4 / 6, 2], rtol=1e-6)
     # Tokens: those without weight do not count.
     tags = tf.ragged.constant([[0, 0, 1], [0, 1]], tf.int32)
     counted = tf.ragged.constant([[1.0, 1, 1], [1, 0]])
-    found = balanced(task, Encoded({}, tags, counted)).weights
+    found = balance(task, Encoded({}, tags, counted))[0].weights
     expected = [2 / 3, 2 / 3, 2, 2 / 3, 0]
     np.testing.assert_allclose(found.flat_values, expected, rtol=1e-6)
     assert found.row_lengths().numpy().tolist() == [3, 2]
     for wrong in (targets.astype("f4"), {"start": targets}):
-        with pytest.raises(InputError, match="task toy does not have one"):
-            balanced(task, Encoded({}, wrong))
+        with pytest.raises(InputError, match="task toy has no classes"):
+            balance(task, Encoded({}, wrong))
 
 
 class Watch(keras.callbacks.Callback):

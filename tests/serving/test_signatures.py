@@ -137,6 +137,8 @@ def test_tags_of_a_long_text_are_cut_or_read_in_windows():
 class Spans:
     """Start logits by piece, end logits by piece."""
 
+    may_be_none = False
+
     def __init__(self, start, end, cls=0.0):
         self.start = ByPiece({p: [x] for p, x in start.items()})
         self.end = ByPiece({p: [x] for p, x in end.items()} | {"[CLS]": [cls]})

@@ -1,0 +1,72 @@
+"""Weights so that rare classes count as much as frequent ones.
+
+As in scikit-learn's "balanced" a row of class c gets the weight
+R / (C R_c): R rows in C classes that occur, R_c of them of class c.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_keras.errors import InputError
+
+
+def balance(task, encoded):
+    """Return rows with weights, and the loss to train on them.
+
+    Classes of rows or tokens weight these. Of several labels a text each
+    label is a problem with two classes, and the loss weights them.
+
+    Args:
+        task: `Task`.
+        encoded: rows to train on.
+    """
+    targets = encoded.targets
+    values = getattr(targets, "flat_values", targets)
+    values = None if isinstance(values, dict) else np.asarray(values)
+    if task.labels is not None and values is not None:
+        if np.issubdtype(values.dtype, np.integer):
+            return _weight_rows(task, encoded, values), task.loss()
+        if values.shape[1:] == (len(task.labels),):
+            return encoded, BalancedLabels(values)
+    raise InputError(
+        f"class_weights is 'balanced', but the task {task.name} has no classes "
+        "for each row or token. Leave it out."
+    )
+
+
+def _weight_rows(task, encoded, classes):
+    weights = encoded.weights
+    if weights is None:
+        weights = np.ones(classes.shape, np.float32)
+        if hasattr(encoded.targets, "with_flat_values"):  # one a token
+            weights = encoded.targets.with_flat_values(weights)
+    each = np.asarray(getattr(weights, "flat_values", weights))
+    counts = np.bincount(classes, each, minlength=len(task.labels))
+    factors = counts.sum() / np.count_nonzero(counts) / np.maximum(counts, 1e-9)
+    # Each batch divides the weights by their mean.
+    each = (each * factors[classes]).astype(np.float32)
+    if hasattr(weights, "with_flat_values"):
+        each = weights.with_flat_values(each)
+    return encoded._replace(weights=each)
+
+
+class BalancedLabels(keras.losses.Loss):
+    """Binary cross-entropy of logits, balanced for each label.
+
+    Args:
+        targets: float `(R, C)`, 1 for the labels of each text: the rows to
+            count.
+    """
+
+    def __init__(self, targets):
+        super().__init__(name="balanced_labels")
+        counts = np.stack([(1 - targets).sum(0), targets.sum(0)])  # (2, C)
+        occurring = np.count_nonzero(counts, axis=0)
+        factors = len(targets) / occurring / np.maximum(counts, 1e-9)
+        self.absent, self.present = factors.astype(np.float32)
+
+    def call(self, y_true, y_pred):
+        losses = ops.binary_crossentropy(y_true, y_pred, from_logits=True)
+        weights = y_true * self.present + (1 - y_true) * self.absent
+        return ops.mean(weights * losses, axis=-1)  # (B, C) to (B,)

@@ -1,0 +1,154 @@
+"""Thresholds chosen on dev, and the loss that balances labels."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.metrics import f1_score, log_loss, precision_recall_curve
+from sklearn.utils.class_weight import compute_class_weight
+from task_samples import QUICK, sentences, write_csv
+
+import bert_keras
+from bert_keras import BertClassifier, BertPreprocessor, InputError
+from official_tasks.engine import finetuning
+from official_tasks.engine.balance import BalancedLabels
+from official_tasks.evaluate import evaluate
+from official_tasks.tasks import metrics
+from official_tasks.tasks.custom import custom_spans, custom_task
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_the_best_threshold_of_a_label_has_scikit_learns_best_f1():
+    truth = RANDOM.random((40, 5)) < [0.1, 0.3, 0.5, 0.9, 0.0]
+    probabilities = 0.05 + 0.9 * RANDOM.random((40, 5)).round(1)  # some equal
+    thresholds = metrics.best_thresholds(truth, probabilities)
+    assert thresholds[4] == 0.5  # of no text
+    for label in range(4):
+        precision, recall, _ = precision_recall_curve(
+            truth[:, label], probabilities[:, label]
+        )
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+        predicted = probabilities[:, label] >= thresholds[label]
+        score = f1_score(truth[:, label], predicted)
+        assert score == pytest.approx(f1.max())
+
+
+def test_balanced_labels_weigh_as_scikit_learns_classes_of_each_label():
+    targets = (RANDOM.random((50, 3)) < [0.1, 0.5, 0.8]).astype("float32")
+    logits = RANDOM.normal(size=(50, 3)).astype("float32")
+    expected = []
+    for truth, column in zip(targets.T, logits.T, strict=True):
+        weights = compute_class_weight(
+            "balanced", classes=np.array([0, 1]), y=truth
+        )
+        expected.append(
+            log_loss(
+                truth,
+                expit(column.astype("float64")),
+                sample_weight=weights[truth.astype(int)],
+            )
+        )  # the weights have a mean of 1
+    loss = float(BalancedLabels(targets)(targets, logits))
+    assert loss == pytest.approx(np.mean(expected), rel=1e-5)
+    all_or_none = np.array([[1.0, 0.0]] * 4, "float32")
+    plain = log_loss([0, 1], [[0.5, 0.5]] * 2)
+    loss = float(BalancedLabels(all_or_none)(all_or_none, 0 * all_or_none))
+    assert loss == pytest.approx(plain)
+
+
+@pytest.fixture(scope="module")
+def several(place, tmp_path_factory):
+    """A task with several labels, its run with thresholds, and its results."""
+    folder = tmp_path_factory.mktemp("several")
+    rows = [
+        (text, ",".join(["good"] * y + ["film"] * ("film" in text)))
+        for text, y in sentences(80)
+    ]
+    path = str(write_csv(folder / "t.csv", rows))
+    task = custom_task(path, path, problem="multi")
+    results = finetuning.run(
+        task,
+        place / "init",
+        folder / "run",
+        tune_thresholds=True,
+        class_weights="balanced",
+        epochs=3,
+        **QUICK,
+    )
+    return path, folder / "run", results
+
+
+def test_thresholds_of_labels_are_kept_scored_and_served(several, tmp_path):
+    path, run, results = several
+    model = BertClassifier.from_preset(run / "model")
+    assert len(model.thresholds) == 2 and model.thresholds != [0.5, 0.5]
+    best = max(results["curve"], key=lambda line: line["val_micro_f1"])
+    assert results["micro_f1"] == best["val_micro_f1"]
+    again = evaluate(custom_task(dev=path, problem="multi"), [str(run)])
+    assert again["micro_f1"] == pytest.approx(results["micro_f1"])
+    preprocess = BertPreprocessor.from_preset(run / "model")
+    bert_keras.export_saved_model(model, preprocess, tmp_path / "served")
+    served = bert_keras.load_saved_model(tmp_path / "served")
+    with open(run / "predictions" / "predictions.csv") as file:
+        rows = list(csv.DictReader(file))
+    answers = served.classify([row["text"] for row in rows])["label"]
+    for row, names in zip(rows, answers, strict=True):
+        assert set(filter(None, names)) == set(
+            filter(None, row["predicted"].split(","))
+        )
+
+
+def test_the_threshold_of_no_answer_is_kept_scored_and_served(place, tmp_path):
+    rows = [
+        ("was it good", f"the cat sat {word} {number} a dog ran", answer)
+        for word in ("red", "blue", "book", "four")
+        for number, answer in zip(
+            ("one", "two", "three"), ("cat", "dog ran", ""), strict=True
+        )
+    ]
+    header = ("question", "context", "answer")
+    path = str(write_csv(tmp_path / "t.csv", rows, header))
+    run = tmp_path / "run"
+    results = finetuning.run(
+        custom_spans(train=path, dev=path),
+        place / "init",
+        run,
+        tune_thresholds=True,
+        epochs=12,
+        **QUICK,
+    )
+    assert results["f1"] == results["best_f1"]
+    stored = json.loads((run / "model" / "config.json").read_text())
+    threshold = stored["bert_keras"]["arguments"]["null_threshold"]
+    assert threshold != 0
+    again = evaluate(custom_spans(dev=path), [str(run)])
+    assert again["f1"] == pytest.approx(results["f1"])
+    never = evaluate(custom_spans(dev=path, null_threshold=1e9), [str(run)])
+    assert never["unanswerable_f1"] == 0.0
+    model = bert_keras.BertSpanPredictor.from_preset(run / "model")
+    preprocess = BertPreprocessor.from_preset(run / "model")
+    bert_keras.export_saved_model(model, preprocess, tmp_path / "served")
+    served = bert_keras.load_saved_model(tmp_path / "served")
+    answers = served.answer([row[0] for row in rows], [row[1] for row in rows])
+    odds = answers["null_score"] - np.array(answers["score"])[:, 0]
+    np.testing.assert_array_equal(answers["has_answer"], odds <= threshold)
+
+
+def test_thresholds_that_cannot_be_are_refused(place, task, several, tmp_path):
+    with pytest.raises(InputError, match="tune_thresholds is True, but --ta"):
+        finetuning.run(
+            task,
+            place / "init",
+            tmp_path / "run",
+            tune_thresholds=True,
+            **QUICK,
+        )
+    encoder = BertClassifier.from_preset(several[1] / "model").encoder
+    for wrong in ([0.5], [0.0, 0.5], [0.5, 1.5]):
+        with pytest.raises(InputError, match="thresholds is"):
+            BertClassifier(encoder, ["a", "b"], "multi", thresholds=wrong)
+    with pytest.raises(InputError, match="thresholds is"):
+        BertClassifier(encoder, ["a", "b"], thresholds=[0.5, 0.5])
