@@ -1,7 +1,6 @@
 """Layers on the encoder: masked words, logits of classes, a BiLSTM, pooling.
 
-The models that they make with an encoder are in task_models.py and
-pretrainer.py.
+Their models are in task_models.py and pretrainer.py.
 """
 
 from collections.abc import Iterable
@@ -29,7 +28,7 @@ PROBLEMS = ("single", "multi", "regression", "ranking")
 
 
 def logits_dtype(dtype_policy):
-    """float32 for every half-precision policy, float64 for float64."""
+    """Return the dtype of logits: float32, or float64 under that policy."""
     return keras.backend.result_type(
         keras.dtype_policies.get(dtype_policy).variable_dtype, "float32"
     )
@@ -37,17 +36,17 @@ def logits_dtype(dtype_policy):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class MaskedLanguageModelHead(keras.layers.Layer):
-    """Scores of every word piece at the masked positions only.
+    """Logits over the vocabulary, at the masked positions only.
 
-    Gathers the positions first, then dense, GELU, layer normalisation, then
-    the product with the token embedding table (tied: one variable) and a
-    bias. Logits are float32 under any half-precision policy. Equals
-    `get_masked_lm_output` of the original.
+    The vectors at these positions are gathered; then dense, GELU, layer
+    normalisation, the product with the token embedding table (tied: one
+    variable) and a bias. Logits are float32 under any half-precision policy.
+    Equals `get_masked_lm_output` of the original.
 
     Weights, by path: dense/{kernel,bias}, norm/{gamma,beta}, bias.
 
     Args:
-        embedding: the token `Embedding` layer whose table is shared.
+        embedding: the token `Embedding` layer; its table is tied.
         activation: "gelu_tanh" or "gelu_exact".
         norm_epsilon: added to a variance before its root.
 
@@ -81,12 +80,12 @@ class MaskedLanguageModelHead(keras.layers.Layer):
         )
 
     def build(self, sequence_output_shape, mask_positions_shape=None):
-        # A head that was loaded without its encoder has a table of its own.
+        # A head that was loaded without its encoder is not tied.
         if not self.embedding.built:
             self.embedding.build()
         self.dense.build(sequence_output_shape)
         self.norm.build(sequence_output_shape)
-        # float32 under any policy, as the logits that it is added to.
+        # float32 under any policy, as the logits.
         self.bias = self.add_weight(
             name="bias",
             shape=(self.embedding.input_dim,),
@@ -97,20 +96,20 @@ class MaskedLanguageModelHead(keras.layers.Layer):
     def call(self, sequence_output, mask_positions=None):
         x = sequence_output
         if mask_positions is not None:
-            # Where T is not known there is no limit to compare with.
             if isinstance(x.shape[1], int):
                 check_ids("mask_positions", mask_positions, x.shape[1])
             x = gather_positions(x, mask_positions)  # (B, M, D)
         x = self.norm(ACTIVATIONS[self.activation](self.dense(x)))
         *lead, width = ops.shape(x)  # (B, M, D), or (B, T, D)
-        # (V, D): the input embeddings once more, as in the original's code.
+        # (V, D): tied to the input embeddings, as in the original's code.
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
         x = ops.reshape(x, (-1, width))  # (B M, D)
         logits = kernels.multiply_by_rows(x, table)  # (B M, V)
         dtype = logits_dtype(self.dtype_policy)
         # Half precision has 8 or 11 bits: too few to order V logits.
         logits = ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
-        return ops.reshape(logits, (*lead, self.embedding.input_dim))  # ... V
+        # (B, M, V)
+        return ops.reshape(logits, (*lead, self.embedding.input_dim))
 
     def compute_output_spec(self, sequence_output, mask_positions=None):
         rows = sequence_output if mask_positions is None else mask_positions
@@ -186,21 +185,21 @@ class LogitsHead(KeepsLora, keras.layers.Dense):
 
 
 def check_labels(labels, problem="single"):
-    """The labels as a list, or None; refuses what cannot name the classes."""
+    """Return the labels as a list, or None; raise `InputError` if unusable."""
     if problem not in PROBLEMS:
         raise InputError(
             f"problem is {problem!r}. Expected one of {', '.join(PROBLEMS)}."
         )
     if problem == "ranking" and labels is not None:
         raise InputError(
-            f"labels is {labels!r}. A model with problem='ranking' gives one "
+            f"labels is {labels!r}. A model with problem='ranking' returns one "
             "score: leave labels out."
         )
     if problem in ("regression", "ranking") and labels is None:
         return None
     # A string is iterable too, but it names one class.
-    several = isinstance(labels, Iterable) and not isinstance(labels, str)
-    names = list(labels) if several else []
+    is_list = isinstance(labels, Iterable) and not isinstance(labels, str)
+    names = list(labels) if is_list else []
     if not names or not all(isinstance(name, str) for name in names):
         raise InputError(
             f"labels is {labels!r}. Expected the names of the classes, for "
@@ -215,10 +214,10 @@ def check_labels(labels, problem="single"):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BiLSTM(KeepsArguments):
-    """Reads the token vectors forwards and backwards; skips padding.
+    """A bidirectional LSTM over the token vectors; skips padding.
 
-    The paper adds it, untrained, to an encoder that sees in one direction
-    only, for fine-tuning (section 5.1).
+    For fine-tuning, the paper adds it to a left-to-right encoder (section
+    5.1).
 
     Weights, by path: both/{forward,backward}_lstm/lstm_cell/
     {kernel,recurrent_kernel,bias}.
@@ -228,7 +227,7 @@ class BiLSTM(KeepsArguments):
 
     Call arguments:
         inputs: float (B, T, D).
-        padding_mask: int (B, T), 1 at tokens; every place is one where None.
+        padding_mask: int (B, T), 1 at tokens; no padding where None.
 
     Returns:
         float (B, T, 2 units).
@@ -254,9 +253,9 @@ class BiLSTM(KeepsArguments):
     def call(self, inputs, padding_mask=None, training=False):
         if padding_mask is not None:
             padding_mask = ops.cast(padding_mask, "bool")
-        read = self.both(inputs, mask=padding_mask, training=training)
-        # A copy has no Keras mask, which would go on to the loss and scale it.
-        return ops.copy(read)
+        outputs = self.both(inputs, mask=padding_mask, training=training)
+        # A copy has no Keras mask, which would scale the loss.
+        return ops.copy(outputs)
 
     def compute_output_spec(self, inputs, padding_mask=None, training=False):
         # Both directions side by side, (B, T, 2 units).
@@ -264,13 +263,15 @@ class BiLSTM(KeepsArguments):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
 
+# A padding row of a batch has no token: its vector is 0 for the mean.
+
+
 def _mean(encoded, padding_mask):
-    vectors = encoded["sequence_output"]
+    vectors = encoded["sequence_output"]  # (B, T, D)
     weights = ops.cast(padding_mask, vectors.dtype)
-    # LiteRT has no Einsum: (B, 1, T) x (B, T, D), squeezed to (B, D).
+    # LiteRT has no Einsum: (B, 1, T) by (B, T, D), squeezed to (B, D).
     total = ops.matmul(ops.expand_dims(weights, 1), vectors)
     total = ops.squeeze(total, 1)
-    # A row that only fills up a batch has no token: 0, as in their code.
     return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
 
 
@@ -282,9 +283,8 @@ def _max(encoded, padding_mask):
 
 
 def _last(encoded, padding_mask):
-    # (B, 1); a row that only fills up a batch has no token.
     count = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True)
-    positions = ops.maximum(count - 1, 0)
+    positions = ops.maximum(count - 1, 0)  # (B, 1)
     return gather_positions(encoded["sequence_output"], positions)[:, 0]
 
 
@@ -293,7 +293,7 @@ def _first(encoded, pooling_mask):
     return gather_positions(encoded["sequence_output"], positions)[:, 0]
 
 
-# The vector of a text (B, D), of the encoder's outputs and the padding mask.
+# Name -> function of the encoder's outputs and the padding mask to (B, D).
 POOLINGS = {
     "mean": _mean,
     "max": _max,
@@ -303,18 +303,19 @@ POOLINGS = {
 }
 
 
-def unit(vectors):
-    """The vectors (..., D) scaled to length 1; one of zeros stays so.
+def normalize_vectors(vectors):
+    """Return the vectors (..., D) scaled to length 1; zeros stay zeros.
 
-    Keras's `normalize` has no gradient there, and overflows in float16.
+    Keras's `normalize` has no gradient at zeros, and overflows in float16.
     """
-    wide = ops.cast(vectors, "float32")
-    squares = ops.sum(ops.square(wide), axis=-1, keepdims=True)
-    scaled = wide * ops.rsqrt(ops.maximum(squares, 1e-24))
-    return ops.cast(scaled, vectors.dtype)
+    x = ops.cast(vectors, "float32")
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
+    x = x * ops.rsqrt(ops.maximum(squares, 1e-24))
+    return ops.cast(x, vectors.dtype)
 
 
 def check_pooling(pooling):
+    """Raise `InputError` if there is no pooling of this name."""
     if pooling not in POOLINGS:
         raise InputError(
             f"pooling is {pooling!r}. Expected one of {', '.join(POOLINGS)}."
@@ -328,33 +329,33 @@ def pool(encoded, padding_mask, pooling, pooling_mask=None):
         encoded: dict of the encoder's outputs.
         padding_mask: int (B, T), 1 at tokens.
         pooling: one of `POOLINGS`.
-        pooling_mask: int (B, T), 1 at tokens that are pooled: all but the
-            first ones, of a prompt; None for all.
+        pooling_mask: int (B, T), 1 at tokens that are pooled, 0 at those of a
+            prompt; None for all.
     """
     if pooling_mask is None or pooling in ("last", "pooled"):
         return POOLINGS[pooling](encoded, padding_mask)
-    # As sentence-transformers: "cls" is then the first token behind a prompt.
+    # As in sentence-transformers, "cls" is the first token after a prompt.
     function = _first if pooling == "cls" else POOLINGS[pooling]
     return function(encoded, pooling_mask)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Pooling(KeepsArguments):
-    """One vector a text, from those of its tokens; has no weights.
+    """One vector a text from its token vectors; without weights.
 
     Args:
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
-        normalize: makes each vector's length 1.
+        normalize: True to make each vector's length 1.
         truncate_dim: number of values of a vector to keep, the first ones;
-            None for all. A vector is cut after it is normalized, as by
-            sentence-transformers, and is then shorter than 1.
+            None for all. A vector is cut after it is normalized, as in
+            sentence-transformers; its length is then below 1.
 
     Call arguments:
         encoded: dict of `sequence_output`, float (B, T, D), and
             `pooled_output`, float (B, D).
-        padding_mask: int (B, T), 1 at tokens; every place is one where None.
+        padding_mask: int (B, T), 1 at tokens; no padding where None.
         pooling_mask: int (B, T), 1 at tokens that are pooled; all where None.
 
     Returns:
@@ -379,5 +380,6 @@ class Pooling(KeepsArguments):
         if padding_mask is None:
             padding_mask = ops.ones_like(encoded["sequence_output"][..., 0])
         vectors = pool(encoded, padding_mask, self.pooling, pooling_mask)
-        vectors = unit(vectors) if self.normalize else vectors
+        if self.normalize:
+            vectors = normalize_vectors(vectors)
         return vectors[..., : self.truncate_dim]

@@ -13,8 +13,8 @@ from keras import tree
 
 from bert_keras.modeling.gradients import tf
 
-# The losses of `compile`. Keras's own total divides by the rows of a replica;
-# the loss of the global batch takes each loss, its reduction and its weight.
+# The losses of `compile`. Keras's total divides by the rows of a replica; the
+# loss of the global batch needs each loss, its reduction and its weight.
 
 
 def has_losses(model):
@@ -53,10 +53,10 @@ def build_metrics(model, data):
 
 
 class DropsWeights:
-    """Mixin of a layer that is made int8: a weight is deleted at once.
+    """Mixin of a layer with fast deletion of weights, for int8.
 
-    `keras.Layer` collects garbage after each deletion, a tenth of a second
-    and more; BERT-base has 74 matrices.
+    `keras.Layer` collects garbage after each deletion, for a tenth of a second
+    or more; BERT-base has 74 matrices.
     """
 
     def __delattr__(self, name):
@@ -89,7 +89,7 @@ def _return_pairs(pairs):
 
 
 class SumsGradients:
-    """Mixin of an optimizer whose `apply` sums over the replicas itself."""
+    """Mixin of an optimizer with an `apply` that sums over the replicas."""
 
     def _all_reduce_sum_gradients(self, pairs):
         return _return_pairs(pairs)
@@ -104,27 +104,26 @@ def learning_rate_schedule(optimizer):
 
 
 class TaskTrainer:
-    """Mixin of a Keras model: what Keras 3.15 gets wrong in `fit`.
+    """Mixin of a Keras model around defects of `fit` in Keras 3.15.
 
     Under MultiWorkerMirroredStrategy `fit` fails twice: it builds the model
     from the mean of a batch over all workers, outside of any step, and it
-    reduces scalar logs along an axis that they lack. `steps_per_execution`
-    fails under MirroredStrategy: its loop reads a placeholder that nothing
-    feeds. Without a strategy the first step is traced twice. All four are
-    TensorFlow's trainer; the others are left as they are.
+    reduces scalar logs along a missing axis. `steps_per_execution` fails under
+    MirroredStrategy: its loop reads a placeholder that nothing feeds. Without
+    a strategy the first step is traced twice. All four are in TensorFlow's
+    trainer.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         strategy = self._distribute_strategy
         if strategy is None:
             specs = _batch_specs(iterator)
-            # A loss that needs values, as `run_eagerly` allows, cannot be
-            # built from shapes.
+            # With `run_eagerly` a loss may need values, not only shapes.
             if specs is not None and not self.run_eagerly:
                 self.check_batch(specs)
                 self._symbolic_build(data_batch=specs)
             return
-        # This process's first rows: only their shapes are used.
+        # The first rows of this process, for their shapes.
         for _, _, batches in iterator or ():
             data_batch = tree.map_structure(
                 lambda x: strategy.experimental_local_results(x)[0],
@@ -156,7 +155,7 @@ class TaskTrainer:
         function = make(step_function, *arguments)
         kinds = (tf.distribute.MirroredStrategy, several)
         steps = self.steps_per_execution
-        # A TPU keeps Keras's own loop.
+        # A TPU keeps Keras's loop.
         if steps == 1 or not isinstance(self._distribute_strategy, kinds):
             return function
         return _take_steps_from_the_host(self, function, steps)
@@ -167,7 +166,7 @@ def _batch_specs(iterator):
     data = getattr(iterator, "_distributed_dataset", None)
     if data is None:
         return None
-    # None for what was left out; no row is read for it.
+    # None for optional inputs; no row is read.
     specs = tree.map_structure(
         lambda spec: spec if hasattr(spec, "dtype") else None,
         data.element_spec,
@@ -179,9 +178,9 @@ def _batch_specs(iterator):
 def _with_local_logs(make_function):
     """Return Keras's `_make_function` with its logs reduced on this worker.
 
-    It is a copy that finds another `reduce_per_replica` among its globals.
-    Between workers nothing is reduced: `fit` reads the metrics themselves,
-    summed over all replicas, at the end of an epoch.
+    It is a copy with another `reduce_per_replica` among its globals. Between
+    workers nothing is reduced: at the end of an epoch `fit` reads the metrics,
+    which are summed over all replicas.
     """
 
     def reduce_per_replica(values, strategy, reduction):
@@ -205,7 +204,7 @@ def _with_local_logs(make_function):
 
 
 def _take_steps_from_the_host(model, function, steps):
-    """Return a function that calls one of a single step `steps` times."""
+    """Return a function that calls `function`, one step, `steps` times."""
 
     def execute(iterator):
         outputs = None
@@ -214,7 +213,7 @@ def _take_steps_from_the_host(model, function, steps):
             for _ in range(steps):
                 outputs = function(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # The data ended within the group: what was computed counts.
+            # The data ended within the group, whose first steps count.
             if outputs is None:
                 raise
         finally:

@@ -1,4 +1,4 @@
-"""Formulas whose gradients are written out, for speed, memory or precision.
+"""Formulas with gradients written out, for speed, memory or precision.
 
 The layers call them where a backend's gradient is slower, keeps more tensors
 or is wrong. What each function returns, before its gradient, is the plain

@@ -75,16 +75,15 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
 
 # Layer normalisation as BERT has it.
 
-# The original's; far below float32's own rounding, kept for equal numbers.
+# The original's: far below the rounding of float32, but equal numbers need it.
 NORM_EPSILON = 1e-12
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's layer normalisation over the last axis, in float32 inside.
+    """Keras's layer normalisation over the last axis, computed in float32.
 
-    Computes in float32 under any half-precision policy and returns the
-    policy's compute dtype.
+    Returns the compute dtype of the policy.
     """
 
     def call(self, inputs):
@@ -97,13 +96,13 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class KeepsArguments(keras.layers.Layer):
-    """A layer whose attributes have the names of its arguments: its config."""
+    """A layer with its arguments as attributes, which are its config."""
 
     def get_config(self):
         of_keras = argument_names(keras.layers.Layer)
         names = [n for n in argument_names(type(self)) if n not in of_keras]
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
+        arguments = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -113,8 +112,7 @@ class SeededLayer(KeepsArguments):
     def build_seed(self, *rates):
         """Make the generator, if any rate needs one.
 
-        Called in `build`, where its path is the layer's and not a number that
-        counts the models of the process.
+        Call it in `build`, where the generator's path is the layer's.
 
         Raises:
             InputError: a rate below 0, or not below 1.
@@ -131,8 +129,8 @@ class SeededLayer(KeepsArguments):
     def draw_seed(self, training):
         """Return a seed, int (2,), or None where nothing is dropped.
 
-        A function of the layer's seed, of the number of the call and of the
-        replica; the state that it is drawn from is the same on all replicas.
+        It is a function of the layer's seed, the number of the call and the
+        replica; the generator's state is the same on all replicas.
         """
         if training and hasattr(self, "seed_generator"):
             return add_replica(self.seed_generator.next())
@@ -166,7 +164,7 @@ class Dropout(SeededLayer):
         return input_shape
 
 
-# Picking single tokens out of rows.
+# Vectors of single tokens.
 
 
 def first_tokens(sequence, example_ids=None, examples_per_row=None):
@@ -179,20 +177,20 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
     if example_ids is None:
         raise InputError(
             f"examples_per_row is {examples_per_row}, but the inputs have no "
-            "example_ids. Give those that packing made."
+            "example_ids. Pass those of the packed rows."
         )
     # (E, 1)
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
-    own = ops.cast(example_ids, "int32")[:, None, :] == numbers  # (B, E, T)
-    # The first of equal ones; an example that is not there gets column 0.
-    first = ops.argmax(ops.cast(own, "int32"), axis=-1)  # (B, E)
+    is_inside = ops.cast(example_ids, "int32")[:, None, :] == numbers
+    # (B, E, T) to (B, E): the first position; 0 for a missing example.
+    first = ops.argmax(ops.cast(is_inside, "int32"), axis=-1)
     return gather_positions(sequence, first)
 
 
 def gather_positions(sequence, positions):
     """Return vectors of `sequence` (B, T, D) at `positions` (B, M)."""
     batch, length, width = ops.shape(sequence)
-    # Where each row begins among B T vectors, (B, 1).
+    # Index of each row's first vector among B T, (B, 1).
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1) * length
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))  # (B M,)
     # (B T, D) to (B M, D): one gather over all rows
@@ -212,18 +210,17 @@ class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
         super().__init__(input_dim, output_dim, **kwargs)
 
     def call(self, inputs):
-        # Reshaped into its own shape: a tensor, where the custom gradient
-        # does not take a variable.
+        # The custom gradient needs a tensor: reshaping reads the variable.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
         return kernels.look_up(table, inputs)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertEmbeddings(SeededLayer):
-    """The sum of token, position and segment vectors, normalised.
+    """The sum of token, position and segment embeddings, normalised.
 
     Sum, then layer normalisation in float32, then dropout. Padding gets a
-    vector like any token; attention leaves it out. Equals `embedding_lookup`
+    vector too; attention masks it. Equals `embedding_lookup`
     with `embedding_postprocessor` of the original.
 
     Args:
@@ -277,7 +274,7 @@ class BertEmbeddings(SeededLayer):
         )
 
     def _table(self, rows, name):
-        # The sum and its normalisation stay in the variables' precision.
+        # The sum and its norm are computed in the variables' precision.
         return Table(
             rows, self.hidden_dim, name=name, dtype=self.variable_dtype
         )
@@ -296,7 +293,7 @@ class BertEmbeddings(SeededLayer):
         if segment_ids is None:
             segment_ids = ops.zeros((1,), "int32")  # (1,), broadcasts
         x = self.token(token_ids)  # (B, T, D)
-        # (1, D) and (T, D) where the ids were left out: the same for all rows.
+        # Default ids are the same for all rows: (1, D) and (T, D).
         x = x + self.segment(segment_ids) + self.position(position_ids)
         seed = self.draw_seed(training)
         x = dropout(self.norm(x), self.dropout, seed)
@@ -304,7 +301,7 @@ class BertEmbeddings(SeededLayer):
 
     def _positions(self, token_ids):
         length = ops.shape(token_ids)[1]
-        # A graph with T unknown cannot say so; its gather does, on a CPU.
+        # In a graph T may be unknown; on a CPU the gather raises then.
         if isinstance(length, int) and length > self.max_sequence_length:
             raise InputError(
                 f"The rows are {length} tokens long, but the model has "

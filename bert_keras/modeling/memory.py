@@ -7,7 +7,7 @@ import numpy as np
 
 
 def paged_zeros(shape, dtype="float32"):
-    """Return zeros in memory pages of their own, which the first write takes.
+    """Return zeros that take no memory before they are written to.
 
     They begin at a multiple of 64 bytes, as TensorFlow's memory does.
     `np.zeros` asks for huge pages, for which the system moves other memory.

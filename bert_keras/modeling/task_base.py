@@ -150,7 +150,7 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             if isinstance(callbacks, keras.callbacks.Callback):
                 callbacks = [callbacks]
             if isinstance(callbacks, list | tuple):
-                from bert_keras.training.optimizers import ScheduleWatch
+                from bert_keras.training.schedules import ScheduleWatch
 
                 kwargs["callbacks"] = [*callbacks, ScheduleWatch()]
         return super()._run(loop, x, *args, **kwargs)

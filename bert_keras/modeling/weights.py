@@ -270,7 +270,7 @@ def adapt(model, frozen=(), lora=()):
         if layer.path in lora and not layer.lora_enabled:
             rank, alpha = lora[layer.path]
             layer.enable_lora(rank, lora_alpha=alpha)
-    # After LoRA, whose weights may be among the frozen ones.
+    # After LoRA: its weights may be frozen too.
     frozen = set(frozen)
     for part in (*layers, *model.weights):
         if part.path in frozen:

@@ -1,9 +1,8 @@
-"""One checkpoint: a folder of tensors with a manifest of their hashes.
+"""Checkpoints: folders of tensors with a manifest of their hashes.
 
 `step-00001234/` holds one safetensors file for each group of tensors and
-`manifest.json`, written last. A folder whose manifest or hashes do not hold is
-never used, and a remote one counts only once its manifest is there. Which
-tensors, and when to save, is decided in `state.py`.
+`manifest.json`, written last. A damaged folder is never used, and a remote one
+counts only once its manifest is there.
 """
 
 import logging
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedError(ValueError):
-    """A checkpoint that cannot be trusted; the message says what is wrong."""
+    """Raised when a checkpoint is damaged; the message says how."""
 
 
 def steps(folder):
@@ -41,32 +40,32 @@ def steps(folder):
     names = files.list_folder(folder)
     matches = [re.fullmatch(r"step-(\d{8,})", name) for name in names]
     numbers = sorted(int(match[1]) for match in matches if match)
-    # A local checkpoint is whole once it has its name: it is renamed last.
+    # A local checkpoint is renamed last, so it is whole.
     if not files.is_remote(folder):
         return numbers
     # Without rename, half an upload looks like a folder too.
     return [
         step
         for step in numbers
-        if files.is_file(os.path.join(path_of(folder, step), MANIFEST))
+        if files.is_file(os.path.join(step_path(folder, step), MANIFEST))
     ]
 
 
-def path_of(folder, step):
+def step_path(folder, step):
     return os.path.join(folder, f"step-{step:08d}")
 
 
-def write(folder, step, groups, facts):
+def write(folder, step, groups, metadata):
     """Write a checkpoint under another name, then rename it.
 
     Args:
-        folder: where the checkpoints are.
-        step: the number it is named by.
+        folder: of the checkpoints.
+        step: number in the name.
         groups: dict of group name -> dict of tensor name -> NumPy array;
             one file a group.
-        facts: dict that goes into the manifest as it is.
+        metadata: dict, added to the manifest.
     """
-    with files.atomic_output(path_of(folder, step)) as partial:
+    with files.atomic_output(step_path(folder, step)) as partial:
         os.mkdir(partial)
         written = {}
         for group, tensors in groups.items():
@@ -83,7 +82,7 @@ def write(folder, step, groups, facts):
             "format_version": FORMAT_VERSION,
             "step": step,
             "files": written,
-            **facts,
+            **metadata,
         }
         json_files.write_json(
             add_hash(manifest), os.path.join(partial, MANIFEST)
@@ -97,7 +96,7 @@ def read(folder, step):
         DamagedError: a file is missing, cut, changed or foreign.
         InputError: a newer version of this package wrote it.
     """
-    path = path_of(folder, step)
+    path = step_path(folder, step)
     manifest = _read_manifest(path)
     if manifest["format_version"] > FORMAT_VERSION:
         raise InputError(
@@ -155,7 +154,7 @@ def read_newest(folder):
             logger.warning(
                 "The checkpoint %s is damaged and is not used: %s. "
                 "Resuming from the one before.",
-                path_of(folder, step),
+                step_path(folder, step),
                 error,
             )
     return None
@@ -164,15 +163,15 @@ def read_newest(folder):
 def prune(folder, newest, keep, keep_every=None):
     """Remove all but the last `keep` up to the step `newest`.
 
-    Each `keep_every`-th step stays; so does what is newer, which a run that
-    wrote `newest` after it has found damaged.
+    Each `keep_every`-th step stays, and so do newer ones: they are damaged, if
+    the run went back to a step before them.
     """
     # Oldest first, so the last `keep` are the newest.
     upto = [step for step in steps(folder) if step <= newest]
     for step in upto[:-keep]:
         if keep_every and step % keep_every == 0:
             continue
-        path = path_of(folder, step)
+        path = step_path(folder, step)
         if files.is_remote(folder):
             files.remove(path)  # its manifest first
             continue

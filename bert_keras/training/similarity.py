@@ -1,6 +1,6 @@
-"""Losses of a `BertEmbedder`, which learns from several texts an example.
+"""Losses of a `BertEmbedder` on several texts an example.
 
-Vectors are compared by their cosine, so that their lengths mean nothing.
+Vectors are compared by their cosine, for which their lengths do not matter.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from keras import ops
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.gradients import custom_gradient
-from bert_keras.modeling.heads import unit
+from bert_keras.modeling.heads import normalize_vectors
 
 
 class _SimilarityLoss(keras.losses.Loss):
@@ -19,7 +19,7 @@ class _SimilarityLoss(keras.losses.Loss):
     Where there are no labels, `y_true` may be None.
     """
 
-    # What the texts of an example are, and how many there must be.
+    # The texts of an example, for messages, and the limits of their number.
     texts = "two texts"
     fewest, most = 2, 2.0
     needs_labels = False
@@ -37,8 +37,8 @@ class _SimilarityLoss(keras.losses.Loss):
         if y_true is None:
             if self.needs_labels:
                 raise InputError(
-                    f"{type(self).__name__} got no labels. Expected the "
-                    "cosine that each example should have: make the rows by "
+                    f"{type(self).__name__} got no labels. Expected the target "
+                    "cosine of each example: make the rows by "
                     "preprocess.each((firsts, seconds), scores)."
                 )
             y_true = ops.zeros_like(y_pred[:, 0, 0])
@@ -47,19 +47,22 @@ class _SimilarityLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class InBatchNegatives(_SimilarityLoss):
-    """Cross entropy of finding each text's own partner among all of the batch.
+    """Cross entropy of finding each text's partner in the batch.
 
     The logits of row i are `scale` times the cosines of its first text with
-    the second text of every row, and with the further ones, which are hard
-    negatives; the right one is its own second. The batch is the global one, on
-    any number of replicas. Where `y_true` numbers the texts, what is in any
-    row the partner of the same first text is no negative, such as the copies
-    of a row; that is this library's own. Without, it equals Henderson et al.
-    2017, section 4.4, with cosines in place of products, and
-    `MultipleNegativesRankingLoss` of sentence-transformers.
+    the second text of every row, and with the further texts, which are hard
+    negatives; the label is the second text of row i. The batch is the global
+    one, on any number of replicas. Equals Henderson et al. 2017, section 4.4,
+    with cosines instead of products, and `MultipleNegativesRankingLoss` of
+    sentence-transformers.
+
+    An addition: if `y_true` numbers the texts, the partners that a first text
+    has in other rows, such as copies of its row, are not negatives.
 
     Args:
-        scale: what cosines are multiplied with, the inverse of a temperature.
+        scale: factor of the cosines, the inverse of a temperature.
+        name: of the loss.
+        **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
         y_true: int (B, K), the number of each text, the same for equal
@@ -82,20 +85,23 @@ class InBatchNegatives(_SimilarityLoss):
         self.scale = scale
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = unit(y_pred)
-        own, before = _of_all_replicas(vectors[:, 1:])  # (G, K - 1, D)
-        candidates = ops.reshape(own, (-1, ops.shape(own)[-1]))  # (G (K-1), D)
+        vectors = normalize_vectors(y_pred)  # (B, K, D)
+        # Candidates of the G rows of the global batch, (G, K - 1, D).
+        others, before = _gather_replicas(vectors[:, 1:])
+        count, width = ops.shape(others)[1:]
+        candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        # Of each row's candidates its partner is the first.
+        # A row's partner is the first of its candidates.
         rows = before + ops.arange(ops.shape(y_pred)[0])
-        right = rows * ops.shape(own)[1]
+        labels = rows * count  # (B,)
         logits = self.scale * scores  # (B, G (K-1))
         if tuple(y_true.shape[1:]) == (y_pred.shape[1],):
-            no_negative = _is_partner(y_true)
-            is_own = ops.equal(ops.arange(ops.shape(logits)[1]), right[:, None])
-            logits = ops.where(no_negative & ~is_own, -1e9, logits)
+            columns = ops.arange(ops.shape(logits)[1])
+            is_label = ops.equal(columns, labels[:, None])
+            is_excluded = _is_partner(y_true) & ~is_label
+            logits = ops.where(is_excluded, -1e9, logits)
         return ops.sparse_categorical_crossentropy(
-            right, logits, from_logits=True
+            labels, logits, from_logits=True
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -104,12 +110,12 @@ class InBatchNegatives(_SimilarityLoss):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class CosineRegression(_SimilarityLoss):
-    """The squared difference of the cosine of two texts and their score.
+    """Squared difference of the cosine of two texts and their score.
 
     Equals `CosineSimilarityLoss` of sentence-transformers.
 
     Call arguments:
-        y_true: float (B,) or (B, 1), what the cosine should be.
+        y_true: float (B,) or (B, 1), the target cosines.
         y_pred: float (B, 2, D).
     """
 
@@ -119,21 +125,23 @@ class CosineRegression(_SimilarityLoss):
         super().__init__(name=name, **kwargs)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = unit(y_pred)
+        vectors = normalize_vectors(y_pred)
         cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return ops.square(cosines - ops.reshape(y_true, (-1,)))
 
 
 @keras.saving.register_keras_serializable("bert_keras")
 class Triplet(_SimilarityLoss):
-    """How much closer than by `margin` a negative is than the positive.
+    """Triplet loss on cosines.
 
     max(0, cos(anchor, negative) - cos(anchor, positive) + margin). Equals
     `TripletLoss` of sentence-transformers with its cosine distance; Schroff et
     al. 2015, equation 1, on distances 1 - cosine.
 
     Args:
-        margin: by which the positive's cosine is to be the greater one.
+        margin: smallest lead of the positive's cosine that costs nothing.
+        name: of the loss.
+        **kwargs: arguments of `keras.losses.Loss`.
 
     Call arguments:
         y_true: not read; may be None.
@@ -150,7 +158,7 @@ class Triplet(_SimilarityLoss):
         self.margin = margin
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = unit(y_pred)
+        vectors = normalize_vectors(y_pred)
         cosines = ops.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)  # (B, 2)
         return ops.relu(cosines[:, 1] - cosines[:, 0] + self.margin)
 
@@ -159,23 +167,23 @@ class Triplet(_SimilarityLoss):
 
 
 def _is_partner(numbers):
-    """bool (B, G (K-1)): whether a candidate is a partner of a row's query.
+    """Return bool (B, G (K-1)): True at partners of a row's first text.
 
     Args:
         numbers: (B, K), of texts.
     """
-    every, _ = _of_all_replicas(numbers)  # (G, K)
+    every, _ = _gather_replicas(numbers)  # (G, K)
     same_query = ops.equal(numbers[:, :1], every[:, 0])  # (B, G)
     candidates = ops.reshape(every[:, 1:], (-1,))  # (G (K-1),)
     is_its_partner = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
-    pairs = (ops.cast(x, "float32") for x in (same_query, is_its_partner))
-    return ops.matmul(*pairs) > 0
+    factors = (ops.cast(x, "float32") for x in (same_query, is_its_partner))
+    return ops.matmul(*factors) > 0
 
 
-def _of_all_replicas(vectors):
-    """Return the rows of the global batch, and how many precede this replica's.
+def _gather_replicas(vectors):
+    """Return the global batch, and how many rows precede this replica's.
 
-    On JAX a batch is the global one, whatever number of devices holds it.
+    On JAX a batch is the global one, on any number of devices.
     """
     if keras.backend.backend() != "tensorflow":
         return vectors, 0
@@ -184,10 +192,10 @@ def _of_all_replicas(vectors):
     from bert_keras.training.optimizers_tensorflow import sum_over_replicas
 
     context = tf.distribute.get_replica_context()
-    # None where Keras builds the loss, outside of any replica.
+    # Keras builds the loss outside of any replica.
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
-    # Rows among zeros, summed: `all_gather` registers a gradient that keeps
+    # A sum of rows among zeros: `all_gather` registers a gradient that keeps
     # the graph, with all weights, for ever.
     number, replicas = (
         context.replica_id_in_sync_group,

@@ -1,8 +1,7 @@
-"""The state of a training run: saved and restored to the bit.
+"""The state of a training run, saved and restored to the bit.
 
-A callback saves model, optimizer and dropout seeds every so many steps and
-restores them; the position in the data is the step. How a checkpoint lies on
-the disk is in `checkpoint.py`, the folder of a run in `run_folder.py`.
+A callback saves and restores model, optimizer and dropout seeds; the position
+in the data is the step. `checkpoint.py` has the files of a checkpoint.
 """
 
 import concurrent.futures
@@ -21,17 +20,16 @@ from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.journal import check_same_settings
 from bert_keras.training import checkpoint
 
-# Folder -> the save that this process last began there. A `fit` that was
-# interrupted leaves the thread writing, while the next one restores.
+# Folder -> the last save of this process there. An interrupted `fit` leaves the
+# thread writing while the next one restores.
 _saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 
 
 class Preempted(Stopped):
-    """Raised out of `fit` after Ctrl-C or SIGTERM, when the state is saved.
+    """Raised out of `fit` after Ctrl-C or SIGTERM, once the state is saved.
 
-    A script that lets it pass ends with exit code 75: saved, and to be run
-    again. `step` is the step that was saved.
+    A script ends with exit code 75 by it. `step` is the step that was saved.
     """
 
     def __init__(self, step):
@@ -43,32 +41,33 @@ class Preempted(Stopped):
 
 
 class TrainingState(keras.callbacks.Callback):
-    """Saves the training state every so many steps; restores it to the bit.
+    """Callback that saves the training state and restores it to the bit.
 
     The state is every variable of the model, dropout seeds included, every
     variable of the optimizer, the step, and the running means of an epoch
-    that has not ended. A run that was killed at any
-    instant ends with the same bits as one that was not, if the data is a
-    function of the step and the model is made from a fixed seed. Only the
-    copy to host memory blocks training; a thread writes it, and what goes
-    wrong there is raised after the next step. Ctrl-C or SIGTERM saves after the
-    step at hand and raises `Preempted`; a second one ends the process. Random
-    operations that have no seed generator in the model are not covered.
+    that has not ended. A run that was killed at any instant ends with the same
+    bits as one that was not, if the data is a function of the step and the
+    model is made from a fixed seed. Random operations without a seed generator
+    in the model are not covered.
+
+    Only the copy to host memory blocks training; a thread writes it, and its
+    errors are raised after the next step. Ctrl-C or SIGTERM saves after the
+    current step and raises `Preempted`; a second one ends the process.
 
     Of several workers that train one model, one writes, and all read the same
-    folder; where one is asked to stop, all stop after the same step.
+    folder; after a signal to one, all stop after the same step.
 
     Args:
-        folder: where the checkpoints go, `step-00001234` each.
+        folder: of the checkpoints, `step-00001234` each.
         every: steps from one checkpoint to the next.
-        keep: how many of the newest stay.
+        keep: number of the newest checkpoints to keep.
         keep_every: checkpoints at multiples of this step stay for good.
         settings: JSON dict that must be the same when the run resumes.
-        check: called before each save; raises where saving must stop, such
-            as `RunFolder.check`.
-        writes: whether this process writes the checkpoints.
+        check: called before each save; raises if saving must stop, such as
+            `RunFolder.check`.
+        writes: True in the process that writes the checkpoints.
         any_worker: function of this process's bool, called by all workers
-            after each step: whether any of them says yes.
+            after each step; returns True if any worker's is.
 
     Attributes:
         step: steps taken so far, over all processes.
@@ -110,7 +109,7 @@ class TrainingState(keras.callbacks.Callback):
         self._epoch_steps = None
         self._saved_step = self._batches_seen = 0
         self._metrics, self._epoch_ended = {}, True
-        self._carry = False  # whether the next epoch continues them
+        self._continues_epoch = False
         self._restored = False
         self._stop_request = StopRequest()
 
@@ -155,14 +154,13 @@ class TrainingState(keras.callbacks.Callback):
         self.step = self._saved_step = manifest["step"]
         self._metrics = groups.get("metrics", {})
         self._epoch_ended = manifest.get("epoch_ended", True)
-        # The running means go on where the epoch was interrupted.
-        self._carry = not self._epoch_ended
+        self._continues_epoch = not self._epoch_ended
         return self.step
 
-    def restored_figures(self, model):
-        """Return what `fit` logs of the epoch that the checkpoint ends; or {}.
+    def restored_metrics(self, model):
+        """Return the metrics of the epoch that the checkpoint ends, or {}.
 
-        The metrics of `model` are built.
+        The metrics of `model` must be built.
         """
         if not (self._metrics and self._epoch_ended):
             return {}
@@ -170,7 +168,7 @@ class TrainingState(keras.callbacks.Callback):
         return model.get_metrics_result()
 
     def _assign_metrics(self, model):
-        """Restore the running means, if the model still has the same."""
+        """Restore the running means, if the model has the same metrics."""
         variables = model.metrics_variables
         saved = [tensor for _, tensor in sorted(self._metrics.items())]
         if [v.shape for v in variables] == [v.shape for v in saved]:
@@ -186,7 +184,7 @@ class TrainingState(keras.callbacks.Callback):
             self._keep_metrics()
         if not self.writes:
             return
-        self.wait()  # for the save before, so that one copy is held
+        self.wait()  # so that memory holds one copy
         if self.check is not None:
             self.check()
         groups = {
@@ -194,7 +192,7 @@ class TrainingState(keras.callbacks.Callback):
             for group, named in _variables(self.model).items()
         }
         groups["metrics"] = self._metrics
-        facts = {
+        metadata = {
             "epoch_ended": self._epoch_ended,
             "settings": self.settings,
             "versions": {
@@ -205,7 +203,7 @@ class TrainingState(keras.callbacks.Callback):
             },
         }
         _saves[self.folder] = _writer.submit(
-            self._write, self.step, groups, facts
+            self._write, self.step, groups, metadata
         )
 
     def wait(self):
@@ -213,22 +211,22 @@ class TrainingState(keras.callbacks.Callback):
         if self.folder in _saves:
             _saves.pop(self.folder).result()
 
-    def _write(self, step, groups, facts):
-        checkpoint.write(self.folder, step, groups, facts)
+    def _write(self, step, groups, metadata):
+        checkpoint.write(self.folder, step, groups, metadata)
         checkpoint.prune(self.folder, step, self.keep, self.keep_every)
 
     def on_train_begin(self, logs=None):
         if not self._restored and checkpoint.steps(self.folder):
             raise InputError(
                 f"{self.folder} holds checkpoints that this training would "
-                "overwrite. Call `restore(model)` before `fit` to resume from "
-                "them, or name another folder."
+                "overwrite. Call `restore(model)` before `fit` to resume, or "
+                "name another folder."
             )
         if self.writes:
             files.make_folder(self.folder)
         self.release_signals()
         self._stop_request = StopRequest()
-        # An `evaluate` within this `fit` puts its own number into `params`.
+        # An `evaluate` within this `fit` changes `params`.
         self._epoch_steps = self.params["steps"]
         # Python sets handlers in the main thread alone.
         if threading.current_thread() is threading.main_thread():
@@ -237,8 +235,8 @@ class TrainingState(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._batches_seen = 0
         self._epoch_ended = False
-        if self._carry:
-            self._carry = False
+        if self._continues_epoch:
+            self._continues_epoch = False
             self._assign_metrics(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
@@ -249,23 +247,23 @@ class TrainingState(keras.callbacks.Callback):
             self._keep_metrics()
             self._epoch_ended = True
         if self.folder in _saves and _saves[self.folder].done():
-            self.wait()  # raises now what went wrong, not at the next save
-        # Several steps at once may pass a multiple of `every`.
+            self.wait()  # raises its error
+        # `steps_per_execution` may step over a multiple of `every`.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
-        self._stop_if_asked()
+        self._stop_if_requested()
 
     def on_test_batch_end(self, batch, logs=None):
-        self._stop_if_asked()
+        self._stop_if_requested()
 
     def on_train_end(self, logs=None):
-        self._stop_if_asked()
+        self._stop_if_requested()
         if self.step > self._saved_step:
             self.save()
         self._end()
 
-    def _stop_if_asked(self):
-        # All workers ask after the same step, so they stop after the same.
+    def _stop_if_requested(self):
+        # All workers call this after the same step, and stop after it.
         if not self.any_worker(self._stop_request.is_set):
             return
         if self.step > self._saved_step:
@@ -280,14 +278,13 @@ class TrainingState(keras.callbacks.Callback):
     def release_signals(self):
         """Restore the signal handlers from before `fit`.
 
-        For the caller of a `fit` that an exception ended: Keras does not call
-        `on_train_end` then.
+        Call it after a `fit` that raised: Keras calls no `on_train_end` then.
         """
         self._stop_request.restore()
 
 
 def _variables(model):
-    """Group -> name -> variable: all that the next step depends on."""
+    """Return group -> name -> variable: all that the next step reads."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not model.built:
         raise InputError(
@@ -310,14 +307,14 @@ def strategy_scope(model):
 
 
 def _by_name(variables):
-    # The place in the list makes the name unique: paths need not be.
+    # The index makes the name unique: paths need not be.
     return {f"{i:05d}/{v.path}": v for i, v in enumerate(variables)}
 
 
 def _to_host(named):
-    """Name -> a copy of a variable that the next step does not change.
+    """Return name -> a copy of a variable, which no step changes.
 
-    Every worker calls it for metrics: to read them is a sum over the workers.
+    All workers must call it for metrics: it sums them over the workers.
     """
     return {
         name: np.array(keras.ops.convert_to_numpy(v), order="C", copy=True)
@@ -326,14 +323,14 @@ def _to_host(named):
 
 
 def _assign(variables, tensors):
-    # The names begin with the place in the list.
+    # The names begin with the index.
     values = [tensor for _, tensor in sorted(tensors.items())]
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 
 
 def _check_same_tensors(tensors, named, folder):
-    """Refuse tensors that are not, one by one, those of the model."""
+    """Raise `InputError` if the tensors are not those of the model."""
     saved = [
         _signature(k, t.shape, t.dtype) for k, t in sorted(tensors.items())
     ]
@@ -345,14 +342,14 @@ def _check_same_tensors(tensors, named, folder):
     old, new = next((pair for pair in pairs if len({*pair}) > 1), difference)
     raise InputError(
         f"The checkpoints in {folder} are of another model or optimizer: they "
-        f"hold {old}, where this one has {new}. Make it as it was, or name "
-        "another folder."
+        f"hold {old}; expected {new}. Build the same model, or name another "
+        "folder."
     )
 
 
 def _signature(name, shape, dtype):
-    # Keras numbers what it names itself (`dense_3`) by what else the process
-    # has made: those numbers are no part of the comparison.
+    # Numbers in Keras's names (`dense_3`) depend on other layers of the
+    # process.
     path = re.sub(r"_\d+", "", name.split("/", 1)[1])
     dtype = keras.backend.standardize_dtype(dtype)
     return f"{path} {dtype}{list(shape)}"

@@ -1,18 +1,16 @@
-"""One mathematics for any number of devices: the loss of a global batch.
+"""The loss of a global batch, on any number of devices.
 
-The batch that `fit` is given is cut into replicas, and each replica's rows
-into micro-batches that are computed one after another. Whatever the cut, each
-loss is its own mean over the global batch: sum(weight x loss) / sum(weight),
-and the losses are then added. What such a mean divides by follows from the
-weights alone and not from the model, so it is summed over all rows of all
-replicas before the first micro-batch is computed; then each micro-batch's mean
-counts by its fraction. So no loss needs gradients of its own, and no
-micro-batch a second computation. Gradients are summed over the replicas, then
-clipped, then applied: by any Keras optimizer.
+A batch is split among the replicas, and each replica's rows into micro-batches
+that are computed one after another. For any split, each loss is its mean over
+the global batch, sum(weight x loss) / sum(weight), and the losses are added.
 
-Nothing here is TensorFlow's or JAX's; the loops over the micro-batches are in
-`step_tensorflow.py` and `step_jax.py`, where a task model's `train_step` and
-`test_step` go on.
+The divisor of a mean follows from the weights alone. It is summed over all
+rows of all replicas before the first micro-batch is computed. Each
+micro-batch's mean then counts by its fraction of the divisor: one computation
+and one gradient for all losses. Gradients are summed over the replicas, then
+clipped, then applied by any Keras optimizer.
+
+The loops over micro-batches are in `step_tensorflow.py` and `step_jax.py`.
 """
 
 import inspect
@@ -53,7 +51,7 @@ def _check_takes_logits(loss):
     if argument is None:
         return
     if not loss.get_config().get("from_logits", argument.default):
-        # sparse_categorical_crossentropy: SparseCategoricalCrossentropy
+        # sparse_categorical_crossentropy -> SparseCategoricalCrossentropy
         name = function.__name__.title().replace("_", "")
         raise InputError(
             f"The loss {loss.name} takes probabilities, but the model returns "
@@ -75,7 +73,7 @@ def prepare_optimizer(model, replicas=1):
 
 
 def micro_batches(model):
-    """Return `accumulate` of the optimizer: any Keras optimizer may have it."""
+    """Return `accumulate` of the optimizer, which any optimizer may have."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return getattr(inner, "accumulate", 1)
 
@@ -87,12 +85,12 @@ def compares_rows(model):
 
 
 def check_cut(model):
-    """Raise if a loss compares rows that micro-batches would part."""
+    """Raise if a loss compares rows that micro-batches would separate."""
     if compares_rows(model):
         raise InputError(
-            "The loss compares every row of a batch with every other one, "
-            "which micro-batches would part. Take accumulate=1, and a "
-            "smaller batch if the memory is short."
+            "The loss compares all rows of a batch, which micro-batches would "
+            "separate. Take accumulate=1, and a smaller batch if the memory is "
+            "short."
         )
 
 
@@ -104,40 +102,39 @@ def rows(batch):
 
 
 def normalisers(model, batch):
-    """Return what each loss's mean divides by, float (1 + losses,).
+    """Return the divisor of each loss's mean, float (1 + losses,).
 
-    The number of rows comes first. A mean over rows and over their elements
-    divides by the elements, of which each row has the same number.
+    The number of rows comes first. It also serves means over elements: all
+    rows have the same number of elements.
     """
     count = rows(batch)
     values = [count]
     for item in keras_adapter.compiled_losses(model):
         weights = _weights_at(item.path, batch[2])
         by_weight = item.loss.reduction == "mean_with_sample_weight"
-        # A loss that is a sum has an index here too, which nothing reads.
+        # A loss that is a sum has a divisor too, which nothing reads.
         counted = by_weight and weights is not None
         values.append(ops.sum(weights) if counted else count)
     return ops.stack([ops.cast(x, keras.config.floatx()) for x in values])
 
 
 def losses(model, batch, outputs, divisors, replicas=1):
-    """Return the total loss of a micro-batch, and what is logged of it.
+    """Return the total loss of a micro-batch, and the losses to log.
 
     Args:
         model: a model that was compiled, and has computed `outputs`.
         batch: (inputs, labels, weights) of the micro-batch.
         outputs: of the model, for the micro-batch.
         divisors: `normalisers` of the global batch.
-        replicas: by this Keras has divided each mean, under `tf.distribute`.
+        replicas: number by which Keras divides each mean in `tf.distribute`.
 
     Returns:
-        float (), whose gradient is taken; and float (1 + losses,), the total
-        and each single loss. Summed over all micro-batches of all replicas
+        float (), to differentiate; and float (1 + losses,), the total and
+        each single loss. Summed over all micro-batches of all replicas
         they are those of the global batch.
     """
     _, y, weights = batch
-    # (1 + losses,), the micro-batch's fraction of each; 0 of weights that are
-    # all 0.
+    # (1 + losses,), this micro-batch's fractions; 0 where all weights are 0.
     fractions = ops.divide_no_nan(normalisers(model, batch), divisors)
     total, logged_total, singles = 0.0, 0.0, []
     for i, item in enumerate(keras_adapter.compiled_losses(model)):
@@ -146,12 +143,11 @@ def losses(model, batch, outputs, divisors, replicas=1):
         value = item.loss(labels, predictions, item_weights)
         value = logged = ops.cast(value, keras.config.floatx())
         if item.loss.reduction in (None, "none"):
-            # Keras learns from the sum, and logs the mean.
+            # Keras differentiates the sum and logs the mean.
             value, logged = ops.sum(value), ops.mean(value) * fractions[0]
         elif item.loss.reduction != "sum":
-            # A mean of these rows, times their fraction: its part of the
-            # global mean.
-            # A scalar that was weighted has a value a row again.
+            # The mean of these rows, times their fraction, is their part of
+            # the global mean. A scalar times weights has a value a row.
             has_rows = item_weights is not None or replicas == 1
             if has_rows or _has_rows(item.loss, labels, predictions):
                 value = value * replicas
@@ -163,7 +159,7 @@ def losses(model, batch, outputs, divisors, replicas=1):
                 ops.where(has_any, x, 0.0) for x in (value, logged)
             )
         singles.append(logged)
-        # After it is listed: a single loss is logged without its weight.
+        # Single losses are logged without their weight in the total.
         if item.loss_weights is not None:
             value = value * item.loss_weights
             logged = logged * item.loss_weights
@@ -178,7 +174,7 @@ def losses(model, batch, outputs, divisors, replicas=1):
 def _has_rows(loss, labels, predictions):
     """Return True if Keras divides a loss's mean by the replicas.
 
-    It does where `call` returns a value a row, and not where that is a scalar.
+    It does if `call` returns a value a row, and not if it returns a scalar.
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         return True
@@ -191,8 +187,8 @@ def _has_rows(loss, labels, predictions):
 def track(model, values, divisors, replicas=1):
     """Add a global batch's losses to the means that `fit` shows.
 
-    Each replica adds its `values`; Keras divides the sum over the replicas
-    by the sum of what is given as their weight.
+    Each replica adds its `values`. Keras divides their sum over the replicas
+    by the sum of the weights.
     """
     for i, tracker in enumerate(keras_adapter.loss_trackers(model)):
         tracker.update_state(values[i] * replicas, divisors[0] / replicas)
@@ -205,5 +201,5 @@ def _at(path, values):
 
 
 def _weights_at(path, weights):
-    """Return one loss's weights: its own, or those of all losses."""
+    """Return the weights of the loss at a path, or those of all losses."""
     return _at(path, weights) if tree.is_nested(weights) else weights

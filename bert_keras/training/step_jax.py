@@ -24,25 +24,25 @@ def train_step(model, state, data):
 
     def loss(trainable, non_trainable, metrics, micro_batch):
         values = trainable, non_trainable, metrics, optimizer_variables
-        # JAX wants a function without side effects: variables come in as values
-        # and what they become goes out.
+        # JAX needs a function without side effects: values of variables are
+        # arguments and results.
         with _stateless(model, *values) as scope:
             total, each = _losses(model, micro_batch, divisors, training=True)
             scaled = model.optimizer.scale_loss(total)
-        return scaled, (each, *_updated(model, scope))
+        return scaled, (each, *_read_scope(model, scope))
 
     gradients_of = jax.value_and_grad(loss, has_aux=True)
 
     def add(sums, micro_batch):
         values, gradients, *variables = sums
-        # Seeds and metrics go on from one micro-batch to the next.
+        # Seeds and metrics pass from one micro-batch to the next.
         (_, (each, *variables)), new = gradients_of(
             trainable, *variables, micro_batch
         )
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         return (values + each, gradients, *variables), None
 
-    # The sums: losses, gradients, then what the model changes on its way.
+    # Losses, gradients, and variables that the forward pass changes.
     zeros = [jnp.zeros_like(weight) for weight in trainable]
     sums = (jnp.zeros_like(divisors), zeros, non_trainable, metrics)
     if accumulate == 1:
@@ -67,7 +67,7 @@ def test_step(model, state, data):
     divisors = step.normalisers(model, batch)
     with _stateless(model, *state) as scope:
         _, values = _losses(model, batch, divisors, training=False)
-    non_trainable, metrics = _updated(model, scope)
+    non_trainable, metrics = _read_scope(model, scope)
     logs, metrics = _track(model, metrics, values, divisors)
     return logs, (trainable, non_trainable, metrics)
 
@@ -92,7 +92,8 @@ def _stateless(model, trainable, non_trainable, metrics, optimizer=()):
     return keras.StatelessScope(mapping, collect_losses=True)
 
 
-def _updated(model, scope):
+def _read_scope(model, scope):
+    """Return what variables and metrics have become."""
     return tuple(
         [scope.get_current_value(variable) for variable in variables]
         for variables in (
@@ -114,8 +115,7 @@ def _track(model, metrics, values, divisors):
 def _micro_batches(batch, accumulate):
     """Return the batch as (micro-batches, rows of one, ...).
 
-    Every micro-batch has rows of every device: they lie there one after
-    another.
+    Every micro-batch has rows of every device, where they are successive.
     """
     count = step.rows(batch)
     if count % accumulate:

@@ -1,7 +1,7 @@
 """The training step of a global batch on TensorFlow, under any strategy.
 
 Each replica computes its rows, in micro-batches; the gradients are summed over
-the replicas and handed to the optimizer, whichever it is.
+the replicas and applied by the optimizer.
 """
 
 import warnings
@@ -24,7 +24,7 @@ def train_step(model, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _replicas())
-    # Before the model is called: they follow from the weights alone.
+    # They follow from the sample weights alone.
     [divisors] = sum_over_replicas([step.normalisers(model, batch)])
     compute = _Gradients(model, divisors)
     accumulate = step.micro_batches(model)
@@ -34,11 +34,11 @@ def train_step(model, data):
         step.check_cut(model)
         values, gradients = _accumulate(compute, batch, accumulate)
     gradients = [
-        # None where no loss depends on the weight, as Keras has it
+        # As Keras, None for a weight that no loss depends on.
         None if i in compute.missing else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # Summed, then looked at by float16's loss scaling, clipped and applied.
+    # Then the loss scaling of float16 checks them; they are clipped, applied.
     gradients = sum_over_replicas(gradients)
     weights = model.trainable_weights
     if weights:
@@ -69,7 +69,7 @@ class _Gradients:
         # Indices of weights that no loss depends on, known when traced.
         self.missing = set()
         self.compute = self._compute
-        # Vectors of other replicas do not come into what XLA compiled.
+        # Code compiled by XLA cannot read vectors of other replicas.
         if _compile_here() and not step.compares_rows(model):
             self.compute = tf.function(
                 self._compute, jit_compile=True, autograph=False
@@ -86,13 +86,13 @@ class _Gradients:
             loss, values = step.losses(
                 model, batch, outputs, self.divisors, _replicas()
             )
-            # In float16 a power of two, so that small gradients do not vanish.
+            # By a power of two in float16, where small gradients vanish.
             loss = model.optimizer.scale_loss(loss)
         gradients = tape.gradient(loss, model.trainable_weights)
-        # Behind the tape: nothing learns from a metric.
+        # After the tape: metrics have no gradient.
         model.compute_metrics(x, y, outputs, weights)
         self.missing |= {i for i, g in enumerate(gradients) if g is None}
-        # Dense: not the list of rows of which a look-up's gradient is.
+        # Dense: the gradient of a look-up is a list of rows.
         return values, [
             tf.zeros(()) if g is None else tf.convert_to_tensor(g)
             for g in gradients
@@ -105,14 +105,14 @@ def _accumulate(compute, batch, accumulate):
     # Rows of each micro-batch, at least 1; the last one may have fewer.
     size = -(-count // accumulate)
     size = max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
-    # The same size for all where it can be known: XLA wants it so.
+    # XLA needs one fixed size for all.
     even = isinstance(count, int) and count % size == 0
     if compute.model.jit_compile and not even:
         raise InputError(
-            f"accumulate={accumulate} with jit_compile, which Keras turns on "
-            "by itself on a single GPU, needs batches whose number of rows is "
-            "fixed and a multiple of it. Batch with drop_remainder=True, or "
-            "compile the model with jit_compile=False."
+            f"accumulate={accumulate} with jit_compile (Keras's default on a "
+            "single GPU) needs batches of a fixed number of rows, a multiple "
+            "of it. Batch with drop_remainder=True, or compile the model with "
+            "jit_compile=False."
         )
 
     def micro_batch(i):
@@ -124,7 +124,7 @@ def _accumulate(compute, batch, accumulate):
             rank = len(values.shape)
             # Rows i * size and on; every other axis whole.
             begin = tf.stack([i * size] + [0] * (rank - 1))
-            # -1: all of an axis whose length is not known.
+            # -1: all of an axis of unknown length.
             inner = [-1 if n is None else n for n in values.shape[1:]]
             return tf.slice(values, begin, tf.stack([length, *inner]))
 
@@ -145,7 +145,7 @@ def _accumulate(compute, batch, accumulate):
         lambda i, *_: i < number,
         add,
         (tf.constant(0), *zeros),
-        # Two at a time would take the memory of two.
+        # Two at a time would take twice the memory.
         parallel_iterations=1,
     )
     return values, gradients
@@ -158,8 +158,7 @@ def _replicas():
 def _compile_here():
     """Return True if XLA compiles each replica's computation by itself.
 
-    Under a strategy Keras turns XLA off altogether; a TPU's program is
-    compiled by its strategy.
+    Under a strategy Keras turns XLA off; a TPU's strategy compiles by itself.
     """
     if not tf.distribute.has_strategy():
         return False

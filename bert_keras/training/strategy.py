@@ -1,7 +1,7 @@
-"""From a name to the devices a model is trained on; numerics that fit.
+"""The devices and the dtype of a training run, by name.
 
-`--distribution`, `--tpu` and `--dtype` of the scripts end here. The mathematics
-of a step over several devices is in `step.py`.
+These are the flags `--distribution`, `--tpu` and `--dtype` of the scripts. The
+mathematics of a step over several devices is in `step.py`.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 
 DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
 
-# As TensorFlow documents it; the index is another one on each host.
+# As TensorFlow documents it; the index differs between hosts.
 _TF_CONFIG = (
     '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
@@ -28,8 +28,8 @@ CAPABILITY = (8, 0)  # NVIDIA's first GPUs that multiply bfloat16 (A100)
 def make_strategy(distribution="off", tpu="local"):
     """Return the devices to train on, by name.
 
-    Call it before anything else runs on a device. A process joins one cluster
-    and sets up a TPU once: a later call returns the same devices. On JAX,
+    Call it before anything else runs on a device. A process joins a cluster
+    and sets up a TPU once; a later call returns the same devices. On JAX,
     "mirrored" and "tpu" are `keras.distribution.DataParallel` over all devices.
 
     Args:
@@ -44,8 +44,8 @@ def make_strategy(distribution="off", tpu="local"):
         `Strategy`.
 
     Raises:
-        InputError: no such name, no such devices, a `tpu` that is not asked
-            for, or TF_CONFIG is not as TensorFlow documents it.
+        InputError: unknown name, missing devices, `tpu` without
+            distribution="tpu", or TF_CONFIG is not as TensorFlow documents it.
     """
     if distribution not in DISTRIBUTIONS:
         raise InputError(
@@ -58,11 +58,11 @@ def make_strategy(distribution="off", tpu="local"):
             f"tpu={tpu!r} names a TPU, which only TensorFlow with "
             "distribution='tpu' trains on; got "
             f"distribution={distribution!r} on {keras.backend.backend()}. "
-            "Leave tpu out, or ask for that."
+            "Leave tpu out, or set distribution='tpu'."
         )
     if on_jax and distribution != "off":
         return _on_jax(distribution)
-    distribution = named(distribution)
+    distribution = resolve_auto(distribution)
     if distribution == "off":
         return Strategy("off")
     is_chief = True
@@ -87,8 +87,7 @@ class Strategy:
         name: one of `DISTRIBUTIONS`, never "auto".
         num_replicas: copies of the model, over all hosts; the batch that
             `fit` is given is split among them.
-        is_chief: whether this process is the one that writes what only one
-            may write.
+        is_chief: True in the one process that writes shared files.
         distributed: the `tf.distribute` strategy or `keras.distribution`
             object; None for one device.
     """
@@ -100,7 +99,7 @@ class Strategy:
         self.is_chief = is_chief
 
     def scope(self):
-        """Context in which to build and compile the model."""
+        """Return the context in which to build and compile the model."""
         if self.distributed is None:
             return contextlib.nullcontext()
         return self.distributed.scope()
@@ -108,9 +107,9 @@ class Strategy:
     def batches(self, dataset):
         """Return a `tf.data.Dataset` of global batches, as `fit` needs it here.
 
-        Every host reads the same batches in the same order and keeps its own
-        rows of each. By default TensorFlow distributes files where it finds
-        some, and the batches then differ.
+        Every host reads the same batches in the same order and keeps its
+        rows of each. TensorFlow's default is to distribute files, and the
+        batches then differ.
         """
         if self.distributed is None or keras.backend.backend() == "jax":
             return dataset
@@ -127,7 +126,7 @@ def describe_devices(strategy, dtype):
 
     Args:
         strategy: `Strategy` from `make_strategy`.
-        dtype: name of the dtype policy the model is trained in.
+        dtype: name of the dtype policy of the training.
 
     Returns:
         The devices, the strategy and the dtype, such as "2 x CPU, mirrored (2
@@ -171,7 +170,7 @@ def _device_types(strategy):
     return ["GPU" if tf.config.list_physical_devices("GPU") else "CPU"]
 
 
-def named(distribution):
+def resolve_auto(distribution):
     """Return the name that "auto" stands for on this host."""
     if distribution != "auto" or keras.backend.backend() == "jax":
         return distribution
@@ -185,6 +184,32 @@ def named(distribution):
     return "mirrored" if several else "off"
 
 
+def any_worker(strategy):
+    """Return a function of this worker's bool, True if any worker's is.
+
+    All workers call it after the same step.
+
+    Args:
+        strategy: of `make_strategy`.
+    """
+    if strategy.name != "multi_worker":
+        return bool
+    import tensorflow as tf
+
+    from bert_keras.training.optimizers_tensorflow import sum_over_replicas
+
+    def total(value):
+        # A tensor from outside of `run` has no device.
+        return sum_over_replicas([tf.identity(value)])[0]
+
+    @tf.function
+    def count(value):
+        sums = strategy.distributed.run(total, args=(value,))
+        return strategy.distributed.experimental_local_results(sums)[0]
+
+    return lambda flag: bool(count(tf.constant(float(flag))) > 0)
+
+
 def _multi_worker():
     """Return the strategy, and whether this process is the chief."""
     cluster = _cluster()
@@ -196,20 +221,20 @@ def _multi_worker():
             "devices of this host."
         )
     task = _tf_config()["task"]
-    # Where no task is called chief, the first worker is it.
+    # Without a task named chief, the first worker is the chief.
     chief = "chief" if cluster.get("chief") else "worker"
     strategy = _join_cluster(os.environ["TF_CONFIG"])
     return strategy, (task["type"], int(task["index"])) == (chief, 0)
 
 
-@functools.cache  # to join again ends the connections of the first time
+@functools.cache  # joining again would end the first connections
 def _join_cluster(tf_config):
     import tensorflow as tf
 
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
-@functools.cache  # to set it up again drops all that is on it
+@functools.cache  # a second setup would drop all that is on the TPU
 def _tpu(name):
     import tensorflow as tf
 
@@ -220,8 +245,7 @@ def _tpu(name):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         # One process drives all hosts of a slice.
         return tf.distribute.TPUStrategy(resolver)
-    # What a missing TPU raises depends on the version and on how it is
-    # missing: among others ValueError, NotFoundError and RuntimeError.
+    # A missing TPU raises ValueError, NotFoundError, RuntimeError and others.
     except Exception as error:
         reason = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(
@@ -253,7 +277,7 @@ def _on_jax(distribution):
 
 
 def _cluster():
-    """Task type -> addresses, of TF_CONFIG; {} where it is not set."""
+    """Return task type -> addresses from TF_CONFIG, or {}."""
     return _tf_config()["cluster"] if os.environ.get("TF_CONFIG") else {}
 
 
@@ -262,7 +286,7 @@ def _tf_config():
     try:
         config = json.loads(text)
         addresses = config["cluster"][config["task"]["type"]]
-        # Raises where the task is not in its own cluster.
+        # Raises if the task is not in the cluster.
         addresses[int(config["task"]["index"])]
     except (ValueError, KeyError, TypeError, IndexError):
         raise InputError(
@@ -273,12 +297,11 @@ def _tf_config():
 
 
 def choose_dtype(dtype="auto", distribution="off"):
-    """Return the name of a Keras dtype policy; "auto" becomes one that fits.
+    """Return the name of a Keras dtype policy, chosen for "auto".
 
-    That is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
-    above, and on processors that have `fast_bfloat16`; elsewhere "float32".
-    "mixed_float16", which older GPUs compute fast, is never chosen: its range
-    is too small for training without loss scaling.
+    "auto" is "mixed_bfloat16" on a TPU, on GPUs of compute capability 8.0 and
+    above, and on processors with `fast_bfloat16`; elsewhere "float32". It is
+    never "mixed_float16": its range is too small without loss scaling.
 
     Args:
         dtype: "auto", or a policy's name, which is returned as it is.
@@ -292,9 +315,9 @@ def choose_dtype(dtype="auto", distribution="off"):
 
     if gpus := tf.config.get_visible_devices("GPU"):
         details = map(tf.config.experimental.get_device_details, gpus)
-        found = [one.get("compute_capability", (0, 0)) for one in details]
+        versions = [one.get("compute_capability", (0, 0)) for one in details]
         # The oldest GPU decides: all of them compute in one policy.
-        return BFLOAT16 if min(found) >= CAPABILITY else FLOAT32
+        return BFLOAT16 if min(versions) >= CAPABILITY else FLOAT32
     return BFLOAT16 if fast_bfloat16() else FLOAT32
 
 
@@ -305,23 +328,20 @@ def fast_bfloat16():
     Intel's avx512_bf16 is slower too: on a Xeon (family 6, model 207) without
     AMX the products of a training step took 1.66 times as long as in float32.
     """
-    found = instructions()
-    by_avx512 = "avx512_bf16" in found and "GenuineIntel" not in found
-    return by_avx512 or "amx_bf16" in found
+    names = instructions()
+    by_avx512 = "avx512_bf16" in names and "GenuineIntel" not in names
+    return by_avx512 or "amx_bf16" in names
 
 
 @functools.cache
 def instructions(path="/proc/cpuinfo"):
-    """Return the first core's maker and instruction sets, as Linux names them.
-
-    Empty on other systems.
-    """
-    found = {}
+    """Return the first core's maker and instruction sets, on Linux."""
+    fields = {}
     try:
         with open(path, encoding="utf-8") as file:
             for line in file:
                 name, _, values = line.partition(":")
-                found.setdefault(name.strip(), values.split())
+                fields.setdefault(name.strip(), values.split())
     except OSError:
         return frozenset()
-    return frozenset(found.get("vendor_id", []) + found.get("flags", []))
+    return frozenset(fields.get("vendor_id", []) + fields.get("flags", []))

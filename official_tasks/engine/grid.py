@@ -12,7 +12,7 @@ from bert_keras.json_files import (
     write_json,
 )
 from bert_keras.run_folder import RunFolder
-from bert_keras.training.strategy import named
+from bert_keras.training.strategy import resolve_auto
 from official_tasks import progress
 from official_tasks.engine import finetuning, task_report
 from official_tasks.engine.dev_metric import rank_value
@@ -105,7 +105,7 @@ def run(
 
 def refuse_several_hosts(distribution):
     """For runs in a row: their folder has one writer and no other readers."""
-    if named(distribution) == "multi_worker":
+    if resolve_auto(distribution) == "multi_worker":
         raise InputError(
             "Several runs in a row run on one host, and this is one of the "
             f"hosts of TF_CONFIG (--distribution={distribution}). Start each "

@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.training import loop
+from bert_keras.training import loop, not_finite
 from bert_keras.training.state import TrainingState
+from bert_keras.training.strategy import any_worker
 from official_tasks import progress
 
 BAR_EVERY = 10  # steps between two states of the bar
@@ -29,7 +30,7 @@ def training_state(folder, strategy, every, **options):
         every=every,
         check=folder.check,
         writes=strategy.is_chief,
-        any_worker=loop.any_worker(strategy),
+        any_worker=any_worker(strategy),
         **options,
     )
 
@@ -73,7 +74,7 @@ def train(
     """
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)
-        callbacks = [meter, loop.StopWhenNotFinite(), *callbacks]
+        callbacks = [meter, not_finite.StopWhenNotFinite(), *callbacks]
         if state.writes:
             callbacks.append(Board(folder.file("logs"), meter, guesses))
         try:
@@ -89,7 +90,7 @@ def train(
                 bounds=bounds,
                 ended=ended,
             )
-        except loop.NotFiniteError as error:
+        except not_finite.NotFiniteError as error:
             raise InputError(str(error)) from error
     skipped = curve[-1].get("skipped_steps", 0) if curve else 0
     if skipped > MOST_SKIPPED * steps:

@@ -7,7 +7,7 @@ import tiny
 
 import bert_keras
 from bert_keras.errors import InputError
-from bert_keras.modeling.heads import Pooling, unit
+from bert_keras.modeling.heads import Pooling, normalize_vectors
 from bert_keras.modeling.task_models import BertEmbedder
 
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -85,7 +85,7 @@ def test_micro_batches_are_refused_to_a_loss_that_compares_rows():
         bert_keras.adamw(1e-3, steps=2, accumulate=3),
         bert_keras.InBatchNegatives(),
     )
-    with pytest.raises(InputError, match="compares every row .* accumulate=1,"):
+    with pytest.raises(InputError, match="compares all rows .* accumulate=1,"):
         model.train_on_batch(each())
 
 
@@ -110,9 +110,11 @@ def test_pooling_comes_from_the_home_of_the_weights_unless_it_is_named():
 def test_a_vector_of_zeros_has_a_gradient_and_stays_so_in_float16():
     vectors = tf.Variable([[3.0, 4.0], [0.0, 0.0]])
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(unit(vectors))
+        loss = tf.reduce_sum(normalize_vectors(vectors))
     assert np.isfinite(tape.gradient(loss, vectors)).all()
-    halves = unit(tf.constant([[3.0, 4.0], [0.0, 0.0]], tf.float16))
+    halves = normalize_vectors(
+        tf.constant([[3.0, 4.0], [0.0, 0.0]], tf.float16)
+    )
     assert halves.dtype == tf.float16
     np.testing.assert_allclose(halves, [[0.6, 0.8], [0, 0]], atol=1e-3)
 

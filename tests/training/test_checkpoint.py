@@ -102,7 +102,7 @@ def test_a_damaged_newest_is_named_and_the_one_before_used(
 ):
     for step in (2, 4):
         write(tmp_path, step)
-    newest = pathlib.Path(checkpoint.path_of(tmp_path, 4))
+    newest = pathlib.Path(checkpoint.step_path(tmp_path, 4))
     (path,) = newest.glob(f"{name}.*")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4

@@ -9,16 +9,15 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
-from bert_keras.training.loop import NotFiniteError, StopWhenNotFinite
+from bert_keras.training.not_finite import NotFiniteError, StopWhenNotFinite
 from bert_keras.training.optimizers import (
     AdamW,
     Lamb,
-    WarmupLinearDecay,
     adamw,
     lamb,
     layer_rates,
-    schedule,
 )
+from bert_keras.training.schedules import WarmupLinearDecay, schedule
 
 RANDOM = np.random.default_rng(0)
 NAMES = ("kernel", "bias", "gamma", "beta")

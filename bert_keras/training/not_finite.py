@@ -1,0 +1,87 @@
+"""The end of a run with gradients that stay infinite or NaN."""
+
+import logging
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.training.optimizers import AdamW
+
+logger = logging.getLogger(__name__)
+
+
+class NotFiniteError(ArithmeticError):
+    """Raised when gradients were not finite many steps in a row."""
+
+
+class StopWhenNotFinite(keras.callbacks.Callback):
+    """Log of skipped steps, and end of the run after many in a row.
+
+    `AdamW` and `Lamb` skip a step with gradients that are not finite. The
+    number of skipped steps is logged as `skipped_steps` at the end of each
+    epoch, and a warning says when it grew. It is read every `in_a_row` steps,
+    so that no step waits for the one before: a run ends after `in_a_row` to
+    twice as many.
+
+    Args:
+        in_a_row: number of successive skipped steps that end the run.
+    """
+
+    def __init__(self, in_a_row=10):
+        super().__init__()
+        if in_a_row < 1:
+            raise InputError(
+                f"in_a_row is a number of steps, 1 or more; got {in_a_row}."
+            )
+        self.in_a_row = in_a_row
+        self._known = 0
+        self._unchecked = 0
+
+    def on_train_begin(self, logs=None):
+        self._known = 0
+        optimizer = self._optimizer()
+        if not isinstance(optimizer, AdamW):
+            raise InputError(
+                "StopWhenNotFinite needs adamw or lamb of bert_keras, which "
+                f"count steps; the model has {type(optimizer).__name__}."
+            )
+
+    def _optimizer(self):
+        optimizer = self.model.optimizer
+        return getattr(optimizer, "inner_optimizer", optimizer)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        # `batch` grows by more than 1 under `steps_per_execution`.
+        self._unchecked += batch + 1 - self._seen
+        self._seen = batch + 1
+        if self._unchecked >= self.in_a_row:
+            self._check()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._check()
+        if logs is not None:
+            logs["skipped_steps"] = float(self._known)
+
+    def _check(self):
+        self._unchecked = 0
+        optimizer = self._optimizer()
+        skipped = int(keras.ops.convert_to_numpy(optimizer.skipped_steps))
+        in_row = int(keras.ops.convert_to_numpy(optimizer.skipped_in_row))
+        if skipped > self._known:
+            logger.warning(
+                "%d steps so far were skipped: their gradients were not "
+                "finite.",
+                skipped,
+            )
+            self._known = skipped
+        if in_row >= self.in_a_row:
+            raise NotFiniteError(
+                f"The gradients of the last {in_row} steps were not finite; "
+                f"expected fewer than {self.in_a_row} such steps in a row. The "
+                "weights are those before them. Take a lower learning rate, a "
+                "longer warm-up, or float32 instead of half precision; look at "
+                "the data of these steps."
+            )

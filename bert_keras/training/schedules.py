@@ -1,0 +1,121 @@
+"""The learning rate of BERT: linear warm-up, then linear decay to 0."""
+
+import math
+import warnings
+
+import keras
+from keras import ops
+
+from bert_keras.errors import InputError
+from bert_keras.modeling.keras_adapter import learning_rate_schedule
+
+
+def schedule(peak, steps, warmup=0, power=1.0):
+    """Return the learning rate of the original: linear up, linear to 0.
+
+    Args:
+        peak: the rate at the end of the warm-up.
+        steps: number of optimizer steps in all.
+        warmup: fraction of the steps (below 1) or number of steps (1 and
+            more).
+        power: of the decay; 1 is a line.
+
+    Raises:
+        InputError: rate, steps or warm-up are not possible.
+    """
+    peak, power = to_number("learning_rate", peak), to_number("power", power)
+    steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
+    if steps < 0 or not math.isfinite(steps):
+        raise InputError(
+            f"steps is {steps:g}. Expected the number of training steps. A "
+            "data set of cardinality -1 repeats without end, and one of -2 "
+            "does not know its length: count its batches."
+        )
+    if not 0 <= warmup < math.inf:
+        raise InputError(
+            f"A warm-up of {warmup} is not possible. Expected a fraction of "
+            "the steps or a number of them."
+        )
+    warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
+    return WarmupLinearDecay(peak, steps, warmup_steps, power)
+
+
+def to_number(name, value):
+    """Return a number as it is, and a tensor or text as a float.
+
+    Raises:
+        InputError: it is not a number.
+    """
+    if isinstance(value, int | float):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; expected a number.") from None
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate from 0 to `peak` at `warmup_steps`, and to 0 at `steps`.
+
+    Equals `create_optimizer` of the original: after the warm-up the rate is
+    `peak * (1 - step / steps) ** power`, a line (for power 1) that starts at
+    step 0 and not at the end of the warm-up. Steps are optimizer steps.
+    """
+
+    def __init__(self, peak, steps, warmup_steps=0, power=1.0):
+        self.peak = float(peak)
+        self.steps = int(steps)
+        self.warmup_steps = int(warmup_steps)
+        self.power = float(power)
+        if not 0 <= self.peak < math.inf:
+            raise InputError(
+                f"The learning rate is {peak}; expected a number, 0 or more."
+            )
+        if not 0 <= self.warmup_steps <= self.steps or self.steps < 1:
+            raise InputError(
+                f"A schedule of {steps} steps with {warmup_steps} of them "
+                "for warm-up is not possible. Expected at least one step and "
+                "a warm-up no longer than all steps."
+            )
+
+    def __call__(self, step):
+        # float32 counts exactly to 16 million steps.
+        step = ops.cast(step, "float32")
+        # After the last step the rate stays 0.
+        left = ops.maximum(1.0 - step / self.steps, 0.0) ** self.power
+        warmup = step / max(self.warmup_steps, 1)
+        return self.peak * ops.where(step < self.warmup_steps, warmup, left)
+
+    def get_config(self):
+        names = "peak", "steps", "warmup_steps", "power"
+        return {name: getattr(self, name) for name in names}
+
+
+class ScheduleWatch(keras.callbacks.Callback):
+    """Warning of steps beyond a `WarmupLinearDecay`, where the rate is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self._has_warned = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._check(next_steps=1)
+
+    def on_train_end(self, logs=None):
+        self._check(next_steps=0)
+
+    def _check(self, next_steps):
+        optimizer = self.model.optimizer
+        schedule = learning_rate_schedule(optimizer)
+        if self._has_warned or not isinstance(schedule, WarmupLinearDecay):
+            return
+        if int(optimizer.iterations.numpy()) + next_steps > schedule.steps:
+            self._has_warned = True
+            warnings.warn(
+                f"The learning rate is 0: the schedule ended after "
+                f"{schedule.steps} steps, and training goes on. Make adamw or "
+                "lamb with the steps of all epochs, and compile again to train "
+                "further.",
+                stacklevel=2,
+            )
