@@ -140,7 +140,7 @@ def main(values):
 
 def _write_task(folder, values):
     """Write the rows to fine-tune on: train and held-out documents apart."""
-    if folder.done("task") is not None:
+    if folder.read_results("task") is not None:
         return
     sides: dict = {False: [], True: []}
     for document in read_documents(values.corpus):
@@ -158,7 +158,7 @@ def _write_task(folder, values):
 
 def _run_once(folder, name, command, output, words):
     """Run a script unless the stage is done; return its seconds."""
-    results = folder.done(name)
+    results = folder.read_results(name)
     if results is None:
         began = time.monotonic()
         path = os.path.relpath(folder.file(output))

@@ -7,7 +7,7 @@ import shlex
 import sys
 
 import pytest
-from run_script import run_script
+from run_script import ROOT, run_script
 
 from tools import demo
 
@@ -22,18 +22,20 @@ def folder(tmp_path_factory):
     corpus.mkdir()
     for number in range(40):
         lines = [
-            f"In book {number} the {a} met the {b} near the old {c} and slept."
-            for a in WORDS[number % 7 :: 2]
+            f"In book {number} the {a} met the {b} near the {c} and {d} slept."
+            for a in WORDS[number % 2 :: 2]
             for b in WORDS[::3]
-            for c in WORDS[number % 3 :: 3]
+            for c in WORDS
+            for d in WORDS[:4]
         ]
         (corpus / f"{number}.txt").write_text("\n".join(lines))
     return folder
 
 
 def run(folder, **options):
-    flags = "--quick", "--corpus=corpus", "--output=run", "--seed=3"
-    return run_script("tools/demo.py", *flags, folder=folder, **options)
+    command = [ROOT / "tools" / "demo.py", "--quick", "--corpus=corpus"]
+    command += ["--output=run", "--seed=3"]
+    return run_script(*command, folder=folder, **options)
 
 
 @pytest.fixture(scope="module")
