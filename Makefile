@@ -24,10 +24,10 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/python -m pytest $(PARALLEL) --durations=10 $(TEST_FLAGS)
 
-# What proves by mass: hours. One at a time, since some take every core. The
-# same command resumes with what has not passed yet (docs/benchmarks.md).
+# The slow tests, two files at a time. The same command resumes with what has
+# not passed since its files changed (docs/benchmarks.md).
 test-long: .venv/test
-	$(BIN)/python -m pytest -m long $(TEST_FLAGS)
+	$(BIN)/python -m pytest -m long -n 2 --dist=loadfile $(TEST_FLAGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .

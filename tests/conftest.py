@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from proofs import LONG, Proofs, proof_of
+from proofs import Proofs
 
 TESTS = Path(__file__).parent
 HELPERS = (
@@ -90,11 +90,8 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config, items):
-    config.stash[LONG] = set()
     for item in items:
-        if item.get_closest_marker("long"):
-            config.stash[LONG].add(proof_of(item.nodeid))
-        elif _name(item.path) in FAST:
+        if not item.get_closest_marker("long") and _name(item.path) in FAST:
             item.add_marker("fast")
     place = dict.fromkeys(FAST, len(LONGEST) + 1)
     place |= {name: number for number, name in enumerate(LONGEST)}

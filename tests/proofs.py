@@ -1,13 +1,18 @@
-"""Notes each finished long test, skips it when resumed, prints one table.
+"""Notes each slow test, skips what has passed, prints one table.
 
-Registered by `conftest.py` where pytest is called with `-m long`. A proof is
-one test function with all of its cases. The notes are of one state of the
-code: after a change every proof is run again.
+`conftest.py` registers the plugin under `-m long`. A note holds for as long as
+the packages, the test's file and the helpers that it names stay as they are.
 """
 
+import functools
 import hashlib
+import importlib.util
 import json
+import os
 import pathlib
+import re
+import shutil
+import signal
 import subprocess
 
 import pytest
@@ -15,43 +20,94 @@ from baselines.turns import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTES = ROOT / "runs" / "proofs.jsonl"  # `runs/` is ignored by git
-LONG = pytest.StashKey()  # the long proofs of the files that were read
-HEADER = ["proof", "count", "failures", "minutes"]
+PACKAGES = ("bert_keras", "official_tasks", "tools")
+HEADER = ["test", "count", "failures", "skipped", "minutes", "commit"]
+LIMIT = 1800  # seconds of a test
+# What slow tests skip without: modules, programs, a variable.
+MODULES = "apache_beam distributed jax keras_tuner mkdocs nbclient onnxruntime"
+PROGRAMS = "gcc tensorflow_model_server"
+VARIABLE = "BERT_KERAS_DATA"
 
 
-def proof_of(nodeid):
-    """ "tests/a/test_b.py::test_c[d]" -> "tests/a/test_b.py: c"."""
-    path, _, name = nodeid.partition("::")
-    name = name.split("[")[0].removeprefix("test_").replace("_", " ")
-    return f"{path}: {name}"
+def missing_prerequisites():
+    """Return the names of what this machine lacks."""
+    lacking = [
+        n for n in MODULES.split() if importlib.util.find_spec(n) is None
+    ]
+    lacking += [n for n in PROGRAMS.split() if shutil.which(n) is None]
+    return lacking + [VARIABLE] * (VARIABLE not in os.environ)
 
 
-def state_of_the_code():
-    """The commit, and a hash of what is changed since; "" without git."""
+def current_commit():
+    """Return the commit, with "+" after it if files differ from it."""
 
     def git(*words):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
-        return done.stdout
+        return done.stdout.decode().strip()
 
-    commit, changes = git("rev-parse", "--short", "HEAD"), git("diff", "HEAD")
-    mark = f"+{hashlib.sha256(changes).hexdigest()[:8]}" if changes else ""
-    return commit.decode().strip() + mark
+    return git("rev-parse", "--short", "HEAD") + "+" * bool(git("diff", "HEAD"))
+
+
+@functools.cache
+def _packages_hash():
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(ROOT)).encode())
+                digest.update(path.read_bytes())
+    return digest.digest()
+
+
+@functools.cache
+def _helpers():
+    """Return the tests' Python files by name without ending."""
+    return {path.stem: path for path in (ROOT / "tests").rglob("*.py")}
+
+
+@functools.cache
+def key_of(path):
+    """Return the hash of the packages, a test's file and all that it names."""
+    waiting, seen = [ROOT / path, ROOT / "tests" / "conftest.py"], {}
+    while waiting:
+        file = waiting.pop()
+        if file not in seen and file.exists():
+            seen[file] = file.read_bytes()
+            words = set(re.findall(r"\w+", seen[file].decode()))
+            waiting += [f for name, f in _helpers().items() if name in words]
+    digest = hashlib.sha256(_packages_hash())
+    for file in sorted(seen):
+        digest.update(seen[file])
+    return digest.hexdigest()[:16]
+
+
+def read_notes(path):
+    """Return test -> its last note, of those that hold."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    notes = {note["test"]: note for note in map(json.loads, lines)}
+    return {
+        test: note
+        for test, note in notes.items()
+        if note.get("key") == key_of(test.partition("::")[0])
+    }
 
 
 def table(notes):
-    """The lines of a Markdown table: a row for each proof, and the sum."""
+    """Return the lines of a Markdown table: a row a function, and the sum."""
     rows = {}
     for note in notes:
-        row = rows.setdefault(proof_of(note["test"]), [0, 0, 0.0])
-        row[0] += note["outcome"] != "skipped"
+        row = rows.setdefault(note["test"].split("[")[0], [0, 0, 0, 0.0, set()])
+        row[0] += 1
         row[1] += note["outcome"] == "failed"
-        row[2] += note["seconds"] / 60
-    sums = [sum(column) for column in zip(*rows.values(), strict=True)]
-    shown = [*sorted(rows.items()), ("together", sums or [0, 0, 0.0])]
+        row[2] += note["outcome"] == "skipped"
+        row[3] += note["seconds"] / 60
+        row[4].add(note["commit"])
+    total = [sum(row[i] for row in rows.values()) for i in range(4)]
+    commits = set().union(*(row[4] for row in rows.values()))
     lines = [HEADER, ["---"] * len(HEADER)]
-    lines += [
-        [name, *map(str, row[:2]), f"{row[2]:.1f}"] for name, row in shown
-    ]
+    for name, row in (*sorted(rows.items()), ("total", [*total, commits])):
+        shown = [*map(str, row[:3]), f"{row[3]:.1f}", " ".join(sorted(row[4]))]
+        lines.append([name, *shown])
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
@@ -60,24 +116,33 @@ class Proofs:
 
     def __init__(self, path=NOTES):
         self.path = pathlib.Path(path)
-        self.state = state_of_the_code()
-        self.notes = {}  # test -> its last note
+        self.commit = current_commit()
         self.seconds = {}  # test -> set-up, call and tear-down so far
         self.outcomes = {}
 
+    def pytest_report_header(self):
+        lacking = ", ".join(missing_prerequisites())
+        return f"Not installed or set, so tests skip: {lacking or 'nothing'}"
+
     def pytest_collection_modifyitems(self, config, items):
-        if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                note = json.loads(line)
-                if note["state"] == self.state:
-                    self.notes[note["test"]] = note
-        here = {item.nodeid for item in items}
-        self.notes = {t: n for t, n in self.notes.items() if t in here}
-        done = {t for t, n in self.notes.items() if n["outcome"] == "passed"}
+        notes = read_notes(self.path)
+        done = {t for t, n in notes.items() if n["outcome"] == "passed"}
         config.hook.pytest_deselected(
             items=[item for item in items if item.nodeid in done]
         )
         items[:] = [item for item in items if item.nodeid not in done]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        def stop(*_):
+            raise TimeoutError(f"The test takes more than {LIMIT} seconds.")
+
+        signal.signal(signal.SIGALRM, stop)
+        signal.alarm(LIMIT)
+        try:
+            return (yield)
+        finally:
+            signal.alarm(0)
 
     def pytest_runtest_logreport(self, report):
         name = report.nodeid
@@ -89,28 +154,27 @@ class Proofs:
             )
 
     def pytest_runtest_logfinish(self, nodeid):
-        if nodeid not in self.outcomes:  # interrupted
+        # Of two processes, the one that started them takes the notes.
+        if nodeid not in self.outcomes or "PYTEST_XDIST_WORKER" in os.environ:
             return
-        self.notes[nodeid] = {
+        note = {
             "test": nodeid,
-            "state": self.state,
+            "key": key_of(nodeid.partition("::")[0]),
+            "commit": self.commit,
             "outcome": self.outcomes[nodeid],
             "seconds": round(self.seconds[nodeid], 1),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(self.notes[nodeid]) + "\n")
+            file.write(json.dumps(note) + "\n")
 
     def pytest_sessionfinish(self, session, exitstatus):
-        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.notes:
+        is_empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+        if is_empty and read_notes(self.path):
             session.exitstatus = pytest.ExitCode.OK  # all have passed before
 
     def pytest_terminal_summary(self, terminalreporter):
-        write = terminalreporter.write_line
         here = machine()
-        write(
-            f"Proofs at {self.state or 'no commit'}, {here['processor']} "
-            f"({here['kind']}):\n"
-        )
-        for line in table(self.notes.values()):
-            write(line)
+        terminalreporter.write_line(f"{here['processor']} ({here['kind']})\n")
+        for line in table(read_notes(self.path).values()):
+            terminalreporter.write_line(line)

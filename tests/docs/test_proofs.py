@@ -5,7 +5,6 @@ import re
 
 import proofs
 import pytest
-from baselines.turns import machine
 
 TESTS = """
 import pathlib
@@ -21,17 +20,20 @@ def test_it_fails_at_first():
 """
 
 
-def test_what_has_passed_is_not_run_again_until_the_code_changes(
+def test_what_has_passed_is_not_run_again_until_its_files_change(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # read each time
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setattr(proofs, "ROOT", tmp_path)
     path = tmp_path / "test_of_two.py"
     path.write_text(TESTS)
     notes = tmp_path / "runs" / "notes.jsonl"
 
-    def run(state="abc"):
+    def run(path=path):
+        proofs.key_of.cache_clear()
         plugin = proofs.Proofs(notes)
-        plugin.state = state
+        plugin.commit = "abc"
         options = ["-p", "no:cacheprovider", "-c", "/dev/null"]
         options += [f"--rootdir={tmp_path}", str(path)]
         code = pytest.main(options, plugins=[plugin])
@@ -40,30 +42,22 @@ def test_what_has_passed_is_not_run_again_until_the_code_changes(
 
     code, ran, printed = run()
     assert (code, ran) == (1, 2)
-    here = machine()
-    assert f"Proofs at abc, {here['processor']} ({here['kind']}):" in printed
-    assert re.search(r"^\| together \| 2 \| 1 \| 0\.0 \|$", printed, re.M)
+    assert "so tests skip: " in printed
+    assert re.search(
+        r"^\| total \| 2 \| 1 \| 0 \| 0\.0 \| abc \|$", printed, re.M
+    )
     code, ran, printed = run()
     assert (code, ran) == (0, 3)
-    assert re.search(r"^\| together \| 2 \| 0 \| 0\.0 \|$", printed, re.M)
-    assert "it fails at first | 1 | 0 |" in printed
+    assert "test_it_fails_at_first | 1 | 0 | 0 | 0.0 | abc |" in printed
     code, ran, _ = run()
     assert (code, ran) == (0, 3)
-    code, ran, _ = run("def")
+    path.write_text(TESTS + "\n# changed\n")
+    code, ran, _ = run()
     assert (code, ran) == (0, 5)
+    monkeypatch.setattr(proofs, "LIMIT", 1)
+    slow = tmp_path / "test_slow.py"  # a module is imported once
+    slow.write_text("import time\ndef test_slow():\n    time.sleep(60)\n")
+    code, ran, printed = run(slow)
+    assert code == 1 and "more than 1 seconds" in printed
     last = json.loads(notes.read_text().splitlines()[-1])
-    assert (last["state"], last["outcome"]) == ("def", "passed")
-
-
-def test_a_proof_is_a_test_with_all_of_its_cases():
-    notes = [
-        {"test": f"tests/a/test_b.py::test_it_is_so[{case}]"}
-        | {"outcome": outcome, "seconds": 30.0}
-        for case, outcome in enumerate(("passed", "failed", "skipped"))
-    ]
-    assert proofs.table(notes) == [
-        "| proof | count | failures | minutes |",
-        "| --- | --- | --- | --- |",
-        "| tests/a/test_b.py: it is so | 2 | 1 | 1.5 |",
-        "| together | 2 | 1 | 1.5 |",
-    ]
+    assert last["outcome"] == "failed"
