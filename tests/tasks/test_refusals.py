@@ -1,5 +1,7 @@
 """What tasks refuse of files and options: the input, and a word of why."""
 
+import functools
+import gzip
 import json
 
 import pytest
@@ -7,92 +9,251 @@ from toy_words import preprocessor
 
 from bert_keras import InputError
 from official_tasks.engine import grid
-from official_tasks.tasks import encoding
+from official_tasks.tasks import encoding, glue
 from official_tasks.tasks.custom import (
     custom_choices,
     custom_spans,
+    custom_tags,
     custom_task,
 )
 from official_tasks.tasks.embedding import embedding_task
-from official_tasks.tasks.glue import STS_B, glue_task
-from official_tasks.tasks.squad import SQUAD_1, squad_task
+from official_tasks.tasks.glue import glue_task
+from official_tasks.tasks.multiple_choice import SWAG, choice_task
+from official_tasks.tasks.retrieval import ranking_task
+from official_tasks.tasks.squad import SQUAD_1, SQUAD_2, squad_task
 from official_tasks.tasks.table import read_rows
+from official_tasks.tasks.tagging import tag_task
 
 MANY = "1" * 5000  # digits, more than Python reads as a number
+COLA, MRPC, RTE, STSB, WNLI = (
+    functools.partial(glue_task, row)
+    for row in (glue.COLA, glue.MRPC, glue.RTE, glue.STS_B, glue.WNLI)
+)
+SQUAD1, SQUAD2 = (
+    functools.partial(squad_task, row) for row in (SQUAD_1, SQUAD_2)
+)
+CHOOSE = functools.partial(choice_task, SWAG)
+PAIR_HEADER = "index\tsentence1\tsentence2\tlabel\n"
 STS = "index\tsentence1\tsentence2\tscore\n0\ta\tb\t{}\n"
+SENTENCES = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+CHOICES = "prompt,choice0,choice1,label\n"
+SPANS = "question,context,answer,start\n"
+PAIRS = "text,text_pair,score,word,one\na,b,1,high,1\nc,d,2,low,1\ne,f,0,,1\n"
+ROWS = "text,label\na,1\nb,2\n"
+REGRESSION = {"problem": "regression"}
 
 
-def numbers(file):
-    return custom_task(train=file, problem="regression").read("train")
+def squad(*questions):
+    """Return a file of (id, answers); an answer is a dict, its text or both."""
+    qas = [
+        {"id": key, "question": "q", "answers": answers}
+        for key, answers in questions
+    ]
+    paragraph = {"context": "c", "qas": qas}
+    return json.dumps({"data": [{"paragraphs": [paragraph]}]})
 
 
-def choices(file):
-    return custom_choices(train=file).read("train")
-
-
-def sts(file):
-    return glue_task(STS_B, train=file).read("train")
-
-
-def squad(file):
-    return squad_task(SQUAD_1, train=file).read("train")
-
-
-def spans(file):
-    return custom_spans(train=file, start="start").read("train")
-
-
-@pytest.mark.parametrize(
-    ("read", "name", "content", "word"),
-    [
-        *(
-            (numbers, "a.csv", f"text,label\na,1\nb,{label}\n", "number from")
-            for label in ("1e39", "-1e38", "inf", "x")
-        ),
-        *(
-            (sts, "a.tsv", STS.format(label), "a number")
-            for label in ("nan", "inf", "1e39")
-        ),
+ANSWER = {"text": "c", "answer_start": 0}
+# A task, the file to train on, a word of the message, options.
+FILES = [
+    # Tables.
+    (custom_task, "a.txt", "text\n", "ends in .csv"),
+    (custom_task, "a.csv", "", "line of column names, got none"),
+    (custom_task, "a.csv", "\ntext,label\n", "got an empty line"),
+    (custom_task, "a.tsv", "\n", "got an empty line"),
+    (custom_task, "a.csv", "sep=;\ntext;label\na;1\nb\n", "line 4: .* 2 col"),
+    (custom_task, "a.csv", "words,label\na,1\n", "no column 'text'.*'label'"),
+    (
+        custom_task,
+        "a.csv",
+        "text,label\na,1\nb\n",
+        "line 3: expected 2 columns",
+    ),
+    (custom_task, "a.csv", b"text,label\n\xffa,1\n", "got the byte 0xff"),
+    (custom_task, "a.jsonl", '{"text": "a"}\n', "line 1: expected a JSON obj"),
+    (custom_task, "a.jsonl", "[" * 100_000 + "\n", "line 1: expected a JSON"),
+    (custom_task, "a.csv.gz", "text,label\n", "cannot be read"),
+    (
+        custom_task,
+        "a.csv.gz",
+        gzip.compress(b"text,label\n", mtime=0)[:-9] + b"xyz",
+        "cannot be read",
+    ),
+    (
+        custom_task,
+        "a.csv",
+        "text\tlabel\na\t1\n",
+        "tabs between .* name it .tsv",
+    ),
+    (custom_task, "a.tsv", "text,label\na,1\n", "commas .* name it .csv"),
+    (custom_task, "a.csv", 'text,label\n"a,1\nb,2\n', "a quote opens"),
+    (custom_task, "a.jsonl", '{"text": ["a"], "label": "x"}', "expected text"),
+    # Labels of texts.
+    (custom_task, "a.csv", "text,label\n", "at least one row"),
+    (custom_task, "a.csv", "text,label\na,1\nb,1\n", "at least 2 classes"),
+    (custom_task, "a.csv", ROWS + "c,2\n", "'1' has one row"),
+    (custom_task, "a.csv", "text,label\na,1.5\nb,2\n", "1.5.*=regression"),
+    (custom_task, "a.csv", "text,label\na,1\nb, \n", "line 3: 1 rows have no"),
+    *(
         (
-            choices,
+            custom_task,
             "a.csv",
-            f"prompt,choice0,choice1,label\np,a,b,{MANY}\n",
-            "from 0 to 1",
-        ),
-        (
-            spans,
-            "a.csv",
-            f"question,context,answer,start\nq,c,c,{MANY}\n",
-            "whole number",
-        ),
-        (
-            squad,
-            "a.json",
-            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "1",'
-            '"question": "q", "answers": [{"text": "c", "answer_start":'
-            "1e400}]}]}]}]}",
-            "SQuAD's JSON",
-        ),
-    ],
-)
-def test_files_that_cannot_be_learned_from(tmp_path, read, name, content, word):
+            f"text,label\na,1\nb,{label}\n",
+            word,
+            REGRESSION,
+        )
+        for label, word in {
+            "nan": "no label",
+            "inf": "line 3: expected a number from",
+            "1e39": "number from",
+            "-1e38": "number from",
+            "x": "number from",
+        }.items()
+    ),
+    # Spans, tags and choices of tables.
+    (
+        custom_spans,
+        "a.csv",
+        f"{SPANS}q,c,c,{MANY}\n",
+        "line 2: expected a whole number",
+        {"start": "start"},
+    ),
+    (custom_tags, "a.csv", "words,tags\na b,O\n", "line 2: .* of the 2 words"),
+    (custom_tags, "a.csv", "words,tags\na,X-B\n", "line 2: expected labels O"),
+    (custom_tags, "a.csv", "words,tags\n,O\n", "at least one word"),
+    (custom_tags, "a.csv", "words,tags\na,O\n", "one context, text or prompt"),
+    (custom_choices, "a.csv", f"{CHOICES}p,a,b,{MANY}\n", "from 0 to 1"),
+    (custom_choices, "a.csv", f"{CHOICES}p,1,0,1\n", "text of choice 0 .* '0'"),
+    # Pairs of texts.
+    (embedding_task, "a.csv", PAIRS, "no column 'b'", {"text_pair": "b"}),
+    (
+        embedding_task,
+        "a.csv",
+        PAIRS,
+        "line 3: .* from 0 to 1 .*got '2'",
+        {"label": "score"},
+    ),
+    (ranking_task, "a.csv", PAIRS, "the score 1: ", {"label": "one"}),
+    (ranking_task, "a.csv", PAIRS, "line 2: .* 'high'", {"label": "word"}),
+    (
+        ranking_task,
+        "a.csv",
+        "text,text_pair,no\na,b,c\nd,e,\n",
+        "line 3: 1 rows are empty in column 'no'.*--drop_unlabelled",
+        {"negative": "no"},
+    ),
+    # GLUE.
+    (
+        RTE,
+        "a.tsv",
+        "index\tsentence1\tsentence2\n0\ta\tb\n",
+        "only be predicted",
+    ),
+    (COLA, "a.tsv", "index\tsentence\n0\ta\n", "only be predicted"),
+    (COLA, "a.tsv", "sentence\tlabel\na\t1\n", "no file of the task cola"),
+    (MRPC, "a.tsv", f"{PAIR_HEADER}0\ta\tb\t1\n", "no file of the task mrpc"),
+    (
+        WNLI,
+        "a.tsv",
+        f"{PAIR_HEADER}0\ta\tb\tentailment\n",
+        "line 2: expected one of 0, 1 .* got 'entailment'",
+    ),
+    *(
+        (STSB, "a.tsv", STS.format(label), "expected a number as the label")
+        for label in ("high", "nan", "inf", "1e39")
+    ),
+    (RTE, "a.tsv", PAIR_HEADER.replace("\t", ","), "seems to have commas"),
+    (RTE, "a.tsv", f"{PAIR_HEADER}8\tcut", "line 2: expected 4 columns"),
+    (RTE, "a.tsv", "", "the file is empty"),
+    (RTE, "a.tsv", PAIR_HEADER, "train split of rte has no rows"),
+    (RTE, "a.tsv", b"sentence1\tlabel\ncaf\xe9\t1\n", "got the byte 0xe9"),
+    # SQuAD.
+    (SQUAD1, "a.json", "question,answer", "expected SQuAD's JSON"),
+    (SQUAD1, "a.json", '["a"]', "expected SQuAD's JSON"),
+    (SQUAD1, "a.json", '{"data": [{"title": "x"}]}', "fails at 'paragraphs'"),
+    (SQUAD1, "a.json", '{"data": []}', "at least one question"),
+    (
+        SQUAD1,
+        "a.json",
+        squad(("1", [{**ANSWER, "answer_start": "first"}])),
+        "it fails at invalid literal",
+    ),
+    (
+        SQUAD1,
+        "a.json",
+        squad(("1", [ANSWER])).replace(": 0", ": 1e400"),
+        "SQuAD's JSON",
+    ),
+    (SQUAD1, "a.json", squad(("1", [])), "give --task=squad2"),
+    (SQUAD1, "a.json", squad(("1", None)), "test file can only be predicted"),
+    (SQUAD2, "a.json", squad(("1", []), ("1", [])), "the id '1' again"),
+    (SQUAD1, "a.json", squad(("1", [{**ANSWER, "text": "x"}])), "no question"),
+    # Columns of words.
+    (tag_task, "a.txt", "a O\nb\n", "line 2: expected 2 columns"),
+    (tag_task, "a.txt", "a\nb\n", "got 'a' alone"),
+    (tag_task, "a.txt", "a O\nb X-PER\n", "line 2: expected labels O"),
+    (tag_task, "a.txt", "a O\nb B-\n", "line 2: expected labels O"),
+    (tag_task, "a.txt", "\n\t\n", "at least one sentence"),
+    (tag_task, "a.txt", "a O\nb O\n", "no label but O"),
+    (tag_task, "a.txt", b"caf\xe9 O\n", "got the byte 0xe9"),
+    # Choices.
+    (
+        CHOOSE,
+        "a.csv",
+        f"{SENTENCES}a,b,c,d,e,f,4\n",
+        "line 2: .* 0 to 3, got '4'",
+    ),
+    (CHOOSE, "a.csv", SENTENCES, "at least one row"),
+    (CHOOSE, "a.csv", "id\n", "no column 'sent1'"),
+]
+# A task, its options, a word of the message.
+OPTIONS = [
+    (custom_task, {"problem": "ranking"}, "one of single, multi, regression"),
+    (custom_task, {"problem": "multi", "label_separator": ""}, "expected text"),
+    (custom_task, {"problem": "multi", "drop_unlabelled": True}, "=multi"),
+    (custom_task, {**REGRESSION, "min_rows_per_class": 2}, "is for classes"),
+    (custom_task, {"rare_class": "x"}, "--rare_class=x does nothing"),
+    (custom_task, {"separator": ";;"}, "--separator=;;: expected one char"),
+    (custom_task, {"encoding": "utf9"}, "no such encoding"),
+    (custom_task, {"encoding": "hex"}, "no such encoding"),
+    (custom_task, {"split_seed": -1}, "split_seed is -1: expected 0"),
+    (custom_choices, {"choices": "a"}, "at least 2 columns"),
+    (SQUAD2, {"stride": 0}, "stride is 0: expected 1"),
+    (tag_task, {"lstm_dim": 0}, "lstm_dim is 0"),
+    (tag_task, {"recipe": "first"}, "no recipe 'first'"),
+    (embedding_task, {"label": "score", "negative": "n"}, "give one of them"),
+    (embedding_task, {"objective": "cosine"}, "cosine: expected --label="),
+    (embedding_task, {"objective": "triplet"}, "expected --negative=COL"),
+    (embedding_task, {"objective": "best"}, "expected one of in_batch, "),
+    (embedding_task, {"max_score": 5.0}, "--max_score=5: expected a num"),
+    (embedding_task, {"label": "s", "max_score": -1.0}, "_score=-1: "),
+    (embedding_task, {"label": "s", "max_score": 1e39}, "max_score"),
+    (embedding_task, {"label": "s", "max_score": float("nan")}, "max_score"),
+    (embedding_task, {"id": "_id"}, "--id=_id only applies with --queries"),
+    (embedding_task, {"recall_at": "0"}, "--recall_at=0: expected whole"),
+    (embedding_task, {"recall_at": MANY}, "whole numbers"),
+    (embedding_task, {"recall_at": "1", "label": "s"}, "applies to a search"),
+    (embedding_task, {"drop_unlabelled": True}, "only applies with --label"),
+    (ranking_task, {"train": "a.csv"}, "--task=ranking: expected --label="),
+]
+
+
+@pytest.mark.parametrize("case", FILES, ids=lambda case: case[3])
+def test_files_that_cannot_be_learned_from(tmp_path, case):
+    make, name, content, word, options = (*case, {})[:5]
     path = tmp_path / name
-    path.write_text(content)
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
     with pytest.raises(InputError, match=word):
-        read(str(path))
+        task = make(train=str(path), **options)
+        task.read("train"), task.read("dev")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ({"max_score": 1e39, "label": "label"}, "max_score"),
-        ({"max_score": float("nan"), "label": "label"}, "max_score"),
-        ({"recall_at": MANY}, "whole numbers"),
-    ],
-)
-def test_options_of_retrieval(arguments, word):
+@pytest.mark.parametrize(("make", "options", "word"), OPTIONS)
+def test_options_that_cannot_be(make, options, word):
     with pytest.raises(InputError, match=word):
-        embedding_task(**arguments)
+        make(**options)
 
 
 def test_a_start_below_0_is_no_position(tmp_path):

@@ -242,18 +242,13 @@ def test_rows_without_a_partner_are_counted_and_not_learned(tmp_path):
         embedding_task(train=path, dev=path, **options).read("train")
 
 
-def test_an_empty_cell_is_named_by_its_column(tmp_path):
+def test_rows_with_an_empty_cell_may_be_left_out(tmp_path):
     header = ("text", "text_pair", "no")
     path = write(tmp_path / "t.csv", [("a", "b", "c"), ("d", "e", "")], header)
-    message = "line 3: 1 rows are empty in column 'no': fill .*by --drop_unlab"
-    with pytest.raises(InputError, match=message):
-        ranking_task(train=path, dev=path, negative="no").read("train")
     task = ranking_task(
         train=path, dev=path, negative="no", drop_unlabelled=True
     )
     assert len(task.read("train")) == 2
-    with pytest.raises(InputError, match="--drop_unlabelled only applies with"):
-        embedding_task(train=path, dev=path, drop_unlabelled=True)
 
 
 def test_passages_of_a_data_set_are_no_file(tmp_path):
@@ -275,51 +270,6 @@ def test_several_embedders_are_not_averaged(tmp_path):
     message = "Several models of --task=embedding cannot be averaged: name one."
     with pytest.raises(InputError, match=message):
         predict_split(task, ["a", "b"], "dev")
-
-
-@pytest.mark.parametrize(
-    ("cls", "options", "message"),
-    [
-        (embedding_task, {"text_pair": "b"}, "no column 'b': its columns are"),
-        (embedding_task, {"label": "score", "negative": "n"}, "give one of th"),
-        (embedding_task, {"objective": "cosine"}, "cosine: expected --label="),
-        (embedding_task, {"objective": "triplet"}, "expected --negative=COL"),
-        (embedding_task, {"objective": "best"}, "expected one of in_batch, "),
-        (embedding_task, {"max_score": 5.0}, "--max_score=5: expected a num"),
-        (embedding_task, {"label": "score", "max_score": -1.0}, "_score=-1: "),
-        (embedding_task, {"id": "_id"}, "--id=_id only applies with --queries"),
-        (embedding_task, {"recall_at": "0"}, "--recall_at=0: expected whole"),
-        (
-            embedding_task,
-            {"recall_at": "1", "label": "score"},
-            "--recall_at only applies to a search",
-        ),
-        (
-            embedding_task,
-            {"label": "score"},
-            "line 3: .* from 0 to 1 .*got '2'",
-        ),
-        (ranking_task, {}, "--task=ranking: expected --label=COLUMN"),
-        (
-            ranking_task,
-            {"label": "one"},
-            "every training row has the score 1: ",
-        ),
-        (ranking_task, {"label": "word"}, "line 2: expected a score .* 'high'"),
-    ],
-)
-def test_what_cannot_be_learned_from_is_refused(
-    tmp_path, cls, options, message
-):
-    header = ("text", "text_pair", "score", "word", "one")
-    rows = [
-        ("a", "b", "1", "high", "1"),
-        ("c", "d", "2", "low", "1"),
-        ("e", "f", "0", "", "1"),
-    ]
-    path = write(tmp_path / "t.csv", rows, header)
-    with pytest.raises(InputError, match=message):
-        cls(train=path, **options).read("train")
 
 
 def test_more_passages_than_there_are_cannot_be_recalled(tmp_path):

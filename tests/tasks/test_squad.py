@@ -228,28 +228,6 @@ def test_predictions_are_written_and_score_the_same_when_read(tmp_path):
     assert written.keys() == {"2", "3"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("question,answer", "expected SQuAD's JSON"),
-        ('{"data": [{"title": "x"}]}', "it fails at 'paragraphs'"),
-        ('{"data": []}', "at least one question"),
-        ('["a"]', "expected SQuAD's JSON"),
-        (
-            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": 1, '
-            '"question": "b", "answers": [{"text": "a", "answer_start": '
-            '"first"}]}]}]}]}',
-            "it fails at invalid literal",
-        ),
-    ],
-)
-def test_files_of_another_form_are_refused(tmp_path, content, message):
-    path = tmp_path / "dev.json"
-    path.write_text(content)
-    with pytest.raises(InputError, match=message):
-        read_questions(path)
-
-
 def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
     asked = {"id": "1", "question": "Who\ud800?", "answers": []}
     asked["answers"] = [{"text": "A\udfffda", "answer_start": 4}]
@@ -263,11 +241,7 @@ def test_halves_of_surrogate_pairs_are_left_out(tmp_path):
 
 def test_files_of_the_wrong_task_are_refused(tmp_path):
     two = squad_file(tmp_path / "2.json", ("1", []), ("2", [("Ada", 0)]))
-    with pytest.raises(InputError, match="give --task=squad2"):
-        squad_task(SQUAD_1, dev=two).read("dev")
     test = squad_file(tmp_path / "test.json", ("1", None))
-    with pytest.raises(InputError, match="a test file can only be predicted"):
-        squad_task(SQUAD_1, dev=test).read("dev")
     task = squad_task(SQUAD_1, test=test)
     assert task.read("test")[0].answers is None
     with pytest.raises(InputError, match="can only be predicted"):
@@ -275,9 +249,6 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
     task = squad_task(SQUAD_1, test=two)
     with pytest.raises(InputError, match="no answer, such as '1', .*=squad2"):
         task.score(task.read("test"), [Answer("Ada"), Answer("Ada")])
-    again = squad_file(tmp_path / "again.json", ("1", []), ("1", []))
-    with pytest.raises(InputError, match="the id '1' again"):
-        squad_task(SQUAD_2, dev=again).read("dev")
     task = squad_task(SQUAD_2, dev=two)
     other = tmp_path / "predictions.json"
     other.write_text('{"x": "y"}')
@@ -290,5 +261,3 @@ def test_files_of_the_wrong_task_are_refused(tmp_path):
         task.read("train")
     with pytest.raises(InputError, match=r"expected train-v2\.0\.json"):
         squad_task(SQUAD_2, data_dir=str(tmp_path)).read("train")
-    with pytest.raises(InputError, match="stride is 0: expected 1"):
-        squad_task(SQUAD_2, stride=0)

@@ -94,37 +94,6 @@ def test_null_is_an_empty_cell_and_a_list_only_where_it_may_be(tmp_path):
         list(read_rows(path, ["text"], lists=["text"]))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", b"text\n", "ends in .csv"),
-        ("a.csv", b"", "line of column names, got none"),
-        ("a.csv", b"\ntext,label\n", "column names, got an empty line"),
-        ("a.tsv", b"\n", "column names, got an empty line"),
-        ("a.csv", b"sep=;\ntext;label\na;1\nb\n", "line 4: expected 2 col"),
-        ("a.csv", b"words,label\na,1\n", "no column 'text'.*'label'. Name"),
-        ("a.csv", b"text,label\na,1\nb\n", "line 3: expected 2 columns, got 1"),
-        ("a.csv", b"text,label\n\xffa,1\n", "UTF-8 text, got the byte 0xff"),
-        ("a.jsonl", b'{"text": "a"}\n', "line 1: expected a JSON object"),
-        ("a.jsonl", b"[" * 100_000 + b"\n", "line 1: expected a JSON object"),
-        ("a.csv.gz", b"text,label\n", "cannot be read"),
-        (
-            "a.csv.gz",
-            gzip.compress(b"text,label\n", mtime=0)[:-9] + b"xyz",
-            "cannot",
-        ),
-        ("a.csv", b"text\tlabel\na\t1\n", "tabs between .* name it .tsv"),
-        ("a.tsv", b"text,label\na,1\n", "commas between .* name it .csv"),
-        ("a.csv", b'text,label\n"a,1\nb,2\n', "a quote opens that is not"),
-    ],
-)
-def test_what_cannot_be_read_is_plain_errors(tmp_path, name, content, message):
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        rows(path, ["text", "label"])
-
-
 def test_a_missing_file_is_plain_errors(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         rows(tmp_path / "none.csv", ["text"])

@@ -206,26 +206,6 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
     assert encoded.weights.to_list() == [[0, 0, 1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a O\nb\n", "line 2: expected 2 columns"),
-        ("a\nb\n", "got 'a' alone"),
-        ("a O\nb X-PER\n", "line 2: expected labels O"),
-        ("a O\nb B-\n", "line 2: expected labels O"),
-        ("\n\t\n", "at least one sentence"),
-        ("a O\nb O\n", "no label but O"),
-    ],
-)
-def test_files_that_cannot_be_used_are_refused(tmp_path, text, message):
-    path = file(tmp_path / "train.txt", text)
-    with pytest.raises(InputError, match=message):
-        tag_task(NER, train=path).read("train")
-    (tmp_path / "bytes.txt").write_bytes(b"caf\xe9 O\n")
-    with pytest.raises(InputError, match="got the byte 0xe9"):
-        tag_task(NER, train=str(tmp_path / "bytes.txt")).read("train")
-
-
 def test_the_real_files_have_the_published_counts():
     folder = os.environ.get("BERT_KERAS_DATA")
     if not folder:
