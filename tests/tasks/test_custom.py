@@ -369,7 +369,7 @@ def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
     for given, message in (
         ({"split_seed": 3}, "learned from .* Give --split_seed=3"),
         ({"dev": "d.csv"}, "learned from .* Give --dev=d.csv"),
-        ({}, "No supported checkpoint"),  # as held out: only the model is missing
+        ({}, "No supported checkpoint"),  # as held out
         ({"train": "other.csv", "split_seed": 3}, "No supported checkpoint"),
     ):
         settings = {"train": reviews, **given}
