@@ -1,9 +1,9 @@
 """The `bert_keras` block of config.json in a Hugging Face folder.
 
-It holds what that format lacks: our class and its arguments, directions of
-attention, how sentences are embedded, the source of the weights, which of
-them are untrained; and size and SHA-256 of every other file and of
-config.json itself. Damaged and exchanged files are refused by name.
+It holds what that format lacks: the model class and its arguments, directions
+of attention, how sentences are embedded, source of the weights, names of
+untrained weights; and size and SHA-256 of every other file and of config.json.
+Damaged and exchanged files are refused by name.
 """
 
 import functools
@@ -66,10 +66,10 @@ def _describe(model):
 
 
 def read_block(folder, config):
-    """Return the `Fields` of the block; None in a folder of others.
+    """Return the `Fields` of the block; None if there is none.
 
-    Every file but the weights is compared with its hash; the weights are by
-    `add_check`.
+    Compare every file but the weights with its hash; `add_check` does the
+    weights.
 
     Args:
         folder: the folder.
@@ -124,7 +124,7 @@ def check_file(folder, block, name):
 
 
 def add_check(found, folder, block):
-    """Return the tensors, of which the first one loaded checks the file."""
+    """Return the tensors; the first one loaded checks the file."""
     check = functools.cache(
         functools.partial(check_file, folder, block, WEIGHTS)
     )
@@ -132,7 +132,7 @@ def add_check(found, folder, block):
 
 
 def read_arguments(block):
-    """Return the head's arguments; those of our own heads are checked."""
+    """Return the head's arguments; check those of the package's heads."""
     settings = block.object("arguments", {})
     checks = {
         "labels": settings.texts,

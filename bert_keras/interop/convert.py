@@ -1,4 +1,4 @@
-"""Weights of any readable format to a Hugging Face folder, and the proof."""
+"""Conversion of any readable format to a Hugging Face folder, and its check."""
 
 import dataclasses
 import re
@@ -15,8 +15,8 @@ from bert_keras.interop.presets import list_names, open_checkpoint
 from bert_keras.interop.saving import save_model
 from bert_keras.modeling.weights import published_weights, untrained_weights
 
-# What files hold next to the weights: slots of optimizers, counters, position
-# numbers, and the output table of masked words, which is the token table.
+# Tensors that are no weights: slots of optimizers, counters, position numbers,
+# and the output table of masked words, a copy of the token table.
 SPARE = (
     r"(adam|lamb|slot|optimizer)",
     r"(global_step|save_counter|iterations?|good_steps|loss_scale)",
@@ -27,17 +27,16 @@ SPARE = (
 
 @dataclasses.dataclass
 class Conversion:
-    """What became of one source.
+    """The report on one conversion.
 
-    Args:
+    Attributes:
         source: what was converted.
         format: the format that it had.
         task: the class of its head.
         difference: the greatest absolute difference between an output of the
             source's model and one of the converted folder's.
-        left_out: weights that are not in the folder, as the source did not
-            have them.
-        untrained: weights in the folder that no one ever trained.
+        left_out: weights that neither the source nor the folder has.
+        untrained: weights in the folder that are still random.
         skipped: tensors of the source that no model here has.
     """
 
@@ -99,19 +98,19 @@ def model_class(checkpoint):
         raise checkpoint.head_fault
     if checkpoint.by_class:
         fits = " or ".join(
-            theirs
-            for theirs, ours in BY_ARCHITECTURE.items()
-            if ours in checkpoint.by_class
+            architecture
+            for architecture, head in BY_ARCHITECTURE.items()
+            if head in checkpoint.by_class
         )
         raise InputError(
-            f"{checkpoint.source} has a head whose tensors fit {fits}, and "
+            f"{checkpoint.source} has a head with tensors that fit {fits}, and "
             "its config.json names no class. Write the right one into it, as "
             'in "architectures": ["BertForSequenceClassification"].'
         )
     if checkpoint.head not in HEADS:
         raise InputError(
-            f"{checkpoint.source} is a {checkpoint.head}, which only its own "
-            f"task knows. Expected one of {', '.join(HEADS)}."
+            f"{checkpoint.source} is a {checkpoint.head}, a class of "
+            f"a single task. Expected one of {', '.join(HEADS)}."
         )
     return getattr(bert_keras, checkpoint.head)
 
@@ -128,7 +127,7 @@ def _is_spare(name):
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
-# The proof: outputs of both models on the same rows.
+# Outputs of both models on the same rows.
 
 
 def compare_models(first, second):

@@ -62,12 +62,12 @@ TRANSPOSED = tuple(f"{head}/kernel" for head in _OUTPUTS)
 
 
 def open_google(prefix, source=None):
-    """The `Checkpoint` of the original's files.
+    """Return the `Checkpoint` of the original's files.
 
     Args:
-        prefix: path of the checkpoint without `.index`; the settings and the
-            vocabulary stand next to it.
-        source: what the user named, for messages and for its case.
+        prefix: path of the checkpoint without `.index`; settings and
+            vocabulary are next to it.
+        source: path that the user named, for messages and the case in it.
     """
     folder, source = os.path.dirname(prefix), str(source or prefix)
     found, skipped = tensors.rename_tensors(
@@ -95,10 +95,10 @@ def open_google(prefix, source=None):
 
 
 def read_config(path):
-    """The arguments of `BertEncoder` in a `bert_config.json`.
+    """Return the arguments of `BertEncoder` in a `bert_config.json`.
 
-    The original has no default for the sizes that matter; its code computes
-    the tanh form of GELU, whatever the file calls `gelu`.
+    The original has no default sizes. Its code computes the tanh form of GELU
+    for `gelu`.
     """
     config = read_json(path)
     config.choice("hidden_act", ["gelu"], "gelu")
@@ -122,12 +122,12 @@ def read_config(path):
     }
 
 
-# A word of its own: "lowercased" and "showcased" say nothing.
+# A whole word: "lowercased" and "showcased" do not count.
 _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return what the name of a released folder or zip says of the case."""
+    """Return the case in the name of a released folder or zip."""
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}
@@ -149,7 +149,7 @@ def _head(found):
 
 # The zip files in which the original's weights were released.
 
-# What zipfile raises on a file that is not as it should be.
+# Raised by zipfile for a damaged file.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -161,23 +161,23 @@ DAMAGED = (
 FETCH = "Fetch the zip again"
 # The largest published ones have 500 bytes and 2 MB.
 MOST_BYTES = {CONFIG: 1024 * 1024, VOCABULARY: 16 * 1024 * 1024}
-# Weights, the optimizer's two copies of them, heads; and then some.
+# Weights, the optimizer's two copies of them, heads, and a reserve.
 MOST_COPIES, SLACK = 4, 64 * 1024 * 1024
-# The methods that every release has; others hold all they unpack in memory.
+# The methods of every release; others unpack into memory as a whole.
 METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-# Bytes that are read at a time: the list of members, which has 1 KB, too.
+# Bytes that are read at once. The list of members has 1 KB.
 PIECE = 1024 * 1024
 
 
 def open_google_zip(path):
-    """The `Checkpoint` of a released zip.
+    """Return the `Checkpoint` of a released zip.
 
-    Its four files are unpacked to a temporary folder, which goes when the
-    checkpoint does. Their folders inside the zip count for nothing.
+    Its four files are unpacked to a temporary folder, which is removed with
+    the checkpoint. Folders inside the zip are ignored.
     """
     keep = tempfile.TemporaryDirectory(prefix="bert_keras_zip_")
     try:
-        with _Pieces(path) as file, zipfile.ZipFile(file) as archive:
+        with _BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
             members = _members(path, archive)
             for name, most in MOST_BYTES.items():
                 if name in members:
@@ -195,8 +195,8 @@ def open_google_zip(path):
     return checkpoint
 
 
-class _Pieces(io.FileIO):
-    """A file of which nobody reads more than a piece at a time."""
+class _BoundedFile(io.FileIO):
+    """File wrapper that bounds the size of each read."""
 
     def read(self, size=-1):
         if size > PIECE:
@@ -205,7 +205,7 @@ class _Pieces(io.FileIO):
 
 
 def _members(path, archive):
-    """Dict of plain file name -> member, of the files that matter."""
+    """Return dict of plain file name -> member, of the checkpoint's files."""
     found = {}
     for member in archive.infolist():
         name = member.filename.rpartition("/")[2]
@@ -237,7 +237,7 @@ def _members(path, archive):
 
 
 def _unpack_weights(path, archive, members, folder):
-    """Unpacks index and data; returns the checkpoint's name."""
+    """Unpack index and data; return the checkpoint's name."""
     config = read_config(os.path.join(folder, CONFIG))
     count = sum(map(math.prod, tensors.encoder_shapes(config).values()))
     most = MOST_COPIES * 4 * count + SLACK
@@ -279,5 +279,5 @@ def _unpack(archive, member, folder, name):
         archive.open(member) as source,
         open(os.path.join(folder, name), "wb") as target,
     ):
-        # zipfile gives what the list of members says, and no byte more.
+        # zipfile unpacks no more bytes than the list of members states.
         shutil.copyfileobj(source, target, PIECE)

@@ -1,6 +1,6 @@
-"""keras-hub preset folders, of its backbone and its tasks, read.
+"""keras-hub preset folders of a backbone or a task, and their HDF5 files.
 
-No class is imported by the name in a file: it is compared with a short list.
+No class is imported by a name in a file; the name must be in a short list.
 """
 
 import math
@@ -23,16 +23,16 @@ TOKENIZER, PREPROCESSOR = "tokenizer.json", "preprocessor.json"
 WEIGHTS, TASK_WEIGHTS = "model.weights.h5", "task.weights.h5"
 ASSETS = os.path.join("assets", "tokenizer")
 VOCABULARY = "vocabulary.txt"
-# Its backbone and its tasks, with the class of ours that holds each.
+# Class of keras-hub -> class of this package.
 TASKS = {
     "BertTextClassifier": "BertClassifier",
     "BertClassifier": "BertClassifier",  # before keras-hub 0.17
     "BertMaskedLM": "BertPretrainer",
-    "BertTextEmbedder": "BertEncoder",  # the rest of it has no weights
+    "BertTextEmbedder": "BertEncoder",  # its pooling has no weights
 }
 POOLINGS = ("mean", "cls", "max")
 
-# Its masked-word head has Keras's defaults, whatever its backbone has.
+# Its masked-word head has Keras's defaults, not those of its backbone.
 _MLM_HEAD = {"mlm_activation": "gelu_exact", "mlm_norm_epsilon": 1e-5}
 
 # The library's names <-> paths in keras-hub's weight files. Keras counts the
@@ -87,7 +87,7 @@ TASK_NAMES = {
 
 
 def open_keras_hub(folder):
-    """The `Checkpoint` of a preset folder."""
+    """Return the `Checkpoint` of a preset folder."""
     files.check_inside(os.path.join(folder, ASSETS), folder)
     encoder = _read_encoder(folder)
     head, arguments, embedding = _read_task(folder)
@@ -120,10 +120,10 @@ def open_keras_hub(folder):
 
 
 def _plain_path(path):
-    """The path as today's Keras and keras-hub write it.
+    """Return the path as Keras 3.15 and keras-hub 0.32 write it.
 
-    Earlier ones called the container otherwise, and parts of a layer; the
-    first layer of a class has no number.
+    Earlier versions have other names of the container and of parts of a layer.
+    The first layer of a class has no number.
     """
     path = re.sub(r"^_layer_checkpoint_dependencies/", "layers/", path)
     path = path.replace("layernorm/", "layer_norm/")
@@ -132,7 +132,7 @@ def _plain_path(path):
 
 
 def _read_encoder(folder):
-    """The arguments of `BertEncoder` of the folder's backbone."""
+    """Return the arguments of `BertEncoder` of the folder's backbone."""
     config = _read_class_config(
         tensor_files.read_json(os.path.join(folder, CONFIG)), ["BertBackbone"]
     )
@@ -152,7 +152,7 @@ def _read_encoder(folder):
 
 
 def _read_class_config(file, classes):
-    """The `config` of a serialized object of one of the classes."""
+    """Return the `config` of a serialized object of one of the classes."""
     name, module = file.text("class_name"), file.text("module")
     packages = ("keras_hub", "keras_nlp")
     if name not in classes or module.split(".")[0] not in packages:
@@ -167,8 +167,10 @@ def _read_class_config(file, classes):
 
 
 def _read_task(folder):
-    """Our class's name, its arguments beyond the encoder, and how a
-    `BertTextEmbedder` pools, None of any other class."""
+    """Return class name, arguments without the encoder, and how it pools.
+
+    The last is None unless it is a `BertTextEmbedder`.
+    """
     path = os.path.join(folder, TASK_CONFIG)
     if not os.path.exists(path):
         return "BertEncoder", {}, None
@@ -193,7 +195,7 @@ def _read_task(folder):
 
 
 def _read_text(folder):
-    """The arguments of `TextSide` next to the pieces."""
+    """Return the arguments of `TextSide` besides the pieces."""
     path = os.path.join(folder, TOKENIZER)
     if not os.path.exists(path):
         return {}
@@ -217,25 +219,24 @@ def _read_text(folder):
     }
 
 
-# HDF5 files: plain datasets only, found by their links, read by offset. The
-# HDF5 library only says where each dataset lies. Whatever could lead out of the
-# file, blow up on reading or loop is refused by name. Not by h5py's own
-# traversal: that passes over links in silence, takes the cube of the depth
-# (300 nested groups: 5.6 seconds) and loses an exception of its callback.
+# HDF5 files: plain datasets only, read by their offset. Links out of the file,
+# compressed data and endless groups are refused by name. h5py's traversal
+# ignores links silently, takes the cube of the depth (300 nested groups: 5.6
+# seconds) and loses exceptions of its callback.
 
 # The large model has 400 datasets in 500 groups, nested up to 8 deep.
 MOST_NODES, DEEPEST = 20_000, 16
 
 
 def read_h5(path):
-    """Returns dict of dataset path -> `Tensor`, of those that hold floats."""
+    """Return dict of dataset path -> `Tensor`, of those that hold floats."""
     import h5py
 
     try:
         files.check_file(path, inside=os.path.dirname(path))
         with h5py.File(path, "r") as file:
             if file.userblock_size:
-                raise WeightsError(path, "something stands before the data")
+                raise WeightsError(path, "there are bytes before the data")
             found = {}
             _walk(path, file, "", found, [0])
             return found
@@ -256,14 +257,14 @@ def _walk(path, group, prefix, found, seen):
         seen[0] += 1
         if seen[0] > MOST_NODES or name.count("/") > DEEPEST:
             raise WeightsError(
-                path, "the groups do not end", tensor=shorten(name)
+                path, "too many or too deep groups", tensor=shorten(name)
             )
         link = group.get(key, getlink=True)
         if not isinstance(link, h5py.HardLink):
             raise WeightsError(
                 path,
-                "it is a link that can lead out of the file",
-                "Copy what it leads to into the file",
+                "this link can lead out of the file",
+                "Copy its target into the file",
                 tensor=shorten(name),
             )
         node = group[key]
@@ -291,11 +292,11 @@ def _float_dtype(dataset):
 def _tensor(path, name, dataset, dtype):
     shape = dataset.shape
     size, offset = math.prod(shape) * dtype.itemsize, dataset.id.get_offset()
-    problem, fix = None, "Store the numbers in the file as they are"
+    problem, fix = None, "Store the values uncompressed in this file"
     if dataset.external or dataset.is_virtual:
-        problem = "its numbers stand in another file"
+        problem = "its values are in another file"
     elif dataset.chunks or dataset.compression:
-        problem = "its numbers are compressed or in pieces"
+        problem = "its values are compressed or in chunks"
     elif (
         offset is None
         or offset + size > os.path.getsize(path)

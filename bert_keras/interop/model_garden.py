@@ -1,6 +1,6 @@
-"""Model Garden's TF2 checkpoints and the encoders of TF Hub and Kaggle, read.
+"""Model Garden's TF2 checkpoints, and the encoders of TF Hub and Kaggle.
 
-Of a SavedModel only the variables, the vocabulary and the case are read; its
+The variables, the vocabulary and the case of a SavedModel are read; its
 functions are never loaded.
 """
 
@@ -13,8 +13,8 @@ from bert_keras.interop.tensors import WeightsError
 from bert_keras.interop.text_settings import text_reader
 
 # Names in Model Garden's checkpoints and TF Hub's SavedModels. A checkpoint has
-# keys by the place in the object; a SavedModel only numbers its variables, but
-# keeps the name of each. Both are brought to one form.
+# keys by the path of objects; a SavedModel numbers its variables, but keeps the
+# name of each. Both are normalized.
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 LOWER_CASE = f"do_lower_case{VALUE}"
@@ -63,17 +63,17 @@ _HEADS = {
     "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
     "masked_lm/output_bias.Sbias": "cls/predictions/output_bias/bias",
     "model/classification_heads/0/out_proj": "next_sentence",
-    # In a pre-training checkpoint the encoder's own pooler is not trained.
+    # In a pre-training checkpoint the encoder's pooler is not trained.
     "next_sentence..pooler_dense": "pooler_transform",
 }
 
 
 def open_model_garden(prefix, source, pieces=None):
-    """The `Checkpoint` of an object checkpoint of an encoder.
+    """Return the `Checkpoint` of an encoder's object checkpoint.
 
     Args:
         prefix: path of the checkpoint without `.index`.
-        source: what the user named, for messages and for its case.
+        source: path that the user named, for messages and the case in it.
         pieces: path of the vocabulary, if it is not next to it.
     """
     folder = os.path.dirname(prefix)
@@ -110,7 +110,7 @@ def open_model_garden(prefix, source, pieces=None):
 
 
 def open_saved_model(folder):
-    """The `Checkpoint` of a SavedModel of an encoder, from its variables."""
+    """Return the `Checkpoint` of the variables in an encoder's SavedModel."""
     assets = os.path.join(folder, "assets")
     for inner in (assets, os.path.join(folder, "variables")):
         files.check_inside(inner, folder)
@@ -121,7 +121,7 @@ def open_saved_model(folder):
 
 
 def _encoder(found, source):
-    """The sizes, from the shapes; each head has its own axis here."""
+    """Return the encoder's arguments from the shapes; heads have an axis."""
     shapes = {name: tensor.shape for name, tensor in found.items()}
     layers = {re.search(r"layer_(\d+)", name) for name in shapes}
     try:
@@ -158,19 +158,19 @@ def _stated_case(prefix):
     return {f"{entry.file}, do_lower_case": lowercase}
 
 
-# Both kinds of names to one form.
+# Both kinds of names, normalized.
 
 
 def plain_names(keys, variable_names):
-    """Dict of key -> the one form of its name, for all that have one.
+    """Return dict of key -> normalized name, of the keys that have one.
 
     Args:
         keys: of the checkpoint.
-        variable_names: dict of key -> the variable's own name.
+        variable_names: dict of key -> the variable's name.
     """
     pattern = re.compile(r"layer_with_weights-(\d+)/_attention_layer/")
     numbered = filter(None, map(pattern.search, keys))
-    # The layers of the transformer come after four others.
+    # Four other layers come before those of the transformer.
     layers = 1 + max((int(match[1]) - 4 for match in numbered), default=-1)
     trained = any(key.startswith("next_sentence..pooler") for key in keys)
     found = {}
@@ -185,7 +185,7 @@ def plain_names(keys, variable_names):
 
 
 def _from_key(key, layers):
-    """The name from an object's place, or None where that says nothing."""
+    """Return the normalized name of a key, None if the key has none."""
     for prefix, name in _HEADS.items():
         if key == prefix or key.startswith(f"{prefix}/"):
             return name + key[len(prefix) :]

@@ -58,8 +58,8 @@ def load_model(cls, preset, *, revision=None, **arguments):
             to the class.
 
     Raises:
-        WeightsError: the checkpoint lacks a weight of its own class. Weights
-            that are new are random and named by an `UntrainedWarning`.
+        WeightsError: the checkpoint is incomplete. Weights that are new are
+            random and named by an `UntrainedWarning`.
     """
     _check_labels_argument(cls, arguments)
     checkpoint = open_checkpoint(preset, revision)
@@ -481,7 +481,7 @@ def _assign(model, checkpoint, found):
         else:
             report.skipped.append(tensor.name)
     report.initialised = sorted(set(variables) - set(report.loaded))
-    # The encoder was built without drawing weights; the head draws its own.
+    # The encoder was built without drawing weights, the head with.
     for name in report.initialised:
         if in_encoder(name) and name.endswith("/kernel"):
             weight = variables[name]

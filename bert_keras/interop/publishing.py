@@ -1,4 +1,4 @@
-"""A model, its tokenizer and its card, to a folder on the Hugging Face Hub."""
+"""Upload of a model, its tokenizer and its card to the Hugging Face Hub."""
 
 import os
 import tempfile
@@ -28,17 +28,17 @@ def push_to_hub(
     private: bool | None = None,
     revision: str | None = None,
 ) -> str:
-    """Uploads a model with its tokenizer and a card.
+    """Upload a model with its tokenizer and a card.
 
-    The account is that of `hf auth login` or of the variable `HF_TOKEN`. The
-    folder on the Hub is made where there is none.
+    The account is that of `hf auth login` or of the variable `HF_TOKEN`. A
+    folder on the Hub that does not exist is made.
 
     Args:
         model: `BertEncoder` or a task model.
         preprocessor: its `BertPreprocessor`.
         name: `org/name`, with or without "hf://" before it.
         card: text of README.md; None has `model_card` write it.
-        private: whether a new folder is seen by its owner alone; None is the
+        private: True if only its owner can see a new folder; None is the
             account's default.
         revision: branch that the commit goes to; None is `main`.
 
@@ -51,8 +51,8 @@ def push_to_hub(
     """
     name = _checked_name(name)
     api = downloads.huggingface_hub("Publishing a model").HfApi()
-    with tempfile.TemporaryDirectory() as place:
-        folder = os.path.join(place, "model")
+    with tempfile.TemporaryDirectory() as parent:
+        folder = os.path.join(parent, "model")
         write_model_and_card(folder, model, preprocessor, name, card)
         with downloads.hub_errors(
             lambda reason: (
@@ -73,7 +73,7 @@ def push_to_hub(
 
 def write_model_and_card(folder, model, preprocessor, name, card=None):
     """Write to `folder` what `push_to_hub` uploads."""
-    without = _never_trained(model)
+    without = _list_untrained(model)
     if card is None:
         card = model_card(model, name)
     with new_folder(folder, WRITTEN, model, preprocessor) as partial:
@@ -83,18 +83,18 @@ def write_model_and_card(folder, model, preprocessor, name, card=None):
             file.write(card)
 
 
-def _pools_as_theirs(model):
-    """Whether it is an embedder whose pooling sentence-transformers has."""
+def _has_known_pooling(model):
+    """Return True for an embedder with a pooling of sentence-transformers."""
     is_embedder = type(model).__name__ == "BertEmbedder"
     known = sentence_transformers.POOLINGS.values()
     return is_embedder and model.pooling in known
 
 
-def _never_trained(model):
-    """Names of the weights that are not published, as nobody trained them.
+def _list_untrained(model):
+    """Return names of untrained weights, which are not published.
 
     A pre-trainer that learned one of its two tasks is published without the
-    other's head, and an encoder without a pooler.
+    other's head, an encoder with a random pooler without it.
     """
     random = weights.untrained_weights(model)
     kind, optional = type(model).__name__, ()
@@ -108,11 +108,11 @@ def _never_trained(model):
     ]
     if needed:
         raise InputError(
-            f"{', '.join(needed)} of {kind} were never trained. Fine-tune the "
+            f"{', '.join(needed)} of {kind} are untrained. Fine-tune the "
             "model, then publish it."
         )
     heads = [h for h in optional if any(n.startswith(h) for n in random)]
-    # Their biases too, which count as untrained nowhere: all are 0.
+    # Their biases too, which are all 0 and not marked as untrained.
     names = weights.published_weights(model)
     return [name for name in names if name.startswith(tuple(heads))]
 
@@ -143,11 +143,12 @@ def model_card(
         metrics: dict of a metric's name -> its value on `dataset`.
         dataset: name of the data that the metrics were measured on.
         base_model: `org/name` of the weights that training began from.
-        license: of the weights; None is that of the weights it began from.
+        license: of the weights; None is that of the weights that training
+            began from.
 
     Raises:
-        InputError: a class that the Hub has no place for, or a licence other
-            than that of the weights that training began from.
+        InputError: a class outside `HEADS`, or another license than that of
+            the weights that training began from.
     """
     name = _checked_name(name)
     kind = type(model).__name__
@@ -157,13 +158,31 @@ def model_card(
             f"{', '.join(HEADS)}; save_preset keeps any other model."
         )
     encoder = getattr(model, "encoder", model)
-    own = encoder.license and encoder.license.name
-    if own and license not in (None, own):
+    stated = encoder.license and encoder.license.name
+    if stated and license not in (None, stated):
         raise InputError(
             f"license is {license}, but the weights that training began from "
-            f"are under {own}, which goes along with them. Leave it out."
+            f"are under {stated}, which holds for these too. Leave it out."
         )
-    license = license or own
+    license = license or stated
+    parts = [
+        _front_matter(name, kind, metrics, dataset, base_model, license),
+        f"# {name.rpartition('/')[2]}",
+        _describe_model(model),
+    ]
+    for title, text in [*sections, ("How to load it", _loading(model, name))]:
+        parts += [f"## {title}", text]
+    parts.append(_transformers(HEADS[kind].auto_class, name))
+    if _has_known_pooling(model):
+        parts.append(
+            "With sentence-transformers, which pools too: "
+            f'`SentenceTransformer("{name}")`.'
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(name, kind, metrics, dataset, base_model, license):
+    """Return the metadata that the Hub reads, between lines of `---`."""
     library = downloads.huggingface_hub("A model card")
     task = HEADS[kind].task
     results = [
@@ -185,35 +204,32 @@ def model_card(
         model_name=name.rpartition("/")[2],
         eval_results=results or None,
     )
-    sizes = (
-        f"A `{kind}` of {encoder.num_layers} layers of {encoder.hidden_dim}, "
-        f"{encoder.num_heads} heads, {encoder.vocabulary_size:,} word pieces, "
-        f"texts of up to {encoder.max_sequence_length} pieces, "
-        f"{model.count_params():,} weights."
+    return f"---\n{data.to_yaml()}\n---"
+
+
+def _describe_model(model):
+    """Return a sentence on the sizes, and one on the labels."""
+    encoder = getattr(model, "encoder", model)
+    text = (
+        f"A `{type(model).__name__}` of {encoder.num_layers} layers of "
+        f"{encoder.hidden_dim}, {encoder.num_heads} heads, "
+        f"{encoder.vocabulary_size:,} word pieces, texts of up to "
+        f"{encoder.max_sequence_length} pieces, {model.count_params():,} "
+        "weights."
     )
     if getattr(model, "labels", None):
-        sizes += f" Its labels: {', '.join(model.labels)}."
-    parts = [
-        f"---\n{data.to_yaml()}\n---",
-        f"# {name.rpartition('/')[2]}",
-        sizes,
-    ]
-    for title, text in [*sections, ("How to load it", _loading(model, name))]:
-        parts += [f"## {title}", text]
-    parts.append(_transformers(HEADS[kind].auto_class, name))
-    if _pools_as_theirs(model):
-        parts.append(
-            "With sentence-transformers, which pools too: "
-            f'`SentenceTransformer("{name}")`.'
-        )
-    return "\n\n".join(parts) + "\n"
+        text += f" Its labels: {', '.join(model.labels)}."
+    return text
 
 
 def _loading(model, name):
     kind = type(model).__name__
-    asked = 'model.predict(preprocess(["An hour well spent."]))\n'
-    if kind in ("BertPretrainer", "BertChooser"):  # read more than a text
-        asked = ""
+    predict = 'model.predict(preprocess(["An hour well spent."]))\n'
+    if kind in (
+        "BertPretrainer",
+        "BertChooser",
+    ):  # their input is more than a text
+        predict = ""
     return f"""With Keras, through `pip install bert_keras[hub]`:
 
 ```python
@@ -221,7 +237,7 @@ import bert_keras
 
 preprocess = bert_keras.BertPreprocessor.from_preset("{downloads.PREFIX}{name}")
 model = bert_keras.{kind}.from_preset("{downloads.PREFIX}{name}")
-{asked}```"""
+{predict}```"""
 
 
 def _transformers(auto_class, name):

@@ -1,7 +1,7 @@
-"""A model with its vocabulary, to a Hugging Face folder.
+"""Writing of a model and its vocabulary to a Hugging Face folder.
 
-config.json has a `bert_keras` block; see block.py. A model that says how
-sentences are embedded is written as sentence-transformers reads it.
+config.json has a `bert_keras` block; see block.py. sentence-transformers opens
+the folder of a model that embeds sentences.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
     Args:
         folder: where to.
         model: `BertEncoder` or a task model.
-        preprocessor: its `BertPreprocessor`; no vocabulary is written without.
+        preprocessor: its `BertPreprocessor`; None writes no vocabulary.
         without: names of weights to leave out: loading draws them at random.
         dtype: of the weights in the file: "float32", or "bfloat16" for half
             the bytes and 8 bits of precision.
@@ -59,7 +59,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
 
 @contextlib.contextmanager
 def new_folder(folder, names, model, preprocessor):
-    """Yield an empty folder, which takes the place of `folder` at the end.
+    """Yield an empty folder that replaces `folder` at the end.
 
     The license of the weights is written to it.
 

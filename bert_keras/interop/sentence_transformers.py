@@ -1,5 +1,4 @@
-"""sentence-transformers folders, read and written: a Hugging Face encoder and
-how it pools."""
+"""sentence-transformers folders: a Hugging Face encoder and its pooling."""
 
 import dataclasses
 import os
@@ -19,12 +18,16 @@ KNOWN = {
     *("__version__", "default_prompt_name", "model_type", "prompts"),
     *("similarity_fn_name", "truncate_dim"),
 }
-# Of each module the folder inside, as it is written.
-PLACES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-KINDS = tuple(PLACES)
+# Type of a module -> its folder, as it is written.
+FOLDERS = {
+    "Transformer": "",
+    "Pooling": "1_Pooling",
+    "Normalize": "2_Normalize",
+}
+KINDS = tuple(FOLDERS)
 WRITTEN = (
     *(MODULES, SETTINGS, EMBEDDING),
-    *(PLACES["Pooling"], PLACES["Normalize"]),
+    *(FOLDERS["Pooling"], FOLDERS["Normalize"]),
 )
 POOLINGS = {
     "pooling_mode_cls_token": "cls",
@@ -35,11 +38,11 @@ POOLINGS = {
 
 
 def open_sentence_transformers(folder):
-    """The `Checkpoint` of the folder; `embedding` says how to pool."""
+    """Return the `Checkpoint` of the folder; `embedding` says how to pool."""
     modules = _modules(folder)
     inner = os.path.join(folder, modules["Transformer"])
-    for place in modules.values():
-        files.check_inside(os.path.join(folder, place), folder)
+    for name in modules.values():
+        files.check_inside(os.path.join(folder, name), folder)
     checkpoint = open_huggingface(inner)
     checkpoint.source, checkpoint.format = str(folder), "sentence_transformers"
     if "Pooling" in modules:  # a CrossEncoder has the Transformer alone
@@ -69,7 +72,7 @@ def open_sentence_transformers(folder):
 
 
 def _read_settings(folder):
-    """Return the `Fields` of the folder's own settings."""
+    """Return the `Fields` of config_sentence_transformers.json."""
     config = read_json(os.path.join(folder, EMBEDDING), optional=True)
     for name in sorted(set(config.values) - KNOWN):
         warnings.warn(
@@ -81,7 +84,7 @@ def _read_settings(folder):
 
 
 def _with_settings(text, path, longest):
-    """The text side under the settings of the folder's first module."""
+    """Return the text side with the settings of the folder's first module."""
     settings = read_json(path, optional=True)
     if "max_seq_length" in settings:
         text.sequence_length = settings.integer("max_seq_length")
@@ -93,15 +96,15 @@ def _with_settings(text, path, longest):
 
 
 def _modules(folder):
-    """Dict of kind -> folder inside, of the modules in their order."""
+    """Return dict of module type -> folder inside, in their order."""
     path = os.path.join(folder, MODULES)
     found = {}
     for module in read_json(path, kind=list).values:
         fields = Fields(module if isinstance(module, dict) else {}, path)
         kind = fields.text("type").rpartition(".")[2]
-        place = fields.text("path", "")
-        if place and not files.is_plain_name(place):
-            fields.refuse("path", "a folder in this folder", place)
+        inner = fields.text("path", "")
+        if inner and not files.is_plain_name(inner):
+            fields.refuse("path", "a folder in this folder", inner)
         if kind not in KINDS:
             raise WeightsError(
                 path,
@@ -110,7 +113,7 @@ def _modules(folder):
                 expected=", ".join(KINDS),
                 found=kind,
             )
-        found[kind] = place
+        found[kind] = inner
     is_embedder = {"Transformer", "Pooling"} <= set(found)
     if not is_embedder and set(found) != {"Transformer"}:
         raise WeightsError(
@@ -124,7 +127,7 @@ def _modules(folder):
 
 
 def _pooling(folder):
-    """How a row's vectors become one: exactly one of the known ways."""
+    """Return the pooling; raise `WeightsError` unless exactly one is set."""
     config = read_json(os.path.join(folder, "config.json"))
     if "pooling_mode" in config:  # since version 5.4
         mode = config.raw("pooling_mode")
@@ -147,11 +150,11 @@ def _pooling(folder):
 def write_modules(folder, model, preprocessor):
     """Write how sentences are embedded, next to the files of Hugging Face.
 
-    Nothing is written of a model that does not embed, or pools in a way that
-    sentence-transformers does not have.
+    A model that does not embed, or has a pooling that sentence-transformers
+    lacks, is left as it is.
 
     Args:
-        folder: where to; it is there.
+        folder: an existing folder.
         model: the model.
         preprocessor: its `BertPreprocessor`.
     """
@@ -163,14 +166,14 @@ def write_modules(folder, model, preprocessor):
         {
             "idx": i,
             "name": str(i),
-            "path": PLACES[kind],
+            "path": FOLDERS[kind],
             "type": f"sentence_transformers.models.{kind}",
         }
         for i, kind in enumerate(kinds)
     ]
     pooling = {
         "word_embedding_dimension": getattr(model, "encoder", model).hidden_dim,
-        **{theirs: ours == how["pooling"] for theirs, ours in POOLINGS.items()},
+        **{name: mode == how["pooling"] for name, mode in POOLINGS.items()},
         "include_prompt": preprocessor.include_prompt,
     }
     settings = {
@@ -184,11 +187,11 @@ def write_modules(folder, model, preprocessor):
         "truncate_dim": how.get("truncate_dim"),
     }
     for kind in kinds[1:]:
-        os.mkdir(os.path.join(folder, PLACES[kind]))
+        os.mkdir(os.path.join(folder, FOLDERS[kind]))
     for name, value in (
         (MODULES, modules),
         (SETTINGS, settings),
         (EMBEDDING, embedding),
-        (os.path.join(PLACES["Pooling"], CONFIG), pooling),
+        (os.path.join(FOLDERS["Pooling"], CONFIG), pooling),
     ):
         json_files.write_json(value, os.path.join(folder, name))

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints: index and tensors, checked in Python.
+"""TensorFlow checkpoints: index and tensors.
 
 A `prefix` is the path of a checkpoint without `.index`.
 """
@@ -15,10 +15,9 @@ from bert_keras.errors import InputError
 from bert_keras.interop.tensor_files import shorten, stored_tensor
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# The index of a TensorFlow checkpoint, read and checked in Python. TensorFlow's
-# own reader ends the process on an index that was tampered with, and believes
-# any shape. Here every entry is checked against the data files' sizes first;
-# TensorFlow then reads the numbers, and their checksums.
+# The index of a TensorFlow checkpoint. TensorFlow's reader ends the process on
+# some damaged indices, and does not check shapes. Here every entry is compared
+# with the data files' sizes first; then TensorFlow reads values and checksums.
 
 FETCH = "Fetch the checkpoint again"
 # The index of a large model with optimizer slots has 100 KB.
@@ -26,13 +25,13 @@ MAX_INDEX = 64 * 1024 * 1024
 FOOTER = 48
 MAGIC = bytes.fromhex("57fb808b247547db")
 STRING = 7
-# TensorFlow's numbers of the types that weights come in, and their bytes.
+# TensorFlow's number of a dtype -> bytes of a value.
 SIZES = {1: 4, 2: 8, 3: 4, 9: 8, 10: 1, 14: 2, 19: 2}
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where one variable lies: data file, first byte, bytes."""
+    """The position of one variable: data file, first byte, bytes."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -42,7 +41,7 @@ class Entry:
 
 
 def read_index(prefix):
-    """Returns dict of variable name -> `Entry`."""
+    """Return dict of variable name -> `Entry`."""
     path = f"{prefix}.index"
     try:
         data = files.read_bytes(path, MAX_INDEX, os.path.dirname(path))
@@ -62,7 +61,7 @@ def read_index(prefix):
 
 
 def _table(data):
-    """Key and value pairs of a sorted string table, in order."""
+    """Return key and value pairs of a sorted string table, in order."""
     if data[-8:] != MAGIC or len(data) < FOOTER:
         raise ValueError("no footer")
     footer = data[-FOOTER:]
@@ -79,7 +78,7 @@ def _table(data):
 
 
 def _block(data, start, size):
-    """The pairs of one block: each key shares a prefix with the one before."""
+    """Return the pairs of a block; a key repeats a prefix of the last one."""
     block = data[start : start + size]
     if len(block) < size or start + size > len(data) - FOOTER:
         raise ValueError("a block outside the file")
@@ -140,7 +139,7 @@ def _entries(prefix, pairs):
 
 
 def _entry(prefix, shards, name, proto, sizes):
-    """The checked `Entry`; `sizes` keeps the bytes of each data file."""
+    """Return the checked `Entry`; `sizes` caches the size of each file."""
     file = f"{prefix}.data-{proto.shard_id:05d}-of-{shards:05d}"
     shape = tuple(dim.size for dim in proto.shape.dim)
     problem = None
@@ -172,7 +171,7 @@ def _size(file, sizes):
 
 
 def read_bytes(entry):
-    """The bytes of an entry, such as the one of a boolean."""
+    """Return the bytes of an entry, such as a boolean."""
     with files.open_file(entry.file) as file:
         file.seek(entry.offset)
         return file.read(entry.size)
@@ -186,14 +185,14 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf_checkpoint(prefix):
-    """Returns dict of variable name -> `Tensor`, of those that hold floats."""
+    """Return dict of variable name -> `Tensor`, of those that hold floats."""
     entries = read_index(prefix)
     import tensorflow as tf
 
     try:
         reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError) as error:
-        raise _damaged(f"{prefix}.index", None, error) from None
+        raise _damage_error(f"{prefix}.index", None, error) from None
     return {
         name: _tensor(reader, name, entry)
         for name, entry in entries.items()
@@ -201,7 +200,7 @@ def read_tf_checkpoint(prefix):
     }
 
 
-def _damaged(file, name, error):
+def _damage_error(file, name, error):
     reason = str(error).splitlines()[0][:200]
     return WeightsError(
         file, f"TensorFlow cannot read it ({reason})", FETCH, tensor=name
@@ -215,19 +214,19 @@ def _tensor(reader, name, entry):
         try:
             return reader.get_tensor(name)
         except (tf.errors.OpError, ValueError, IndexError) as error:
-            raise _damaged(entry.file, name, error) from None
+            raise _damage_error(entry.file, name, error) from None
 
     if entry.size < LARGE or entry.dtype != FLOAT32:
         return Tensor(entry.file, name, entry.shape, read)
-    # TensorFlow reads it whole, once, for the checksum. The rows come from the
-    # file itself, into memory that the variable takes.
+    # TensorFlow reads it once for the checksum. The rows are then read from the
+    # file into memory that the variable uses.
     float32 = np.dtype("<f4")
     stored = stored_tensor(entry.file, name, float32, entry.shape, entry.offset)
     return dataclasses.replace(stored, check=lambda: read() is None)
 
 
 def variable_names(prefix):
-    """Dict of an object checkpoint's key -> the variable's own name."""
+    """Return dict of an object checkpoint's key -> the variable's name."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
@@ -241,7 +240,7 @@ def variable_names(prefix):
         length, at = _varint(data, 0)
         graph.ParseFromString(data[at + 4 : at + 4 + length])
     except (DecodeError, IndexError, ValueError) as error:
-        raise _damaged(entry.file, OBJECT_GRAPH, error) from None
+        raise _damage_error(entry.file, OBJECT_GRAPH, error) from None
     return {
         attribute.checkpoint_key: attribute.full_name
         for node in graph.nodes
@@ -250,7 +249,7 @@ def variable_names(prefix):
 
 
 def find_prefix(folder):
-    """The checkpoint of a folder, or None where it holds none.
+    """Return the path of the checkpoint in a folder, or None.
 
     A file `checkpoint` names the newest of several, by name only.
     """

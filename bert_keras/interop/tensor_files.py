@@ -15,20 +15,19 @@ import safetensors
 from bert_keras import files, json_files
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# JSON from strangers: bounded in size and depth, each field checked.
-
+# JSON: bounded in size and depth, each field checked.
 
 # Settings have some hundred. 15 MB of them would take 0.8 GB and 7 seconds.
 MOST_LISTS = 100_000
 
 
 def read_json(path, kind=dict, optional=False):
-    """The JSON object in the file, as `Fields`; a list with `kind=list`.
+    """Return the JSON object in the file as `Fields`; a list with `kind=list`.
 
     Args:
         path: the file, no link out of its folder.
         kind: dict or list.
-        optional: whether a file that is not there counts as an empty object.
+        optional: True if a missing file counts as an empty object.
     """
     if optional and not os.path.exists(path):
         return Fields({}, path)
@@ -76,25 +75,25 @@ class Fields:
         return self.values.get(name) is not None
 
     def raw(self, name, default=None):
-        """The value as it stands; the caller checks it."""
+        """Return the value unchecked."""
         value = self.values.get(name)
         return default if value is None else value
 
     def integer(self, name, default=None, maximum=2**31 - 1):
-        value = self._required(name, default)
+        value = self._require(name, default)
         if type(value) is not int or not 1 <= value <= maximum:
             self.refuse(name, f"a whole number 1 to {maximum}", value)
         return value
 
     def fraction(self, name, default=None):
-        """A number from 0 to 1, 1 excluded: a dropout rate."""
-        value = self._required(name, default)
+        """Return a dropout rate: a number from 0 to below 1."""
+        value = self._require(name, default)
         if type(value) not in (int, float) or not 0 <= value < 1:
             self.refuse(name, "a number from 0 to below 1", value)
         return float(value)
 
     def epsilon(self, name):
-        """What a normalisation adds to the variance; 1e-12 if not stated."""
+        """Return the epsilon of a normalisation, by default 1e-12."""
         value = self.raw(name, 1e-12)
         if type(value) is not float or not 0 < value < 1:
             self.refuse(name, "a number above 0, below 1", value)
@@ -117,39 +116,39 @@ class Fields:
         return value
 
     def number_or_none(self, name):
-        """A number that decides nothing here; None where there is none."""
+        """Return a number that is only copied; None if there is none."""
         value = self.raw(name)
         known = type(value) in (int, float) and 0 <= value <= 1000
         return value if known else None
 
     def text(self, name, default=None):
-        return self._typed(name, default, str, "a text")
+        return self._read(name, default, str, "a text")
 
     def choice(self, name, choices, default=None):
-        """One of the texts that are known."""
+        """Return one of the known texts."""
         value = self.text(name, default)
         if value not in choices:
             self.refuse(name, " or ".join(choices), value)
         return value
 
     def boolean(self, name, default=None):
-        return self._typed(name, default, bool, "true or false")
+        return self._read(name, default, bool, "true or false")
 
     def boolean_or_none(self, name):
         return self.boolean(name) if name in self else None
 
     def object(self, name, default=None):
-        value = self._typed(name, default, dict, "a JSON object")
+        value = self._read(name, default, dict, "a JSON object")
         return Fields(value, self.path)
 
     def texts(self, name, default=None):
-        value = self._typed(name, default, list, "a list of texts")
+        value = self._read(name, default, list, "a list of texts")
         if not all(type(item) is str for item in value):
             self.refuse(name, "a list of texts", value)
         return value
 
     def refuse(self, name, expected, found):
-        """Raises the error that the field is not what it must be."""
+        """Raise `WeightsError` for a field."""
         raise WeightsError(
             self.path,
             f'the setting "{name}" cannot be used',
@@ -158,13 +157,13 @@ class Fields:
             found=shorten(found),
         )
 
-    def _typed(self, name, default, kind, expected):
-        value = self._required(name, default)
+    def _read(self, name, default, kind, expected):
+        value = self._require(name, default)
         if type(value) is not kind:
             self.refuse(name, expected, value)
         return value
 
-    def _required(self, name, default):
+    def _require(self, name, default):
         value = self.raw(name, default)
         if value is None:
             self.refuse(name, "a value", "none")
@@ -172,18 +171,18 @@ class Fields:
 
 
 def shorten(value):
-    """A value for a message: never longer than a line."""
+    """Return a value for a message, at most a line long."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# Numbers that lie in a file as they are in memory, read as far as needed.
+# Values that are in the file as they are in memory, read by rows.
 
 
 def stored_tensor(path, name, dtype, shape, offset):
-    """The `Tensor` of numbers in C order from byte `offset` on.
+    """Return the `Tensor` of values in C order from byte `offset` on.
 
-    Whoever makes it has checked that it lies inside the file.
+    The caller has checked that it lies inside the file.
     """
     width = math.prod(shape[1:])
 
@@ -212,8 +211,7 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 # Safetensors files. The `safetensors` package checks the header: gaps,
 # overlaps, cuts, shapes that contradict the bytes. It would map the file into
-# memory to read: a file that is cut meanwhile ends the process. Here one tensor
-# at a time is read.
+# memory, so that a file cut meanwhile ends the process; values are read here.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -227,13 +225,13 @@ DTYPES = {
 }
 
 
-# 400 tensors of a large model take 50 KB. The library allows 100 MB, whose
-# million names would take minutes and gigabytes.
+# The header of a large model has 50 KB. The package allows 100 MB: a million
+# names, which take minutes and gigabytes.
 MAX_HEADER = 4 * 1024 * 1024
 
 
 def read_safetensors(path):
-    """Returns dict of name -> `Tensor`; only the header is read."""
+    """Return dict of name -> `Tensor`; only the header is read."""
     try:
         size = files.check_file(path, inside=os.path.dirname(path))
         with files.open_file(path) as file:
@@ -269,7 +267,7 @@ def read_safetensors(path):
         if dtype not in DTYPES:
             raise WeightsError(
                 path,
-                "unknown kind of number",
+                "unknown dtype",
                 tensor=shorten(name),
                 expected=" ".join(DTYPES),
                 found=dtype,
@@ -284,7 +282,7 @@ def read_safetensors(path):
 
 
 def _refuse_whole(tensor):
-    """Raise for whole numbers: they are no weights, but position numbers."""
+    """Raise `WeightsError`: integers are no weights, but position numbers."""
     raise WeightsError(
         tensor.file,
         "a weight is stored as whole numbers or booleans",
@@ -296,6 +294,6 @@ def _refuse_whole(tensor):
 
 
 def read_metadata(path):
-    """dict of the texts in a file that `read_safetensors` has accepted."""
+    """Return the metadata of a file that `read_safetensors` has accepted."""
     with safetensors.safe_open(path, framework="numpy") as file:
         return file.metadata() or {}

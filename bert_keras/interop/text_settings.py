@@ -1,6 +1,6 @@
-"""What weights say of the text they were trained on: pieces, case, settings.
+"""The text side of weights: vocabulary, case, settings of the tokenizer.
 
-Also the tokenizer of a Hugging Face folder, read and written.
+Also the tokenizer files of a Hugging Face folder.
 """
 
 import dataclasses
@@ -20,15 +20,16 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 class TextSide:
     """The text side of a checkpoint.
 
-    Args:
+    Attributes:
         pieces: the vocabulary, in the order of the ids.
         tokenizer: arguments of `WordPieceTokenizer`, without pieces and case.
-        cases: dict of who says it -> whether the text is lower-cased.
-        sequence_length: the tokens that rows are cut to, or None.
+        cases: dict of source -> True if it states lower-cased text.
+        sequence_length: length of rows, or None.
         prompts: name -> text that embeddings put before a text.
         prompt: name of the one that is put there by default, or None.
         include_prompt: False if prompts are not pooled.
-        settled: whether this package wrote `cases`: the pieces have no say.
+        settled: True if this package wrote `cases`; the pieces then do not
+            count.
     """
 
     pieces: list
@@ -42,11 +43,11 @@ class TextSide:
 
 
 def text_reader(path, settings):
-    """What reads the text side, or None where there is no vocabulary.
+    """Return a function that reads the text side, or None without a vocabulary.
 
     Args:
         path: of the vocabulary file, which must be in its folder.
-        settings: returns the other arguments of `TextSide`.
+        settings: function that returns the other arguments of `TextSide`.
     """
     if not os.path.lexists(path):
         return None
@@ -54,8 +55,7 @@ def text_reader(path, settings):
 
 
 def check_fits(model, preprocessor):
-    """Refuses the preprocessor of a model with a smaller table than it makes
-    ids for, or fewer positions than its rows have."""
+    """Raise `InputError` if a model has fewer ids or positions than needed."""
     # The class itself would need TensorFlow, which weights alone do not.
     parts = ("tokenizer", "sequence_length")
     if not all(hasattr(preprocessor, name) for name in parts):
@@ -75,21 +75,21 @@ def check_fits(model, preprocessor):
         if needed > most:
             raise InputError(
                 f"The preprocessor makes {needed} {what}; {model.name} takes "
-                f"at most {most}. Give the model's own preprocessor."
+                f"at most {most}. Pass the model's preprocessor."
             )
 
 
 def read_pieces(path):
-    """The pieces of a published vocabulary file, one a line."""
+    """Return the pieces of a published vocabulary file, one a line."""
     pieces = vocabulary.read_pieces(path, inside=os.path.dirname(path))
     return check_pieces(pieces, path)
 
 
 def check_pieces(pieces, path):
-    """The pieces, fit for a tokenizer, or an error that names the file.
+    """Return the pieces, fit for a tokenizer, or raise an `InputError`.
 
-    An empty line keeps its id under a name that no text makes; of a piece
-    that is there twice the last counts, as in the original.
+    An empty line gets a name that no text has. Of a repeated piece the last id
+    counts, as in the original.
     """
     last = {piece: index for index, piece in enumerate(pieces)}
     pieces = [
@@ -101,30 +101,29 @@ def check_pieces(pieces, path):
 
 
 def write_pieces(preprocessor, path):
-    """Writes the vocabulary file of the preprocessor's tokenizer."""
+    """Write the vocabulary file of the preprocessor's tokenizer."""
     vocabulary.write_vocabulary(preprocessor.tokenizer.vocabulary, path)
 
 
-# Whether text is lower-cased: what the folder and the caller say, what the
-# pieces show.
+# The case of the text: from the folder, the caller, and the pieces.
 
-# Of a language with capitals, a lower-cased vocabulary holds none at all, a
-# cased one thousands. Below these the pieces prove nothing.
+# In a language with capitals, a lower-cased vocabulary has none, a cased one
+# thousands. Below these limits the pieces decide nothing.
 FEW_PIECES = 1000
-CASED_SHARE = 0.01
+CASED_FRACTION = 0.01
 
 
 def settle_case(source, cases, vocabulary, lowercase=None):
-    """Returns whether to lower-case, or raises on a contradiction.
+    """Return True for lower-cased text; raise on a contradiction.
 
     Args:
         source: the folder, for messages.
-        cases: dict of who says it -> whether to lower-case.
-        vocabulary: the pieces; their capitals speak too.
-        lowercase: what the caller says; settles what the folder leaves open
-            or contradicts itself about, never what it is sure of.
+        cases: dict of source -> True for lower-case.
+        vocabulary: the pieces; their capitals count too.
+        lowercase: the caller's choice. It settles an open question or a
+            contradiction of the folder, but must not contradict the folder.
     """
-    shown = shown_case(vocabulary)
+    shown = find_case(vocabulary)
     answers = dict(cases)
     if shown is not None:
         answers["its vocabulary"] = shown
@@ -136,15 +135,15 @@ def settle_case(source, cases, vocabulary, lowercase=None):
     return lowercase
 
 
-def shown_case(pieces):
-    """True for pieces of lower-cased text, False for cased, None unsure."""
+def find_case(pieces):
+    """Return True for pieces of lower-cased text, False for cased, or None."""
     words = vocabulary.cased_words(pieces)
     capitals = sum(piece != piece.lower() for piece in words)
     if len(words) < FEW_PIECES:
         return None
     if capitals == 0:
         return True
-    return False if capitals > CASED_SHARE * len(words) else None
+    return False if capitals > CASED_FRACTION * len(words) else None
 
 
 def _refuse(source, answers, lowercase):
@@ -164,7 +163,7 @@ def _refuse(source, answers, lowercase):
         fix = f"Leave lowercase= out, or pass {expected}"
     raise WeightsError(
         source,
-        "what is said about the case of the text contradicts itself",
+        "the statements on the case of the text contradict each other",
         fix,
         expected=expected,
         found=found if lowercase is None else f"{found}; lowercase={lowercase}",
@@ -184,10 +183,10 @@ MAX_WORD_LENGTH = 100
 
 
 def huggingface_text(folder, config, positions):
-    """What reads the text side, or None where there is no vocabulary.
+    """Return a function that reads the text side, or None without a vocabulary.
 
-    `config` is the `Fields` of config.json; `positions` those of the model: a
-    length stated beyond them is no wish.
+    `config` is the `Fields` of config.json. A stated length of `positions` or
+    more is ignored.
     """
     paths = [os.path.join(folder, n) for n in (VOCABULARY, TOKENIZER)]
     if not any(map(os.path.exists, paths)):
@@ -229,7 +228,7 @@ def _read_huggingface(folder, config, positions, plain, fast):
 
 
 def read_prompts(fields):
-    """Return what a file of settings says of prompts, as of `TextSide`."""
+    """Return the prompts in a file of settings, as arguments of `TextSide`."""
     prompts = fields.object("prompts", {}).values
     if not all(isinstance(text, str) for text in prompts.values()):
         fields.refuse("prompts", "an object of texts", prompts)
@@ -258,7 +257,7 @@ def _made_tokenizer(settings, made, cases):
 
 
 def _strip_accents(settings, made, cases):
-    """Return what the files say, None where it follows from the case."""
+    """Return the stated value, None if it follows from the case."""
     name, normalizer = "strip_accents", made.object("normalizer", {})
     stated = [
         fields.boolean_or_none(name)
@@ -272,7 +271,7 @@ def _strip_accents(settings, made, cases):
 
 
 def _cases(settings, made):
-    """Who in the folder says whether the text is lower-cased, and what."""
+    """Return what files of the folder state about the case, by path."""
     cases = {}
     if "do_lower_case" in settings:
         cases[settings.path] = settings.boolean("do_lower_case")
@@ -283,8 +282,7 @@ def _cases(settings, made):
 
 
 def _length(settings, positions):
-    """The tokens that rows are cut to, if that is stated; what fits in is
-    stated by every folder, and no wish."""
+    """Return the stated length of rows; None if it is the model's longest."""
     if "sequence_length" in settings:  # this package wrote the folder
         return settings.integer("sequence_length")
     length = settings.raw("model_max_length")
@@ -294,7 +292,7 @@ def _length(settings, positions):
 
 
 def _read_ids(made):
-    """The pieces of tokenizer.json, in the order of their ids."""
+    """Return the pieces of tokenizer.json, in the order of their ids."""
     ids, path = made.object("model").object("vocab").values, made.path
     whole = all(type(value) is int for value in ids.values())
     if not whole or set(ids.values()) != set(range(len(ids))):
@@ -309,7 +307,7 @@ def _read_ids(made):
 
 
 def write_huggingface_tokenizer(folder, preprocessor):
-    """Writes both tokenizer files of transformers and the vocabulary."""
+    """Write both tokenizer files of transformers and the vocabulary."""
     tokenizer = preprocessor.tokenizer
     settings = {
         "tokenizer_class": "BertTokenizer",
@@ -318,7 +316,7 @@ def write_huggingface_tokenizer(folder, preprocessor):
         "tokenize_chinese_chars": True,
         "split_special_tokens": not tokenizer.keep_special_tokens,
         "model_max_length": preprocessor.sequence_length,
-        # Where it is all that fits in, theirs would say nothing to us.
+        # `model_max_length` is ignored if it is the model's longest.
         "sequence_length": preprocessor.sequence_length,
         **tokenizer_checks.TOKENS,
     }
@@ -333,7 +331,7 @@ def write_huggingface_tokenizer(folder, preprocessor):
 
 
 def _tokenizer_json(tokenizer):
-    """The contents of tokenizer.json, as the `tokenizers` package has it."""
+    """Return tokenizer.json in the format of the `tokenizers` package."""
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     plain = dict.fromkeys(
         ("single_word", "lstrip", "rstrip", "normalized"), False

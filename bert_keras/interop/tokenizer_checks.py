@@ -141,23 +141,23 @@ def check_files(settings, special, made, config):
 
 
 def check_ids(made, pieces):
-    """Refuse a tokenizer.json whose ids are not those of vocab.txt.
+    """Raise `WeightsError` if tokenizer.json has other ids than vocab.txt.
 
     Args:
         made: `Fields` of the file.
         pieces: of vocab.txt, in the order of their ids; a line that is empty
-            or repeated has a name of its own, "[lineN]".
+            or repeated has the name "[lineN]".
     """
     ids = made.object("model").object("vocab").values
-    ours = {piece: index for index, piece in enumerate(pieces)}
+    indices = {piece: index for index, piece in enumerate(pieces)}
     others = [
-        (piece, value, ours.get(piece, "none"))
+        (piece, value, indices.get(piece, "none"))
         for piece, value in ids.items()
-        if ours.get(piece) != value and not _is_line(pieces, value)
+        if indices.get(piece) != value and not _is_line(pieces, value)
     ]
     others += [
         (piece, "none", index)
-        for piece, index in ours.items()
+        for piece, index in indices.items()
         if piece not in ids and not piece.startswith("[line")
     ]
     if others:
@@ -260,16 +260,18 @@ def make_template(ids):
 
 
 def check_extra_tokens(added, special, settings, made, pieces, lowercase):
-    """Refuse tokens that transformers would find in a text, and we not.
+    """Raise `WeightsError` for tokens that only transformers finds in a text.
 
-    It finds them whole wherever they stand, pieces of the vocabulary too,
-    which we split at their brackets: "[e1]", "[unused0]".
+    It finds added tokens anywhere, also pieces such as "[unused0]", which the
+    original splits at the brackets.
 
     Args:
         added: `Fields` of added_tokens.json.
-        special, settings, made: as of `check_files`.
+        special: `Fields` of special_tokens_map.json.
+        settings: `Fields` of tokenizer_config.json.
+        made: `Fields` of tokenizer.json.
         pieces: in the order of their ids.
-        lowercase: False where the text certainly keeps its case.
+        lowercase: False if the text certainly keeps its case.
     """
     for token, index in _find_extra_tokens(added, special, settings, made):
         content = token.text("content")

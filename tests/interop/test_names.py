@@ -25,7 +25,7 @@ from bert_keras.interop.presets import (
 )
 from bert_keras.interop.saving import save_model
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.text_settings import settle_case, shown_case
+from bert_keras.interop.text_settings import find_case, settle_case
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
 from bert_keras.modeling.task_models import BertClassifier
@@ -229,11 +229,11 @@ def test_a_download_that_is_interrupted_leaves_nothing(
 
 
 def test_the_vocabulary_shows_its_case():
-    assert shown_case(LOWER) is True
-    assert shown_case(CASED) is False
-    assert shown_case(tiny.PIECES) is None
+    assert find_case(LOWER) is True
+    assert find_case(CASED) is False
+    assert find_case(tiny.PIECES) is None
     # A few added capitals do not make a vocabulary cased.
-    assert shown_case([*LOWER, "XYZ"]) is None
+    assert find_case([*LOWER, "XYZ"]) is None
 
 
 @pytest.mark.parametrize("first", ["א", "ა", "一"])  # Georgian: in titles only
@@ -241,7 +241,7 @@ def test_pieces_without_capitals_show_no_case(first):
     letters = [chr(ord(first) + i) for i in range(27)]
     words = [a + b + c for a in letters for b in letters for c in letters]
     assert len(words) > 10 * len(LOWER)
-    assert shown_case(words) is None
+    assert find_case(words) is None
     # As of Google's Chinese model, which its home does not lower-case.
     assert settle_case("f", {"config": False}, [*words, *LOWER]) is False
 

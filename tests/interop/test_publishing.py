@@ -73,7 +73,7 @@ def test_a_head_that_was_never_trained_is_not_published(tmp_path):
         model = load_model(
             BertClassifier, tmp_path / "model", labels=["a", "b"]
         )
-    with pytest.raises(InputError, match="classifier/kernel .* never trained"):
+    with pytest.raises(InputError, match="classifier/kernel .* untrained"):
         write_model_and_card(
             tmp_path / "o", model, tiny.preprocessor(), "org/toy"
         )
