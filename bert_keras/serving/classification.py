@@ -19,12 +19,12 @@ LIST_TRUNCATED = {
 
 
 def classify(model, rows, pair=False, long_text="truncate"):
-    """Label and probabilities of a text or a pair; or its score.
+    """Return the signature `classify`: label and probabilities, or a score.
 
     Args:
         model: a `BertClassifier` in float32.
         rows: `Rows` of its preprocessor.
-        pair: it reads `text` and `text_pair`.
+        pair: True if it reads `text` and `text_pair`.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
     """
@@ -78,14 +78,14 @@ def _single_label(labels):
 
     outputs = {
         "label": "string (B,): the likeliest label",
-        "label_index": f"int32 (B,): its place in {labels}",
+        "label_index": f"int32 (B,): its index in {labels}",
         "probabilities": "float32 (B, C): of every label",
     }
     return tf.nn.softmax, answer, outputs
 
 
 def _several_labels(labels, thresholds):
-    # The empty name and -1 stand where a row has fewer labels than another.
+    # The empty name and -1 pad rows with fewer labels than others.
     names = tf.constant([*labels, ""])
     indices = tf.constant([*range(len(labels)), -1])
     least = tf.constant(thresholds or [0.5] * len(labels), tf.float32)
@@ -111,7 +111,7 @@ def _several_labels(labels, thresholds):
         "label": "string (B, N): labels with at least "
         + ("their threshold" if thresholds else "a half")
         + ", likeliest first",
-        "label_index": f"int32 (B, N): their places in {labels}",
+        "label_index": f"int32 (B, N): their indices in {labels}",
         "probabilities": "float32 (B, C): of every label, each by itself",
         "count": "int32 (B,): how many labels a row has",
     }
@@ -127,10 +127,10 @@ def _regression(labels):
 
 
 def choose(model, rows):
-    """The best choice for a prompt. An empty choice is no choice.
+    """Return the signature `choose`: the best choice for a prompt.
 
-    Choices go through the model some at a time, empty ones not at all: one
-    long list among short ones costs no more than it holds.
+    An empty choice does not count. The model reads some choices at a time and
+    skips empty ones, so that one long list does not pad the others.
 
     Args:
         model: a `BertChooser` in float32.
@@ -165,7 +165,9 @@ def choose(model, rows):
 
 
 def rank(model, rows):
-    """How well each passage answers a query. An empty one is no passage.
+    """Return the signature `rank`: how well each passage answers a query.
+
+    An empty passage does not count.
 
     Args:
         model: a `BertClassifier` with problem "ranking", in float32.
@@ -187,7 +189,7 @@ def rank(model, rows):
 
     outputs = {
         "score": "float32 (B, K): of every passage, 0 to 1; 0 of an empty one",
-        "order": "int32 (B, K): the places of the passages, best first",
+        "order": "int32 (B, K): the indices of the passages, best first",
         **LIST_TRUNCATED,
     }
     inputs = {
@@ -198,35 +200,37 @@ def rank(model, rows):
 
 
 def _score_lists(score, rows, first, lists):
-    """Logits (B, K) of a text with each of its list, and what was cut (B,).
+    """Return logits (B, K) of a text with each of its list, and cuts (B,).
 
     Args:
-        score: of the model's inputs (n, T); gives float32 (n,).
+        score: function of the model's inputs (n, T); returns float32 (n,).
+        rows: `Rows` of the preprocessor.
         first: strings (B,).
-        lists: strings (B, K), filled up with "", whose logit is `NO_CHOICE`.
+        lists: strings (B, K), padded with ""; the logit of "" is `NO_CHOICE`.
     """
     lists = pad_to(lists, [None, 1])
     is_there = tf.strings.length(lists) > 0  # (B, K)
-    # (N, 2); the first place where there is none, as a model takes no
-    # empty batch.
-    places = pad_to(tf.where(is_there), [1, None])
-    # Of each text more than a row holds, which says that it is cut.
+    # (N, 2); the first entry if all are empty: a model takes no empty batch.
+    entries = pad_to(tf.where(is_there), [1, None])
+    # One row of tokens: more than fits, so that `are_cut` sees a cut.
     most = rows.sequence_length
     first_ids = rows.tokenizer(first)[:, :most]
-    list_ids = rows.tokenizer(tf.gather_nd(lists, places))[:, :most]
+    list_ids = rows.tokenizer(tf.gather_nd(lists, entries))[:, :most]
 
     def of_pairs(begin, end):
-        firsts = tf.gather(first_ids, places[begin:end, 0])
+        firsts = tf.gather(first_ids, entries[begin:end, 0])
         segments = firsts, list_ids[begin:end]
         return [score(rows.pack(*segments)), rows.are_cut(*segments)]
 
     logits, are_cut = in_chunks(
         of_pairs,
-        tf.shape(places, tf.int64)[0],
+        tf.shape(entries, tf.int64)[0],
         [tf.TensorSpec([None], tf.float32), tf.TensorSpec([None], tf.bool)],
     )
     # (N,) back to (B, K).
     shape = tf.shape(lists, tf.int64)
-    logits = tf.where(is_there, tf.scatter_nd(places, logits, shape), NO_CHOICE)
-    are_cut = tf.scatter_nd(places, tf.cast(are_cut, tf.int32), shape)
+    logits = tf.where(
+        is_there, tf.scatter_nd(entries, logits, shape), NO_CHOICE
+    )
+    are_cut = tf.scatter_nd(entries, tf.cast(are_cut, tf.int32), shape)
     return logits, tf.reduce_any(are_cut > 0, axis=-1)

@@ -7,8 +7,8 @@ from bert_keras.modeling import heads
 from bert_keras.serving.graph import SENTENCE, TOKENS, TRUNCATED, Signature
 from bert_keras.text.preprocessor import count_prompt, leave_out
 
-# Vectors of tokens, of the embeddings' output and each layer's: the rows of
-# the paper's table 7; the weights of its weighted sums are equal here.
+# Vectors of tokens from the hidden states: the rows of the paper's table 7.
+# Sums have equal weights.
 RECIPES = {
     "embeddings": lambda states: states[0],
     "second_to_last": lambda states: states[-2],
@@ -17,7 +17,7 @@ RECIPES = {
     "concat_last_four": lambda states: tf.concat(states[-4:], axis=-1),
     "sum_all": lambda states: tf.add_n(states[1:]),
 }
-# Signature -> the prompts that it may have, the first there counts.
+# Signature -> names of its prompt; the first one that is there counts.
 PROMPTS = {
     "embed_query": ("query",),
     "embed_document": ("document", "passage", "corpus"),
@@ -36,20 +36,20 @@ def embed(
     prompt=None,
     name="embed",
 ):
-    """One vector a text.
+    """Return the signature `embed`: one vector a text.
 
     Args:
-        model: an encoder, or a model with one; a `BertEmbedder` has said by
-            `settle_options` how it pools.
+        model: an encoder, or a model with one. `settle_options` has read the
+            pooling of a `BertEmbedder`.
         rows: `Rows` of its preprocessor.
         pooling: "mean" or "max" over the tokens, [CLS] and [SEP] among them;
             "cls" or "last", the vector of [CLS] or of the last token;
             "pooled", the output of the pooler.
-        normalize: makes each vector's length 1.
+        normalize: True for vectors of length 1.
         truncate_dim: number of values to keep of each vector, or None.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
-        features: also gives a vector a token, by one of `RECIPES`.
+        features: adds a vector a token, by one of `RECIPES`.
         prompt: text put before each; None: the default of the preprocessor.
         name: of the signature.
     """
@@ -66,7 +66,7 @@ def embed(
         return rows.tokenizer(text)
 
     def encode(inputs, **arguments):
-        """The encoder's outputs in float32."""
+        """Return the encoder's outputs in float32."""
         encoded = encoder(inputs, training=False, **arguments)
         return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), encoded)
 
@@ -164,7 +164,7 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
     if features and prompt:
         raise InputError(
             f"Features of the tokens are of the text alone, and {prompt!r} is "
-            "put before it. Give preprocessor.with_prompt(None)."
+            "put before it. Pass preprocessor.with_prompt(None)."
         )
     if features in LAST_FOUR and encoder.num_layers < 4:
         raise InputError(

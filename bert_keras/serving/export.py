@@ -1,7 +1,7 @@
-"""Models to one SavedModel that takes raw strings.
+"""Export of models to one SavedModel that takes raw strings.
 
-Which questions a model answers is in `signatures.py`; calling the result in
-`load.py`; asking it in a fresh process in `verify.py`.
+`signatures.py` has the signatures of a model, `load.py` calls the result, and
+`verify.py` runs it in a fresh process.
 """
 
 import collections
@@ -28,12 +28,12 @@ from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving import verify as verification
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import CARD, PROTO, read_card
-from bert_keras.serving.quantize import TOLERANCES, narrowed
+from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import (
     NOT_A_MODEL,
     all_signatures,
+    find_untrained_signatures,
     settle_options,
-    unlearnt,
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
@@ -74,7 +74,7 @@ def export_saved_model(
     allow_untrained: bool = False,
     verify: bool = False,
 ) -> str:
-    """Writes one SavedModel that takes raw strings.
+    """Write one SavedModel that takes raw strings.
 
     A classifier answers `classify` or, for ranking, `rank`, a span predictor
     `answer`, a tagger `tag`, a chooser `choose`, a pre-trainer `fill_mask`,
@@ -85,24 +85,24 @@ def export_saved_model(
     `signature_card.json` in the folder says what goes in and what comes out.
 
     Args:
-        models: a model, or a list of them that share the preprocessor.
+        models: a model, or a list of models with one preprocessor.
         preprocessor: the `BertPreprocessor` that they were trained with.
-        folder: made; the very same export may be there already, and is
-            written again where a file of it is damaged.
-        pair: the classifier reads two texts, `text` and `text_pair`; None:
-            as it says itself.
-        top_k: how many pieces `fill_mask` gives for a mask, and how many
-            answers `answer` gives; None: 5.
-        pooling: what `embed` gives for a text: "mean" or "max" over its
-            tokens, "cls" or "pooled"; None: what the weights' folder says,
-            else the mean.
-        normalize: makes the vectors of `embed` of length 1; None: what the
-            weights' folder says, else not.
-        features: `embed` also gives a vector a token: "embeddings",
+        folder: a new folder. It may have the same export already, which is
+            written again if a file of it is damaged.
+        pair: True if the classifier reads `text` and `text_pair`; None: as
+            in the classifier.
+        top_k: number of pieces of `fill_mask` for a mask, and of answers of
+            `answer`; None: 5.
+        pooling: of `embed`: "mean" or "max" over the tokens, "cls" or
+            "pooled"; None: as in the weights' folder, else "mean".
+        normalize: True for vectors of `embed` of length 1; None: as in the
+            weights' folder, else False.
+        features: `embed` also returns a vector a token: "embeddings",
             "second_to_last", "last", "sum_last_four", "concat_last_four" or
             "sum_all".
         long_text: "truncate", or "windows": a text longer than a row is
-            read in overlapping ones; `classify` and `embed` give their mean.
+            read in overlapping windows; `classify` and `embed` return the
+            mean.
         ids_signature: adds `ids`, which takes the first model's ids under
             the names of "ours", "original", "transformers" or "model_garden".
         portable: only operations of TensorFlow's core, for servers without
@@ -110,21 +110,21 @@ def export_saved_model(
         dtype: "float32", whatever the model was trained in; "bfloat16", half
             the size; "int8", a quarter. See `quantize.py`.
         license: of the weights, for the card, such as "apache-2.0"; None:
-            what their home says. Its text, if that is there, goes along.
-        allow_untrained: export a loaded model with weights that are random
-            still; without, it is refused, and a pre-trainer that learnt one
-            of its two tasks answers that one alone.
-        verify: loads the result in a fresh process and refuses it where its
-            texts differ from those that the same functions answered in this
-            process, or its numbers by more than 1e-5 (with bfloat16 0.05).
+            that of the weights' folder. Its text, if any, is written too.
+        allow_untrained: True to export random weights of a loaded model. If
+            False, they are refused, and a pre-trainer with one trained task
+            gets the signature of this task alone.
+        verify: True to load the result in a fresh process and refuse it if
+            strings differ from those of this process, or numbers by more
+            than 1e-5 (bfloat16: 0.05).
 
     Returns:
         The folder's path.
 
     Raises:
         InputError: another folder of that name, a model that cannot be
-            served, two models that answer the same question, an option that
-            does not fit, random weights, a difference found by `verify`.
+            served, two models with the same signature, an option that does
+            not fit, random weights, a difference found by `verify`.
     """
     options = dict(locals())
     require_tensorflow("An export")
@@ -139,15 +139,17 @@ def export_saved_model(
     options = settle_options(models, options)
     stated = License(license) if license else _license(models)
     options["license"] = stated.name
-    left_out = [] if allow_untrained else unlearnt(models, options)
-    fingerprint = fingerprint_of(models, preprocessor, options)
-    is_there = already_there(folder, fingerprint)
+    left_out = (
+        [] if allow_untrained else find_untrained_signatures(models, options)
+    )
+    fingerprint = compute_fingerprint(models, preprocessor, options)
+    is_there = is_whole(folder, fingerprint)
     if is_there and not verify:
         return folder
     rows = Rows(preprocessor, portable)
-    served = [narrowed(model, dtype) for model in models]
+    served = [convert_weights(model, dtype) for model in models]
     signatures = all_signatures(served, rows, options, left_out)
-    functions = {name: s.traced() for name, s in signatures.items()}
+    functions = {name: s.trace() for name, s in signatures.items()}
     answered = None
     if verify:
         answered = verification.answer_here(
@@ -178,7 +180,7 @@ def export_saved_model(
 
 
 def _license(models):
-    """The `License` of the first model whose weights' folder states one."""
+    """Return the first `License` that the models' weights have."""
     stated = (getattr(model, "encoder", model).license for model in models)
     return next(filter(None, stated), License())
 
@@ -194,7 +196,7 @@ def _check_answers(folder, answered, tolerance):
 
 
 def audit(folder, portable):
-    """Refuses an export that a server could not or should not run.
+    """Raise `InputError` for an export that a server should not run.
 
     Returns:
         Operation -> count, of those outside TensorFlow's core.
@@ -233,7 +235,7 @@ def audit(folder, portable):
 
 
 def _card(signatures, functions, options):
-    """What goes into an export and what comes out, with an answer of each."""
+    """Return inputs and outputs of each signature, with an example."""
     entries = {}
     for name, signature in signatures.items():
         request = {key: [row] for key, row in signature.inputs.items()}
@@ -262,7 +264,7 @@ def _card(signatures, functions, options):
 
 
 def _needs(foreign):
-    """The packages that the operations outside the core ask for."""
+    """Return the packages that the export needs, and their versions."""
     needs = ["tensorflow", *(["tensorflow_text"] if foreign else [])]
     # As the package itself has it: tensorflow may be of tensorflow-cpu.
     versions = {
@@ -279,7 +281,7 @@ def _needs(foreign):
 
 
 def _to_json(tensor):
-    """A tensor as the card shows it: decoded; at most eight of an axis."""
+    """Return a tensor as the card shows it: decoded, at most 8 of an axis."""
     values = tensor.numpy()
     values = values[tuple(slice(8) for _ in values.shape)]
     if values.dtype == object:
@@ -290,12 +292,12 @@ def _to_json(tensor):
 
 
 def _names(folder):
-    """The files of the folder, by their paths in it."""
+    """Return the paths of all files in the folder."""
     return sorted(os.path.relpath(path, folder) for path in files.walk(folder))
 
 
-def fingerprint_of(models, preprocessor, options):
-    """One hash of all that decides what the export answers."""
+def compute_fingerprint(models, preprocessor, options):
+    """Return a hash of all that decides the answers of the export."""
     digest = hashlib.sha256()
 
     def add(value):
@@ -312,9 +314,9 @@ def fingerprint_of(models, preprocessor, options):
 
 
 def _without_names(config):
-    """A layer's configuration less what no answer depends on.
+    """Return a layer's configuration without what changes no answer.
 
-    That is the names, which Keras numbers by the process, and what trains.
+    That is the names, which Keras numbers by process, and what trains.
     """
     if not isinstance(config, dict):
         return config
@@ -325,11 +327,11 @@ def _without_names(config):
     }
 
 
-def already_there(folder, fingerprint):
-    """Return True if the same export is there, whole; refuse anything else.
+def is_whole(folder, fingerprint):
+    """Return True if the folder has the same export, undamaged.
 
-    Where a file of it is damaged or missing it is to be written again, unless
-    that would remove files that are not its own.
+    Return False if it is to be written. Refuse another export, and a damaged
+    one next to other files.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):

@@ -1,4 +1,4 @@
-"""What all signatures share: their description, rows of strings."""
+"""The description of a signature, and rows of strings for its model."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from bert_keras.text.windows import in_chunks, windows
 SENTENCE = "An hour well spent."
 NEXT = "I would gladly spend another."
 MASK = "[MASK]"
-# What outputs of several signatures mean.
+# Descriptions of outputs of several signatures.
 TRUNCATED = {"truncated": "bool (B,): the text was cut to what a row holds"}
 TOKENS = {
     "pieces": "string (B, T): the tokens, '' padded",
@@ -24,24 +24,24 @@ TOKENS = {
 
 @dataclasses.dataclass
 class Signature:
-    """One question that the SavedModel answers.
+    """One signature of the SavedModel.
 
     Outputs are dense, batch first; rows of unequal length are padded and
     have a `count`.
 
     Attributes:
-        name: what it is called by.
+        name: name of the signature.
         inputs: input name -> an example for one row: a string, a list of
             strings, a list of integers or a list of such lists.
         function: tensors, in the order of `inputs`, to a dict of tensors.
         outputs: output name -> what it means.
-        padded: outputs whose second axis is filled up to the batch's largest
+        padded: outputs with a second axis padded to the batch's largest
             `count`.
-        per_token: outputs with an axis of tokens, whose values at padding
-            mean nothing; the second input is then the padding mask.
-        labels: what the classes are called, in the order of their numbers.
-        skips_padding: the model computes nothing but attention on padding;
-            what it gives there then differs from what it was trained with.
+        per_token: outputs with an axis of tokens; values at padding mean
+            nothing. The second input is then the padding mask.
+        labels: names of the classes, in their order.
+        skips_padding: True if the model skips padding outside of attention;
+            its outputs at padding then differ.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Signature:
     skips_padding: bool = True
 
     def specs(self):
-        """What the function takes: strings or integers, rows of any length."""
+        """Return the `tf.TensorSpec`s of the inputs."""
         specs = []
         for name, row in self.inputs.items():
             axes = [None]
@@ -64,11 +64,11 @@ class Signature:
             specs.append(tf.TensorSpec(axes, dtype, name))
         return specs
 
-    def traced(self):
-        """The function as a graph that a SavedModel can hold."""
+    def trace(self):
+        """Return the function as a graph that a SavedModel can hold."""
 
-        # Not every operation of a model takes no rows: an empty batch is
-        # asked as one of one row, whose answer is cut off.
+        # Some operations take no empty batch: it gets one row, and the
+        # output of this row is removed.
         def answer(*tensors):
             count = tf.shape(tensors[0])[0]
             outputs = self.function(*map(_with_a_row, tensors))
@@ -81,16 +81,16 @@ class Signature:
 
 
 def _with_a_row(tensor):
-    """A tensor without rows with one row, of at least one column."""
+    """Return the tensor, with one row and one column if it has no rows."""
     # 1 where there are no rows, else 0: most batches are not padded.
     least = tf.cast(tf.shape(tensor)[0] == 0, tf.int32)
     return pad_to(tensor, [least] * tensor.shape.rank)
 
 
 def pad_to(tensor, least):
-    """The tensor with at least so many entries on each axis, 0 or "".
+    """Return the tensor padded with 0 or "" to `least` entries on each axis.
 
-    Axes of which `least` is None stay as they are, in their static shape too.
+    Axes with None keep their size and static shape.
     """
     shape = tf.shape(tensor)
     paddings = [
@@ -101,7 +101,7 @@ def pad_to(tensor, least):
 
 
 class Rows:
-    """Tokenizes and packs a batch of strings, as long as its longest row.
+    """A tokenizer and packer for a batch of strings, padded to the longest row.
 
     Args:
         preprocessor: the `BertPreprocessor` that the model was trained with;
@@ -128,26 +128,26 @@ class Rows:
         self._pieces = tf.constant(self.tokenizer.vocabulary)
 
     def pack(self, *segments):
-        """The model's inputs (B, T) for ragged ids (B, None), one a segment."""
-        # A batch without rows has no longest one: T is 1 there.
+        """Return the model's inputs (B, T) for ragged ids of each segment."""
+        # T of a batch without rows is 1.
         return {
             name: pad_to(rows, [None, 1])
             for name, rows in self._packer(segments).items()
         }
 
     def are_cut(self, *segments):
-        """Whether ragged ids (B, None) are more than one row holds."""
+        """Return True, (B,), for ragged ids (B, None) longer than a row."""
         # (B,)
         lengths = sum(segment.row_lengths() for segment in segments)
         return lengths > self.sequence_length - len(segments) - 1
 
     def mean_over_windows(self, function, ids, width):
-        """The mean of `function` over overlapping windows of each text.
+        """Return the mean of `function` over overlapping windows of each text.
 
         Args:
-            function: of the model's inputs; gives float (rows, `width`).
+            function: of the model's inputs; returns float (rows, `width`).
             ids: ragged ids (B, None) of any length.
-            width: how many values the function gives a row.
+            width: number of values that the function returns for a row.
 
         Returns:
             float32 (B, width); each window has the weight of its length.
@@ -164,11 +164,11 @@ class Rows:
         return cut.mean(values)
 
     def pieces(self, token_ids):
-        """Ids of any shape as the vocabulary's strings."""
+        """Return the pieces for ids of any shape."""
         return tf.gather(self._pieces, token_ids)
 
     def tokens(self, ids, start, end):
-        """The outputs `TOKENS` and their `count`, of ragged (B, None)."""
+        """Return the outputs `TOKENS` and their `count` for ragged tensors."""
         # (B, None), then each output (B, most pieces of a text).
         pieces = ids.with_values(self.pieces(ids.values))
         return {

@@ -1,4 +1,4 @@
-"""Calls a SavedModel from Python: lists of strings in, plain values out."""
+"""Calls of a SavedModel from Python: lists of strings in, plain values out."""
 
 import os
 import reprlib
@@ -81,7 +81,7 @@ def read_card(folder):
 
 
 def _check_card(card):
-    """Raise where a field is missing or is not of its type."""
+    """Raise if a field is missing or is not of its type."""
     check_fields(card, CARD_FIELDS)
     for name, entry in card["files"].items():
         if not all(map(files.is_plain_name, name.split("/"))):
@@ -96,7 +96,7 @@ def _check_card(card):
             raise ValueError("'input_order' must name the inputs")
         check_fields(entry["inputs"], dict.fromkeys(entry["inputs"], str))
         check_fields(entry["request"], dict.fromkeys(entry["inputs"], list))
-    card["signatures"][card["default"]]  # is there
+    card["signatures"][card["default"]]  # KeyError if missing
 
 
 def read_signatures(folder):
@@ -125,7 +125,7 @@ class ServedModel:
     Attributes:
         card: the signature card: inputs, outputs, an example, versions.
         signatures: names of the methods.
-        loaded: what `tf.saved_model.load` gave.
+        loaded: result of `tf.saved_model.load`.
         folder: folder that it was loaded from.
     """
 
@@ -150,7 +150,7 @@ class ServedModel:
             if os.getpid() != self._process:
                 raise InputError(
                     "The model was loaded before this process was forked; "
-                    "TensorFlow would wait for ever. Load it in this process."
+                    "TensorFlow would hang. Load it in this process."
                 )
             columns = _name_columns(name, entry["input_order"], texts, named)
             tensors = to_tensors(entry, read_columns(name, entry, columns))
@@ -203,7 +203,7 @@ def read_columns(name, entry, columns):
             f"{sorted(columns)}."
         )
     columns = {
-        key: _rows(name, key, _listed(columns[key]), entry["inputs"][key])
+        key: _rows(name, key, _to_lists(columns[key]), entry["inputs"][key])
         for key in order
     }
     lengths = {key: len(value) for key, value in columns.items()}
@@ -229,26 +229,26 @@ def _lengths(row):
 def to_tensors(entry, columns):
     """Return checked columns as tensors; see `read_columns`."""
     return {
-        key: as_tensor(rows, spec_of(entry["inputs"][key]))
+        key: as_tensor(rows, make_spec(entry["inputs"][key]))
         for key, rows in columns.items()
     }
 
 
-def _listed(value):
-    """Arrays, tensors and columns as plain lists, at any depth."""
+def _to_lists(value):
+    """Return arrays, tensors and columns as plain lists, at any depth."""
     if hasattr(value, "numpy"):
         value = value.numpy()
     if hasattr(value, "tolist"):
         return value.tolist()
     is_text = isinstance(value, str | bytes)
-    # A dict or a table would give its keys, which are no rows.
+    # A dict or a table would yield its keys, which are no rows.
     if is_text or hasattr(value, "keys") or not isinstance(value, Iterable):
         return encodable(value)
-    return [_listed(item) for item in value]
+    return [_to_lists(item) for item in value]
 
 
 def _rows(name, key, rows, kind):
-    """The rows of an input, each as the card's kind has it."""
+    """Return the rows of an input; raise `InputError` if one does not fit."""
     if not isinstance(rows, list):
         is_text = isinstance(rows, str | bytes)
         what = "one string" if is_text else reprlib.repr(rows)
@@ -256,19 +256,19 @@ def _rows(name, key, rows, kind):
             f"{name} takes a list as {key}; got {what}. Put it in a list."
         )
     dtype, axes = parse_kind(kind)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if not _fits(row, dtype, axes - 1):
             one = "strings" if dtype == "string" else "numbers of 0 and more"
             raise InputError(
                 f"{name} takes {one} {kind.partition(' ')[2]} as {key}; row "
-                f"{place} is {reprlib.repr(row)} ({type(row).__name__}). "
+                f"{index} is {reprlib.repr(row)} ({type(row).__name__}). "
                 "Correct it, or leave the row out."
             )
     return rows
 
 
 def parse_kind(kind):
-    """dtype and number of axes of an input's kind, such as "string (B, N)"."""
+    """Return dtype and number of axes of a kind such as "string (B, N)"."""
     dtype, _, axes = kind.partition(" ")
     return dtype, sum(map(str.isalpha, axes))
 
@@ -285,16 +285,16 @@ def _fits(value, dtype, axes):
     return is_integer and 0 <= value < 1 << 31
 
 
-def spec_of(kind):
-    """`tf.TensorSpec` of an input's kind."""
+def make_spec(kind):
+    """Return the `tf.TensorSpec` of an input's kind."""
     dtype, axes = parse_kind(kind)
     return tf.TensorSpec([None] * axes, dtype)
 
 
 def as_tensor(rows, spec):
-    """Strings or integers, in lists at any depth, as a tensor of the spec.
+    """Return strings or integers, in lists at any depth, as a tensor.
 
-    Rows of unequal length are filled up with "" or 0.
+    Rows of unequal length are padded with "" or 0.
     """
     inner = spec.shape.rank - 1
     if not inner:
@@ -303,7 +303,7 @@ def as_tensor(rows, spec):
 
 
 def _to_python(outputs, padded):
-    """Tensors as Python takes them: decoded, and cut to their counts."""
+    """Return tensors as Python values: decoded, and cut to their counts."""
     values = {key: _decode(value.numpy()) for key, value in outputs.items()}
     for key in padded:
         rows = zip(values[key], values["count"], strict=True)

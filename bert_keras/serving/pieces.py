@@ -1,6 +1,4 @@
-"""`tokenize`, `ids`, and `fill_mask` and `next_sentence` of the pre-training
-heads: word pieces go in, or come out.
-"""
+"""Signatures with word pieces: `tokenize`, `ids`, `fill_mask` and others."""
 
 import tensorflow as tf
 
@@ -12,12 +10,12 @@ from bert_keras.serving import graph
 from bert_keras.serving.graph import SENTENCE, Signature
 from bert_keras.text.windows import in_chunks
 
-# Masks whose logits are held at once: 31 MB of a vocabulary of 30,522.
+# Masks per call of the head: logits of 31 MB with a vocabulary of 30,522.
 MASKS_AT_ONCE = 256
 
 
 def tokenize(rows):
-    """The word pieces of a text, whole and without special tokens."""
+    """Return the signature `tokenize`: all word pieces of a text."""
 
     def function(text):
         ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
@@ -33,7 +31,7 @@ def tokenize(rows):
 
 
 def fill_mask(model, rows, top_k=5):
-    """The likeliest pieces at each `[MASK]` of a text."""
+    """Return the signature `fill_mask`: likely pieces at each `[MASK]`."""
 
     def function(text):
         ids = _ids_with_masks(rows.tokenizer, text)
@@ -75,10 +73,10 @@ def fill_mask(model, rows, top_k=5):
 
 
 def _ids_with_masks(tokenizer, text):
-    """Ragged ids of strings (B,) in which `[MASK]` is the mask token."""
+    """Return ragged ids of strings (B,); `[MASK]` is the mask token."""
     between = tf.strings.split(text, graph.MASK)  # (B, masks + 1)
     ids = tokenizer(between.values)  # (B * (masks + 1), None)
-    # A mask before each of them; then the first of each row goes again.
+    # A mask before each part, without the first one of each row.
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
     ids = tf.concat([tf.cast(masks, ids.dtype), ids], axis=1)
     rows = tf.RaggedTensor.from_row_splits(ids, between.row_splits)
@@ -86,16 +84,15 @@ def _ids_with_masks(tokenizer, text):
 
 
 def _likeliest(head, vectors, vocabulary_size, top_k):
-    """Probabilities and ids of the likeliest pieces: (N, top_k) each.
+    """Return probabilities and ids of the likeliest pieces, (N, top_k) each.
 
-    The logits of all masks at once may be 16 times as large as all else:
-    they are made for a few masks at a time.
+    Logits of all masks may be 16 times as large as all else, so they are
+    computed for a few masks at a time.
 
     Args:
         head: a `MaskedLanguageModelHead`.
-        vectors: (N, D), the encoder's at the masks.
-        vocabulary_size: the head may have rows beyond the pieces, to round
-            their number up.
+        vectors: (N, D), outputs of the encoder at the masks.
+        vocabulary_size: the head may have more rows, as padding.
         top_k: how many.
     """
     # The head takes no empty batch.
@@ -119,11 +116,11 @@ def _likeliest(head, vectors, vocabulary_size, top_k):
 
 
 def next_sentence(model, rows):
-    """Whether the second text follows the first in its document."""
+    """Return the signature `next_sentence`: if the second text follows."""
 
     def function(text, text_pair):
         inputs = rows.pack(rows.tokenizer(text), rows.tokenizer(text_pair))
-        # The masked-word head is not asked: one position is the least.
+        # The masked-word head is not used: one position is the least.
         inputs["mask_positions"] = tf.zeros_like(inputs["token_ids"][:, :1])
         logits = model(inputs, training=False)["nsp"]
         return {"probability": tf.nn.softmax(logits)[:, 0]}
@@ -133,7 +130,7 @@ def next_sentence(model, rows):
     return Signature("next_sentence", inputs, function, outputs)
 
 
-# `ids`: token ids in, model outputs out, under names that clients know.
+# `ids`: token ids in, model outputs out, under the names of other servers.
 
 OURS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> what it calls token_ids, padding_mask, segment_ids.
@@ -143,7 +140,7 @@ INPUTS = {
     "transformers": ("input_ids", "attention_mask", "token_type_ids"),
     "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
 }
-# Of each model what comes out, in our order: what it is, and style -> names.
+# Model -> descriptions of its outputs, and style -> their names.
 _OUTPUTS = {
     BertEncoder: (
         ("float32 (B, T, D): a vector a token", "float32 (B, D): the pooler's"),
@@ -204,15 +201,15 @@ _OUTPUTS = {
 
 
 def ids(model, rows, style):
-    """The model on ids that the client made.
+    """Return the signature `ids`: the model on token ids of the client.
 
     Args:
         model: an encoder or a task model in float32; a chooser takes ids
             (B, K, T), every other (B, T).
         rows: `Rows` of its preprocessor.
-        style: whose names: "original" (what its code and its hub modules fed
-            and fetched), "transformers", "model_garden" (its serving
-            modules') or "ours".
+        style: names of inputs and outputs: "original" (of its code and hub
+            modules), "transformers", "model_garden" (of its serving
+            modules) or "ours".
     """
     if style not in INPUTS:
         raise InputError(
@@ -237,18 +234,20 @@ def ids(model, rows, style):
         ]
         with tf.control_dependencies(checks):
             inputs["token_ids"] = tf.identity(ids)
-        return dict(zip(names, outputs_of(model, inputs, style), strict=True))
+        return dict(
+            zip(names, compute_outputs(model, inputs, style), strict=True)
+        )
 
     # A pre-trainer scores every position here.
     of_tokens = {*model.token_outputs, "mlm"}
-    by_our_name = zip(output_names(model, "ours"), names, strict=True)
+    names_by_style = zip(output_names(model, "ours"), names, strict=True)
     return Signature(
         "ids",
         dict(zip(INPUTS[style], _example(model, rows), strict=True)),
         function,
         dict(zip(names, _OUTPUTS[type(model)][0], strict=True)),
-        per_token=tuple(n for ours, n in by_our_name if ours in of_tokens),
-        # Vectors and logits of padding stay those that the old server gave.
+        per_token=tuple(n for name, n in names_by_style if name in of_tokens),
+        # Outputs at padding stay those of the server that this one replaces.
         skips_padding=isinstance(
             model,
             task_models.BertClassifier
@@ -259,24 +258,22 @@ def ids(model, rows, style):
 
 
 def output_names(model, style):
-    """What the style calls the model's outputs, in our order."""
+    """Return the names of the model's outputs in a style, in order."""
     if style == "original" and getattr(model, "problem", "") in (
         "multi",
         "regression",
         "ranking",
     ):
-        return ("logits",)  # the original had neither
+        return ("logits",)  # the original has no such head
     return _OUTPUTS[type(model)][1][style]
 
 
-def outputs_of(model, inputs, style):
-    """The model's outputs for these inputs, in our order: list of tensors."""
+def compute_outputs(model, inputs, style):
+    """Return the list of the model's outputs, in order."""
     if isinstance(model, BertPretrainer):  # every position is scored
-        places = tf.range(tf.shape(inputs["token_ids"])[1])[
-            tf.newaxis
-        ]  # (1, T)
-        places = tf.broadcast_to(places, tf.shape(inputs["token_ids"]))
-        inputs = {**inputs, "mask_positions": places}
+        shape = tf.shape(inputs["token_ids"])
+        positions = tf.broadcast_to(tf.range(shape[1]), shape)  # (B, T)
+        inputs = {**inputs, "mask_positions": positions}
     outputs = model(inputs, training=False)
     if isinstance(outputs, dict):
         outputs = [outputs[name] for name in _OUTPUTS[type(model)][1]["ours"]]
@@ -287,7 +284,7 @@ def outputs_of(model, inputs, style):
 
 
 def _example(model, rows):
-    """ids, mask and segments of one row."""
+    """Return ids, mask and segments of one row."""
     tokenizer = rows.tokenizer
     sentence = [tokenizer.cls_id, tokenizer.unk_id, tokenizer.sep_id]
     example = [sentence, [1, 1, 1], [0, 0, 0]]

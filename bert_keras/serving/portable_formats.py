@@ -1,7 +1,7 @@
-"""The model on token ids for LiteRT and ONNX, its tokenizer next to it.
+"""Export of a model on token ids to LiteRT and ONNX, with its tokenizer.
 
-Keras's own `export` writes the model, in int8 with the format's own tool; its
-runtime then answers as the live model does, or nothing is written. Any batch
+`keras.Model.export` writes the model, a tool of the format int8. The format's
+runtime must answer as the live model does, or nothing is written. Any batch
 size, any length.
 """
 
@@ -20,15 +20,14 @@ from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
 from bert_keras.serving.pieces import OURS
-from bert_keras.serving.quantize import TOLERANCES, narrowed
-from bert_keras.serving.signatures import refuse_untrained
+from bert_keras.serving.quantize import TOLERANCES, convert_weights
+from bert_keras.serving.signatures import refuse_random_weights
 
 MODEL = {"litert": "model.tflite", "onnx": "model.onnx"}
 NEEDS = {"litert": ["ai_edge_litert"], "onnx": ["tf2onnx", "onnxruntime"]}
 DTYPES = ("float32", "int8")
-# Of int8, in deviations of an output: the tools round what goes into a product
-# as well as the weights. all-MiniLM-L6-v2 on random ids: 0.18 of ONNX, 0.13 of
-# LiteRT.
+# In standard deviations of an output: the tools round the inputs of a product
+# too. all-MiniLM-L6-v2 on random ids: 0.18 in ONNX, 0.13 in LiteRT.
 INT8_TOLERANCE = 0.5
 SETTINGS, VOCABULARY = "tokenizer_settings.json", "vocab.txt"
 
@@ -41,18 +40,17 @@ def export_on_ids(
     allow_untrained=False,
     dtype="float32",
 ):
-    """Writes `model.tflite` or `model.onnx`, the vocabulary and the settings.
+    """Write `model.tflite` or `model.onnx`, the vocabulary and the settings.
 
-    `tokenizer_settings.json` says how text becomes ids and what goes in and
-    comes out.
+    `tokenizer_settings.json` has the settings of the tokenizer and the names of
+    inputs and outputs.
 
     Args:
         model: a `BertEncoder` or a task model.
         preprocessor: the `BertPreprocessor` that it was trained with.
         folder: a new one.
         format: "litert" or "onnx".
-        allow_untrained: export weights of a loaded model that are random
-            still; without, they are refused.
+        allow_untrained: True to export random weights of a loaded model.
         dtype: of the weights: "float32", or "int8" by ONNX Runtime's dynamic
             quantisation or LiteRT's of dynamic range.
 
@@ -63,10 +61,9 @@ def export_on_ids(
         this output.
 
     Raises:
-        InputError: a folder that is there, a package that is not, another
-            model's preprocessor, random weights, a model whose weights are
-            int8 already, a difference above 1e-5, of int8 above half a
-            standard deviation.
+        InputError: an existing folder, a missing package, another model's
+            preprocessor, random weights, a model with int8 weights, a
+            difference above 1e-5, of int8 above half a standard deviation.
     """
     if format not in MODEL:
         raise InputError(
@@ -85,13 +82,13 @@ def export_on_ids(
     if prompt and not preprocessor.include_prompt:
         raise InputError(
             f"The prompt {prompt!r} is not pooled, and a model on ids pools "
-            "all tokens. Give preprocessor.with_prompt(None)."
+            "all tokens. Pass preprocessor.with_prompt(None)."
         )
     random = drop_unused_pooler(model, untrained_weights(model))
     if random and not allow_untrained:
-        refuse_untrained(model, random)
+        refuse_random_weights(model, random)
     _check_packages(format)
-    model = narrowed(model, "float32")
+    model = convert_weights(model, "float32")
     with files.atomic_output(folder) as partial:
         os.mkdir(partial)
         path = os.path.join(partial, MODEL[format])
@@ -131,7 +128,7 @@ def _write(model, path, format, dtype):
 
 
 def quantize_onnx(exact, path):
-    """Writes an ONNX file with weights in int8, a scale for each column."""
+    """Write an ONNX file with weights in int8, a scale for each column."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(exact, path, per_channel=True, weight_type=QuantType.QInt8)
@@ -259,7 +256,7 @@ def _root_mean_square(live, found):
 
 
 def _by_name(outputs):
-    """Outputs by our names; the only output of a model is `logits`."""
+    """Return outputs by name; the only output of a model is `logits`."""
     if not isinstance(outputs, dict):
         return {"logits": outputs}
     if len(outputs) == 1:

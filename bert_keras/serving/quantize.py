@@ -1,6 +1,6 @@
 """Models with smaller weights, for serving on a CPU.
 
-What they gain and cost on real rows is measured by `tools/export.py --dev`.
+`tools/export.py --dev` measures their size, speed and accuracy.
 """
 
 import keras
@@ -9,30 +9,29 @@ from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
 from bert_keras.modeling.layers import Projection, Table
 
-# dtype -> how far an export's numbers may be from those of the model in that
-# dtype, called in the process that exported it.
+# dtype -> largest difference of an export from the model in that dtype, in the
+# process that exported it.
 TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
 
 
-def narrowed(model, dtype):
-    """The model as it is served; the given one stays as it is.
+def convert_weights(model, dtype):
+    """Return a copy of the model with weights as they are served.
 
     Args:
         model: a `BertEncoder` or a task model.
         dtype: "float32"; "bfloat16", weights and products, half the size; or
             "int8", a quarter: the matrices and the token table, with a scale
-            an output or a token. Their products run in float32: those of
-            Keras's own "int8", which rounds the inputs too, took three times
-            as long on a CPU as float32.
+            an output or a token. Products run in float32: Keras's "int8",
+            which rounds the inputs too, took three times as long on a CPU.
     """
     if dtype not in TOLERANCES:
         raise InputError(
             f"dtype is {dtype!r}. Expected one of {', '.join(TOLERANCES)}."
         )
-    if is_quantized(model):
+    if has_int8_weights(model):
         raise InputError(
-            "The model's weights are int8 already, and what was rounded off is "
-            "gone. Give the model that they were made from."
+            "The model's weights are int8 already. "
+            "Pass the model that they were made from."
         )
     for weight in model.weights:
         check_finite(weight.path, keras.ops.convert_to_numpy(weight))
@@ -47,7 +46,7 @@ def _with_int8_weights(model):
         activation_quantizer=None
     )
     for layer in _quantizable(model):
-        # Keras leaves subclasses alone by default; ours compute the same.
+        # Keras skips subclasses by default; these compute the same.
         layer.quantize("int8", type_check=False, config=weights_only)
     return model
 
@@ -63,6 +62,6 @@ def _quantizable(model):
             yield layer
 
 
-def is_quantized(model) -> bool:
-    """Whether a layer of the model has int8 weights, or fewer bits."""
+def has_int8_weights(model) -> bool:
+    """Return True if a layer of the model has int8 weights, or fewer bits."""
     return any(layer.quantization_mode for layer in model._flatten_layers())

@@ -1,13 +1,12 @@
-"""Answers requests with a SavedModel and nothing but TensorFlow.
+"""Answers of a SavedModel, computed by TensorFlow alone.
 
-Run by its path in a process of its own, so that what it answers cannot come
-from the process that exported:
+Run by its path as a process, so that no answer depends on the exporting one:
 
     python replay.py FOLDER REQUESTS.json ANSWERS.npz
 
 The requests are a list of [signature, {input: rows}]; a string in them is
 {"b64": ...}, a number a number. The answers are arrays named `number/output`.
-Each package named after these is imported first, for its operations.
+Packages named after these are imported first, for their operations.
 """
 
 import base64
@@ -30,7 +29,7 @@ def main(folder, requests, answers, *packages):
         inputs = {k: tf.constant(_decode(v)) for k, v in inputs.items()}
         for name, value in loaded.signatures[signature](**inputs).items():
             array = value.numpy()
-            if array.dtype == object:  # strings: NumPy's own, no pickle
+            if array.dtype == object:  # strings: NumPy's dtype, no pickle
                 array = array.astype("S")
             arrays[f"{number}/{name}"] = array
     if "bert_keras" in sys.modules:

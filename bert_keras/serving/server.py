@@ -77,7 +77,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
             Route(path, service.describe, methods=["GET"]),
             Route(path, service.predict, methods=["POST"]),
         ],
-        # A site may point its own name to this machine.
+        # Another site's name may point to this machine.
         middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
         exception_handlers={
             InputError: _refuse,
@@ -141,7 +141,9 @@ class _Service:
             raise HTTPException(404)
         origin = request.headers.get("origin", "://" + request.url.netloc)
         if origin.partition("://")[2] != request.url.netloc:
-            raise RequestError("Only this server's own page may ask.", 403)
+            raise RequestError(
+                "Only this server's page may send requests.", 403
+            )
         body = await self._body(request)
         parsed = parse(body, self.served.card, self.limits)
         most = WAITING * self.limits.max_bytes

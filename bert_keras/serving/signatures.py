@@ -1,4 +1,4 @@
-"""Which questions a model answers, from which options and which weights."""
+"""The signatures of a model, their options and weights."""
 
 import dataclasses
 import warnings
@@ -20,19 +20,19 @@ NOT_A_MODEL = (
     "models, such as BertClassifier."
 )
 LONG_TEXTS = ("truncate", "windows")
-# What some models can meet and others cannot.
+# Options that some models take and others do not.
 OPTIONS = ("pair", "top_k", "pooling", "normalize", "features", "long_text")
 
 
 @dataclasses.dataclass
 class Family:
-    """A signature's function and what its answer depends on.
+    """A signature's function, and the options and weights that it uses.
 
     Attributes:
-        build: of a model, its `Rows` and the options below; gives the
-            `Signature`, whose name is the function's.
+        build: function of a model, its `Rows` and the options below; returns
+            the `Signature` of its name.
         options: of `export_saved_model`, which it takes.
-        unread: weights that it does not read, by how their names begin.
+        unread: prefixes of weights that it does not use.
         unchanged_by: options that are allowed and change nothing.
     """
 
@@ -50,7 +50,7 @@ class Family:
         return self.build(model, rows, **chosen)
 
 
-# `embed` may be asked for the pooler's vector: see `_random_weights`.
+# `embed` may use the pooler: see `_random_weights`.
 EMBED = Family(
     embed,
     ("pooling", "normalize", "truncate_dim", "long_text", "features"),
@@ -75,7 +75,7 @@ FAMILIES = {
 PRETRAINING = {"fill_mask", "next_sentence"}
 
 
-def families_of(model):
+def find_families(model):
     """Return the signatures that the model answers, its default first.
 
     Raises:
@@ -90,10 +90,10 @@ def families_of(model):
 
 
 def settle_options(models, options):
-    """The options, with what the models' folders say where nothing was asked.
+    """Return the options, with defaults from the models' folders.
 
     Raises:
-        InputError: an option was asked for that none of the models can meet.
+        InputError: no model takes an option that is set.
     """
     if options["long_text"] not in LONG_TEXTS:
         raise InputError(
@@ -101,9 +101,9 @@ def settle_options(models, options):
             f"{', '.join(LONG_TEXTS)}."
         )
     for name in OPTIONS:
-        asked = options[name] not in (None, False, "truncate")
-        if asked and not any(
-            _takes(name, families_of(model)) for model in models
+        is_set = options[name] not in (None, False, "truncate")
+        if is_set and not any(
+            _takes(name, find_families(model)) for model in models
         ):
             known = [
                 cls
@@ -111,7 +111,7 @@ def settle_options(models, options):
                 if _takes(name, map(FAMILIES.get, head.signatures))
             ]
             if "BertClassifier" in known and any(
-                families_of(model) == [RANK] for model in models
+                find_families(model) == [RANK] for model in models
             ):
                 raise InputError(
                     f"{name} is not for a BertClassifier with problem="
@@ -141,11 +141,11 @@ def _takes(option, families):
     return any(option in (*f.options, *f.unchanged_by) for f in families)
 
 
-def unlearnt(models, options):
-    """The questions to leave out, as the model learnt nothing for them.
+def find_untrained_signatures(models, options):
+    """Return names of signatures to leave out, as their weights are random.
 
-    They are one of the two tasks of a pre-trainer that learnt the other one;
-    an `UntrainedWarning` says so.
+    That is one of the two tasks of a pre-trainer that was trained on the other
+    one; an `UntrainedWarning` names it.
 
     Args:
         models: in the dtype that they were trained in.
@@ -160,44 +160,44 @@ def unlearnt(models, options):
         if len(random) == 1 and random.keys() <= PRETRAINING:
             ((task, names),) = random.items()
             warnings.warn(
-                f"The export does not answer {task}, which its model never "
-                f"learnt: random are {list_names(names)}",
+                f"The export has no signature {task}, as "
+                f"these weights are random: {list_names(names)}",
                 UntrainedWarning,
                 stacklevel=3,  # where `export_saved_model` is called
             )
             left_out.append(task)
         elif random:
-            refuse_untrained(model, sorted(set().union(*random.values())))
+            refuse_random_weights(model, sorted(set().union(*random.values())))
     return left_out
 
 
-def refuse_untrained(model, names):
+def refuse_random_weights(model, names):
     raise InputError(
-        f"These weights of the {type(model).__name__} are random and were "
-        f"never trained: {list_names(names)}. Train the model first, or export "
+        f"These weights of the {type(model).__name__} are random: "
+        f" {list_names(names)}. Train the model first, or export "
         "it as it is with allow_untrained=True."
     )
 
 
 def _random_weights(model, options, has_ids):
-    """Dict of question -> the random weights that it is answered from."""
+    """Return dict of signature -> names of random weights that it uses."""
     weights = drop_unused_pooler(model, untrained_weights(model))
-    unread = {family.name: family.unread for family in families_of(model)}
+    unread = {family.name: family.unread for family in find_families(model)}
     if options["pooling"] == "pooled" and "embed" in unread:
         unread["embed"] = ("mlm/", "nsp/")
     if options["ids_signature"] and has_ids:
         unread["ids"] = ()
     random = {
-        question: [name for name in weights if not name.startswith(others)]
-        for question, others in unread.items()
+        signature: [name for name in weights if not name.startswith(others)]
+        for signature, others in unread.items()
     }
-    return {question: names for question, names in random.items() if names}
+    return {signature: names for signature, names in random.items() if names}
 
 
-def signatures_of(model, rows, options):
-    """What the model answers; its own first."""
+def make_signatures(model, rows, options):
+    """Return the signatures of the model, its default first."""
     _check_top_k(model, rows, options)
-    families = families_of(model)
+    families = find_families(model)
     signatures = [f.signature(model, rows, options) for f in families]
     if EMBED in families:
         chosen = {name: options[name] for name in EMBED.options}
@@ -212,22 +212,22 @@ def signatures_of(model, rows, options):
 
 
 def all_signatures(models, rows, options, left_out=()):
-    """Name -> signature, the default's first, without those left out.
+    """Return dict of name -> signature, the default first.
 
     Args:
         models: in the dtype that they are served in.
         rows: `Rows` of their preprocessor.
         options: settled.
-        left_out: names; see `unlearnt`.
+        left_out: names; see `find_untrained_signatures`.
     """
     signatures = {}
     for model in models:
-        for signature in signatures_of(model, rows, options):
+        for signature in make_signatures(model, rows, options):
             if signature.name in left_out:
                 continue
             if signature.name in signatures:
                 raise InputError(
-                    f"Two of the models answer {signature.name!r}. Export "
+                    f"Two models have a signature {signature.name!r}. Export "
                     "them to two folders."
                 )
             signatures[signature.name] = signature
@@ -238,7 +238,7 @@ def all_signatures(models, rows, options, left_out=()):
 
 
 def _check_top_k(model, rows, options):
-    """Refuses more answers or guesses than the model can give."""
+    """Raise `InputError` for a `top_k` that the model cannot return."""
     most = None
     if isinstance(model, BertSpanPredictor):
         most = MOST_ANSWERS

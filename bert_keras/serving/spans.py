@@ -1,4 +1,4 @@
-"""`answer` and `tag`: slices of a text of any length, an answer or entities."""
+"""Signatures with slices of a text: `answer` and `tag`."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from bert_keras.text.windows import best_context, in_chunks, windows
 
 # `answer`: the slice of a context that answers a question.
 
-# Of the original's run_squad.py: tokens of a question, tokens of an answer,
+# From the original's run_squad.py: tokens of a question, tokens of an answer,
 # and from one window of the context to the next.
 QUESTION_LENGTH = 64
 ANSWER_LENGTH = 30
@@ -18,7 +18,7 @@ NOWHERE = -1e30
 
 
 def answer(model, rows, top_k=5):
-    """The `top_k` best answers, cut from the context.
+    """Return the signature `answer`: the best answers in a context.
 
     The context is read in windows that overlap by all but 128 tokens. A span
     of at most 30 tokens counts in the window where its first token has most
@@ -43,9 +43,9 @@ def answer(model, rows, top_k=5):
         scores, first, last, null = _spans(
             model, rows, question_ids, cut, top_k
         )
-        best, place = tf.math.top_k(_by_text(cut, scores, NOWHERE), top_k)
+        best, index = tf.math.top_k(_by_text(cut, scores, NOWHERE), top_k)
         first, last = (
-            tf.gather(_by_text(cut, x, 0), place, batch_dims=1)  # (B, top_k)
+            tf.gather(_by_text(cut, x, 0), index, batch_dims=1)  # (B, top_k)
             for x in (first, last)
         )
         is_real = best > NOWHERE / 2
@@ -92,11 +92,11 @@ def answer(model, rows, top_k=5):
 
 
 def _spans(model, rows, question_ids, cut, top_k):
-    """The best spans of each window, and its null score.
+    """Return the best spans of each window, and its null score.
 
     Returns:
         `scores` float32 (W, top_k), `first` and `last` int32 (W, top_k),
-        places among the text's tokens, `null` float32 (W,).
+        indices of the text's tokens, `null` float32 (W,).
     """
     may_start = best_context(cut)  # ragged bool (W, None)
 
@@ -114,12 +114,12 @@ def _spans(model, rows, question_ids, cut, top_k):
             tf.where(is_end, logits["end"], NOWHERE),
             top_k,
         )
-        # Places in the row to places in the text.
-        moved = tf.cast(cut.start[begin:end], tf.int32) - before
+        # From positions in the row to token indices of the text.
+        shift = tf.cast(cut.start[begin:end], tf.int32) - before
         return [
             scores,
-            first + moved[:, tf.newaxis],
-            last + moved[:, tf.newaxis],
+            first + shift[:, tf.newaxis],
+            last + shift[:, tf.newaxis],
             logits["start"][:, 0] + logits["end"][:, 0],  # of [CLS]
         ]
 
@@ -132,7 +132,7 @@ def _spans(model, rows, question_ids, cut, top_k):
 
 
 def _shift(values, before, length):
-    """Ragged bool (n, None) in rows (n, `length`), each after `before`."""
+    """Return ragged bool (n, None) as (n, `length`), each after `before`."""
     lead = tf.ragged.range(before)
     lead = lead.with_values(tf.zeros_like(lead.values, tf.bool))
     rows = tf.concat([lead, values], axis=1).to_tensor(False)
@@ -140,7 +140,7 @@ def _shift(values, before, length):
 
 
 def _best_spans(start, end, top_k):
-    """Scores, first and last tokens of the best spans: (n, top_k) each."""
+    """Return scores, first and last tokens of the best spans, (n, top_k)."""
     beyond = tf.pad(
         end, [[0, 0], [0, ANSWER_LENGTH - 1]], constant_values=NOWHERE
     )
@@ -148,22 +148,22 @@ def _best_spans(start, end, top_k):
     sums = start[:, :, tf.newaxis] + ends
     # (n, T, lengths) to (n, T * lengths)
     flat = tf.reshape(sums, [tf.shape(sums)[0], tf.size(sums[0])])
-    scores, place = tf.math.top_k(flat, top_k)
-    first = place // ANSWER_LENGTH
-    return scores, first, first + place % ANSWER_LENGTH
+    scores, index = tf.math.top_k(flat, top_k)
+    first = index // ANSWER_LENGTH
+    return scores, first, first + index % ANSWER_LENGTH
 
 
 def _by_text(cut, values, missing):
-    """Values (W, top_k) of the windows in a row a text, (B, N)."""
+    """Return values (W, top_k) of windows as one row a text, (B, N)."""
     ragged = tf.RaggedTensor.from_value_rowids(
         values, cut.text, nrows=cut.num_texts, validate=False
     )  # (B, windows of each, top_k)
     return ragged.merge_dims(1, 2).to_tensor(missing)
 
 
-def _at(offsets, places):
-    """Ragged offsets (B, None) at places (B, top_k); 0 where there is none."""
-    flat = places + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
+def _at(offsets, indices):
+    """Return ragged offsets (B, None) at indices (B, top_k); 0 if none."""
+    flat = indices + tf.cast(offsets.row_starts(), tf.int32)[:, tf.newaxis]
     padded = tf.concat([offsets.values, [0]], axis=0)
     return tf.gather(padded, tf.clip_by_value(flat, 0, tf.size(offsets.values)))
 
@@ -172,7 +172,7 @@ def _at(offsets, places):
 
 
 def tag(model, rows, long_text="truncate"):
-    """Entities, from the label of each word's first piece.
+    """Return the signature `tag`: entities, by each word's first piece.
 
     Labels are `O`, `B-TYPE`, `I-TYPE`, also `E-`, `L-`, `S-` and `U-`, or
     bare types. An entity goes on over words of one type until a label that
@@ -223,7 +223,7 @@ def tag(model, rows, long_text="truncate"):
 
 
 def _scheme(labels):
-    """The types, and of each label its type (-1: none), begins, ends."""
+    """Return the types, and of each label its type, or -1, begins and ends."""
     split = [split_label(label) for label in labels]
     types = sorted({kind for prefix, kind in split if prefix != OUTSIDE})
     type_of = [
@@ -238,7 +238,7 @@ def _scheme(labels):
 
 
 def _probabilities(model, rows, ids, room):
-    """Of every label, for each token of ragged ids: float32 (tokens, C)."""
+    """Return probabilities of labels for ragged ids: float32 (tokens, C)."""
     cut = windows(ids, room, max(room // 2, 1))
     width = len(model.labels)
 
@@ -252,19 +252,19 @@ def _probabilities(model, rows, ids, room):
     spec = tf.TensorSpec([None, width], tf.float32)
     (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])
     is_best = best_context(cut).values  # one window of each token
-    places = tf.boolean_mask(cut.places.values, is_best)
+    indices = tf.boolean_mask(cut.places.values, is_best)
     return tf.scatter_nd(
-        places[:, tf.newaxis],
+        indices[:, tf.newaxis],
         tf.boolean_mask(values, is_best),
         [tf.size(ids.values, tf.int64), width],
     )
 
 
 def _words(ids, first, after, probabilities, is_inner):
-    """Text, offsets, label and score of each word: a dict of (words,)."""
+    """Return text, offsets, label and score of each word: dict of (words,)."""
     text = ids.value_rowids()
     is_first = ~tf.gather(is_inner, ids.values)
-    # A text may begin within a word's pieces only by a strange vocabulary.
+    # An unusual vocabulary may begin a text within a word.
     is_first |= _changes(text)
     words, _ = _merge(text, first.values, after.values, is_first)
     of_first = tf.boolean_mask(probabilities, is_first)
@@ -275,7 +275,7 @@ def _words(ids, first, after, probabilities, is_inner):
 
 
 def _entities(words, type_of, begins, ends):
-    """Text, offsets, type and score of each entity: a dict of (entities,)."""
+    """Return text, offsets, type, score of each entity: dict of (entities,)."""
     kind = tf.gather(type_of, words["label"])
     follows_end = tf.concat(
         [[False], tf.gather(ends, words["label"])[:-1]], axis=0
@@ -296,18 +296,18 @@ def _entities(words, type_of, begins, ends):
 
 
 def _changes(values):
-    """Where a value differs from the one before; the first does."""
+    """Return True at a value unlike the one before, and at the first."""
     return tf.concat(
         [tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0
     )
 
 
 def _merge(text, first, after, is_first):
-    """Spans that follow each other as one, from each where `is_first`.
+    """Merge consecutive spans, from each `is_first` to the next.
 
     Returns:
         dict of the merged spans' text, first and after; and a function that
-        gives the mean of the spans' values in each.
+        returns the mean of the spans' values in each.
     """
     group = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
     count = tf.reduce_sum(tf.cast(is_first, tf.int32))
@@ -322,7 +322,7 @@ def _merge(text, first, after, is_first):
 
 
 def _outputs(text, entities, types):
-    """The signature's outputs: one row a text."""
+    """Return the signature's outputs: one row a text."""
 
     def by_text(values):  # (entities,) to ragged (B, None)
         return tf.RaggedTensor.from_value_rowids(
@@ -348,26 +348,26 @@ def _outputs(text, entities, types):
     }
 
 
-# What both cut from their texts.
+# Slices of both signatures.
 
 
 def cut_out(text, first, after, is_real):
-    """Slices of strings by their bytes, in time and memory linear in the text.
+    """Return slices of strings by bytes, in time linear in the text.
 
-    A string operation on every slice would copy the whole text for each.
+    One string operation for each slice would copy the whole text each time.
 
     Args:
         text: strings (B,).
         first: int32 (B, N), the byte where a slice begins.
         after: int32 (B, N), the byte after it.
-        is_real: bool (B, N); where it is false there is no slice.
+        is_real: bool (B, N); False if there is no slice.
 
     Returns:
         the slices, strings (B, N); their first character and the one after
-        their last, int32 (B, N); "" and -1 where there is no slice.
+        their last, int32 (B, N); "" and -1 if there is no slice.
     """
     first, after = (tf.where(is_real, x, 0) for x in (first, after))
-    # Of the text only as much as the slices reach into.
+    # The text up to the last slice.
     reach = tf.reduce_max(tf.pad(after, [[0, 0], [0, 1]]), axis=1)
     head = tf.strings.substr(text, tf.zeros_like(reach), reach)
     bytes_of = tf.strings.bytes_split(head)  # (B, None)
@@ -393,12 +393,12 @@ def cut_out(text, first, after, is_real):
 
 
 def _join_bytes(values, first, after):
-    """Strings of one byte joined from each `first` to its `after`."""
+    """Return strings of one byte joined from each `first` to its `after`."""
     # (B * N, None): the bytes of each slice.
-    places = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
+    indices = tf.ragged.range(tf.reshape(first, [-1]), tf.reshape(after, [-1]))
     slices = tf.strings.unsorted_segment_join(
-        tf.gather(values, places.values),
-        places.value_rowids(),
-        places.nrows(),
+        tf.gather(values, indices.values),
+        indices.value_rowids(),
+        indices.nrows(),
     )
     return tf.reshape(slices, tf.shape(first))  # (B * N,) to (B, N)

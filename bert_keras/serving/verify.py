@@ -1,7 +1,7 @@
-"""Whether an export answers in a fresh process as its model does in this one.
+"""Comparison of an export in a fresh process with its model in this one.
 
-The functions that were saved answer some requests here; a process that
-imports TensorFlow alone loads the folder and answers them again.
+The saved functions answer some requests here; a process that imports TensorFlow
+alone loads the folder and answers them again.
 """
 
 import base64
@@ -19,11 +19,11 @@ from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, read_card
 from bert_keras.serving.pieces import OURS
-from bert_keras.serving.quantize import narrowed
+from bert_keras.serving.quantize import convert_weights
 from bert_keras.serving.signatures import all_signatures
 
-# What breaks text models: nothing, blanks, punctuation alone, bytes that are
-# not UTF-8, other scripts, joined characters, markup, a very long text.
+# Hard texts: empty, blanks, punctuation alone, bytes that are not UTF-8, other
+# scripts, joined characters, control characters, a very long text.
 HARD_TEXTS = (
     "An hour well spent.",
     "The [MASK] of the [MASK] is long.",
@@ -38,7 +38,7 @@ HARD_TEXTS = (
 
 
 def greatest_difference(folder, models, preprocessor):
-    """Of all numbers that the export and its models' functions answer.
+    """Return the greatest difference of the export from its models.
 
     Args:
         folder: of `export_saved_model`.
@@ -46,40 +46,40 @@ def greatest_difference(folder, models, preprocessor):
         preprocessor: as exported.
 
     Returns:
-        float; the export is good where it is at most 1e-5 (`TOLERANCES`).
-        Infinite where anything but a number differs.
+        float; at most 1e-5 (`TOLERANCES`) for a good export. Infinite if
+        anything but a number differs.
     """
     models = models if isinstance(models, list | tuple) else [models]
     card = read_card(folder)
     options = card["options"]
     signatures = all_signatures(
-        [narrowed(model, options["dtype"]) for model in models],
+        [convert_weights(model, options["dtype"]) for model in models],
         Rows(preprocessor, options["portable"]),
         options,
     )
     signatures = {name: signatures[name] for name in card["signatures"]}
-    functions = {name: s.traced() for name, s in signatures.items()}
+    functions = {name: s.trace() for name, s in signatures.items()}
     answered = answer_here(signatures, functions, preprocessor, options)
     return difference(folder, answered)
 
 
 def answer_here(signatures, functions, preprocessor, options):
-    """List of (signature, request, answer), answered in this process.
+    """Return (signature, request, answer)s, computed in this process.
 
-    `functions` has by name what is saved of the `signatures`; the `options`
-    of the export are settled.
+    `functions` has the saved function of each signature. `options` are those
+    of the export.
     """
     texts = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS]
-    # Of windows, some rows' worth of text is enough.
+    # For windows, a text of some rows is enough.
     few = [text[: 30 * preprocessor.sequence_length] for text in texts]
     in_windows = options["long_text"] == "windows"
     answered = []
     for name, signature in signatures.items():
         if name == "ids":
-            request = requested_ids(signature, preprocessor, few)
+            request = make_ids_request(signature, preprocessor, few)
         else:
             chosen = few if in_windows or name == "answer" else texts
-            request = requested(signature.inputs, chosen)
+            request = make_request(signature.inputs, chosen)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = functions[name](*tensors)
         for output, tensor in answer.items():
@@ -91,10 +91,12 @@ def answer_here(signatures, functions, preprocessor, options):
     return answered
 
 
-def requested(examples, texts):
-    """The texts, bytes, as a request: turned by one for each further input.
+def make_request(examples, texts):
+    """Return a request of the texts, rotated by one for each further input.
 
-    `examples` is a dict of input name -> an example for one row.
+    Args:
+        examples: dict of input name -> an example for one row.
+        texts: list of bytes.
     """
     request = {}
     for shift, (name, row) in enumerate(examples.items()):
@@ -106,8 +108,8 @@ def requested(examples, texts):
     return request
 
 
-def requested_ids(signature, preprocessor, texts):
-    """The texts as a request of ids: input name -> rows, filled up with 0."""
+def make_ids_request(signature, preprocessor, texts):
+    """Return a request of ids: input name -> rows, padded with 0."""
     packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
     columns = [packed[name].numpy().tolist() for name in OURS]
     if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
@@ -137,7 +139,7 @@ def difference(folder, answered):
 
 
 def _meaningful(signature, request, answer):
-    """The answer without what stands at padding; flat."""
+    """Return the answer without its values at padding; flat."""
     values = dict(answer)
     for name in signature.padded:
         width = np.arange(values[name].shape[1])
@@ -150,7 +152,7 @@ def _meaningful(signature, request, answer):
 
 
 def answer_in_fresh_process(folder, requests):
-    """The export's answers, by a process that imports TensorFlow alone.
+    """Return the export's answers, by a process that imports TensorFlow.
 
     Args:
         folder: of `export_saved_model`.
@@ -191,7 +193,7 @@ def answer_in_fresh_process(folder, requests):
 
 
 def _encode(value):
-    """Bytes as JSON takes them, in lists at any depth; numbers as they are."""
+    """Return bytes as JSON values, in lists at any depth, and numbers."""
     if isinstance(value, list):
         return [_encode(item) for item in value]
     if isinstance(value, int):

@@ -8,7 +8,7 @@ from served_samples import preprocessor, spread, task_models
 from bert_keras.modeling import modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.signatures import signatures_of
+from bert_keras.serving.signatures import make_signatures
 
 LENGTHS = {
     "mixed": [7, 2, 11, 5],
@@ -152,13 +152,13 @@ def test_every_signature_leaves_padding_alone():
     texts = ["an hour well [MASK] spent.", "bad", "", "good film, was it?"]
     made = Rows(preprocessor())
     for model in models:
-        for signature in signatures_of(model, made, options):
+        for signature in make_signatures(model, made, options):
             if signature.name == "fill_mask":
                 continue  # multiplies by the vectors of all pieces
             inputs = dict.fromkeys(signature.inputs, texts)
             if "choices" in inputs:
                 inputs["choices"] = [[text, "film"] for text in texts]
-            answer = signature.traced()(*map(tf.constant, inputs.values()))
+            answer = signature.trace()(*map(tf.constant, inputs.values()))
             for name, value in answer.items():
                 if value.dtype == tf.float32:
                     found = np.isfinite(value).all()

@@ -33,7 +33,7 @@ from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.portable_formats import export_on_ids
-from bert_keras.serving.signatures import unlearnt
+from bert_keras.serving.signatures import find_untrained_signatures
 from bert_keras.serving.spans import MOST_ANSWERS, answer
 from bert_keras.serving.verify import greatest_difference
 
@@ -125,7 +125,7 @@ def test_random_weights_are_not_exported(tmp_path):
     assert os.path.exists(out / "signature_card.json")
     spread(model)  # as if it had been trained
     asked = {"pooling": "mean", "ids_signature": None}
-    assert unlearnt([model], asked) == []
+    assert find_untrained_signatures([model], asked) == []
 
 
 def test_a_pretrainer_that_learnt_one_task_answers_that_one(tmp_path):
@@ -378,7 +378,7 @@ def test_models_that_cannot_be_served_together_are_refused(
         models = list(models)
         export_saved_model(models, preprocessor(length), tmp_path / "out")
 
-    with pytest.raises(InputError, match="Two of the models answer"):
+    with pytest.raises(InputError, match="Two models have"):
         export(classifier, classifier)
     with pytest.raises(InputError, match="cannot be exported"):
         export("model")

@@ -11,7 +11,7 @@ from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.pieces import INPUTS, OURS, ids
-from bert_keras.serving.verify import HARD_TEXTS, requested_ids
+from bert_keras.serving.verify import HARD_TEXTS, make_ids_request
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
 # Model -> the names of its outputs: ours, original, transformers, garden.
@@ -48,7 +48,7 @@ def test_every_model_answers_ids_under_every_name(name):
         signature = ids(model, Rows(preprocessor()), style)
         assert " ".join(signature.inputs) == CLIENTS.get(style, " ".join(OURS))
         assert ",".join(signature.outputs) == outputs
-        request = requested_ids(signature, preprocessor(), TEXTS)
+        request = make_ids_request(signature, preprocessor(), TEXTS)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = signature.function(*tensors)
         found = [np.array(answer[key]) for key in signature.outputs]
@@ -78,7 +78,7 @@ def called(model, inputs):
 def test_an_embedder_gives_its_vectors_of_ids():
     model = spread(BertEmbedder(encoder(), "max"))
     signature = ids(model, Rows(preprocessor()), "transformers")
-    request = requested_ids(signature, preprocessor(), TEXTS)
+    request = make_ids_request(signature, preprocessor(), TEXTS)
     tensors = map(as_tensor, request.values(), signature.specs())
     found = signature.function(*tensors)
     arrays = map(np.array, request.values())

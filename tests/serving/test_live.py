@@ -19,8 +19,8 @@ from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.signatures import settle_options, signatures_of
-from bert_keras.serving.verify import HARD_TEXTS, requested
+from bert_keras.serving.signatures import make_signatures, settle_options
+from bert_keras.serving.verify import HARD_TEXTS, make_request
 
 OPTIONS = {
     "pair": False,
@@ -38,8 +38,8 @@ TEXTS = [t.encode() if isinstance(t, str) else t for t in TEXTS]
 def asked(model, **options):
     """(compare, answer) of each signature; compare takes an answer."""
     options = OPTIONS | options
-    for signature in signatures_of(model, Rows(preprocessor()), options):
-        request = requested(signature.inputs, TEXTS)
+    for signature in make_signatures(model, Rows(preprocessor()), options):
+        request = make_request(signature.inputs, TEXTS)
         tensors = map(as_tensor, request.values(), signature.specs())
         answer = signature.function(*tensors)
         answer = {key: plain(value) for key, value in answer.items()}
@@ -78,7 +78,7 @@ def test_every_task_model_is_served_as_it_is(models, kind):
 def test_a_ranking_model_scores_each_passage_of_a_query():
     model = spread(BertClassifier(encoder(), problem="ranking", pair=True))
     assert greatest_difference(model) <= 1e-5
-    (signature,) = signatures_of(model, Rows(preprocessor()), OPTIONS)
+    (signature,) = make_signatures(model, Rows(preprocessor()), OPTIONS)
     found = signature.function(
         tf.constant(["an hour", "a film"]),
         tf.constant([["good", "", "bad"], ["", "", ""]]),
@@ -98,7 +98,7 @@ def test_an_embedder_is_served_as_it_pools():
     options = settle_options([model], asked)
     assert (options["pooling"], options["normalize"]) == ("max", True)
     assert greatest_difference(model, **options) <= 1e-5
-    (signature,) = signatures_of(model, Rows(preprocessor()), options)
+    (signature,) = make_signatures(model, Rows(preprocessor()), options)
     texts = ["an hour well spent", "a bad film"]
     found = signature.function(tf.constant(texts))["embedding"]
     np.testing.assert_allclose(found, model(preprocessor()(texts)), atol=1e-6)
@@ -107,8 +107,8 @@ def test_an_embedder_is_served_as_it_pools():
 @pytest.mark.parametrize("kind", ["classifier", "tagger"])
 def test_no_texts_of_windows_get_no_answers(models, kind):
     options = OPTIONS | {"long_text": "windows"}
-    (signature,) = signatures_of(models[kind], Rows(preprocessor()), options)
-    found = signature.traced()(tf.zeros([0], tf.string))
+    (signature,) = make_signatures(models[kind], Rows(preprocessor()), options)
+    found = signature.trace()(tf.zeros([0], tf.string))
     assert set(found) == set(signature.outputs)
     assert {len(value) for value in found.values()} == {0}
 
@@ -163,7 +163,7 @@ def test_embeddings_and_features_are_as_asked(options):
 def test_features_come_with_their_pieces():
     model = spread(encoder())
     options = OPTIONS | {"features": "last"}
-    (signature,) = signatures_of(model, Rows(preprocessor()), options)
+    (signature,) = make_signatures(model, Rows(preprocessor()), options)
     answer = signature.function(tf.constant(["Good,  film", "", "bad " * 50]))
     answer = {key: value.numpy() for key, value in answer.items()}
     assert set(answer) == set(signature.outputs)
@@ -193,7 +193,7 @@ def test_classifiers_of_every_kind_are_served(problem, labels, options):
 def test_several_labels_are_named_likeliest_first():
     labels = list("abcdefghijkl")
     model = spread(BertClassifier(encoder(), labels=labels, problem="multi"))
-    (signature,) = signatures_of(model, Rows(preprocessor()), OPTIONS)
+    (signature,) = make_signatures(model, Rows(preprocessor()), OPTIONS)
     answer = signature.function(tf.constant(["bad", "an hour", "good film"]))
     answer = {key: value.numpy() for key, value in answer.items()}
     assert len(set(answer["count"])) > 1

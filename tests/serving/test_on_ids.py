@@ -14,7 +14,7 @@ from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving import portable_formats
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.portable_formats import NEEDS, export_on_ids
-from bert_keras.serving.quantize import narrowed
+from bert_keras.serving.quantize import convert_weights
 
 
 def needs(format):
@@ -149,7 +149,7 @@ def test_what_cannot_be_written_is_named(tmp_path, monkeypatch):
         export_on_ids(
             model, preprocessor(), tmp_path / "out", "onnx", dtype="bfloat16"
         )
-    small = narrowed(model, "int8")
+    small = convert_weights(model, "int8")
     for export in (
         lambda: export_on_ids(small, preprocessor(), tmp_path / "out", "onnx"),
         lambda: export_saved_model(small, preprocessor(), tmp_path / "out"),

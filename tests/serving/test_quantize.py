@@ -12,7 +12,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
-from bert_keras.serving.quantize import narrowed
+from bert_keras.serving.quantize import convert_weights
 from tools.export import measure
 
 IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
@@ -30,7 +30,7 @@ def test_int8_rounds_each_output_by_its_own_scale():
     kernel[:, 3] *= 50.0  # one large output must not cost the others
     layer.kernel.assign(kernel)
     collected = gc.get_stats()[2]["collections"]
-    small = narrowed(model, "int8")
+    small = convert_weights(model, "int8")
     # Once, not for each of eight matrices; and where Python itself sees fit.
     assert gc.get_stats()[2]["collections"] - collected <= 3
     stored = small.transformer_layers[0].attention.query
@@ -49,7 +49,7 @@ def test_int8_rounds_each_output_by_its_own_scale():
 
 def test_the_table_that_a_head_multiplies_by_stays_whole():
     pretrainer = next(m for m in task_models() if m.name == "pretrainer")
-    small = narrowed(pretrainer, "int8")
+    small = convert_weights(pretrainer, "int8")
     assert small.encoder.embeddings.token.embeddings.dtype == "float32"
     inputs = {**INPUTS, "mask_positions": np.array([[1], [2]], "int32")}
     for name, value in pretrainer(inputs).items():
@@ -57,10 +57,10 @@ def test_the_table_that_a_head_multiplies_by_stays_whole():
 
 
 def test_bfloat16_halves_every_weight():
-    small = narrowed(spread(encoder()), "bfloat16")
+    small = convert_weights(spread(encoder()), "bfloat16")
     assert "bfloat16" in dtypes(small)
     with pytest.raises(InputError, match="float32, int8, bfloat16"):
-        narrowed(encoder(), "int4")
+        convert_weights(encoder(), "int4")
 
 
 @pytest.mark.parametrize(
