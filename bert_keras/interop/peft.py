@@ -200,7 +200,7 @@ def load_lora(
             bases[f"{name}/kernel"].shape if is_present else (0, 0)
         )
         down, up = (f"{name}/lora_kernel_{side}" for side in "ab")
-        shape = found[down].shape if down in found else ()
+        shape = [*found[down].shape] if down in found else []
         ranks[name] = shape[1] if len(shape) == 2 else 0
         expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
     _check_shapes(path, found, expected)

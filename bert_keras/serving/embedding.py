@@ -1,10 +1,20 @@
 """`embed`: one vector a text, and on request one a token."""
 
+import dataclasses
+import functools
+
 import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import heads
-from bert_keras.serving.graph import SENTENCE, TOKENS, TRUNCATED, Signature
+from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.serving.graph import (
+    SENTENCE,
+    TOKENS,
+    TRUNCATED,
+    Rows,
+    Signature,
+)
 from bert_keras.text.preprocessor import count_prompt, leave_out
 
 # Vectors of tokens from the hidden states: the rows of the paper's table 7.
@@ -60,73 +70,96 @@ def embed(
     if prompt and not rows.include_prompt:
         unpooled = count_prompt(rows.tokenizer, prompt, rows.sequence_length)
     _check(encoder, pooling, long_text, features, prompt, unpooled)
-
-    def tokenize(text):
-        text = tf.strings.join([prompt, text]) if prompt else text
-        return rows.tokenizer(text)
-
-    def encode(inputs, **arguments):
-        """Return the encoder's outputs in float32."""
-        encoded = encoder(inputs, training=False, **arguments)
-        return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), encoded)
-
-    def pool(encoded, inputs):
-        mask = inputs["padding_mask"]
-        pooled = leave_out(mask, unpooled) if unpooled else None
-        return heads.pool(encoded, mask, pooling, pooled)
-
-    def scale(embedding):
-        if normalize:
-            embedding = tf.math.l2_normalize(embedding, axis=-1)
-        return embedding[:, :truncate_dim]
-
-    def of_cut_text(text):
-        ids = tokenize(text)
-        inputs = rows.pack(ids)
-        embedding = scale(pool(encode(inputs), inputs))
-        return {"embedding": embedding, "truncated": rows.are_cut(ids)}
-
-    def of_windows(text):
-        mean = rows.mean_over_windows(
-            lambda inputs: pool(encode(inputs), inputs),
-            tokenize(text),
-            encoder.hidden_dim,
-        )
-        return {"embedding": scale(mean)}
-
-    def of_tokens_too(text):
-        ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
-        inputs = rows.pack(ids)
-        encoded = encode(inputs, hidden_states=True)
-        room = rows.sequence_length - 2
-        tokens = rows.tokens(*(x[:, :room] for x in (ids, start, end)))
-        vectors = RECIPES[features](encoded["hidden_states"])  # (B, T, F)
-        width = tf.shape(tokens["start"])[1]
-        is_token = tf.sequence_mask(tokens["count"], width)[..., tf.newaxis]
-        vectors = vectors[:, 1 : width + 1]  # without [CLS], [SEP] and padding
-        return {
-            "embedding": scale(pool(encoded, inputs)),
-            "truncated": rows.are_cut(ids),
-            "features": tf.where(is_token, vectors, 0.0),
-            **tokens,
-        }
-
+    texts = _Texts(
+        encoder, rows, pooling, normalize, truncate_dim, prompt, unpooled
+    )
     more = ", of length 1" if normalize else ""
     more += f", the first {truncate_dim} values" if truncate_dim else ""
     more += f", after {prompt!r}" if prompt else ""
     outputs = {"embedding": f"float32 (B, D): pooled by {pooling}{more}"}
     inputs = {"text": SENTENCE}
     if long_text == "windows":
-        return Signature(name, inputs, of_windows, outputs)
+        return Signature(name, inputs, texts.embed_windows, outputs)
     outputs |= TRUNCATED
     if not features:
-        return Signature(name, inputs, of_cut_text, outputs)
+        return Signature(name, inputs, texts.embed, outputs)
     of_token = {
         "features": "float32 (B, T, F): a vector a token, 0 padded",
         **TOKENS,
     }
     outputs |= of_token | {"count": "int32 (B,): its tokens"}
-    return Signature(name, inputs, of_tokens_too, outputs, tuple(of_token))
+    function = functools.partial(texts.embed_tokens, recipe=RECIPES[features])
+    return Signature(name, inputs, function, outputs, tuple(of_token))
+
+
+@dataclasses.dataclass
+class _Texts:
+    """The outputs of `embed` for texts; arguments as there.
+
+    `unpooled` is the number of tokens of the prompt that are not pooled.
+    """
+
+    encoder: BertEncoder
+    rows: Rows
+    pooling: str
+    normalize: bool
+    truncate_dim: int | None
+    prompt: str
+    unpooled: int
+
+    def embed(self, text):
+        """Return the embeddings of texts, each cut to a row."""
+        ids = self._tokenize(text)
+        inputs = self.rows.pack(ids)
+        embedding = self._scale(self._pool(self._encode(inputs), inputs))
+        return {"embedding": embedding, "truncated": self.rows.are_cut(ids)}
+
+    def embed_windows(self, text):
+        """Return the mean embeddings over windows of texts."""
+        mean = self.rows.mean_over_windows(
+            lambda inputs: self._pool(self._encode(inputs), inputs),
+            self._tokenize(text),
+            self.encoder.hidden_dim,
+        )
+        return {"embedding": self._scale(mean)}
+
+    def embed_tokens(self, text, recipe):
+        """Return the embeddings of texts, and a vector of each token."""
+        rows = self.rows
+        ids, start, end = rows.tokenizer.tokenize_with_offsets(text)
+        inputs = rows.pack(ids)
+        encoded = self._encode(inputs, hidden_states=True)
+        room = rows.sequence_length - 2
+        tokens = rows.tokens(*(x[:, :room] for x in (ids, start, end)))
+        vectors = recipe(encoded["hidden_states"])  # (B, T, F)
+        width = tf.shape(tokens["start"])[1]
+        is_token = tf.sequence_mask(tokens["count"], width)[..., tf.newaxis]
+        vectors = vectors[:, 1 : width + 1]  # without [CLS], [SEP] and padding
+        return {
+            "embedding": self._scale(self._pool(encoded, inputs)),
+            "truncated": rows.are_cut(ids),
+            "features": tf.where(is_token, vectors, 0.0),
+            **tokens,
+        }
+
+    def _tokenize(self, text):
+        text = tf.strings.join([self.prompt, text]) if self.prompt else text
+        return self.rows.tokenizer(text)
+
+    def _encode(self, inputs, **arguments):
+        """Return the encoder's outputs in float32."""
+        encoded = self.encoder(inputs, training=False, **arguments)
+        return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), encoded)
+
+    def _pool(self, encoded, inputs):
+        mask = inputs["padding_mask"]
+        pooled = leave_out(mask, self.unpooled) if self.unpooled else None
+        return heads.pool(encoded, mask, self.pooling, pooled)
+
+    def _scale(self, embedding):
+        if self.normalize:
+            embedding = tf.math.l2_normalize(embedding, axis=-1)
+        return embedding[:, : self.truncate_dim]
 
 
 def embed_with_prompts(model, rows, options):

@@ -132,10 +132,10 @@ def next_sentence(model, rows):
 
 # `ids`: token ids in, model outputs out, under the names of other servers.
 
-OURS = ("token_ids", "padding_mask", "segment_ids")
+ID_INPUTS = ("token_ids", "padding_mask", "segment_ids")
 # Style -> what it calls token_ids, padding_mask, segment_ids.
 INPUTS = {
-    "ours": OURS,
+    "ours": ID_INPUTS,
     "original": ("input_ids", "input_mask", "segment_ids"),
     "transformers": ("input_ids", "attention_mask", "token_type_ids"),
     "model_garden": ("input_word_ids", "input_mask", "input_type_ids"),
@@ -224,7 +224,7 @@ def ids(model, rows, style):
     size = getattr(model, "encoder", model).vocabulary_size
 
     def function(*tensors):
-        inputs = dict(zip(OURS, tensors, strict=True))
+        inputs = dict(zip(ID_INPUTS, tensors, strict=True))
         ids = inputs["token_ids"]
         # A lookup in int8 weights counts a negative id from the end.
         message = f"Token ids are numbers from 0 to {size - 1}"

@@ -19,7 +19,7 @@ from bert_keras.interop.text_settings import check_fits, write_pieces
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertChooser
 from bert_keras.modeling.weights import drop_unused_pooler, untrained_weights
-from bert_keras.serving.pieces import OURS
+from bert_keras.serving.pieces import ID_INPUTS
 from bert_keras.serving.quantize import TOLERANCES, convert_weights
 from bert_keras.serving.signatures import refuse_random_weights
 
@@ -65,25 +65,7 @@ def export_on_ids(
             preprocessor, random weights, a model with int8 weights, a
             difference above 1e-5, of int8 above half a standard deviation.
     """
-    if format not in MODEL:
-        raise InputError(
-            f"format is {format!r}. Expected one of {', '.join(MODEL)}."
-        )
-    if dtype not in DTYPES:
-        raise InputError(
-            f"dtype is {dtype!r}. The format {format} has "
-            f"{' and '.join(DTYPES)}."
-        )
-    files.check_name(folder)
-    if os.path.lexists(folder) or files.exists(folder):
-        raise InputError(f"{folder} is there. Name a new folder.")
-    check_fits(model, preprocessor)
-    prompt = preprocessor.prompts.get(preprocessor.prompt)
-    if prompt and not preprocessor.include_prompt:
-        raise InputError(
-            f"The prompt {prompt!r} is not pooled, and a model on ids pools "
-            "all tokens. Pass preprocessor.with_prompt(None)."
-        )
+    _check_request(model, preprocessor, folder, format, dtype)
     random = drop_unused_pooler(model, untrained_weights(model))
     if random and not allow_untrained:
         refuse_random_weights(model, random)
@@ -110,6 +92,29 @@ def export_on_ids(
         json_files.write_json(settings, os.path.join(partial, SETTINGS))
         write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
     return difference
+
+
+def _check_request(model, preprocessor, folder, format, dtype):
+    """Raise `InputError` if the arguments do not fit."""
+    if format not in MODEL:
+        raise InputError(
+            f"format is {format!r}. Expected one of {', '.join(MODEL)}."
+        )
+    if dtype not in DTYPES:
+        raise InputError(
+            f"dtype is {dtype!r}. The format {format} has "
+            f"{' and '.join(DTYPES)}."
+        )
+    files.check_name(folder)
+    if os.path.lexists(folder) or files.exists(folder):
+        raise InputError(f"{folder} is there. Name a new folder.")
+    check_fits(model, preprocessor)
+    prompt = preprocessor.prompts.get(preprocessor.prompt)
+    if prompt and not preprocessor.include_prompt:
+        raise InputError(
+            f"The prompt {prompt!r} is not pooled, and a model on ids pools "
+            "all tokens. Pass preprocessor.with_prompt(None)."
+        )
 
 
 def _write(model, path, format, dtype):
@@ -147,7 +152,7 @@ def _check_packages(format):
 
 def _input_names(model):
     masks = isinstance(model, BertPretrainer)
-    return (*OURS, "mask_positions") if masks else OURS
+    return (*ID_INPUTS, "mask_positions") if masks else ID_INPUTS
 
 
 def _spec(model, name):

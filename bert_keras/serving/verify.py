@@ -18,7 +18,7 @@ from bert_keras.errors import InputError
 from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, read_card
-from bert_keras.serving.pieces import OURS
+from bert_keras.serving.pieces import ID_INPUTS
 from bert_keras.serving.quantize import convert_weights
 from bert_keras.serving.signatures import all_signatures
 
@@ -111,7 +111,7 @@ def make_request(examples, texts):
 def make_ids_request(signature, preprocessor, texts):
     """Return a request of ids: input name -> rows, padded with 0."""
     packed = Rows(preprocessor).pack(preprocessor.tokenizer(tf.constant(texts)))
-    columns = [packed[name].numpy().tolist() for name in OURS]
+    columns = [packed[name].numpy().tolist() for name in ID_INPUTS]
     if signature.specs()[0].shape.rank == 3:  # (B, K, T), two choices each
         columns = [[[row, rows[0]] for row in rows] for rows in columns]
     return dict(zip(signature.inputs, columns, strict=True))

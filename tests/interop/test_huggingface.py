@@ -294,18 +294,3 @@ def test_one_output_without_a_name_is_a_regression(tmp_path):
     again = load_model(CLASSES["BertClassifier"], tmp_path / "a")
     assert again.problem == "regression" and again.labels is None
     assert tiny.largest_difference(one(tiny.INPUTS), again(tiny.INPUTS)) == 0
-
-
-def test_the_tokenizer_of_a_folder_with_vocab_txt(tmp_path):
-    folder_of(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
-    write_json(
-        tmp_path,
-        "tokenizer_config.json",
-        {"do_lower_case": False, "model_max_length": 12},
-    )
-    text = BertPreprocessor.from_preset(tmp_path)
-    assert text.tokenizer.vocabulary == tiny.PIECES
-    assert text.tokenizer.lowercase is False
-    assert text.tokenizer.max_word_length == 100
-    assert text.sequence_length == 12

