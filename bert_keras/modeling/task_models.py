@@ -499,7 +499,7 @@ class BertEmbedder(TaskModel):
             signature = embed(
                 self, rows, self.pooling, self.normalize, self.truncate_dim
             )
-            self._trace = _Trace(key, preprocessor, signature.traced())
+            self._trace = _Trace(key, preprocessor, signature.trace())
         return self._trace.function
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
