@@ -6,6 +6,7 @@ so that one changed bit is found. Token stores, records, checkpoints and
 downloads have one.
 """
 
+import json
 import os
 from collections.abc import Iterable
 
@@ -177,3 +178,29 @@ def check_files(
         fault = find(path, entry)
         if fault:
             raise InputError(f"{path} {fault}. {fix}")
+
+
+def check_same_settings(old, new, folder):
+    """Raise `InputError` if settings differ from those of an earlier start."""
+    new = json.loads(json.dumps(new))
+    if old != new:
+        raise InputError(
+            f"{folder} was begun with other settings: "
+            f"{'; '.join(_changes(old, new))}. Give the same settings to go "
+            "on with it, or name another folder."
+        )
+
+
+def _changes(old, new):
+    """Yield a sentence for each setting that differs, also in inner dicts."""
+    for name in sorted(old.keys() | new.keys()):
+        values = old.get(name), new.get(name)
+        if all(isinstance(value, dict) for value in values):
+            yield from _changes(*values)
+            continue
+        was, now = (
+            json.dumps(settings[name]) if name in settings else "not set"
+            for settings in (old, new)
+        )
+        if was != now:
+            yield cut_middle(f"{name} was {was} and is now {now}", 300)

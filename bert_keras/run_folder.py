@@ -7,10 +7,10 @@ import os
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import LOCK, FolderLock
-from bert_keras.journal import check_same_settings
 from bert_keras.manifest import (
     check_entries,
     check_fields,
+    check_same_settings,
     describe_file,
     find_fault,
     read_manifest,

@@ -1,32 +1,22 @@
 """Pre-training data on many machines: the build as Apache Beam pipelines.
 
-The functions of the local build run as Beam's steps, so that stores, shards
-and manifests have the same bytes. Each step is a small value that can be sent
-anywhere; its results are files of the shared folder, so that no runner has to
-return anything. Apache Beam is imported only when asked.
+The tasks of the local build run as Beam's steps, so that stores, shards and
+manifests have the same bytes. A task writes files of the shared folder, so
+that no runner has to return anything. Apache Beam is imported only here.
 """
 
-import contextlib
 import dataclasses
-import functools
-import json
 import os
-import zipfile
-
-import numpy as np
 
 from bert_keras import files, json_files
-from bert_keras.data import building, corpus, pretraining_data, record_files
+from bert_keras.data import building, corpus
 from bert_keras.data.data_sets import is_data_set
+from bert_keras.data.pretraining_data import finish_data, one_writer
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.data.token_store import StoreWriter, TokenStore
+from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
-from bert_keras.journal import PROGRESS
 
-ENTRIES = ".entries"  # a folder of the manifest's entries, one a file
-PIECES = ".pieces"  # a folder of the tokens of each text file
-KINDS = ("ids", "lengths", "counts")  # the arrays of a `TokenisedPart`
-_NOTHING = (np.zeros(0, np.int32), np.zeros(0, int), np.zeros(0, int))
+PARTS = ".parts"  # a folder of the tokens of each text file
 
 
 def create_pretraining_data_with_beam(
@@ -43,53 +33,48 @@ def create_pretraining_data_with_beam(
     beam_flags: list[str] | tuple[str, ...] = (),
     records: bool = True,
 ) -> dict[str, dict]:
-    """As `create_pretraining_data`, on the machines that Beam's flags name.
+    """Run `create_pretraining_data` on the machines that Beam's flags name.
 
     Each text file is tokenised by one worker, so that a corpus of many files
-    uses many; each shard is written by one. The stores are put together by
-    this process. Called again, it makes the files and shards that are missing.
+    uses many; each shard is written by one. This process assembles the
+    stores. Called again, it makes the files and shards that are missing.
 
     Args:
-        source: as for `read_documents`. What is not files (`tfds:`,
-            `hf:` and `documentation:`) is tokenised by this process.
+        source: as for `read_documents`. Workers tokenise files; this process
+            tokenises `tfds:`, `hf:` and `documentation:`.
         folder: where to write; every worker must reach it under this name.
         layout: see `read_documents`.
         text_field: see `read_documents`.
-        beam_flags: Beam's own, such as `--runner=FlinkRunner`.
-        Others: as for `create_pretraining_data`.
-
-    Returns:
-        As `create_pretraining_data`.
+        beam_flags: flags of Beam, such as `--runner=FlinkRunner`.
+        Others, and what is returned: as of `create_pretraining_data`.
     """
-    run = _runner(beam_flags)
-    rules = rules or SamplingRules()
+    run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
-    pieces = os.path.join(tokens, PIECES)
-
-    def write(name, store, copies):
-        target = os.path.join(folder, name)
-        return _write_records(store, target, rules, seed, copies, run)
-
-    with pretraining_data.one_writer(folder):
-        if source == corpus.DOCUMENTATION or is_data_set(source):
-            documents = corpus.read_documents(source, layout, text_field)
-            stores = building.build_stores(
-                documents, tokenizer, tokens, held_out_share, sentences
+    with one_writer(folder):
+        try:
+            if source == corpus.DOCUMENTATION or is_data_set(source):
+                documents = corpus.read_documents(source, layout, text_field)
+                stores = building.build_stores(
+                    documents, tokenizer, tokens, held_out_share, sentences
+                )
+            else:
+                tokenise = building.Tokenise(tokenizer, sentences)
+                settings = building.describe_build(
+                    tokenizer, sentences, held_out_share
+                )
+                task = TokeniseFile(tokenise, layout, text_field, settings)
+                stores = _build_stores(source, tokenizer, tokens, task, run)
+            manifests = finish_data(
+                stores, folder, rules, seed, copies, records, run
             )
-        else:
-            choices = (held_out_share, sentences, layout, text_field)
-            stores = _build_stores(source, tokenizer, tokens, choices, run)
-        with _removed_after_mistake(pieces):
-            manifests = pretraining_data.manifests_of(
-                stores, copies, write if records else None
-            )
-    files.remove(pieces)
-    if files.is_remote(folder):
-        files.remove(building.work_folder(tokens))
+        except InputError:
+            files.remove(os.path.join(tokens, PARTS))
+            raise
+    files.remove(os.path.join(tokens, PARTS))
     return manifests
 
 
-def _runner(flags):
+def _make_runner(flags):
     """Return a function that runs a task over items by Beam, to the end."""
     try:
         import apache_beam as beam
@@ -100,190 +85,70 @@ def _runner(flags):
         ) from error
 
     def run(task, items):
-        with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
-            (
-                pipeline
-                | beam.Create(items)
-                | beam.Reshuffle()  # else some runners give all to one worker
-                | beam.Map(task)
-            )
+        if items:
+            options = PipelineOptions(list(flags))
+            with beam.Pipeline(options=options) as pipeline:
+                (
+                    pipeline
+                    | beam.Create(items)
+                    | beam.Reshuffle()  # spreads the items over the workers
+                    | beam.Map(task)
+                )
+        return ()
 
     return run
 
 
 @dataclasses.dataclass(frozen=True)
 class TokeniseFile:
-    """Writes the tokens of a text file's documents, as one piece.
+    """Task that writes the tokens of a text file's documents.
 
     Args:
         tokenise: `Tokenise`.
-        folder: where to write.
-        names: of the stores, "train" and perhaps "held_out".
-        share: of the documents that are held out.
-        layout: see `read_documents`.
-        text_field: see `read_documents`.
+        layout, text_field: see `read_documents`.
+        settings: see `describe_build`.
     """
 
     tokenise: building.Tokenise
-    folder: str
-    names: tuple[str, ...]
-    share: float
     layout: str
     text_field: str
+    settings: dict
 
-    def __call__(self, numbered: tuple[int, str]) -> str:
-        number, path = numbered
-        piece = self.piece_path(number)
+    @property
+    def names(self) -> list[str]:
+        return building.side_names(self.settings["held_out_share"])
+
+    def __call__(self, pair: tuple[str, str]):
+        path, target = pair
         documents = corpus.read_file(
             path, path, "", self.layout, self.text_field
         )
-        parts = building.parts_of(documents, self.share, list(self.names))
-        tokenised = list(map(self.tokenise, parts))
-        with (
-            files.atomic_output(piece) as partial,
-            open(partial, "wb") as file,
-        ):
-            np.savez(file, **_join_parts(tokenised, self.names))
-        return piece
-
-    def piece_path(self, number: int) -> str:
-        return os.path.join(self.folder, f"piece-{number:06d}.npz")
+        share = self.settings["held_out_share"]
+        parts = building.iterate_parts(documents, share, self.names)
+        building.write_tokens(target, parts, self.tokenise, self.names)
+        return target
 
 
-def _join_parts(parts, names) -> dict:
-    """Return the arrays of all parts by store and kind."""
-    piece = {}
-    for name in names:
-        arrays = [part.arrays[name] for part in parts] or [_NOTHING]
-        for kind, column in zip(KINDS, zip(*arrays, strict=True), strict=True):
-            piece[f"{name} {kind}"] = np.concatenate(column)
-        hashes = b"".join(part.hashes[name] for part in parts)
-        piece[f"{name} hashes"] = np.frombuffer(hashes, np.uint8)
-    return piece
-
-
-def _build_stores(source, tokenizer, folder, choices, run):
+def _build_stores(
+    source: str, tokenizer, folder: str, task: TokeniseFile, run
+) -> dict[str, TokenStore]:
     """Return the stores of a source of files."""
-    share, sentences, layout, text_field = choices
+    building.find_finished(folder, task.names, task.settings)
     _, paths = corpus.find_files(source)
-    names = ("train", "held_out") if share else ("train",)
-    config = json.dumps(tokenizer.get_config(), sort_keys=True)
     sizes = list(map(files.size, paths))
-    key = json_files.json_hash([config, choices, paths, sizes])[:16]
-    pieces = os.path.join(folder, PIECES, key)
-    tokenise = building.Tokenise(tokenizer, sentences)
-    task = TokeniseFile(tokenise, pieces, names, share, layout, text_field)
-    done = set(files.list_folder(pieces))
-    missing = [
-        (number, path)
-        for number, path in enumerate(paths)
-        if os.path.basename(task.piece_path(number)) not in done
+    key = json_files.json_hash(
+        [task.settings, task.layout, task.text_field, paths, sizes]
+    )[:16]
+    parts = os.path.join(folder, PARTS, key)
+    targets = [
+        os.path.join(parts, f"part-{number:06d}.npz")
+        for number in range(len(paths))
     ]
-    if missing:
-        run(task, missing)
-    work = building.store_folder(folder, names)
-    # An interrupted build on one machine starts again.
-    files.remove(os.path.join(work, PROGRESS))
-    numbers = range(len(paths))
-    with _removed_after_mistake(pieces):
-        stores = {
-            name: _assemble(
-                map(task.piece_path, numbers), name, work, tokenizer
-            )
-            for name in names
-        }
-        return building.settle(stores, work, folder)
-
-
-@contextlib.contextmanager
-def _removed_after_mistake(folder):
-    """So that what is refused leaves no pieces next to finished data."""
-    try:
-        yield
-    except InputError:
-        files.remove(folder)
-        raise
-
-
-def _assemble(pieces, name: str, folder: str, tokenizer) -> TokenStore:
-    """Return the store of all pieces, in their order."""
-    with StoreWriter(os.path.join(folder, name), tokenizer, name) as writer:
-        writer.restore(None)
-        for path in pieces:
-            piece = _read_piece(path)
-            writer.hash(piece[f"{name} hashes"].tobytes())
-            writer.add(*(piece[f"{name} {kind}"] for kind in KINDS))
-        if writer.totals["documents"] < 2:
-            files.remove(folder)  # so that a mistake leaves nothing
-            building.refuse_few(name, writer.totals["documents"])
-        return writer.finish()
-
-
-def _read_piece(path: str) -> dict:
-    """Return the arrays of a piece; its file has a checksum of each.
-
-    Raises:
-        InputError: it is damaged. `_removed_after_mistake` removes it then.
-    """
-    try:
-        with files.open_file(path) as file, np.load(file) as piece:
-            return dict(piece)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path} is damaged ({error}). Run the same command again."
-        ) from None
-
-
-def _write_records(store, folder, rules, seed, copies, run) -> dict:
-    """Write records and their manifest; each shard by one worker."""
-    facts = pretraining_data.record_facts(store, rules, seed, copies)
-    record_files.refuse_other(folder, facts)
-    # Workers open the store at its shared place, not a copy of this machine.
-    write = pretraining_data.begin_shards(
-        store, folder, rules, seed, copies, store.source
+    done = set(files.list_folder(parts))
+    pairs = zip(paths, targets, strict=True)
+    run(task, [pair for pair in pairs if os.path.basename(pair[1]) not in done])
+    work = building.work_folder(folder)
+    stores = building.assemble_stores(
+        targets, task.names, work, tokenizer, task.settings
     )
-    # An interrupted build on one machine starts again.
-    files.remove(os.path.join(building.work_folder(folder), PROGRESS))
-    entries = os.path.join(folder, ENTRIES)
-    _keep_entries_of(facts, entries)
-    done = set()
-    for name in write.names:
-        path = _entry_path(entries, name)
-        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-            if record_files.is_intact(folder, json_files.read_json(path)):
-                done.add(name)
-    missing = [n for n, name in enumerate(write.names) if name not in done]
-    if missing:
-        run(functools.partial(_write_shard, write, entries), missing)
-    shards = [
-        json_files.read_json(_entry_path(entries, n)) for n in write.names
-    ]
-    manifest = record_files.write_manifest(folder, {"shards": shards, **facts})
-    files.remove(entries)
-    return manifest
-
-
-def _write_shard(
-    write: pretraining_data.WriteShard, entries: str, number: int
-) -> str:
-    """Write a shard and its entry in the manifest."""
-    entry = write(number)
-    with files.atomic_output(_entry_path(entries, entry["name"])) as partial:
-        json_files.write_json(entry, partial)
-    return entry["name"]
-
-
-def _entry_path(entries: str, name: str) -> str:
-    return os.path.join(entries, f"{name}.json")
-
-
-def _keep_entries_of(facts: dict, folder: str):
-    """Drop the entries of shards that were drawn by other rules."""
-    path = os.path.join(folder, "facts.json")
-    plain = json.loads(json.dumps(facts))
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        if json_files.read_json(path) == plain:
-            return
-    files.remove(folder)
-    with files.atomic_output(path) as partial:
-        json_files.write_json(facts, partial)
+    return building.move_stores(stores, work, folder)

@@ -1,36 +1,37 @@
-"""Documents to token stores, for training and for evaluation."""
+"""Documents to token stores, for training and for evaluation.
+
+Documents are tokenised in parts. The tokens of a part are a file of their own
+that is named by the part's content, so an interrupted build finds what is
+done. The parts, in order, become the stores.
+"""
 
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import itertools
 import json
-import logging
 import os
-import shutil
-import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from bert_keras import files
-from bert_keras.data import token_store
-from bert_keras.data.corpus import Document, content_hash, in_share
-from bert_keras.data.sampling import vocabulary_hash
+from bert_keras import files, json_files
+from bert_keras.data.corpus import Document, content_hash, is_below
 from bert_keras.data.sentences import document_sentences
-from bert_keras.data.token_store import StoreWriter, TokenStore
+from bert_keras.data.token_store import (
+    StoreWriter,
+    TokenStore,
+    describe_tokenizer,
+    read_manifest,
+)
 from bert_keras.data.workers import WORTH, in_order
 from bert_keras.errors import InputError
-from bert_keras.journal import PROGRESS, Journal, check_same_settings
-from bert_keras.manifest import find_fault
+from bert_keras.manifest import check_same_settings, find_fault
 
-logger = logging.getLogger(__name__)
-
-_PART = 2_000_000  # characters that are tokenised at once in a process
+_PART = 2_000_000  # characters that a worker tokenises at once
 _BATCH = 1_000_000  # characters that the tokenizer gets at once
-_SAVE = 5  # seconds; a kill costs that at most, and a part for each worker
-_REBUILT = ".rebuilt"  # a folder in that of finished or damaged stores
+ARRAYS = ("ids", "lengths", "counts", "hashes")  # in a part's file
 
 
 def build_stores(
@@ -45,88 +46,77 @@ def build_stores(
 ) -> dict[str, TokenStore]:
     """Tokenise documents into the stores `train` and `held_out`.
 
-    The bytes that are written are the same for any number of workers. An
-    interrupted build resumes where it stopped: what is done is read again,
-    compared, and not tokenised again.
+    The bytes are the same for any number of workers. An interrupted build
+    resumes where it stopped: each document is read again, but not tokenised
+    again.
 
     Args:
         documents: any number of them; only a few are held in memory.
         tokenizer: a `WordPieceTokenizer`.
         folder: where to write; made where it is missing. For a remote one
-            the stores are built in a folder of this machine (see
-            `work_folder`), which stays, and uploaded at the end.
-        held_out_share: about this share of the documents, chosen by the hash
-            of their content, goes to `held_out`; 0 for no such store.
+            the stores are built on this machine (see `work_folder`) and
+            uploaded at the end.
+        held_out_share: about this fraction of the documents, chosen by the
+            hash of their content, goes to `held_out`; 0 for no such store.
         sentences: "split" finds the sentences of each paragraph, "lines"
-            takes each paragraph for one. Documents with given sentences are
+            takes each paragraph as one. Documents with `sentences_given` are
             taken as they are.
         workers: processes, once the corpus is worth them (64 MB); a script
-            that asks for several must guard its call by
+            that sets several must guard its call by
             `if __name__ == "__main__"`.
         progress: called with the documents and the characters done so far.
-        held_out: documents that all go to `held_out`, in place of a share;
+        held_out: documents that all go to `held_out`, instead of a fraction;
             one of `documents` with the same text is left out.
 
     Raises:
-        InputError: an impossible share, fewer than two documents with text
+        InputError: an impossible fraction, fewer than two documents with text
             on either side, or the folder holds the tokens of another corpus
             or tokenizer.
     """
     tokenise = Tokenise(tokenizer, sentences)
+    held_out = iter(held_out)
+    first = list(itertools.islice(held_out, 1))
+    names = side_names(held_out_share, named=bool(first))
+    held_out = itertools.chain(first, held_out)
+    parts = iterate_parts(documents, held_out_share, names, held_out)
+    settings = describe_build(tokenizer, sentences, held_out_share)
+    finished = find_finished(folder, names, settings)
+    if finished:
+        _check_corpus(parts, finished, folder)
+        return {n: TokenStore(os.path.join(folder, n)) for n in names}
+    work = work_folder(folder)
+    key = json_files.json_hash(settings)[:16]
+    write = WritePart(tokenise, os.path.join(work, "parts", key))
+    paths, total, size = [], 0, 0
+    for path, count, characters in in_order(write, parts, workers, WORTH):
+        paths.append(path)
+        total, size = total + count, size + characters
+        if progress:
+            progress(total, size)
+    stores = assemble_stores(paths, names, work, tokenizer, settings)
+    return move_stores(stores, work, folder)
+
+
+def side_names(held_out_share: float, named: bool = False) -> list[str]:
+    """Return the names of the stores that a build writes.
+
+    Args:
+        named: the documents of `held_out` are named, not chosen.
+    """
     if not 0 <= held_out_share < 1:
         raise InputError(
             "held_out_share must be at least 0 and below 1; got "
             f"{held_out_share}."
         )
-    held_out = iter(held_out)
-    first = next(held_out, None)
-    if first is not None:
-        if held_out_share:
-            raise InputError(
-                "held_out names the documents and held_out_share is "
-                f"{held_out_share}. Give one of the two."
-            )
-        held_out = itertools.chain([first], held_out)
-    has_held_out = held_out_share or first is not None
-    names = ["train", "held_out"] if has_held_out else ["train"]
-    settings = _settings(tokenizer, held_out_share, sentences)
-
-    def open_build(folder):
-        files.make_folder(folder)
-        return Journal(os.path.join(folder, PROGRESS), settings), {
-            name: StoreWriter(os.path.join(folder, name), tokenizer, name)
-            for name in names
-        }
-
-    target, folder = folder, work_folder(folder)
-    if not files.is_file(os.path.join(folder, PROGRESS)):
-        folder = store_folder(target, names)
-    journal, stores = open_build(folder)
-    damaged = None  # the last entry of the journal of damaged stores
-    if damage := _find_damage(journal, stores):
-        logger.warning("%s. The stores are built again.", damage)
-        # Next to them: they stay where these documents are others.
-        damaged, folder = journal.entries[-1], os.path.join(folder, _REBUILT)
-        journal, stores = open_build(folder)
-        if _find_damage(journal, stores):
-            journal.clear()
-    with contextlib.ExitStack() as stack:
-        for writer in stores.values():
-            stack.enter_context(writer)
-        build = _Build(folder, stores, journal, damaged, progress)
-        parts = build.unseen(
-            parts_of(documents, held_out_share, names, held_out)
+    if named and held_out_share:
+        raise InputError(
+            "held_out names the documents and held_out_share is "
+            f"{held_out_share}. Give one of the two."
         )
-        for part in in_order(tokenise, parts, workers, WORTH):
-            build.add(part)
-        build.check_all_seen()
-        for name, writer in stores.items():
-            if writer.totals["documents"] < 2:
-                _leave_nothing(folder, names, journal)
-                refuse_few(name, writer.totals["documents"])
-        build.save()
-        built = {name: writer.finish() for name, writer in stores.items()}
-    return settle(built, folder, target)
+    return ["train", "held_out"] if named or held_out_share else ["train"]
+
+
+# Parts of a corpus, and the files of their tokens.
 
 
 @dataclasses.dataclass
@@ -134,31 +124,59 @@ class Part:
     """Some documents of a corpus, by the store that they go to."""
 
     documents: dict[str, list[Document]]
-    hashes: dict[str, bytearray]  # of their contents, joined
-    characters: int
+    hashes: dict[str, bytearray]  # of the documents' contents, joined
+    characters: int = 0
 
 
-@dataclasses.dataclass
-class TokenisedPart:
-    """The ids of a part's documents, by the store that they go to.
+def iterate_parts(
+    documents: Iterable[Document],
+    held_out_share: float,
+    names: list[str],
+    held_out: Iterable[Document] = (),
+) -> Iterator[Part]:
+    """Yield documents in parts of about `_PART` characters.
 
-    Each of `arrays` holds the ids of all sentences, the number of ids of
-    each sentence, and the number of sentences of each document; sentences
-    without ids and documents without sentences are left out.
+    Those of `held_out` come first, so that a document with the same text can
+    be left out of `documents`.
     """
 
-    arrays: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
-    hashes: dict[str, bytearray]
-    documents: int
-    characters: int
+    def empty_part():
+        hashes = {name: bytearray() for name in names}
+        return Part({name: [] for name in names}, hashes)
+
+    part, kept = empty_part(), set()
+    sides = itertools.chain(
+        zip(held_out, itertools.repeat(True)),
+        zip(documents, itertools.repeat(False)),
+    )
+    for document, is_kept in sides:
+        digest = content_hash(document)
+        if is_kept:
+            kept.add(digest)
+        elif digest in kept:
+            continue
+        is_held_out = is_kept or is_below(digest, held_out_share)
+        name = "held_out" if is_held_out else "train"
+        part.documents[name].append(document)
+        part.hashes[name] += digest
+        part.characters += sum(map(len, document.paragraphs))
+        if part.characters >= _PART:
+            yield part
+            part = empty_part()
+    if part.characters:
+        yield part
 
 
 class Tokenise:
-    """The function from `Part` to `TokenisedPart`; may be sent elsewhere.
+    """Function from documents to arrays of ids; can be pickled.
 
     Args:
-        tokenizer: a `WordPieceTokenizer`; built again where this is sent.
+        tokenizer: a `WordPieceTokenizer`; another process builds it again.
         sentences: "split" or "lines"; see `build_stores`.
+
+    Returns:
+        The ids of all sentences, the number of ids of each sentence, and the
+        number of sentences of each document; without empty ones.
     """
 
     def __init__(self, tokenizer, sentences: str):
@@ -167,32 +185,14 @@ class Tokenise:
                 f"sentences must be 'split' or 'lines'; got {sentences!r}."
             )
         self._tokenizer = tokenizer
+        # JSON: the lists that Keras wraps cannot be pickled.
+        self._config = json.dumps(tokenizer.get_config())
         self._sentences = sentences
 
     def __getstate__(self):
-        if self._tokenizer is not None:
-            kind = type(self._tokenizer)
-            # Plain lists and numbers: Keras's own lists cannot be sent.
-            config = json.loads(json.dumps(self._tokenizer.get_config()))
-            self._recipe = kind.__module__, kind.__qualname__, config
-        return self._recipe, self._sentences
+        return {**self.__dict__, "_tokenizer": None}
 
-    def __setstate__(self, state):
-        # Built at the first call, when the process is ready for TensorFlow.
-        self._recipe, self._sentences = state
-        self._tokenizer = None
-
-    def __call__(self, part: Part) -> TokenisedPart:
-        if self._tokenizer is None:
-            self._tokenizer = _build_tokenizer(*self._recipe)
-        arrays = {
-            name: self._arrays(documents)
-            for name, documents in part.documents.items()
-        }
-        count = sum(map(len, part.documents.values()))
-        return TokenisedPart(arrays, part.hashes, count, part.characters)
-
-    def _arrays(self, documents: list[Document]):
+    def __call__(self, documents: list[Document]) -> tuple[np.ndarray, ...]:
         texts, counts = [], []
         for document in documents:
             sentences = document.paragraphs
@@ -201,13 +201,15 @@ class Tokenise:
             texts.extend(sentences)
             counts.append(len(sentences))
         ids, lengths = self._encode(texts)
-        owner = np.repeat(np.arange(len(counts)), counts)
+        document = np.repeat(np.arange(len(counts)), counts)  # (sentences,)
         full = lengths > 0
-        counts = np.bincount(owner[full], minlength=len(counts))
+        counts = np.bincount(document[full], minlength=len(counts))
         return ids, lengths[full], counts[counts > 0]
 
     def _encode(self, texts: list[str]):
         """Return the ids of all texts, and the number of each one's ids."""
+        if self._tokenizer is None:
+            self._tokenizer = _build_tokenizer(json.loads(self._config))
         ends = np.cumsum([len(text) for text in texts]) // _BATCH
         cuts = np.flatnonzero(np.diff(ends, prepend=-1, append=-1))
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
@@ -219,186 +221,122 @@ class Tokenise:
         return np.concatenate(ids), np.concatenate(lengths)
 
 
-def _build_tokenizer(module: str, kind: str, config: dict):
-    """Build a tokenizer in a worker: its neighbours have the other cores."""
+def _build_tokenizer(config: dict):
+    """Build a tokenizer in a worker, on one core of the machine."""
     import tensorflow as tf
+
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 
     # A runner of Beam may have started TensorFlow in this process before.
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-    return getattr(importlib.import_module(module), kind).from_config(config)
+    return WordPieceTokenizer.from_config(config)
 
 
-class _Build:
-    """The stores that a build writes, and how far it has come.
+@dataclasses.dataclass(frozen=True)
+class WritePart:
+    """Task that writes the tokens of a part, unless their file is there.
 
-    A journal entry holds the number of parts done, and of each store its
-    corpus hash and its state.
+    Returns the file's path and the part's documents and characters.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        stores: dict[str, StoreWriter],
-        journal: Journal,
-        damaged: dict | None,
-        progress: Callable | None,
-    ):
-        self._folder, self._stores = folder, stores
-        self._journal = journal
-        self._damaged = damaged
-        self._progress = progress
-        self._parts = self._documents = self._characters = 0
-        self._saved = time.monotonic()
+    tokenise: Tokenise
+    folder: str
 
-    def unseen(self, parts: Iterator[Part]) -> Iterator[Part]:
-        """Yield the parts that are not in the stores yet."""
-        last = self._journal.entries[-1] if self._journal.entries else None
-        while last and self._parts < last["parts"]:
-            part = next(parts, None)
-            if part is None:
-                self._refuse()
-            count = sum(map(len, part.documents.values()))
-            self._count(part.hashes, count, part.characters)
-        self._check_documents(last)
-        for name, store in self._stores.items():
-            store.restore(last["stores"][name] if last else None)
-        yield from parts
+    def __call__(self, part: Part) -> tuple[str, int, int]:
+        content = [value.hex() for value in part.hashes.values()]
+        name = f"{json_files.json_hash(content)[:32]}.npz"
+        path = os.path.join(self.folder, name)
+        if not files.is_file(path):
+            write_tokens(path, [part], self.tokenise, list(part.documents))
+        count = sum(map(len, part.documents.values()))
+        return path, count, part.characters
 
-    def check_all_seen(self):
-        """Raise if damaged stores were of more documents than these."""
-        if self._damaged and self._parts < self._damaged["parts"]:
-            self._refuse()
 
-    def _check_documents(self, entry: dict | None):
-        """Raise if an entry of as many parts is of other documents."""
-        is_reached = entry is not None and self._parts == entry["parts"]
-        if is_reached and self._hashes() != entry["hashes"]:
-            self._refuse()
+def write_tokens(
+    path: str, parts: Iterable[Part], tokenise: Tokenise, names: list[str]
+):
+    """Write the tokens of parts, by store, to one file."""
+    rows = {name: [tokenise([])] for name in names}
+    hashes = {name: bytearray() for name in names}
+    for part in parts:
+        for name in names:
+            rows[name].append(tokenise(part.documents[name]))
+            hashes[name] += part.hashes[name]
+    arrays = {}
+    for name in names:
+        columns = map(np.concatenate, zip(*rows[name], strict=True))
+        values = [*columns, np.frombuffer(hashes[name], np.uint8)]
+        for array, value in zip(ARRAYS, values, strict=True):
+            arrays[f"{name} {array}"] = value
+    with files.atomic_output(path) as partial, open(partial, "wb") as file:
+        np.savez(file, **arrays)
 
-    def _hashes(self) -> dict[str, str]:
-        return {name: s.corpus_hash for name, s in self._stores.items()}
 
-    def _refuse(self):
-        folder = self._folder
-        if self._damaged:
-            files.remove(folder)  # what was built again
-            folder = os.path.dirname(folder)
+def _read_tokens(path: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a part's file, which has a checksum of each."""
+    try:
+        with files.open_file(path) as file, np.load(file) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        files.remove(path)
         raise InputError(
-            f"{folder} was begun with other documents than those given now. "
-            "Give the same ones, name another folder, or delete this one."
-        )
-
-    def add(self, part: TokenisedPart):
-        for name, store in self._stores.items():
-            store.add(*part.arrays[name])
-        self._count(part.hashes, part.documents, part.characters)
-        if time.monotonic() > self._saved + _SAVE:
-            self.save()
-
-    def _count(self, hashes: dict[str, bytes], documents: int, size: int):
-        for name, store in self._stores.items():
-            store.hash(hashes[name])
-        self._parts += 1
-        self._check_documents(self._damaged)
-        self._documents += documents
-        self._characters += size
-        if self._progress:
-            self._progress(self._documents, self._characters)
-
-    def save(self):
-        """Add an entry to the journal."""
-        entries = self._journal.entries
-        if not entries or self._parts > entries[-1]["parts"]:
-            states = {name: s.state() for name, s in self._stores.items()}
-            self._journal.add(
-                {
-                    "parts": self._parts,
-                    "hashes": self._hashes(),
-                    "stores": states,
-                }
-            )
-        self._saved = time.monotonic()
+            f"{path} was damaged ({error}). Run the same command again."
+        ) from None
 
 
-def _find_damage(journal: Journal, stores: dict[str, StoreWriter]):
-    """Return what changed since the journal recorded it, or None."""
-    for entry in journal.entries[-1:]:
-        for name, store in stores.items():
-            if damage := store.find_damage(entry["stores"][name]):
-                return damage
-    return None
+# From the parts' files to finished stores.
 
 
-def _settings(tokenizer, held_out_share: float, sentences) -> dict:
-    """Return what decides, next to the documents, the bytes written."""
-    config = tokenizer.get_config()
-    vocabulary = config.pop("vocabulary")
+def describe_build(tokenizer, sentences: str, held_out_share: float) -> dict:
+    """Return the settings, for the manifest, that decide a store's bytes."""
     return {
-        "sentences": sentences,
+        **describe_tokenizer(tokenizer),
+        "sentence_rule": sentences,
         "held_out_share": held_out_share,
-        "vocabulary_hash": vocabulary_hash(vocabulary),
-        **{
-            f"tokenizer {name}": value
-            for name, value in config.items()
-            if name not in ("name", "dtype", "trainable")
-        },
     }
 
 
-def parts_of(
-    documents: Iterable[Document],
-    share: float,
+def assemble_stores(
+    paths: Iterable[str],
     names: list[str],
-    held_out: Iterable[Document] = (),
-) -> Iterator[Part]:
-    """Yield documents in parts of about `_PART` characters.
+    folder: str,
+    tokenizer,
+    settings: dict,
+) -> dict[str, TokenStore]:
+    """Write the stores of all parts' files, in their order.
 
-    Those of `held_out` come first, so that their text is not trained on
-    where it is among `documents` too.
+    Raises:
+        InputError: fewer than two documents; the folder is removed.
     """
-
-    def empty():
-        hashes = {name: bytearray() for name in names}  # grow in place
-        return Part({name: [] for name in names}, hashes, 0)
-
-    part, kept = empty(), set()
-    sides = itertools.chain(
-        zip(held_out, itertools.repeat(True)),
-        zip(documents, itertools.repeat(False)),
-    )
-    for document, is_kept in sides:
-        digest = content_hash(document)
-        if is_kept:
-            kept.add(digest)
-        elif digest in kept:
-            continue
-        name = "held_out" if is_kept or in_share(digest, share) else "train"
-        part.documents[name].append(document)
-        part.hashes[name] += digest
-        part.characters += sum(map(len, document.paragraphs))
-        if part.characters >= _PART:
-            yield part
-            part = empty()
-    if part.characters:
-        yield part
+    with contextlib.ExitStack() as stack:
+        writers = {
+            name: stack.enter_context(
+                StoreWriter(
+                    os.path.join(folder, name), tokenizer, name, settings
+                )
+            )
+            for name in names
+        }
+        for path in paths:
+            arrays = _read_tokens(path)
+            for name, writer in writers.items():
+                *rows, hashes = (arrays[f"{name} {array}"] for array in ARRAYS)
+                writer.add(*rows)
+                writer.hash(hashes.tobytes())
+        for name, writer in writers.items():
+            if writer.totals["documents"] < 2:
+                files.remove(folder)
+                _refuse_few(name, writer.totals["documents"])
+        return {name: writer.finish() for name, writer in writers.items()}
 
 
-def _leave_nothing(folder, names, journal):
-    """Remove what was written, and the folder where nothing else is in it."""
-    journal.remove()
-    for name in names:
-        files.remove(os.path.join(folder, name))
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
-
-
-def refuse_few(name: str, documents: int):
+def _refuse_few(name: str, documents: int):
     """Raise `InputError`: a random next sentence needs another document."""
     if name == "train":
         raise InputError(
-            f"A random next sentence needs at least two documents with text; "
+            "A random next sentence needs at least two documents with text; "
             f"got {documents}. Give more files, or one sentence a line with "
             "blank lines between documents, as layout 'sentences'."
         )
@@ -411,79 +349,102 @@ def refuse_few(name: str, documents: int):
     )
 
 
-# Where stores are built, and how they get to their place.
-
-
 def work_folder(folder: str) -> str:
-    """Where a build writes what is not finished: in the folder itself, or
-    for a remote one in a folder of `files.cache_folder()`."""
+    """Return where a build writes what is not finished.
+
+    In the folder itself, or for a remote one in `files.cache_folder()`.
+    """
     if not files.is_remote(folder):
-        return folder
+        return os.path.join(folder, ".building")
     name = hashlib.sha256(folder.rstrip("/").encode()).hexdigest()[:32]
     return os.path.join(files.cache_folder(), "building", name)
 
 
-def store_folder(folder: str, names) -> str:
-    """As `work_folder`, for stores without a journal: next to those that are
-    finished, which `settle` compares with the new ones."""
-    finished = [
-        token_store.is_store(os.path.join(folder, name)) for name in names
-    ]
-    if files.is_remote(folder) or not any(finished):
-        return work_folder(folder)
-    return os.path.join(folder, _REBUILT)
+def find_finished(
+    folder: str, names: list[str], settings: dict
+) -> dict[str, dict] | None:
+    """Return the manifests of a folder's stores, or None.
 
-
-def settle(
-    stores: dict[str, TokenStore], work: str, folder: str
-) -> dict[str, TokenStore]:
-    """Move the stores that were built in `work` to `folder`.
+    None if a store is missing or damaged, and has to be built.
 
     Raises:
-        InputError: others stand there, finished. They stay as they are.
+        InputError: a store was built with other settings.
     """
-    if work == folder:
-        return stores
-    targets = {name: os.path.join(folder, name) for name in stores}
-    try:
-        for name, store in stores.items():
-            finished = _finished(targets[name])
-            if finished not in (None, store.manifest):
-                old, new = (
-                    {key: value for key, value in one.items() if key != "files"}
-                    for one in (finished, store.manifest)
-                )
-                check_same_settings(old, new, targets[name])
-    except InputError:
-        files.remove(work)
-        raise
-    for name, store in stores.items():
-        _put(store, targets[name])
-    if files.is_remote(folder):
-        return stores
-    with contextlib.suppress(FileNotFoundError):  # Beam's build has none
-        os.replace(os.path.join(work, PROGRESS), os.path.join(folder, PROGRESS))
-    files.remove(work)
-    return {name: TokenStore(target) for name, target in targets.items()}
+    manifests = {}
+    for name in names:
+        path = os.path.join(folder, name)
+        manifest = _read_finished(path)
+        if manifest:
+            old = {key: manifest.get(key) for key in settings}
+            check_same_settings(old, settings, path)
+            if _is_intact(path, manifest):
+                manifests[name] = manifest
+    return manifests if len(manifests) == len(names) else None
 
 
-def _finished(folder: str) -> dict | None:
+def _read_finished(folder: str) -> dict | None:
     """Return the manifest of a store; None if missing or damaged."""
     with contextlib.suppress(InputError):
-        return token_store.read_manifest(folder)
+        return read_manifest(folder)
     return None
 
 
-def _put(store: TokenStore, folder: str):
-    """Copy a store to its place, unless it is there whole."""
-    store.source = folder
-    if _finished(folder) == store.manifest and not any(
+def _is_intact(folder: str, manifest: dict) -> bool:
+    return not any(
         find_fault(os.path.join(folder, name), entry)
-        for name, entry in store.manifest["files"].items()
-    ):
-        return
-    if files.is_remote(folder):
-        files.upload(store.folder, folder)
-        return
-    with files.atomic_output(folder) as partial:
-        shutil.copytree(store.folder, partial)
+        for name, entry in manifest["files"].items()
+    )
+
+
+def _check_corpus(parts: Iterator[Part], finished: dict[str, dict], folder):
+    """Raise `InputError` if finished stores are of other documents."""
+    hashes = {name: hashlib.sha256() for name in finished}
+    for part in parts:
+        for name, value in part.hashes.items():
+            hashes[name].update(value)
+    for name, manifest in finished.items():
+        if manifest["corpus_hash"] != hashes[name].hexdigest():
+            _refuse_other_corpus(folder)
+
+
+def _refuse_other_corpus(folder: str):
+    raise InputError(
+        f"{folder} holds the tokens of other documents. Give the same ones, "
+        "name another folder, or delete this one."
+    )
+
+
+def move_stores(
+    stores: dict[str, TokenStore], work: str, folder: str
+) -> dict[str, TokenStore]:
+    """Move the stores of a work folder to their folder, local or remote.
+
+    Raises:
+        InputError: finished stores of other documents are there. They stay.
+    """
+    moved = {}
+    finished = {
+        name: _read_finished(os.path.join(folder, name)) for name in stores
+    }
+    for name, store in stores.items():
+        old = finished[name]
+        if old and old["corpus_hash"] != store.manifest["corpus_hash"]:
+            files.remove(work)
+            _refuse_other_corpus(folder)
+    for name, store in stores.items():
+        target, new = os.path.join(folder, name), store.manifest
+        is_there = finished[name] == new and _is_intact(target, new)
+        if files.is_remote(folder):
+            if not is_there:
+                files.upload(store.folder, target)
+            store.source = target
+            moved[name] = store
+            continue
+        if not is_there:
+            with files.atomic_output(target) as partial:
+                os.rename(store.folder, partial)
+        moved[name] = TokenStore(target)
+    files.remove(os.path.join(work, "parts"))
+    if not files.is_remote(folder):
+        files.remove(work)
+    return moved

@@ -76,18 +76,18 @@ def corpus_hash(documents: Iterable[Document]) -> str:
     return total.hexdigest()
 
 
-def held_out(document: Document, share: float) -> bool:
-    """Whether a document is kept from training, by the hash of its content.
+def held_out(document: Document, fraction: float) -> bool:
+    """Return True if a document is kept from training, by its content's hash.
 
-    The same text is always on the same side, whatever its name, its place
-    and the other documents; about `share` of all documents are held out.
+    The same text is always on the same side, whatever its name, its position
+    and the other documents; about `fraction` of all documents are held out.
     """
-    return in_share(content_hash(document), share)
+    return is_below(content_hash(document), fraction)
 
 
-def in_share(digest: bytes, share: float) -> bool:
-    """Whether a hash is among the `share` of all hashes that is lowest."""
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+def is_below(digest: bytes, fraction: float) -> bool:
+    """Return True if a hash is in the lowest `fraction` of all hashes."""
+    return int.from_bytes(digest[:8], "big") < fraction * 2**64
 
 
 def read_documents(

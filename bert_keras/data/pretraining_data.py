@@ -20,8 +20,13 @@ from bert_keras.data.token_store import VOCABULARY, TokenStore
 from bert_keras.data.workers import in_order
 from bert_keras.errors import InputError
 from bert_keras.folder_lock import LOCK, FolderLock
-from bert_keras.journal import PROGRESS, Journal
-from bert_keras.manifest import describe_file
+from bert_keras.manifest import (
+    check_fields,
+    check_same_settings,
+    describe_file,
+    read_manifest,
+    write_manifest,
+)
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds
@@ -62,8 +67,8 @@ def create_pretraining_data(
         seed: int.
         copies: how often the training text is used, with other pairs and
             masks (the original's `dupe_factor`); held-out text is used once.
-        held_out_share: about this share of the documents, chosen by the hash
-            of their content, goes to `held_out`; 0 for none.
+        held_out_share: about this fraction of the documents, chosen by the
+            hash of their content, goes to `held_out`; 0 for none.
         sentences: "split" or "lines"; see `build_stores`.
         workers: processes; see `build_stores`.
         progress: called with the stage ("tokens", "train" or "held_out"),
@@ -74,52 +79,41 @@ def create_pretraining_data(
         held_out: see `build_stores`.
 
     Returns:
-        The manifests of `train` and, unless the share is 0, `held_out`: of
-        the records, or of the stores where no records are written.
+        The manifests of `train` and, unless the fraction is 0, `held_out`:
+        of the records, or of the stores where no records are written.
 
     Raises:
         InputError: fewer than two documents on either side, the folder
             holds data of other documents or settings, or another process
             writes to it.
     """
-    rules = rules or SamplingRules()
-    tokens = os.path.join(folder, "tokens")
     with one_writer(folder, progress) as progress:
         stores = build_stores(
             documents,
             tokenizer,
-            tokens,
+            os.path.join(folder, "tokens"),
             held_out_share,
             sentences,
             workers,
             lambda done, _: progress("tokens", done, None),
             held_out,
         )
-
-        def write(name, store, copies):
-            target = os.path.join(folder, name)
-            report = functools.partial(progress, name)
-            return write_records(
-                store, target, rules, seed, copies, workers, report
-            )
-
-        manifests = manifests_of(stores, copies, write if records else None)
-    if files.is_remote(folder):
-        for part in ("tokens", *manifests):
-            files.remove(work_folder(os.path.join(folder, part)))
-    return manifests
+        run = functools.partial(in_order, workers=workers, worth=_WORTH)
+        return finish_data(
+            stores, folder, rules, seed, copies, records, run, progress
+        )
 
 
 @contextlib.contextmanager
 def one_writer(folder: str, progress: Callable | None = None):
     """Hold a folder's lock; yield `progress`, which checks it too.
 
-    After a mistake that left nothing in a new folder, the folder goes.
+    After an error that left no file in a new folder, the folder is removed.
 
     Raises:
         InputError: another process has the folder, or took it over.
     """
-    made = _missing(folder)
+    is_new = not files.is_folder(folder)
     files.make_folder(folder)
     lock = FolderLock(folder)
     checked = time.monotonic()
@@ -135,56 +129,48 @@ def one_writer(folder: str, progress: Callable | None = None):
     try:
         yield checking
     except InputError:
-        if set(files.list_folder(folder)) <= {LOCK}:
+        if is_new and {os.path.join(folder, LOCK)}.issuperset(
+            files.walk(folder)
+        ):
             lock.remove()
-            _remove_empty(made)
-        else:
-            lock.release()
+            files.remove(folder)
         raise
-    except BaseException:
+    finally:
         lock.release()
-        raise
-    lock.release()
 
 
-def _missing(folder: str) -> list[str]:
-    """Return the folders that making this one makes, the innermost first."""
-    missing = []
-    folder = files.absolute(folder)
-    while not files.is_remote(folder) and not os.path.exists(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
-    return missing
-
-
-def _remove_empty(folders: list[str]):
-    with contextlib.suppress(OSError):
-        for folder in folders:
-            os.rmdir(folder)
-
-
-def manifests_of(
+def finish_data(
     stores: dict[str, TokenStore],
+    folder: str,
+    rules: SamplingRules | None,
+    seed: int,
     copies: int,
-    write: Callable[[str, TokenStore, int], dict] | None,
+    records: bool,
+    run: Callable[[Callable, list], Iterable],
+    progress: Callable | None = None,
 ) -> dict[str, dict]:
-    """Return manifests of stores, or of the records `write` makes of each.
+    """Write the records of finished stores, if wanted; return the manifests.
 
     Args:
-        copies: how often training uses the text; held-out text is used once.
-        write: function of name, store and copies; None for no records.
-
-    Raises:
-        InputError: no copy.
+        run: calls a task with each item; see `write_records`.
+        Others: as of `create_pretraining_data`.
     """
     if copies < 1:
         raise InputError(f"copies must be at least 1; got {copies}.")
-    if write is None:
-        return {name: store.manifest for name, store in stores.items()}
-    return {
-        name: write(name, store, copies if name == "train" else 1)
-        for name, store in stores.items()
-    }
+    manifests = {name: store.manifest for name, store in stores.items()}
+    for name, store in stores.items() if records else ():
+        manifests[name] = write_records(
+            store,
+            os.path.join(folder, name),
+            rules or SamplingRules(),
+            seed,
+            copies if name == "train" else 1,  # held-out text is used once
+            run,
+            functools.partial(progress, name) if progress else None,
+        )
+    if files.is_remote(folder):
+        files.remove(work_folder(os.path.join(folder, "tokens")))
+    return manifests
 
 
 def write_records(
@@ -193,23 +179,24 @@ def write_records(
     rules: SamplingRules,
     seed: int,
     copies: int = 1,
-    workers: int = 1,
+    run: Callable[[Callable, list], Iterable] = map,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict:
     """Write a store's examples as record shards with a manifest.
 
     Each shard holds a window of one of the copies and is a function of the
     store, the rules, the seed and its number alone, so the bytes are the same
-    for any number of workers. Shards that an earlier call finished stay,
-    if their bytes are still those that it wrote.
+    for any number of workers. Shards that an earlier call finished stay if
+    their bytes are those that it wrote.
 
     Args:
-        store: where the text comes from.
+        store: source of the text.
         folder: where to write; made where it is missing.
         rules: how pairs and masks are drawn.
         seed: int.
         copies: how often the text is used, with other pairs and masks.
-        workers: processes; see `build_stores`.
+        run: calls a picklable task with each item of a list, here or
+            elsewhere; iterable, one result an item.
         progress: called with the shards done and their number, at first
             with what an earlier call did.
 
@@ -219,65 +206,44 @@ def write_records(
     Raises:
         InputError: the folder holds records of other settings.
     """
-    facts = record_facts(store, rules, seed, copies)
-    record_files.refuse_other(folder, facts)
-    work = work_folder(folder)
-    files.make_folder(work)
-    journal = Journal(os.path.join(work, PROGRESS), facts)
-    write = begin_shards(store, folder, rules, seed, copies)
-    done = {
-        entry["name"]: entry
-        for entry in journal.entries
-        if record_files.is_intact(folder, entry)
-    }
-    missing = [n for n in range(len(write.names)) if write.names[n] not in done]
-    if progress:
-        progress(len(done), len(write.names))
-    for entry in in_order(write, missing, workers, _WORTH):
-        journal.add(entry)
-        done[entry["name"]] = entry
-        if progress:
-            progress(len(done), len(write.names))
-    entries = [done[name] for name in write.names]
-    return record_files.write_manifest(folder, {"shards": entries, **facts})
-
-
-def record_facts(
-    store: TokenStore, rules: SamplingRules, seed: int, copies: int
-):
-    """Return how records were made, for their manifest."""
-    return {
-        "rules": dataclasses.asdict(rules),
-        "seed": seed,
-        "copies": copies,
-        **{name: store.manifest[name] for name in _FROM_STORE},
-    }
-
-
-def begin_shards(store: TokenStore, folder: str, *recipe) -> "WriteShard":
-    """Make the folder, without shards of other builds, for a `WriteShard`."""
+    write = WriteShard(store, folder, rules, seed, copies)
+    record_files.refuse_other(folder, write.settings)
     files.make_folder(folder)
     files.remove_partials(folder)  # of writers that were killed
     write_vocabulary(store.vocabulary, os.path.join(folder, VOCABULARY))
-    write = WriteShard(store, folder, *recipe)
     record_files.remove_others(folder, write.names)
-    return write
+    shards = write.find_done()
+    if progress:
+        progress(len(shards), len(write.names))
+    missing = [n for n, name in enumerate(write.names) if name not in shards]
+    for number, _ in enumerate(run(write, missing), len(shards) + 1):
+        if progress:
+            progress(number, len(write.names))
+    entries = [
+        shards.get(name) or write.read_entry(name) for name in write.names
+    ]
+    manifest = {"shards": entries, **write.settings}
+    manifest = record_files.write_manifest(folder, manifest)
+    files.remove(write.entries)
+    return manifest
 
 
 class WriteShard:
-    """A function of a shard's number: writes it, returns its entry.
+    """Task that writes a shard, by its number, and its entry in the manifest.
 
     May be sent to another process, which opens the store for itself.
-
-    Args:
-        shared: folder of the store for other processes, `store.folder` by
-            default.
     """
 
-    def __init__(self, store, folder, rules, seed, copies, shared=None):
-        self._recipe = folder, rules, seed, copies
-        self._shared = shared or store.folder
+    def __init__(self, store, folder, rules, seed, copies):
+        self._arguments = store.source, folder, rules, seed, copies
         self._folder = folder
+        self.entries = os.path.join(folder, ".entries")
+        self.settings = {
+            "rules": dataclasses.asdict(rules),
+            "seed": seed,
+            "copies": copies,
+            **{name: store.manifest[name] for name in _FROM_STORE},
+        }
         self._examples = DrawnExamples(store, rules, seed)
         self._windows = [
             (copy, window)
@@ -291,15 +257,16 @@ class WriteShard:
         ]
 
     def __getstate__(self):
-        return self._shared, self._recipe
+        return self._arguments
 
-    def __setstate__(self, state):
-        shared, recipe = state
-        self.__init__(TokenStore(shared), *recipe, shared)
+    def __setstate__(self, arguments):
+        source, *others = arguments
+        self.__init__(TokenStore(source), *others)
 
-    def __call__(self, number: int) -> dict:
+    def __call__(self, number: int) -> str:
         copy, window = self._windows[number]
-        path = os.path.join(self._folder, self.names[number])
+        name = self.names[number]
+        path = os.path.join(self._folder, name)
         pairs = self._examples.draw(copy, window)
         with files.atomic_output(path) as partial:
             with tf.io.TFRecordWriter(partial) as writer:
@@ -308,5 +275,38 @@ class WriteShard:
                     rows = self._examples.rows(batch, copy, window, start)
                     for record in serialize(rows):
                         writer.write(record)
-            shard = {"name": self.names[number], "examples": pairs.count}
-            return shard | describe_file(partial)
+            shard = {"name": name, "examples": pairs.count}
+            shard |= describe_file(partial)
+        entry = {"shard": shard, "settings": self.settings}
+        write_manifest(self._entry_path(name), entry)
+        return name
+
+    def _entry_path(self, name: str) -> str:
+        return os.path.join(self.entries, f"{name}.json")
+
+    def read_entry(self, name: str) -> dict:
+        """Return the entry of a shard that was written by these settings.
+
+        Raises:
+            InputError: it is missing, damaged, or of other settings.
+        """
+        path = self._entry_path(name)
+        types = {"shard": dict, "settings": dict}
+        entry = read_manifest(path, "shard", lambda e: check_fields(e, types))
+        check_same_settings(entry["settings"], self.settings, self._folder)
+        return entry["shard"]
+
+    def find_done(self) -> dict[str, dict]:
+        """Return the entries of the shards that are whole, by name."""
+        done = {}
+        with contextlib.suppress(InputError):
+            manifest = record_files.read_manifest(self._folder)
+            done = {shard["name"]: shard for shard in manifest["shards"]}
+        for name in self.names:
+            with contextlib.suppress(InputError):
+                done[name] = done.get(name) or self.read_entry(name)
+        return {
+            name: entry
+            for name, entry in done.items()
+            if record_files.is_intact(self._folder, entry)
+        }

@@ -21,8 +21,12 @@ from bert_keras.data.examples import Windows
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.data.token_store import check_vocabulary_hash
 from bert_keras.errors import InputError, cut_middle
-from bert_keras.journal import check_same_settings
-from bert_keras.manifest import check_entries, check_fields, find_fault
+from bert_keras.manifest import (
+    check_entries,
+    check_fields,
+    check_same_settings,
+    find_fault,
+)
 from bert_keras.manifest import read_manifest as read_checked
 from bert_keras.manifest import write_manifest as write_checked
 from bert_keras.text.masking import generator

@@ -101,6 +101,15 @@ class TokenStore:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def describe_tokenizer(tokenizer) -> dict:
+    """Return what a manifest says of the tokenizer of its ids."""
+    return {
+        "vocabulary_size": tokenizer.vocabulary_size,
+        "vocabulary_hash": vocabulary_hash(tokenizer.vocabulary),
+        **{name: getattr(tokenizer, name) for name in _TOKENIZER},
+    }
+
+
 def is_store(folder: str) -> bool:
     """Return True if a finished store lies in the folder."""
     return files.is_file(os.path.join(folder, MANIFEST))
@@ -235,33 +244,31 @@ def _download(folder: str, manifest: dict, partial: str):
     json_files.write_json(manifest, os.path.join(partial, MANIFEST))
 
 
-def _hash_start(path: str, size: int):
-    """Return a SHA-256 of a file's first bytes; None where it is missing."""
-    if not os.path.isfile(path):
-        return None
-    hashed = hashlib.sha256()
-    with open(path, "rb") as file:
-        while size and (data := file.read(min(size, _LARGE))):
-            hashed.update(data)
-            size -= len(data)
-    return hashed
-
-
 class StoreWriter:
-    """Appends tokenised documents to the files of a store.
+    """Appends tokenised documents to the files of a new store.
 
     Args:
         folder: where to write; made where it is missing.
         tokenizer: the `WordPieceTokenizer` that made the ids.
         side: "train" or "held_out", what the documents are for.
+        settings: further entries of the manifest.
     """
 
-    def __init__(self, folder: str, tokenizer, side: str = "train"):
-        self.folder, self._side = folder, side
-        self._tokenizer = tokenizer
+    def __init__(
+        self,
+        folder: str,
+        tokenizer,
+        side: str = "train",
+        settings: dict | None = None,
+    ):
+        self.folder = folder
+        self._vocabulary = tokenizer.vocabulary
+        settings = settings or {}
+        self._settings = describe_tokenizer(tokenizer) | settings
+        self._settings["side"] = side
         small = tokenizer.vocabulary_size <= 2**16
-        self._types = dict.fromkeys(ARRAYS, "<i8")
-        self._types["tokens"] = "<u2" if small else "<i4"
+        self._dtypes = dict.fromkeys(ARRAYS, "<i8")
+        self._dtypes["tokens"] = "<u2" if small else "<i4"
         self._corpus = hashlib.sha256()
         self._block = -1  # the number of the last document's block
         self.totals = dict.fromkeys(ARRAYS, 0)
@@ -270,7 +277,7 @@ class StoreWriter:
     def __enter__(self):
         files.make_folder(self.folder)
         self._files = {
-            name: open(self._path(name), "ab")  # noqa: SIM115
+            name: open(self._path(name), "wb")  # noqa: SIM115
             for name in ARRAYS
         }
         return self
@@ -279,52 +286,9 @@ class StoreWriter:
         for file in self._files.values():
             file.close()
 
-    @property
-    def corpus_hash(self) -> str:
-        """SHA-256 of the contents' hashes so far."""
-        return self._corpus.hexdigest()
-
     def hash(self, hashes: bytes):
-        """Add the hashes of documents' contents, joined."""
+        """Add the hashes of documents' contents, joined, to the corpus hash."""
         self._corpus.update(hashes)
-
-    def state(self) -> dict:
-        """Return where to resume, once the disk holds what was written."""
-        self._flush()
-        return {
-            "totals": dict(self.totals),
-            "block": int(self._block),
-            "sha256": {n: h.hexdigest() for n, h in self._hashes.items()},
-        }
-
-    def find_damage(self, state: dict) -> str | None:
-        """Return what is wrong with the bytes up to a state, or None.
-
-        Every byte is read: what a resumed build keeps has its final hash.
-        """
-        for name, expected in state["sha256"].items():
-            size = state["totals"][name] * self._width(name)
-            found = _hash_start(self._path(name), size)
-            if found is None or found.hexdigest() != expected:
-                return f"{self._path(name)} has changed since it was written"
-            self._hashes[name] = found
-        return None
-
-    def restore(self, state: dict | None):
-        """Resume from a state, None for the start; drop what is after it.
-
-        Args:
-            state: one in which `find_damage` found none.
-        """
-        if state:
-            self.totals = dict(state["totals"])
-            self._block = state["block"]
-        else:
-            self._hashes = {name: hashlib.sha256() for name in ARRAYS}
-        files.remove_partials(self.folder)
-        files.remove(os.path.join(self.folder, MANIFEST))
-        for name, file in self._files.items():
-            file.truncate(self.totals[name] * self._width(name))
 
     def add(self, ids, lengths, per_document):
         """Append documents.
@@ -336,7 +300,7 @@ class StoreWriter:
         """
         starts = self.totals["tokens"] + np.cumsum(lengths) - lengths
         firsts = np.cumsum(per_document) - per_document
-        block = starts[firsts] // _BLOCK  # where each document begins
+        block = starts[firsts] // _BLOCK  # of each document's first token
         opens = np.flatnonzero(np.diff(block, prepend=self._block))
         self._block = block[-1] if len(block) else self._block
         first_document = self.totals["documents"]
@@ -351,50 +315,38 @@ class StoreWriter:
         self._write("sentences", [totals["tokens"]])
         self._write("documents", [totals["sentences"]])
         self._write("blocks", [totals["documents"]])
-        self.totals = totals
-        self._flush()
-        vocabulary = os.path.join(self.folder, VOCABULARY)
-        write_vocabulary(self._tokenizer.vocabulary, vocabulary)
-        path = os.path.join(self.folder, MANIFEST)
-        write_manifest(path, self._manifest())
-        return TokenStore(self.folder)
-
-    def _manifest(self) -> dict:
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        write_vocabulary(
+            self._vocabulary, os.path.join(self.folder, VOCABULARY)
+        )
         arrays = {
             f"{name}.bin": {
-                # As it was written, and not as the disk has it by now.
+                # The hash of what was written, not of what the disk has now.
                 "bytes": files.size(self._path(name)),
                 "sha256": self._hashes[name].hexdigest(),
             }
             for name in ARRAYS
         }
-        return {
+        manifest = {
             "format": "bert_keras token store",
             "version": 1,
-            "side": self._side,
-            **self.totals,
-            "dtype": self._types["tokens"],
-            "vocabulary_size": self._tokenizer.vocabulary_size,
-            "vocabulary_hash": vocabulary_hash(self._tokenizer.vocabulary),
-            **{name: getattr(self._tokenizer, name) for name in _TOKENIZER},
-            "corpus_hash": self.corpus_hash,
+            **totals,
+            **self._settings,
+            "dtype": self._dtypes["tokens"],
+            "corpus_hash": self._corpus.hexdigest(),
             "files": arrays | describe_files(self.folder, [VOCABULARY]),
         }
-
-    def _width(self, name: str) -> int:
-        """Return the bytes of one number in an array's file."""
-        return np.dtype(self._types[name]).itemsize
+        write_manifest(os.path.join(self.folder, MANIFEST), manifest)
+        return TokenStore(self.folder)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, f"{name}.bin")
 
     def _write(self, name: str, values):
-        values = np.asarray(values).astype(self._types[name]).tobytes()
-        self._files[name].write(values)
-        self._hashes[name].update(values)
-        self.totals[name] += len(values) // self._width(name)
-
-    def _flush(self):
-        for file in self._files.values():
-            file.flush()
-            os.fsync(file.fileno())
+        values = np.asarray(values, self._dtypes[name])
+        content = values.tobytes()
+        self._files[name].write(content)
+        self._hashes[name].update(content)
+        self.totals[name] += len(values)

@@ -17,7 +17,7 @@ import bert_keras
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.interrupts import Stopped, StopRequest
-from bert_keras.journal import check_same_settings
+from bert_keras.manifest import check_same_settings
 from bert_keras.training import checkpoint
 
 # Folder -> the last save of this process there. An interrupted `fit` leaves the

@@ -77,6 +77,7 @@ def in_a_loop(task, items):
     task = pickle.loads(pickle.dumps(task))  # as to another machine
     for item in reversed(items):
         task(item)
+    return ()
 
 
 def stop_at(limit, made, monkeypatch):
@@ -87,8 +88,9 @@ def stop_at(limit, made, monkeypatch):
             if len(made) == limit:
                 raise KeyboardInterrupt
             made.append(task(item))
+        return ()
 
-    monkeypatch.setattr(beam, "_runner", lambda _: run)
+    monkeypatch.setattr(beam, "_make_runner", lambda _: run)
 
 
 def create(text, tokenizer, folder, **settings):
@@ -164,7 +166,7 @@ def test_shards_of_other_rules_are_made_again(
         with pytest.raises(KeyboardInterrupt):
             create(text, tokenizer, tmp_path / "beam", **others)
         assert any((tmp_path / "beam" / "train").glob("*.tfrecord"))
-        monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+        monkeypatch.setattr(beam, "_make_runner", lambda _: in_a_loop)
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)
 
@@ -172,25 +174,25 @@ def test_shards_of_other_rules_are_made_again(
 def test_finished_data_of_other_settings_is_refused_and_stays(
     text, tokenizer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    monkeypatch.setattr(beam, "_make_runner", lambda _: in_a_loop)
     folder = tmp_path / "beam"
     manifests = create(text, tokenizer, folder)
     before = contents(folder)
     cased = WordPieceTokenizer(tokenizer.vocabulary, lowercase=False)
     for change, named in (
         ({"copies": 1}, "copies was 2 and is now 1"),
-        ({"held_out_share": 0.2}, "documents was"),
-        ({"text": f"{text}/*.txt"}, "corpus_hash was"),
-        ({"text": f"{text}/00.txt", "held_out_share": 0}, "at least two"),
+        ({"held_out_share": 0.2}, "held_out_share was 0.3 and is now 0.2"),
+        ({"text": f"{text}/*.txt"}, "other documents"),
+        ({"held_out_share": 0}, "held_out_share was 0.3 and is now 0"),
         ({"tokenizer": cased}, "lowercase was true and is now"),
     ):
         given = {"text": text, "tokenizer": tokenizer, **change}
         with pytest.raises(InputError, match=named):
             create(folder=folder, **given)
         assert contents(folder) == before
-    # Nor does a build on one machine, of which no journal is there.
+    # Nor does a build on one machine.
     for change, named in (
-        ({"held_out_share": 0.2}, "documents was"),
+        ({"held_out_share": 0.2}, "held_out_share was 0.3 and is now 0.2"),
         ({"seed": 6}, "seed was 5 and is now 6"),
         ({}, None),
     ):
@@ -209,7 +211,7 @@ def test_a_damaged_store_is_built_again(
     local, text, tokenizer, tmp_path, monkeypatch
 ):
     folder, manifests = local
-    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    monkeypatch.setattr(beam, "_make_runner", lambda _: in_a_loop)
     create(text, tokenizer, tmp_path / "beam")
     path = tmp_path / "beam" / "tokens" / "train" / "tokens.bin"
     path.write_bytes(path.read_bytes().replace(b"\x00", b"\x01")[:-1] + b"x")
@@ -224,7 +226,7 @@ def test_too_few_documents_and_no_beam_are_named(
     with pytest.raises(InputError, match=r"bert_keras\[beam\]"):
         create(text, tokenizer, tmp_path / "out")
     assert os.listdir(tmp_path) == []
-    monkeypatch.setattr(beam, "_runner", lambda _: in_a_loop)
+    monkeypatch.setattr(beam, "_make_runner", lambda _: in_a_loop)
     one = os.path.join(text, "00.txt")
     with pytest.raises(InputError, match="at least two documents"):
         create(one, tokenizer, tmp_path / "out", held_out_share=0)

@@ -170,9 +170,7 @@ def test_arrays_that_lead_outside_are_refused(whole, tmp_path, name, number):
 def test_data_behind_a_link_is_not_read(whole, tmp_path, kind):
     shutil.copytree(whole / kind, tmp_path / kind)
     for path in sorted((tmp_path / kind).iterdir()):
-        if path.name == "progress.jsonl" or (
-            kind != "store" and path.name == "vocab.txt"
-        ):
+        if kind != "store" and path.name == "vocab.txt":
             continue  # is not read
         os.replace(path, tmp_path / "outside")
         path.symlink_to(tmp_path / "outside")

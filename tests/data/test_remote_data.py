@@ -110,7 +110,7 @@ def test_finished_remote_data_of_other_settings_is_refused_and_stays(
         before = remote_contents(remote)
         for change, named in (
             ({"copies": 1}, "copies was 2 and is now 1"),
-            ({"held_out_share": 0.3}, "documents was"),
+            ({"held_out_share": 0.3}, "held_out_share was 0.2"),
         ):
             with pytest.raises(InputError, match=named):
                 create(remote, tokenizer, **{"copies": 2, **change})

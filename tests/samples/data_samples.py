@@ -113,10 +113,10 @@ def write_texts(folder, documents):
 
 
 def contents(folder):
-    """Path -> bytes of every file but journals and locks."""
+    """Path -> bytes of every file but locks."""
     found = {}
     for root, _, names in os.walk(folder):
-        for name in set(names) - {"progress.jsonl", ".lock"}:
+        for name in set(names) - {".lock"}:
             path = os.path.join(root, name)
             with open(path, "rb") as file:
                 found[os.path.relpath(path, folder)] = file.read()
@@ -124,8 +124,7 @@ def contents(folder):
 
 
 def in_small_parts(patch):
-    """Has builds save often, and write many small shards."""
+    """Has builds tokenise small parts, and write many small shards."""
     patch.setattr("bert_keras.data.building._PART", 2_000)
-    patch.setattr("bert_keras.data.building._SAVE", 0)
     patch.setattr("bert_keras.data.examples.CAPACITY", 40)
     patch.setattr("bert_keras.data.token_store._BLOCK", 256)
