@@ -8,7 +8,7 @@ import tensorflow as tf
 from data_samples import contents, corpus, in_small_parts, toy_tokenizer
 from remote_folder import Killed, object_store
 
-from bert_keras import files, run_folder
+from bert_keras import files, folder_lock
 from bert_keras.data.batches import check_source, pretraining_dataset
 from bert_keras.data.corpus import read_documents
 from bert_keras.data.pretraining_data import create_pretraining_data
@@ -24,7 +24,7 @@ def home(monkeypatch, tmp_path):
     """A home of the test's own, for what is fetched."""
     in_small_parts(monkeypatch)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(run_folder, "SETTLED_AFTER", 0)
+    monkeypatch.setattr(folder_lock, "SETTLED_AFTER", 0)
 
 
 @pytest.fixture(scope="module")

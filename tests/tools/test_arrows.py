@@ -13,7 +13,6 @@ OF_ALL = {
     "files",
     "folder_lock",
     "interrupts",
-    "journal",
     "json_files",
     "manifest",
     "remote_files",
