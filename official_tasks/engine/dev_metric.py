@@ -2,7 +2,6 @@
 
 import math
 
-import keras
 import numpy as np
 
 from bert_keras.errors import InputError
@@ -65,6 +64,6 @@ def _mean_loss(loss, targets, weights, outputs):
         for row, values in zip(padded, outputs, strict=True):
             row[: len(values)] = values
         outputs = padded  # (R, T)
-    value = float(loss(targets, keras.ops.convert_to_tensor(outputs), weights))
+    value = float(loss(targets, outputs, weights))
     # Keras divides by the number of targets.
     return value if weights is None else value / float(np.mean(weights))

@@ -57,6 +57,7 @@ def test_the_page_names_these_commands():
     assert len(scripts) == 4
 
 
+@pytest.mark.release
 def test_a_model_of_transformers_is_served_and_compared(tmp_path):
     hugging(tmp_path / "hugging")
     done = run(exports("hugging") + " --noverify", tmp_path)

@@ -31,6 +31,7 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.release
 def test_the_cells_run_and_hold_the_ten_lines_of_the_readme(
     notebook, tmp_path, monkeypatch
 ):

@@ -306,7 +306,10 @@ def small_rows(monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.long)
+        pytest.param(
+            name,
+            marks=pytest.mark.release if name in QUICK else pytest.mark.long,
+        )
         for name in PAGES
     ],
 )

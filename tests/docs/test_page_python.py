@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 import tensorflow as tf
 from run_script import ROOT
 from safetensors.numpy import load_file
@@ -11,6 +12,8 @@ from task_samples import sentences, write_reviews
 from test_page_commands import python_of
 
 import bert_keras
+
+pytestmark = pytest.mark.release
 
 
 def test_texts_are_compared_and_ranked(tmp_path, monkeypatch):

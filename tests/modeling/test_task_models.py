@@ -403,13 +403,6 @@ def test_keras_shows_counts_and_clones_every_kind_of_model(name):
             model.quantize("int8")
 
 
-@pytest.mark.parametrize("name", ["encoder", "chooser", "span"])
-def test_keras_plots_every_kind_of_model(name, tmp_path):
-    pytest.importorskip("pydot")
-    model = {"encoder": encoder, **MODELS, **PRETRAINER}[name]()
-    keras.utils.plot_model(model, tmp_path / "model.png", expand_nested=True)
-
-
 def test_a_loss_of_a_subclass_counts():
     class Dearer(BertClassifier):
         def compute_loss(self, *args, **kwargs):

@@ -58,6 +58,7 @@ def printed(tmp_path_factory):
     return output.splitlines()
 
 
+@pytest.mark.release
 def test_types_of_the_ten_lines_are_revealed(printed):
     found = [
         re.search(r'Revealed type is "(.+)"', line)[1]
@@ -67,6 +68,7 @@ def test_types_of_the_ten_lines_are_revealed(printed):
     assert [name.replace("builtins.", "") for name in found] == TYPES
 
 
+@pytest.mark.release
 def test_mistakes_are_refused_each_in_its_line(printed):
     for number, (mistake, named) in enumerate(MISTAKES.items(), 3):
         (error,) = [line for line in printed if f"wrong.py:{number}: e" in line]
