@@ -1,19 +1,19 @@
-r"""Scores models, or somebody's prediction files, by a task's own metrics.
+r"""Scores models, or files of predictions, by a task's official metrics.
 
-    python -m official_tasks.evaluate --task=mrpc --data_dir=glue \
-        --model=runs/mrpc
+    python -m official_tasks.evaluate --model=runs/mrpc
+    python -m official_tasks.evaluate --model=runs/reviews --dev=other.csv
     python -m official_tasks.evaluate --task=squad1 --data_dir=squad \
         --predictions=predictions.json
-
     python -m official_tasks.evaluate --task=mlm --input='texts/*.txt' \
         --model=runs/pretrain/model
 
-In: a task and its data; the folder of a fine-tuning run or of a model, or
-several with commas between, whose outputs are then averaged (--model=A,B,C);
-or, with --predictions, a file in the task's official form. --task=mlm masks
-any text (lines, or the column --text of a table) and scores weights of
-pre-training on it. Out: all official metrics as one table; with --output,
-results.json and the official prediction files in that folder.
+In: the folder of a fine-tuning run or of a model, or several with commas
+between, whose outputs are then averaged (--model=A,B,C); or, with
+--predictions, a file in the task's official form. The task and its options are
+those of the run, unless flags name others. --task=mlm masks any text (lines,
+or the column --text of a table) and scores weights of pre-training on it. Out:
+all official metrics as one table; with --output, results.json and the official
+prediction files in that folder.
 
 Takes about ten seconds for 1,000 short texts with a small model on two CPU
 cores.
@@ -51,6 +51,10 @@ def define_flags():
     flags.DEFINE_string("input", None, "Files of texts, with --task=mlm.")
     flags.DEFINE_integer("sequence_length", 128, "Tokens of a row at most.")
     script.define_seed("Seed of the masks.")
+    flags.DEFINE_string("predictions", None, "A file to score instead.")
+    flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
+    flags.DEFINE_string("output", None, "Folder for what is written.")
+    script.define_overwrite()
     script.applies_only(
         "with --task=mlm",
         lambda v: v.task == MLM,
@@ -59,25 +63,21 @@ def define_flags():
     script.applies_only(
         "without --task=mlm", lambda v: v.task != MLM, "predictions", "split"
     )
-    flags.DEFINE_string("predictions", None, "A file to score instead.")
-    flags.DEFINE_enum("split", "dev", SPLITS, "The split to score on.")
-    flags.DEFINE_string("output", None, "Folder for what is written.")
-    script.define_overwrite()
-    flags.mark_flags_as_required(["task"])
 
 
 def evaluate(
     task, models=(), predictions=None, split="dev", output=None, overwrite=False
 ):
-    """The task's scores of an ensemble of models, or of a prediction file.
+    """Return a task's scores of an ensemble of models, or of a file.
 
     Args:
+        task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
         predictions: path of a file in the task's official form, instead.
         split: of `SPLITS`.
         output: folder for results.json and the task's official files; None
             writes nothing.
-        overwrite: whether to replace files that are there.
+        overwrite: replace existing files.
     """
     from official_tasks.engine.leaderboard import input_files, new_files
     from official_tasks.engine.models import predict_split
@@ -89,7 +89,7 @@ def evaluate(
         examples, predicted = predict_split(task, models, split)
     else:
         if type(task).read_predictions is Task.read_predictions:
-            task.read_predictions(predictions, [])  # says that it reads none
+            task.read_predictions(predictions, [])  # raises
         examples = task.read(split)
         predicted = task.read_predictions(predictions, examples)
     for note in [*notes, *getattr(examples, "notes", ())]:
@@ -106,9 +106,9 @@ def evaluate(
 
 
 def _check_held_out(task, models, split="dev") -> list[str]:
-    """Return notes on files that a model learned from; refuse such rows.
+    """Return notes on files a model was trained on; refuse such rows.
 
-    These are rows of --train that the model's run did not hold out. Files
+    The rows are those of --train that the model's run did not hold out. Files
     are compared by content: the same file may have another name.
     """
     source, notes = getattr(task, "source", None), []
@@ -117,33 +117,33 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files
     for model in models:
-        settings = _run_settings(model)
-        learned = split_paths(settings.get("train") or "")
+        settings = read_run_settings(model)
+        trained = split_paths(settings.get("train") or "")
         dev, seed = settings.get("dev"), settings.get("split_seed", 0)
         if is_tenth and holds_out:
             is_other = dev or seed != source.split_seed
-            if is_other and _have_common(source.paths("train"), learned):
+            if is_other and _have_common(source.paths("train"), trained):
                 flag = f"--dev={dev}" if dev else f"--split_seed={seed}"
                 raise InputError(
-                    f"{model} has learned from rows of "
-                    f"{source.files['train']} that would be scored: its run "
-                    f"held out others. Give {flag}."
+                    f"{model} was trained on rows of {source.files['train']} "
+                    "that would be scored: its run held out others. Give "
+                    f"{flag}."
                 )
         elif split != "train":
             paths = [
                 p for part in source.parts(split) for p in source.paths(part)
             ]
             notes += [
-                f"{path} is a file that {model} has learned from: these "
-                "scores say nothing on new rows"
+                f"{path} is a file that {model} was trained on: these "
+                "scores say nothing about new rows"
                 for path in map(str, paths)
-                if _have_common([path], learned)
+                if _have_common([path], trained)
             ]
     return notes
 
 
 def _have_common(paths, others):
-    """Return True if a file, or a data set by its name, is among both."""
+    """Return True if a file, or a data set by its name, is in both lists."""
     return any(
         str(path) == other or same_content(path, other)
         for path in paths
@@ -152,7 +152,7 @@ def _have_common(paths, others):
     )
 
 
-def _run_settings(model) -> dict:
+def read_run_settings(model) -> dict:
     """Return the settings of the run that made a model; {} where unknown."""
     # The folder of a run, or the model in it.
     for folder in (model, os.path.dirname(os.path.abspath(model))):
@@ -165,17 +165,34 @@ def _run_settings(model) -> dict:
     return {}
 
 
+def complete_flags(values):
+    """Set --task and its options to those of --model's run, where not given.
+
+    Args:
+        values: absl's FLAGS.
+    """
+    model, *_ = split_paths(values.model or "") or [""]
+    settings = read_run_settings(model)
+    task = settings.get("task")
+    if task not in registry.TASKS or values.task not in (None, task):
+        return
+    for name in ("task", *registry.TASKS[task][0].options):
+        if name in settings and not values[name].present:
+            values[name].value = settings[name]
+            values[name].present = 1
+
+
 def evaluate_masked_lm(values) -> dict:
     """Return the masked-LM scores of --model on the texts of --input."""
     from official_tasks.engine.leaderboard import new_files
     from official_tasks.engine.masked_lm import score_masked_lm
-    from official_tasks.engine.prediction import input_paths, read_inputs
+    from official_tasks.engine.prediction import find_inputs, read_inputs
 
     if not values.input:
         raise InputError("--input is missing: name files of texts")
-    paths = input_paths(values.input)
-    own = make_dialect(values.separator, values.encoding)
-    rows = read_inputs(paths, None, [values.text or "text"], [False], own)
+    paths = find_inputs(values.input)
+    dialect = make_dialect(values.separator, values.encoding)
+    rows = read_inputs(paths, None, [values.text or "text"], [False], dialect)
     scores = score_masked_lm(
         values.model,
         (text for (text,) in rows),
@@ -189,7 +206,7 @@ def evaluate_masked_lm(values) -> dict:
 
 
 def main(values):
-    from official_tasks.engine.grid import table_of
+    from official_tasks.engine.grid import make_table
 
     if bool(values.model) == bool(values.predictions):
         raise InputError(
@@ -197,8 +214,9 @@ def main(values):
         )
     if values.task == MLM:
         scores = evaluate_masked_lm(values)
-        progress.console.print(table_of(MLM, {"text": scores}))
+        progress.console.print(make_table(MLM, {"text": scores}))
         return
+    complete_flags(values)
     task, _ = task_from_flags(values)
     scores = evaluate(
         task,
@@ -208,7 +226,7 @@ def main(values):
         values.output,
         values.overwrite,
     )
-    progress.console.print(table_of(task.name, {values.split: scores}))
+    progress.console.print(make_table(task.name, {values.split: scores}))
 
 
 if __name__ == "__main__":

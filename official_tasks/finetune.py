@@ -10,18 +10,17 @@ r"""Fine-tunes BERT on a task and scores it.
 
 In: the data of a task (--data_dir has the official files, or is a data set
 such as tfds:glue or hf:rajpurkar/squad; --task=custom reads any CSV, TSV,
-JSONL, Parquet or Arrow file and any data set; a task of your own is a Python
-file, --task=my_task.py); weights to start from, which may be another task's
-output. Out, in --output: model/ (the weights that
-scored best on dev, vocabulary and label names, ready for tools/export.py
-unless the task brings a model of its own, as with --recipe), results.json
-with all official metrics, predictions/ of the dev split, report.html,
-TensorBoard logs. The same command resumes an interrupted run.
+JSONL, Parquet or Arrow file and any data set; --task=my_task.py is a Python
+file with your task); weights to start from, also of another run. Out, in
+--output: model/ (the weights with the best score on dev, the vocabulary and
+the labels, ready for tools/export.py, except with --recipe), results.json with
+all official metrics, predictions/ of the dev split, report.html, TensorBoard
+logs. The same command resumes an interrupted run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
-four learning rates (for 256 units and fewer times 6, for 512 and fewer times
-2, as is the default rate), --seeds=5 trains with five seeds.
+four learning rates (times 6 for 256 units or fewer, times 2 for 512 or fewer,
+as the default rate is), --seeds=5 trains with five seeds.
 
 Takes about a minute for 1,000 rows and 3 epochs of a small model on two CPU
 cores, and about 40 minutes for BERT base.
@@ -52,7 +51,7 @@ RUN_FLAGS = (
     "tpu",
 )
 
-# Field of `Hyperparameters` -> what --help says, and the choices.
+# Field of `Hyperparameters` -> its help, and the choices.
 TRAINING = {
     "bilstm_dim": "Width of a new BiLSTM between encoder and head.",
     "lora_rank": "Train matrices of this rank in attention, and the head.",
@@ -64,17 +63,17 @@ TRAINING = {
     "by its F1 on dev.",
     "metric": "Metric of dev that chooses the best weights and ends early; by "
     "default the task's. loss: that of dev.",
-    "layer_decay": "Share of its learning rate that a layer passes to the one "
+    "layer_decay": "Factor on the learning rate from each layer to the one "
     "below it.",
     "weight_decay": "Decoupled weight decay; biases and norms have none.",
-    "dropout": "Share dropped in layers, attention and head; by default as the "
-    "weights have it.",
+    "dropout": "Dropout rate of layers, attention and head; by default that of "
+    "the weights.",
     "optimizer": ("Optimizer.", CHOICES["optimizer"]),
     "class_weights": (
         "balanced: each class counts the same in the loss.",
         CHOICES["class_weights"],
     ),
-    "rematerialize": "Compute each layer again for its gradient: less memory, "
+    "rematerialize": "Compute layers again for their gradients: less memory, "
     "more time.",
 }
 
@@ -85,9 +84,7 @@ def define_flags():
     flags.DEFINE_string("init", None, "Weights to start from.")
     flags.DEFINE_bool("from_scratch", False, "Random weights, as a baseline.")
     flags.DEFINE_string("output", None, "Folder of this run.")
-    flags.DEFINE_bool(
-        "check", False, "Read the data, list its faults, and train nothing."
-    )
+    flags.DEFINE_bool("check", False, "Check the data and train nothing.")
     flags.DEFINE_float("epochs", None, "Passes over the training rows.")
     flags.DEFINE_integer(
         "batch_size",
@@ -101,7 +98,7 @@ def define_flags():
         None,
         "Learning rate at its peak; by default by task and model size.",
     )
-    flags.DEFINE_integer("sequence_length", None, "Word pieces a row, at most.")
+    flags.DEFINE_integer("sequence_length", None, "Tokens of a row at most.")
     flags.DEFINE_bool("grid", False, "Try four learning rates; keep the best.")
     flags.DEFINE_integer(
         "seeds", 1, "Number of runs, with seeds from --seed on.", 1
@@ -133,7 +130,7 @@ def define_flags():
     script.applies_only(
         "to one task, not to --task=glue",
         lambda v: v.task.lower() != "glue",
-        "check",
+        *("check", "class_weights"),
     )
 
 
@@ -143,18 +140,7 @@ def _define_training_flags():
         script.require(expected, fits, name)
     script.group_flags("training", *TRAINING)
     script.applies_only(
-        "without --lora_rank, which freezes the entire encoder",
-        lambda v: v.lora_rank is None,
-        "freeze_layers",
-    )
-    script.applies_only(
-        "to weights that were trained, not with --from_scratch",
-        lambda v: not v.from_scratch,
-        "lora_rank",
-        "freeze_layers",
-    )
-    script.applies_only(
-        "without --recipe, whose encoder is frozen",
+        "without --recipe, which freezes the encoder",
         lambda v: not v.recipe or registry.is_file(v),
         *("lora_rank", "freeze_layers", "layer_decay", "rematerialize"),
     )
@@ -174,8 +160,8 @@ def main(values):
         "learning_rates": rates if values.grid else None,
         "seeds": values.seeds,
     }
-    given = {name: values[name].value for name in Hyperparameters._fields}
-    arguments |= Hyperparameters(**given).changed()
+    fields = {name: values[name].value for name in Hyperparameters._fields}
+    arguments |= Hyperparameters(**fields).changed()
     if values.task.lower() == "glue":
         from official_tasks.engine import leaderboard
 

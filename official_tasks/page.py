@@ -1,11 +1,9 @@
 """A run's report: one self-contained HTML page with charts as inline SVG.
 
-A page is a list of sections of text, tables and charts. Whatever is not `Html`
-is text and is escaped. What the page of a kind of run shows is next to that
-run's code.
+A page is a list of sections of text, tables and charts. All values but `Html`
+are escaped. The sections of a run's report are next to that run's code.
 """
 
-import contextlib
 import html
 import importlib.util
 import io
@@ -17,7 +15,7 @@ from bert_keras import files
 from official_tasks import progress
 
 LONGEST_LABEL = 40  # characters of a class in a chart
-LONG_WORD = 30  # characters; links are longer
+LONG_WORD = 30  # characters; a link is longer
 STYLE = """
 :root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
   --good: #1a8f5a; --page: #f6f7fa; }
@@ -55,28 +53,30 @@ pre { background: #1d2433; color: #eef2f9; border-radius: 8px; margin: 0;
 
 
 class Html(str):
-    """Text that is HTML already: it is not escaped again."""
+    """HTML, which is not escaped again."""
 
 
-def escaped(value) -> str:
+def escape(value) -> str:
+    """Return a value as HTML."""
     return value if isinstance(value, Html) else html.escape(str(value))
 
 
 def page(title, heading, text, sections) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         title: of the browser's window.
-        heading, text: what it opens with.
-        sections: what `section` and `tiles` return; empty ones are left out.
+        heading: of the page.
+        text: the sentence below the heading.
+        sections: of `section`, `tiles` and the like; empty ones are left out.
     """
     return "\n".join(
         [
             "<!doctype html><html lang=en><meta charset=utf-8>",
             "<meta name=viewport content='width=device-width'>",
-            f"<title>{escaped(title)}</title>",
+            f"<title>{escape(title)}</title>",
             f"<style>{STYLE}</style><main>",
-            f"<h1>{escaped(heading)}</h1><p>{escaped(text)}</p>",
+            f"<h1>{escape(heading)}</h1><p>{escape(text)}</p>",
             *filter(None, sections),
             "</main></html>",
         ]
@@ -84,100 +84,92 @@ def page(title, heading, text, sections) -> str:
 
 
 def section(heading, text, *parts) -> Html:
-    """A heading, a sentence, and tables or charts."""
+    """Return a heading, a sentence, and tables or charts."""
     return Html(
-        f"<section><h2>{escaped(heading)}</h2><p>{escaped(text)}</p>"
-        f"{''.join(map(escaped, parts))}</section>"
+        f"<section><h2>{escape(heading)}</h2><p>{escape(text)}</p>"
+        f"{''.join(map(escape, parts))}</section>"
     )
 
 
-def tiles(figures) -> Html:
-    """Large figures; pairs of a value and what it means."""
+def tiles(metrics) -> Html:
+    """Return large numbers, of pairs of a value and its meaning."""
     cells = [
-        f"<div class=tile><b>{escaped(value)}</b>"
-        f"<span>{escaped(meaning)}</span></div>"
-        for value, meaning in figures
+        f"<div class=tile><b>{escape(value)}</b>"
+        f"<span>{escape(meaning)}</span></div>"
+        for value, meaning in metrics
     ]
     return Html(f"<div class=tiles>{''.join(cells)}</div>")
 
 
+def notes(lines) -> Html | str:
+    """Return the section of a run's notes; nothing where there are none."""
+    return section("Worth a look", "", table(zip(lines))) if lines else ""
+
+
 def charts(text, drawn) -> Html:
-    """The section of a run's `line_chart`s."""
+    """Return the section of a run's `line_chart`s."""
     grid = Html(f"<div class=charts>{''.join(drawn)}</div>")
     return section("Learning", text, grid)
 
 
 def table(rows, head=(), numbers=()) -> Html:
-    """A table.
+    """Return a table.
 
     Args:
-        rows: lists of cells. Floats have three digits.
-        head: names of the columns; none where it is empty.
-        numbers: indices of columns that stand to the right; columns of floats
-            do.
+        rows: lists of cells; floats are shown with three digits.
+        head: names of the columns, or none.
+        numbers: indices of right-aligned columns; columns of floats are.
     """
 
-    def cell(value, column, kind):
+    def cell(value, column, tag):
         if isinstance(value, float):
-            return f"<{kind} class=number>{value:.3f}</{kind}>"
+            return f"<{tag} class=number>{value:.3f}</{tag}>"
         style = " class=number" if column in numbers else ""
         words = [] if isinstance(value, Html) else str(value).split()
-        # A word that no column can hold would push others off the page.
+        # A word wider than its column would push the others off the page.
         if any(len(word) > LONG_WORD for word in words):
             style = " class=long"
-        return f"<{kind}{style}>{escaped(value)}</{kind}>"
+        return f"<{tag}{style}>{escape(value)}</{tag}>"
 
     lines = [("th", head)] * bool(head) + [("td", row) for row in rows]
-    return Html(
-        "<table>"
-        + "".join(
-            "<tr>"
-            + "".join(cell(v, i, kind) for i, v in enumerate(line))
-            + "</tr>"
-            for kind, line in lines
-        )
-        + "</table>"
-    )
+    cells = [
+        "".join(cell(value, i, tag) for i, value in enumerate(line))
+        for tag, line in lines
+    ]
+    return Html(f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>")
 
 
-def guesses_section(guesses, text) -> Html:
-    """Texts with masks and the model's guesses there.
+def show_predictions(texts, explanation) -> Html:
+    """Return the section of texts with a model's predictions at their masks.
 
     Args:
-        guesses: list of dict, "text" with [MASK] in it, and "masks", each
-            with the "truth", "guesses", pairs of piece and probability, and
-            maybe "packaged", such pairs of the model that the package brings.
-        text: a sentence on where they come from.
+        texts: list of dict: "text", with [MASK] in it, and "masks", each with
+            the "truth" and "predictions", pairs of token and probability.
+        explanation: a sentence on where the texts come from.
     """
-    heads = {"guesses": "guesses", "packaged": "the packaged model guesses"}
-    masks = [mask for guess in guesses for mask in guess["masks"]]
-    shown = [name for name in heads if all(name in mask for mask in masks)]
 
-    def chips(mask, name):
-        pieces = [
-            f"<span class='chip{' right' * (piece == mask['truth'])}'>"
-            f"{escaped(piece)} {probability:.0%}</span>"
-            for piece, probability in mask[name]
+    def chips(mask):
+        tokens = [
+            f"<span class='chip{' right' * (token == mask['truth'])}'>"
+            f"{escape(token)} {probability:.0%}</span>"
+            for token, probability in mask["predictions"]
         ]
-        return f"<div><b>{escaped(mask['truth'])}</b>: {''.join(pieces)}</div>"
+        return f"<div><b>{escape(mask['truth'])}</b>: {''.join(tokens)}</div>"
 
     mark = "<mark>&nbsp;?&nbsp;</mark>"
     rows = [
         (
-            Html(escaped(guess["text"]).replace("[MASK]", mark)),
-            *(
-                Html("".join(chips(mask, name) for mask in guess["masks"]))
-                for name in shown
-            ),
+            Html(escape(text["text"]).replace("[MASK]", mark)),
+            Html("".join(map(chips, text["masks"]))),
         )
-        for guess in guesses
+        for text in texts
     ]
-    columns = ("sentence", *map(heads.get, shown))
-    return section("Masked pieces", text, table(rows, columns))
+    head = ("sentence", "predictions")
+    return section("Masked tokens", explanation, table(rows, head))
 
 
 def can_draw(name) -> bool:
-    """Whether charts can be drawn; if not, prints that `name` is left out."""
+    """Return True if charts can be drawn; else print that `name` is missing."""
     if importlib.util.find_spec("matplotlib") is not None:
         return True
     progress.console.print(
@@ -187,25 +179,31 @@ def can_draw(name) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def may_fail(name):
-    """Prints why there is no `name`, where writing it fails.
+def write_report(folder, render):
+    """Write report.html to a run's folder: the HTML that `render()` returns.
 
-    What is drawn at the end of a run is not worth the run.
+    Without matplotlib, or where drawing fails, print a note: the drawing at
+    the end of a run is not worth the run.
     """
+    if not can_draw("report.html"):
+        return
     try:
-        yield
-    except Exception as error:  # whatever it is
+        with (
+            folder.output("report.html") as path,
+            open(path, "w", encoding="utf-8") as file,
+        ):
+            file.write(render())
+    except Exception as error:  # of any library
         progress.console.print(
-            f"note: no {name}: it cannot be drawn ({type(error).__name__}: "
-            f"{error})"
+            f"note: no report.html: it cannot be drawn ({type(error).__name__}:"
+            f" {error})"
         )
 
 
 def note_finished(folder):
-    """Print that a run trains no more, and what of it to look at is missing.
+    """Print that a run is finished, and which of its files for people it lacks.
 
-    `report.html` and `logs` are for people: nothing else reads them.
+    Nothing else reads `report.html` and `logs`.
     """
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True
@@ -222,23 +220,8 @@ def note_finished(folder):
             )
 
 
-def write_report(folder, render):
-    """Writes report.html to a run's folder: the HTML that `render()` returns.
-
-    Without matplotlib, or where drawing fails, a note says why there is none.
-    """
-    if not can_draw("report.html"):
-        return
-    with (
-        may_fail("report.html"),
-        folder.output("report.html") as path,
-        open(path, "w", encoding="utf-8") as file,
-    ):
-        file.write(render())
-
-
-def figure_of(width, height):
-    """An empty figure and its axes, in inches."""
+def make_figure(width, height):
+    """Return an empty figure of this size in inches, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -247,14 +230,12 @@ def figure_of(width, height):
     return figure, axes
 
 
-def save(figure, path, **settings):
-    """Writes a matplotlib figure, in which any text is shown as it is.
+def draw(figure):
+    """Return a figure as SVG, the same bytes for the same figure.
 
-    matplotlib reads what stands between two dollar signs as a formula, and
-    warns of characters that its font lacks; a browser has others.
-
-    Args:
-        settings: as for `Figure.savefig`.
+    All text is shown as it is. By default matplotlib reads text between two
+    dollar signs as a formula, and warns of characters that its font lacks; a
+    browser has other fonts.
     """
     import matplotlib
     from matplotlib.text import Text
@@ -262,29 +243,26 @@ def save(figure, path, **settings):
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     style = {"svg.fonttype": "none", "svg.hashsalt": "0"}
-    # For the texts that are made only now, such as those of ticks.
+    # For the texts that are made later, such as those of ticks.
     style["text.parse_math"] = False
+    file = io.StringIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        figure.savefig(path, **settings)
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()[file.getvalue().index("<svg") :]
 
 
-def svg(figure):
-    """A matplotlib figure as SVG, the same bytes for the same figure."""
-    text = io.StringIO()
-    save(figure, text, format="svg", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
-
-
-def line_chart(title, axis, lines, share=False, bounds=()):
-    """Lines over one axis.
+def line_chart(title, axis, lines, is_fraction=False, bounds=()):
+    """Return a chart of lines over one axis.
 
     Args:
+        title: of the chart.
+        axis: name of the x axis.
         lines: name -> (x, y).
-        share: whether y is shown in percent.
-        bounds: x of dotted upright lines.
+        is_fraction: show y in percent.
+        bounds: x of dotted vertical lines.
     """
-    figure, axes = figure_of(4.6, 3.2)
+    figure, axes = make_figure(4.6, 3.2)
     colours = ("#2f6fde", "#e0872b")
     for (name, (x, y)), colour in zip(lines.items(), colours, strict=False):
         axes.plot(x, y, label=name, color=colour, marker="o", markersize=3)
@@ -292,36 +270,38 @@ def line_chart(title, axis, lines, share=False, bounds=()):
         axes.axvline(x, color="#64708a", linestyle=":", linewidth=1)
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel(axis)
-    if axis == "step":  # there is no half a step
+    if axis == "step":
         steps = {"integer": True, "min_n_ticks": 1}
         axes.xaxis.get_major_locator().set_params(**steps)
     axes.grid(axis="y", color="#e3e7ef")
-    if share:
+    if is_fraction:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.legend(frameon=False, fontsize=9)
-    return Html(f"<div>{svg(figure)}</div>")
+    return Html(f"<div>{draw(figure)}</div>")
 
 
 def confusion_chart(labels, counts):
-    """How often each class, a row, was taken for each, as a chart."""
-    labels = [_clipped(label) for label in labels]
+    """Return the confusion matrix as a chart; a row is a true class."""
+    labels = [_shorten(label) for label in labels]
     counts = np.array(counts)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axes = figure_of(0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    figure, axes = make_figure(
+        0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5
+    )
+    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for row, column in np.ndindex(*counts.shape):
-        colour = "white" if shares[row, column] > 0.55 else "#1d2433"
+        colour = "white" if fractions[row, column] > 0.55 else "#1d2433"
         number = f"{counts[row, column]:,}"
         axes.text(column, row, number, ha="center", va="center", color=colour)
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
-    return Html(f"<div class=small>{svg(figure)}</div>")
+    return Html(f"<div class=small>{draw(figure)}</div>")
 
 
-def _clipped(label):
-    """A label that leaves room for the chart, in one line."""
+def _shorten(label):
+    """Return a label in one line that leaves room for the chart."""
     label = " ".join(label.split())
-    long = len(label) > LONGEST_LABEL
-    return f"{label[: LONGEST_LABEL - 1]}…" if long else label
+    is_long = len(label) > LONGEST_LABEL
+    return f"{label[: LONGEST_LABEL - 1]}…" if is_long else label

@@ -1,30 +1,28 @@
-r"""Asks an exported model many texts and writes an answer a line.
+r"""Answers many texts by an exported model, a line each.
 
     python -m official_tasks.predict --model=runs/served --input=texts.txt \
         --output=answers.jsonl
 
 In: the folder of a SavedModel that tools/export.py made, and a file of lines,
 or CSV, TSV or JSONL with a column for each input of the signature (also .gz;
---separator and --encoding as for a task's own files), Parquet, Arrow, a
-pattern such as 'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT] or
-tfds:NAME, or - for a pipe. Out: an answer a row, in the rows' order, with its
-inputs and with the columns of --keep; the format follows from the name: .jsonl
-(tools/compare.py asks such a file again), .csv, .tsv, .parquet, and of vectors
-.npy. The same command resumes an interrupted file. Progress, and the fraction
-of texts that were truncated to what a row holds, go to standard error:
+--separator and --encoding as for --task=custom), Parquet, Arrow, a pattern such
+as 'logs/*.csv', a data set, hf:NAME[/CONFIG][:SPLIT] or tfds:NAME, or - for a
+pipe. Out: an answer a row, in the order of the rows, with its inputs and the
+columns of --keep. The ending of the name decides the format: .jsonl (input of
+tools/compare.py), .csv, .tsv, .parquet, and for vectors .npy. The same command
+resumes an interrupted file. Progress and the fraction of truncated texts go to
+standard error:
 
     zcat texts.gz | python -m official_tasks.predict --model=runs/served \
         --input=- --output=- > answers.jsonl
 
-With --task it writes the task's official prediction files instead, from the
-folders of fine-tuning runs; of several, --model=A,B,C, the outputs are
-averaged:
+With --task it writes the task's official prediction files, from the folders of
+fine-tuning runs; the outputs of several, --model=A,B,C, are averaged:
 
     python -m official_tasks.predict --task=mrpc --data_dir=glue \
         --model=runs/mrpc --output=runs/mrpc/submission
 
-Takes some seconds and the model's time for the texts, in batches of like
-length.
+Takes some seconds and the model's time for the texts.
 """
 
 from absl import flags
@@ -33,12 +31,13 @@ from bert_keras import files
 from bert_keras.errors import InputError
 from official_tasks import progress, script
 from official_tasks.engine import prediction
-from official_tasks.engine.answers import WRITERS, Answers
+from official_tasks.engine.answer_formats import WRITERS
+from official_tasks.engine.answers import Answers
 from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.table import make_dialect
 
-OWN = ("separator", "encoding")  # of --input, and of a task's files
+DIALECT = ("separator", "encoding")  # of --input, and of a task's files
 
 
 def define_flags():
@@ -55,7 +54,7 @@ def define_flags():
         "Format of the input; by default by its name, otherwise lines.",
     )
     flags.DEFINE_string(
-        "signature", None, "Signature to ask; by default the first model's own."
+        "signature", None, "Signature to call; by default the model's default."
     )
     flags.DEFINE_list(
         "columns", None, "Columns of the inputs, if named differently."
@@ -64,11 +63,11 @@ def define_flags():
     flags.DEFINE_integer(
         "batch_size", 32, "Rows at once.", 1, script.LARGEST_BATCH
     )
-    registry.define_task_flags(more={None: OWN})
+    registry.define_task_flags(more={None: DIALECT})
     flags.adopt_module_key_flags(registry)
     flags.DEFINE_enum("split", "test", SPLITS, "With --task: what to predict.")
     script.applies_only(
-        "without --task, which reads the task's own files",
+        "without --task, which reads the files of the task",
         lambda v: v.task is None,
         *("input", "format", "signature", "columns", "keep", "batch_size"),
     )
@@ -78,20 +77,20 @@ def define_flags():
     script.applies_only(
         "with --task",
         lambda v: v.task is not None,
-        *("split", "option", *(n for n in registry.OPTIONS if n not in OWN)),
+        *("split", "option", *({*registry.OPTIONS} - {*DIALECT})),
     )
     flags.mark_flag_as_required("model")
 
 
 def _reads_tables(values):
     paths = files.find(values.input) or [values.input]
-    kinds = {prediction.kind_of(path, values.format) for path in paths}
+    kinds = {prediction.find_kind(path, values.format) for path in paths}
     return "lines" not in kinds
 
 
 def main(values):
     if values.task is None:
-        _ask(values)
+        _answer(values)
     else:
         _write_official_files(values)
 
@@ -100,7 +99,7 @@ def _write_official_files(values):
     from official_tasks.engine.leaderboard import predict_task
 
     if values.output == "-":
-        raise InputError("--output is missing: give a folder for the files")
+        raise InputError("--output is missing: name a folder for the files")
     progress.show_devices()
     task, _ = registry.task_from_flags(values)
     models = files.split_paths(values.model)
@@ -108,22 +107,22 @@ def _write_official_files(values):
     progress.console.print(f"Written to {values.output}")
 
 
-def _ask(values):
+def _answer(values):
     from bert_keras.serving.load import load_saved_model
 
     progress.console.stderr = True
-    paths = prediction.input_paths(values.input)
+    paths = prediction.find_inputs(values.input)
     if values.output != "-":
         files.refuse_input_as_output(values.output, values.model, *paths)
     served = load_saved_model(values.model)
-    name, entry, columns = prediction.asked(
+    name, entry, columns = prediction.choose_signature(
         served, values.signature, values.columns
     )
     rows = (
         paths,
         values.format,
         [*columns, *values.keep],
-        [*prediction.lists_of(entry), *(False for _ in values.keep)],
+        [*prediction.list_types(entry), *(False for _ in values.keep)],
         make_dialect(values.separator, values.encoding),
     )
     total = prediction.count_rows(*rows)
@@ -132,14 +131,14 @@ def _ask(values):
     ) as answers:
         progress.show_devices()
         before = answers.done
-        asked = answers.answered(
+        counts = answers.answer(
             prediction.read_inputs(*rows), values.batch_size
         )
-        with progress.bar(f"Asking {name}", total, before) as update:
-            for done in asked:
+        with progress.bar(f"Answers of {name}", total, before) as update:
+            for done in counts:
                 update(done)
                 if values.output == "-" and not script.output_is_read():
-                    return  # who reads our output has enough
+                    return  # as after `| head`
         answers.finish()
     message = f"{answers.done} rows, {answers.done - before} of them now"
     if answers.counts_truncated and answers.done:

@@ -4,16 +4,16 @@
         --num_layers=2 --hidden_dim=256 --steps=1000 --phase_2_steps=0
 
 In: a folder that tools/create_pretraining_data.py wrote. Pairs and masks are
-sampled again in each epoch and at both lengths; --records takes examples that
+sampled again in each epoch and at both lengths; --records reads examples that
 were sampled once and written as TFRecords, the longer ones from
---phase_2_data. As in the paper, the last tenth of the steps sees sequences of
-512 pieces (--phase_2_steps). --init starts from anybody's weights. Out, in
---output: model/ (weights and vocabulary, to start fine-tuning from),
-results.json and report.html with the figures on held-out documents,
+--phase_2_data. As in the paper, the last tenth of the steps has sequences of
+512 tokens (--phase_2_steps). --init starts from existing weights of any
+format. Out, in --output: model/ (weights and vocabulary, to start fine-tuning
+from), results.json and report.html with the metrics on held-out documents,
 metrics.jsonl and TensorBoard logs of the curves. The same command resumes an
-interrupted run; --dry_run prints what a run would take.
+interrupted run; --dry_run prints steps, tokens and memory of a run.
 
-Takes about 3 minutes for 1,000 steps of 64 sequences of 48 pieces with 2
+Takes about 3 minutes for 1,000 steps of 64 sequences of 48 tokens with 2
 layers of 256 on two CPU cores in bfloat16, and 5 in float32 with AVX2 alone.
 """
 
@@ -36,51 +36,48 @@ from official_tasks.pretraining.settings import (
 from official_tasks.progress import console
 
 __all__ = ["run"]
-# What the script prints of the held-out figures, where the run has them.
-FIGURES = (
+# Held-out metrics that the script prints.
+METRICS = (
     "mlm_accuracy",
     "mlm_perplexity",
     "nsp_accuracy",
     "lm_accuracy",
     "lm_perplexity",
 )
-
-
 _ROWS = {
-    "sequence_length": "pieces of an example.",
-    "max_predictions": "masked pieces, at most; by default as --mask_rate "
-    "asks for.",
+    "sequence_length": "tokens of an example.",
+    "max_predictions": "masked tokens at most; by default all of --mask_rate.",
     "batch_size": "sequences a step.",
 }
-# Field of `Settings` or of `Execution` -> what --help says, and the choices.
+# Field of `Settings` or of `Execution` -> its help, and the choices.
 SETTINGS = {
-    "objectives": ("What is learned.", OBJECTIVES),
+    "objectives": ("Objectives to learn.", OBJECTIVES),
     "init": "Weights to start from, any format.",
     "vocabulary": "Vocabulary that the data must be made with.",
     "size": "Size of the model: tiny to large, or a released one.",
-    "num_layers": "Layers, in place of those of --size.",
-    "hidden_dim": "Width, in place of that of --size.",
+    "num_layers": "Layers, overrides --size.",
+    "hidden_dim": "Width, overrides --size.",
     "num_heads": "Heads; by default those of --size, or a head for each 64 "
     "of --hidden_dim.",
-    "dropout": "Share dropped in layers and attention.",
+    "dropout": "Dropout rate of layers and attention.",
     "records": "Train on the records in --data: fixed examples.",
     "phase_2_data": "With --records: folder of the records of phase 2.",
     "packed": "Several examples in a row.",
-    "short_probability": "Share of examples of a random shorter length.",
-    "mask_rate": "Share of pieces to predict.",
+    "short_probability": "Fraction of examples of a random shorter length.",
+    "mask_rate": "Fraction of tokens to predict.",
     "mask_mix": "Percent of these that are masked, replaced, kept.",
     "whole_word": "Mask whole words.",
     "max_ngram": "Mask runs of up to this many words.",
     **{name: f"Phase 1: {text}" for name, text in _ROWS.items()},
     **{f"phase_2_{name}": f"Phase 2: {text}" for name, text in _ROWS.items()},
     "steps": "Training steps of both phases together.",
-    "phase_2_steps": "Share or number of the steps in phase 2; by default 0.1, "
-    "with --records alone 0.",
+    "phase_2_steps": "Fraction or number of the steps in phase 2; by default "
+    "0.1, or 0 with --records alone.",
     "evaluations": "Number of evaluations on held-out documents.",
     "evaluation_steps": "Batches of an evaluation, at most.",
     "optimizer": ("Optimizer.", ("adamw", "lamb")),
     "learning_rate": "Learning rate at its peak.",
-    "warmup": "Share or number of the steps in which the rate rises.",
+    "warmup": "Fraction or number of the steps in which the rate rises.",
     "bias_correction": "Adam's bias correction; better for runs of few steps.",
     "dtype": (script.DTYPE_HELP, script.AUTO_DTYPES),
 }
@@ -122,8 +119,8 @@ def _limit_flags():
             *[prefix + name for name in names],
         )
     script.applies_only(
-        "with --objectives=mlm+nsp or mlm: a model of one direction sees the "
-        "text as it is",
+        "with --objectives=mlm+nsp or mlm: a model of one direction masks "
+        "nothing",
         lambda v: v.objectives.startswith("mlm"),
         *("max_predictions", "phase_2_max_predictions", "mask_rate"),
         *("mask_mix", "whole_word", "max_ngram"),
@@ -141,15 +138,14 @@ def _has_phase(number, values):
 
 
 def _arguments(values):
-    """The fields of `Settings` and `Execution`, as the flags say."""
-    given = values.flag_values_dict()
+    """Return the fields of `Settings` and `Execution` by the flags."""
     names = (*Settings._fields, *Execution._fields)
-    arguments = {name: given[name] for name in names}
+    arguments = {name: values[name].value for name in names}
     return {**arguments, "mask_mix": script.percentages(values.mask_mix)}
 
 
 def print_plan(data, **arguments):
-    """Print what `run` would take, and check its inputs."""
+    """Print the plan of a run, and check its inputs."""
     for line in plan(data, **arguments):
         console.print(line, soft_wrap=True)
 
@@ -157,7 +153,7 @@ def print_plan(data, **arguments):
 def print_metrics(results):
     """Print the held-out metrics, those before the first step, and notes."""
     before = results["before"] or {}
-    for name in FIGURES:
+    for name in METRICS:
         if name in results:
             line = f"{name}: {results[name]:.4g}"
             if name in before:
@@ -170,8 +166,8 @@ def print_metrics(results):
 def main(values):
     if values.init and values["size"].present:
         raise InputError(
-            "--size is given together with --init, whose weights decide the "
-            "sizes. Leave one of the two out."
+            "--size and --init exclude each other: the weights of --init have "
+            "their size. Leave one of the two out."
         )
     arguments = _arguments(values)
     if values.dry_run:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     TextColumn,
@@ -26,6 +25,14 @@ from official_tasks import stopping
 console = Console(highlight=False, markup=False)
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 _printed: list = []  # lines on devices that this process printed
+
+
+class _Count(ProgressColumn):
+    """Finished units of work, and all units where known."""
+
+    def render(self, task):
+        total = "" if task.total is None else f"/{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}{total}")
 
 
 class _Speed(ProgressColumn):
@@ -66,7 +73,7 @@ def bar(title: str, total: int | None = None, done: int = 0):
     columns = (
         TextColumn("  {task.description:<22}", markup=False),
         BarColumn(bar_width=28),
-        MofNCompleteColumn(),
+        _Count(),
         _Speed(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),

@@ -236,11 +236,15 @@ def compare(full, small, values):
     """Print size, time and answers of two exports on the rows of --dev."""
     import bert_keras
     from official_tasks import progress
-    from official_tasks.engine.prediction import asked, lists_of, read_inputs
+    from official_tasks.engine.prediction import (
+        choose_signature,
+        list_types,
+        read_inputs,
+    )
 
     before, after = map(bert_keras.load_saved_model, (full, small))
-    _, entry, columns = asked(before, None, values.columns)
-    columns, lists = list(columns), lists_of(entry)
+    _, entry, columns = choose_signature(before, None, values.columns)
+    columns, lists = list(columns), list_types(entry)
     if values.label:
         columns, lists = [*columns, values.label], [*lists, False]
     rows = list(read_inputs([values.dev], None, columns, lists))

@@ -99,17 +99,16 @@ def describe_run(folder, limits) -> dict:
         folder: of the run; of a model folder the card has the limits alone.
         limits: text of --limits, or None.
     """
-    from official_tasks.engine.task_report import metrics_of
+    from official_tasks.engine.task_report import select_metrics
 
     training = {"epochs", *Hyperparameters._fields, *Settings._fields} - PATHS
     arguments, sections = {}, []
     results = os.path.join(folder, "results.json")
     if os.path.isfile(results):
         results = json_files.read_json(results)
-        settings = json_files.read_json(os.path.join(folder, "run.json"))[
-            "settings"
-        ]
-        metrics = metrics_of(results)
+        run = json_files.read_json(os.path.join(folder, "run.json"))
+        settings = run["settings"]
+        metrics = select_metrics(results)
         shown = dict(metrics)
         if "majority_baseline" in results:
             shown["best constant prediction"] = results["majority_baseline"]

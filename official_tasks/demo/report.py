@@ -6,7 +6,7 @@ from official_tasks import page
 PRETRAINING = (
     *("mlm_accuracy", "mlm_unigram_baseline"),
     *("nsp_accuracy", "nsp_majority_baseline"),
-    *("parameters", "curve", "guesses"),
+    *("parameters", "curve", "predictions"),
 )
 SIDES = "pretrained", "scratch"
 
@@ -65,8 +65,8 @@ def render(report, command) -> str:
             "Held-out sentences, from the pre-trained encoder.",
             page.confusion_chart(report["classes"], report["confusion"]),
         ),
-        page.guesses_section(
-            report["guesses"],
+        page.show_predictions(
+            report["predictions"],
             "Held-out sentences, the true token in bold, and the five best "
             "predictions.",
         ),
@@ -83,7 +83,7 @@ def render(report, command) -> str:
         page.section(
             "Now with your data",
             "A CSV file with the columns text and label:",
-            page.Html(f"<pre>{page.escaped(command)}</pre>"),
+            page.Html(f"<pre>{page.escape(command)}</pre>"),
         ),
     ]
     text = f"A model of {report['parameters']:,} parameters."
@@ -136,7 +136,11 @@ def _charts(report):
     }
     drawn = [
         page.line_chart("Pre-training loss", "step", loss),
-        page.line_chart("Held-out accuracy", "step", accuracy, share=True),
-        page.line_chart("Fine-tuning accuracy", "step", tuned, share=True),
+        page.line_chart(
+            "Held-out accuracy", "step", accuracy, is_fraction=True
+        ),
+        page.line_chart(
+            "Fine-tuning accuracy", "step", tuned, is_fraction=True
+        ),
     ]
     return page.charts("Held-out documents were never trained on.", drawn)

@@ -1,7 +1,7 @@
-"""Encoded rows as padded batches; the batch of a step depends on nothing else.
+"""Encoded rows as padded batches, reproducible from any step.
 
-It is a function of (rows, batch size, seed, steps, step), so that a resumed
-run gets the batches that it would have had.
+The batch of a step is a function of (rows, batch size, seed, steps, step): a
+resumed run gets the batches of an uninterrupted one.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from bert_keras.data.tf_data import untuned
 
-# Batches that are sorted by length together: enough that rows of a batch are
-# about as long as each other, few enough that a batch still mixes the epoch.
+# Batches that are sorted by length together: enough that the rows of a batch
+# have similar lengths, few enough that a batch still mixes the epoch.
 WINDOW = 32
-AHEAD = 2  # batches made while a step runs, and kept; one takes 1 to 2 ms
+AHEAD = 2  # batches made while a step runs; one takes 1 to 2 ms
 
 
 def training_steps(count, epochs, batch_size) -> tuple[int, int]:
-    """The steps of a run over `count` rows, and those of an epoch of it."""
+    """Return the steps of a run over `count` rows, and those of an epoch."""
     steps = max(1, round(epochs * count / batch_size))
     return steps, min(steps, -(-count // batch_size))
 
@@ -24,9 +24,9 @@ def training_steps(count, epochs, batch_size) -> tuple[int, int]:
 def training_batches(
     encoded, batch_size, seed, steps, first_step=0, *, pad_id=0, length=None
 ):
-    """The batches of the steps from `first_step` to `steps`.
+    """Return the batches of the steps from `first_step` to `steps`.
 
-    Each pass over the rows holds each row once; a batch may span two passes.
+    Each pass over the rows has each row once; a batch may span two passes.
     The rows of 32 batches are sorted by length, cut into batches, and these
     are shuffled.
 
@@ -35,10 +35,10 @@ def training_batches(
         batch_size: rows a batch, over all replicas.
         seed: int.
         steps: steps of the run, from its first one.
-        first_step: the step to begin at.
-        pad_id: what `token_ids` are padded with.
-        length: pads every row to this length instead, in shuffled order, so
-            that all shapes are static.
+        first_step: the step to start at.
+        pad_id: padding value of `token_ids`.
+        length: pad every row to this length, in shuffled order, so that all
+            shapes are static.
 
     Returns:
         `tf.data.Dataset` of `(inputs, targets, weights)`.
@@ -47,15 +47,15 @@ def training_batches(
     count = len(lengths)
 
     def in_shuffled_order(step):
-        places = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        return shuffled_rows(places, count, seed)
+        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+        return shuffled_rows(positions, count, seed)
 
-    def of_like_length(step):
+    def bucketed_by_length(step):
         window = step // WINDOW
         first = window * WINDOW
         batches = tf.minimum(tf.constant(WINDOW, tf.int64), steps - first)
-        places = tf.range(first * batch_size, (first + batches) * batch_size)
-        rows = shuffled_rows(places, count, seed)
+        positions = tf.range(first * batch_size, (first + batches) * batch_size)
+        rows = shuffled_rows(positions, count, seed)
         rows = tf.gather(rows, tf.argsort(tf.gather(lengths, rows)))
         keys = tf.random.stateless_uniform([batches], tf.stack([seed, window]))
         batch = tf.cast(tf.argsort(keys)[step - first], tf.int64)
@@ -74,37 +74,37 @@ def training_batches(
             _map(_to_mean_one, _gather(weights, rows, width)),
         )
 
-    rows_of = of_like_length if length is None else in_shuffled_order
+    choose = bucketed_by_length if length is None else in_shuffled_order
     batches = tf.data.Dataset.range(first_step, steps)
-    batches = batches.map(rows_of, AHEAD, deterministic=True)
+    batches = batches.map(choose, AHEAD, deterministic=True)
     batches = batches.map(pad, AHEAD, deterministic=True)
     return untuned(batches.prefetch(AHEAD))
 
 
-def shuffled_rows(place, count, seed):
-    """Which row stands at each place of endless shuffled passes.
+def shuffled_rows(position, count, seed):
+    """Return the row at each position of endless shuffled passes.
 
     Args:
-        place: int64 `(P,)`; a pass has `count` places.
+        position: int64 `(P,)`; a pass has `count` positions.
         count: number of rows.
         seed: int.
 
     Returns:
         int64 `(P,)`.
     """
-    epoch = place // count
-    # One seed a row: tf.random.experimental.index_shuffle pads a matrix
-    # of seeds along the wrong axis, so the operation is called itself.
+    epoch = position // count
+    # One seed a row. tf.random.experimental.index_shuffle pads a matrix of
+    # seeds along the wrong axis, so the raw operation is called.
     seeds = tf.stack([seed + 0 * epoch, epoch, 0 * epoch], 1)
     return tf.raw_ops.RandomIndexShuffle(
-        index=place % count,
+        index=position % count,
         seed=tf.cast(seeds, tf.uint32),  # (P, 3)
         max_index=tf.constant(count - 1, tf.int64),
     )
 
 
 def prediction_batches(inputs, rows, batch_size, pad_id=0):
-    """The inputs of `rows` in this order, in batches, padded each."""
+    """Return the inputs of `rows` in this order, in padded batches."""
     width = _Width(inputs)
     batches = tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
     batches = batches.map(
@@ -114,7 +114,7 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
 
 
 def row_lengths(inputs) -> np.ndarray:
-    """Tokens of each row, int64 `(R,)`; of choices, the longest one's."""
+    """Return the tokens of each row (of its longest choice), int64 `(R,)`."""
     lengths = inputs["token_ids"].row_lengths(axis=-1)
     if isinstance(lengths, tf.RaggedTensor):
         lengths = lengths.to_tensor()
@@ -124,11 +124,11 @@ def row_lengths(inputs) -> np.ndarray:
 
 
 class _Width:
-    """Pads a batch to its longest row, or always to the same length.
+    """Pads a batch to its longest row, or to a fixed length.
 
-    The longest is rounded up to a multiple of 8, except where all is on the
-    CPU: other devices compile for each shape, or are fast at multiples of 8
-    only. On a CPU a step of SST-2 took 0.89 of the time without.
+    The longest length is rounded up to a multiple of 8, except on a CPU:
+    other devices compile for each shape, or are fast at multiples of 8 only.
+    On a CPU a step of SST-2 took 0.89 of the time without rounding.
     """
 
     def __init__(self, inputs, fixed=None):
@@ -139,7 +139,7 @@ class _Width:
         self.multiple = 1 if on_cpu else 8
 
     def pad(self, ragged, value):
-        """A ragged `(B, None, ...)` as `(B, T, ...)`."""
+        """Return a ragged `(B, None, ...)` as `(B, T, ...)`."""
         value = tf.cast(value, ragged.dtype)
         if self.fixed is not None:
             inner = ragged.flat_values.shape[1:]
@@ -153,7 +153,7 @@ class _Width:
 
 
 def _gather(values, rows, width, pad_id=0):
-    """Rows of arrays and ragged tensors, in a dict or alone, padded."""
+    """Return padded rows of an array, a ragged tensor, or a dict of them."""
     if isinstance(values, dict):
         return {
             name: _gather(
@@ -176,7 +176,7 @@ def _gather(values, rows, width, pad_id=0):
 
 
 def _map(function, values):
-    """Of one array, or of each in a dict."""
+    """Return `function` of an array, or of each array in a dict."""
     if isinstance(values, dict):
         return {name: function(part) for name, part in values.items()}
     return function(values)
@@ -189,6 +189,6 @@ def _ones_like(values):
 
 
 def _to_mean_one(weights):
-    """So that a mean over the slots is one over what is weighted."""
+    """Return weights whose mean is 1: then a plain mean is a weighted one."""
     weights = tf.cast(weights, tf.float32)
     return tf.math.divide_no_nan(weights, tf.reduce_mean(weights))

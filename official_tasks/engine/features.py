@@ -1,4 +1,4 @@
-"""Features of texts from a frozen encoder, and the files that hold them."""
+"""Features of texts from a frozen encoder, and their files."""
 
 import contextlib
 import itertools
@@ -21,9 +21,9 @@ class TextFeatures(NamedTuple):
     """The features of one text.
 
     Attributes:
-        vectors: `(N, F)`, one a token, or one a word.
-        token_ids: int32, of the text's tokens, without special ones.
-        words: int32, of each token the number of its word in the text.
+        vectors: `(N, F)`, one per token or per word.
+        token_ids: int32, the text's tokens without special ones.
+        words: int32, for each token the index of its word in the text.
     """
 
     vectors: np.ndarray
@@ -35,20 +35,20 @@ class Extractor:
     """Runs an encoder over texts of any number and length.
 
     A text that is longer than a row is read in windows that overlap by half;
-    a token has the vector of the window where it has most context. A word
-    without pieces is read as `[UNK]`.
+    a token's vector comes from the window where it has most context. A word
+    without tokens is read as `[UNK]`.
 
     Args:
         encoder: a `BertEncoder`.
         preprocess: its `BertPreprocessor`; rows have its `sequence_length`.
-        recipe: `Recipe`, which layers are read.
+        recipe: `Recipe`, the layers to read.
         per: "token"; "word_first", a word's first token; or "word_mean", the
             mean of its tokens.
-        dtype: "float32" or "float16", of the vectors.
+        dtype: of the vectors, "float32" or "float16".
         batch_size: rows that go through the encoder at once.
 
     Raises:
-        InputError: the encoder lacks a layer, an unknown `per`.
+        InputError: the encoder lacks a layer; an unknown `per`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Extractor:
         self._predict = Predictor(vectors, per_token=True, pad_id=pad_id)
 
     def count(self, texts) -> tuple[int, int]:
-        """How many vectors, and how many tokens, all texts have together."""
+        """Return the number of vectors, and of tokens, of all texts."""
         from bert_keras.text.words import word_pieces
 
         vectors = tokens = 0
@@ -89,11 +89,11 @@ class Extractor:
         return (tokens if self.per == "token" else vectors), tokens
 
     def __call__(self, texts):
-        """Yields `TextFeatures` of each text, a list of its words."""
+        """Yield `TextFeatures` of each text, a list of words."""
         for chunk in _chunks(texts):
-            yield from self._chunk(chunk)
+            yield from self._extract(chunk)
 
-    def _chunk(self, texts):
+    def _extract(self, texts):
         from bert_keras.text.words import word_pieces
 
         ids, word, is_first = word_pieces(texts, self.preprocess.tokenizer)
@@ -117,16 +117,19 @@ class Extractor:
             )
 
     def _vectors(self, ids):
-        """float32 `(tokens, F)`: each from where it has most context."""
+        """Return the tokens' vectors, float32 `(tokens, F)`."""
         room = self.preprocess.packer.room(1)
         rows = windowed_rows(self.preprocess, ids, max(room // 2, 1))
         encoded = Encoded(rows.inputs)
         vectors = np.empty((len(ids.values), self.width), np.float32)
         outputs = self._predict(encoded, self.batch_size)
-        counts, places = rows.counts.to_list(), rows.indices.to_list()
-        for output, own, place in zip(outputs, counts, places, strict=True):
-            own = np.asarray(own, bool)
-            vectors[np.asarray(place, int)[own]] = output[1:-1][own]
+        counts, positions = rows.counts.to_list(), rows.indices.to_list()
+        for output, counted, position in zip(
+            outputs, counts, positions, strict=True
+        ):
+            # The tokens that have most context in this window.
+            counted = np.asarray(counted, bool)
+            vectors[np.asarray(position, int)[counted]] = output[1:-1][counted]
         return vectors
 
 
@@ -137,26 +140,27 @@ def _chunks(texts):
 
 
 def write_features(path, features, shape, dtype, num_texts):
-    """Writes the features of texts to `path` as they come; all, or no file.
+    """Write the features of texts to `path` as they come.
 
     An npz has the arrays
-        features: (vectors, F), those of all texts one after the other;
-        row_splits: int64 (texts + 1), where each text's vectors begin;
-        token_ids, words: int32 (tokens,), of each token its id, and the
-            number of its word in its text;
-        token_splits: int64 (texts + 1), where each text's tokens begin.
-    A TFRecord file has an Example a text, with `features` (the bytes of its
-    vectors), `shape`, `dtype`, `token_ids` and `words`.
+        features: (vectors, F), the vectors of all texts;
+        row_splits: int64 (texts + 1), where each text's vectors start;
+        token_ids, words: int32 (tokens,), each token's id, and the index of
+            its word in its text;
+        token_splits: int64 (texts + 1), where each text's tokens start.
+    A TFRecord file has an Example for each text, with `features` (the bytes
+    of its vectors), `shape`, `dtype`, `token_ids` and `words`.
 
     Args:
         path: ends in .npz or .tfrecord.
         features: iterable of `TextFeatures`.
-        shape: (vectors, F), all texts together.
+        shape: (vectors, F), of all texts together.
         dtype: of the vectors.
-        num_texts: how many there are.
+        num_texts: number of texts.
 
     Raises:
         InputError: another ending; texts that changed while they were read.
+            No file is written then.
     """
     dtype = np.dtype(dtype)
     with atomic_output(path) as partial:
@@ -201,7 +205,7 @@ def _write_npz(path, features, shape, dtype, num_texts):
 
 @contextlib.contextmanager
 def _array(archive, name, shape, dtype):
-    """Yields a file for the bytes of an array of an npz."""
+    """Yield a file for the bytes of an array of an npz."""
     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         header = {
             "shape": tuple(map(int, shape)),

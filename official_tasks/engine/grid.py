@@ -1,4 +1,4 @@
-"""Several runs of one task: learning rates, seeds; the best is kept."""
+"""Several runs of one task over learning rates and seeds; the best is kept."""
 
 import os
 import shutil
@@ -16,11 +16,12 @@ from bert_keras.training.strategy import resolve_auto
 from official_tasks import progress
 from official_tasks.engine import finetuning, task_report
 from official_tasks.engine.dev_metric import rank_value
-from official_tasks.engine.finetuning import has_failed, scalars
+from official_tasks.engine.finetuning import scalars
+from official_tasks.engine.notes import has_failed
 from official_tasks.script import LARGEST_SEED
 
-# Do not decide what is computed.
-AROUND = ("distribution", "tpu", "callbacks")
+# Arguments that do not change what a run computes.
+EXECUTION = ("distribution", "tpu", "callbacks")
 
 
 def run(
@@ -35,20 +36,26 @@ def run(
     settings=None,
     **arguments,
 ) -> dict:
-    """Fine-tunes once for each learning rate and seed; shows a table of all.
+    """Fine-tune once for each learning rate and seed; print a table of all.
 
-    One run alone is the folder `output` itself. Of several, each has a
-    folder in it, and the model, the predictions and the report of the one
-    that scored best on dev are copied up.
+    A single run is the folder `output` itself. Of several, each has a folder
+    in it; the model, the predictions and the report of the run with the best
+    score on dev are copied to `output`.
 
     Args:
+        task: a `Task`.
+        init: as for `finetuning.run`.
+        output: the folder.
         learning_rates: the rates to try; None tries `learning_rate` alone.
-        seeds: how many, from `seed` on.
-        settings, arguments: as for `finetuning.run`.
+        seeds: number of seeds, from `seed` on.
+        learning_rate: as for `finetuning.run`.
+        seed: the first seed.
+        settings: as for `finetuning.run`.
+        **arguments: as for `finetuning.run`.
 
     Returns:
-        The results of the best run; of several with "runs", "mean",
-        "deviation" and "failed" of the task's metric, see `summary`.
+        The results of the best run; of several runs with "runs", "mean",
+        "deviation" and "failed" of the task's metric, see `summarize`.
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
@@ -81,22 +88,22 @@ def run(
         results = run_one(output, *plan[0])
         _show(task.name, metric, {task.name: results})
         return results
-    decided = {
+    identity = {
         "task": task.name,
         "init": str(init),
         "plan": plan,
-        **{k: v for k, v in arguments.items() if k not in AROUND},
+        **{k: v for k, v in arguments.items() if k not in EXECUTION},
         **(settings or {}),
     }
-    with RunFolder(output, decided) as folder:
+    with RunFolder(output, identity) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
         runs = {
             name: run_one(folder.file("runs", name), rate, seed)
             for name, (rate, seed) in zip(rates, plan, strict=True)
         }
-        results = summary(metric, runs, rates)
+        results = summarize(metric, runs, rates)
         if folder.read_results("several") is None:
-            _take_up(folder, results)
+            _copy_best(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", {}, outputs)
         _show(task.name, metric, runs, results)
@@ -104,13 +111,16 @@ def run(
 
 
 def refuse_several_hosts(distribution):
-    """For runs in a row: their folder has one writer and no other readers."""
+    """Raise if several runs in a row would train on several hosts.
+
+    The folder of several runs has one writer and no other readers.
+    """
     if resolve_auto(distribution) == "multi_worker":
         raise InputError(
             "Several runs in a row run on one host, and this is one of the "
             f"hosts of TF_CONFIG (--distribution={distribution}). Start each "
-            "run by itself: one --task, without --grid and --seeds, with an "
-            "--output of its own; or take --distribution=mirrored."
+            "run by itself: one --task, without --grid and --seeds, with its "
+            "separate --output; or take --distribution=mirrored."
         )
 
 
@@ -118,13 +128,12 @@ def _name(rate, seed):
     return f"seed-{seed}" if rate is None else f"rate-{rate:g}_seed-{seed}"
 
 
-def summary(metric, runs: dict, rates: dict) -> dict:
-    """The best run's results, with mean, deviation and failures of all.
+def summarize(metric, runs: dict, rates: dict) -> dict:
+    """Return the best run's results, with mean, std and failures of all.
 
-    A run failed where it learned nothing: its metric is no better than the
-    best constant guess's, or no number. Mean and deviation are over the
-    seeds of the best run's learning rate, where there are several, and leave
-    failed ones out.
+    A run failed if its metric is not finite or no better than the best
+    constant prediction's. Mean and standard deviation ("deviation") are over
+    the seeds of the best run's learning rate, without failed runs.
 
     Args:
         metric: the key by which runs are compared.
@@ -134,8 +143,8 @@ def summary(metric, runs: dict, rates: dict) -> dict:
     values = {name: runs[name][metric] for name in runs}
     failed = [name for name in runs if has_failed(metric, runs[name])]
     best = max(runs, key=lambda name: rank_value(metric, runs[name]))
-    tries = [name for name in runs if rates[name] == rates[best]]
-    sound = [values[n] for n in tries if n not in failed and len(tries) > 1]
+    seeds = [name for name in runs if rates[name] == rates[best]]
+    sound = [values[n] for n in seeds if n not in failed and len(seeds) > 1]
     return {
         **runs[best],
         "best_run": best,
@@ -146,27 +155,27 @@ def summary(metric, runs: dict, rates: dict) -> dict:
     }
 
 
-def _take_up(folder, results):
-    """Copies what the best run wrote into the folder of all."""
+def _copy_best(folder, results):
+    """Copy the files of the best run into the folder of all."""
     best = folder.file("runs", results["best_run"])
-    for name in ("model", "predictions"):
-        with folder.output(name) as path:
-            shutil.copytree(f"{best}/{name}", path)
-    for name in ("report.html", finetuning.ADAPTERS):
-        if os.path.exists(f"{best}/{name}"):
+    for name in ("model", "predictions", finetuning.ADAPTERS):
+        if os.path.isdir(f"{best}/{name}"):
             with folder.output(name) as path:
-                shutil.copyfile(f"{best}/{name}", path)
+                shutil.copytree(f"{best}/{name}", path)
+    if os.path.exists(f"{best}/report.html"):
+        with folder.output("report.html") as path:
+            shutil.copyfile(f"{best}/report.html", path)
     with folder.output(finetuning.RESULTS) as path:
         write_json(without_nan(results), path)
 
 
 def _show(title, metric, runs, results=None):
-    """A table with a line a run, then a line on all of them together."""
+    """Print a table with a line per run, then a line on all runs."""
     rows = {}
     for name, metrics in runs.items():
         failed = has_failed(metric, metrics)
         rows[f"{name} (failed)" if failed else name] = metrics
-    progress.console.print(table_of(title, rows))
+    progress.console.print(make_table(title, rows))
     if results is None:
         return
     parts = [f"best: {results['best_run']}"]
@@ -181,23 +190,23 @@ def _show(title, metric, runs, results=None):
     progress.console.print("; ".join(parts))
 
 
-def table_of(title, rows) -> Table:
-    """A table of the metrics of one or more results: name -> results."""
+def make_table(title, rows) -> Table:
+    """Return a table of the metrics of one or more runs: name -> results."""
     rows = {
         run: {
             name: str(metrics[name])
-            if isinstance(metrics[name], int)  # a number of questions, ...
+            if isinstance(metrics[name], int)  # a count
             else f"{value:.4f}"
             for name, value in scalars(metrics).items()
         }
         for run, metrics in rows.items()
     }
-    # A row of failed runs lacks what the others have.
+    # A failed run may lack metrics of the others.
     names = dict.fromkeys(n for metrics in rows.values() for n in metrics)
     names = [name for name in names if name not in task_report.COUNTS]
     table = Table(title=title, title_justify="left")
     table.add_column("")
-    if len(rows) == 1:  # metrics below each other: there may be many
+    if len(rows) == 1:  # a column: there may be many metrics
         ((run, metrics),) = rows.items()
         table.add_column(run, justify="right")
         for name in names:

@@ -1,8 +1,4 @@
-"""How a fine-tuning run learns, beyond rate, epochs and batch.
-
-What is frozen or adapted, how strongly it is regularised, by which optimizer
-it is trained, and how a step is executed.
-"""
+"""Hyperparameters of fine-tuning beyond rate, epochs and batch size."""
 
 import math
 from typing import NamedTuple
@@ -14,7 +10,7 @@ from bert_keras.errors import InputError
 from official_tasks.engine.dev_metric import rank_value
 
 _ONE_OR_MORE = ("a whole number, 1 or more", lambda v: v >= 1 and v % 1 == 0)
-# Field -> what its number must be; None passes.
+# Field -> the numbers that it takes; None passes.
 RANGES = {
     "weight_decay": ("a number, 0 or more", lambda v: 0 <= v < math.inf),
     "layer_decay": ("a number above 0, 1 at most", lambda v: 0 < v <= 1),
@@ -23,17 +19,17 @@ RANGES = {
         "a whole number, 0 or more",
         lambda v: v >= 0 and v % 1 == 0,
     ),
-    **dict.fromkeys(
-        "bilstm_dim lora_rank accumulation steps_per_execution "
-        "early_stopping".split(),
-        _ONE_OR_MORE,
-    ),
+    "bilstm_dim": _ONE_OR_MORE,
+    "lora_rank": _ONE_OR_MORE,
+    "accumulation": _ONE_OR_MORE,
+    "steps_per_execution": _ONE_OR_MORE,
+    "early_stopping": _ONE_OR_MORE,
 }
 CHOICES = {"optimizer": ("adamw", "lamb"), "class_weights": ("balanced",)}
 
 
 class Hyperparameters(NamedTuple):
-    """What a run may set beyond the task's `Defaults`.
+    """Hyperparameters that a run may set beyond the task's `Defaults`.
 
     optimizer: "adamw" or "lamb".
     weight_decay: see `bert_keras.adamw`.
@@ -43,14 +39,14 @@ class Hyperparameters(NamedTuple):
         of several labels a text, each label's texts with it and without it.
     bilstm_dim: width of a new bidirectional LSTM between encoder and head;
         none where None (the paper, section 5.1).
-    lora_rank: of `enable_lora`; the run then leaves `adapter` too.
-    freeze_layers: the embeddings and so many of the lowest layers keep their
-        weights; 0 freezes the embeddings alone.
+    lora_rank: of `enable_lora`; the run also writes `adapter`.
+    freeze_layers: number of the lowest layers that keep their weights, with
+        the embeddings; 0 freezes the embeddings alone.
     accumulation: micro-batches of a batch, computed one after another.
     steps_per_execution: of `keras.Model.compile`.
     rematerialize: see `BertEncoder`.
-    early_stopping: the run ends after so many evaluations without a better
-        score; the learning rate falls as if it did not.
+    early_stopping: the run ends after this many evaluations without a better
+        score; the learning rate falls as in a whole run.
     metric: the metric of dev that chooses the best weights and ends early;
         the task's where None, "loss" for the loss of dev.
     tune_thresholds: the threshold of each label, or of no answer, is the one
@@ -73,17 +69,16 @@ class Hyperparameters(NamedTuple):
     tune_thresholds: bool = False
 
     def check(self):
-        """Raises InputError for a value that cannot be."""
+        """Raise InputError for a value out of its range."""
         for name, (expected, fits) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not fits(value):
                 raise InputError(f"{name} is {value}; expected {expected}.")
         for name, choices in CHOICES.items():
-            # None is a default, of class weights.
-            usual = self._field_defaults[name]
-            if getattr(self, name) not in (*choices, usual):
+            value, default = getattr(self, name), self._field_defaults[name]
+            if value not in (*choices, default):
                 raise InputError(
-                    f"{name} is {getattr(self, name)!r}; expected one of "
+                    f"{name} is {value!r}; expected one of "
                     f"{', '.join(choices)}."
                 )
         if None not in (self.lora_rank, self.freeze_layers):
@@ -93,19 +88,19 @@ class Hyperparameters(NamedTuple):
             )
 
     def changed(self) -> dict:
-        """The values that are not the defaults: a run's settings."""
-        usual = type(self)()._asdict()
-        return {k: v for k, v in self._asdict().items() if v != usual[k]}
+        """Return the values that are not the defaults: a run's settings."""
+        defaults = self._field_defaults
+        return {k: v for k, v in self._asdict().items() if v != defaults[k]}
 
     def encoder_arguments(self) -> dict:
-        """What the encoder is built with, over what its preset says."""
+        """Return the arguments of the encoder that replace the preset's."""
         arguments = {"rematerialize": self.rematerialize}
         if self.dropout is not None:
             arguments["dropout"] = arguments["attention_dropout"] = self.dropout
         return arguments
 
     def adapt(self, model):
-        """Freezes what stays as it is; adds LoRA."""
+        """Freeze layers of a model; add LoRA."""
         encoder = model.encoder
         if self.lora_rank:
             bert_keras.enable_lora(model, self.lora_rank)
@@ -121,7 +116,7 @@ class Hyperparameters(NamedTuple):
             layer.trainable = False
 
     def make_optimizer(self, learning_rate, steps):
-        """The optimizer with its schedule, for `compile`."""
+        """Return the optimizer with its schedule."""
         make = getattr(bert_keras, self.optimizer)
         return make(
             learning_rate,
@@ -132,7 +127,7 @@ class Hyperparameters(NamedTuple):
         )
 
     def has_stopped(self, metric, curve) -> bool:
-        """Whether the last evaluations of a curve brought nothing better."""
+        """Return True if the last evaluations brought no better score."""
         if self.early_stopping is None or not curve:
             return False
         name = f"val_{metric}"

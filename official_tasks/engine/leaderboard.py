@@ -1,4 +1,4 @@
-"""Official prediction files of a task; all of GLUE, and its zip."""
+"""Official prediction files of a task; all of GLUE and its zip."""
 
 import contextlib
 import filecmp
@@ -21,14 +21,17 @@ ZIP = "glue.zip"
 
 
 def predict_task(task, models, output, split="test", overwrite=False):
-    """Writes the task's official files of a split to the folder `output`.
+    """Write the task's official files of a split to the folder `output`.
 
     Args:
+        task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
-        overwrite: whether to replace files that are there.
+        output: folder, made where it is missing.
+        split: of `SPLITS`.
+        overwrite: replace existing files.
 
     Raises:
-        InputError: no such split, or other files are there.
+        InputError: no such split, or other files exist.
     """
     if split not in SPLITS:
         raise InputError(
@@ -40,7 +43,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
 
 
 def input_files(task) -> list:
-    """Return the files that a task reads, those to predict among them."""
+    """Return the files that a task reads, with those to predict."""
     source = getattr(task, "source", None)
     test = source.existing_files("test") if source else []
     return [*task.data_files(), *test]
@@ -48,15 +51,15 @@ def input_files(task) -> list:
 
 @contextlib.contextmanager
 def new_files(folder, overwrite, inputs=()):
-    """Yield a folder whose files are put into `folder` at the end.
+    """Yield a temporary folder; move its files into `folder` at the end.
 
-    Each is put there complete, or none is. A file that is there with other
-    bytes is refused unless `overwrite`.
+    All files are moved, or none. A file that exists with other bytes is
+    refused unless `overwrite`.
 
     Args:
         folder: need not exist.
-        overwrite: replace files that are there.
-        inputs: files that are not replaced.
+        overwrite: replace existing files.
+        inputs: files that are never replaced.
     """
     with tempfile.TemporaryDirectory() as written:
         yield written
@@ -64,42 +67,40 @@ def new_files(folder, overwrite, inputs=()):
             path: os.path.join(folder, os.path.relpath(path, written))
             for path in files.walk(written)
         }
-        others = [
-            there
-            for path, there in paths.items()
-            if os.path.exists(there)
-            and not (os.path.isfile(there) and filecmp.cmp(path, there, False))
-        ]
-        if others and not overwrite:
-            raise InputError(
-                f"{others[0]} is there already, with other content. Name "
-                "another --output, or give --overwrite to replace it."
+        for path, target in paths.items():
+            files.refuse_input_as_output(target, *inputs)
+            is_same = os.path.isfile(target) and filecmp.cmp(
+                path, target, shallow=False
             )
-        for there in paths.values():
-            files.refuse_input_as_output(there, *inputs)
+            if os.path.exists(target) and not is_same and not overwrite:
+                raise InputError(
+                    f"{target} exists, with other content. Name another "
+                    "--output, or add --overwrite to replace it."
+                )
         with contextlib.ExitStack() as stack:
-            for path, there in paths.items():
-                partial = stack.enter_context(files.atomic_output(there))
+            for path, target in paths.items():
+                partial = stack.enter_context(files.atomic_output(target))
                 shutil.copyfile(path, partial)
 
 
 def run_glue(make_task, init, output, **arguments) -> dict:
-    """Fine-tunes all nine tasks and writes what the leaderboard takes.
+    """Fine-tune all nine tasks and write the zip of the leaderboard.
 
     Args:
         make_task: function of a task's name; returns the task and its
             settings, as `task_from_flags` does.
-        init, arguments: as for `grid.run`.
-        output: folder; each task has one in it, under its name.
+        init: as for `grid.run`.
+        output: folder; each task has a folder in it, under its name.
+        **arguments: as for `grid.run`.
 
     Returns:
-        dict of "scores", task -> results on dev, and "average", the paper's:
-        the mean of the nine columns of its table, WNLI left out.
+        dict of "scores", task -> results on dev, and "average", the mean of
+        the nine columns of the paper's table, without WNLI.
     """
     grid.refuse_several_hosts(arguments.get("distribution", "off"))
     tasks = {row.name: make_task(row.name) for row in BENCHMARK}
     for name, (task, _) in tasks.items():
-        # A missing file would end the run days later.
+        # A missing file would otherwise end the run days later.
         for split in ("test",) if name == AX.name else SPLITS:
             task.read(split)
     scores = {
@@ -119,7 +120,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
             task,
             [os.path.join(output, trained)],
             os.path.join(output, "submission"),
-            overwrite=True,  # its own, of the same runs
+            overwrite=True,  # files of the same runs
         )
     write_zip(output)
     results = {"scores": scores, "average": average(scores)}
@@ -131,7 +132,7 @@ def run_glue(make_task, init, output, **arguments) -> dict:
 
 
 def columns(scores) -> dict[str, float]:
-    """The columns of the paper's table 1 that there are scores for."""
+    """Return the scores by the columns of the paper's table 1."""
     values = {}
     for row in BENCHMARK:
         if row in (WNLI, AX) or row.name not in scores:
@@ -144,13 +145,13 @@ def columns(scores) -> dict[str, float]:
 
 
 def average(scores) -> float:
-    """The paper's: each column counts once, MNLI has two of them."""
+    """Return the mean of the columns, as the paper does: MNLI has two."""
     values = list(columns(scores).values())
     return sum(values) / len(values)
 
 
 def write_zip(output):
-    """Packs the eleven files of a submission, and refuses to pack fewer."""
+    """Pack the eleven files of a submission; refuse to pack fewer."""
     folder = os.path.join(output, "submission")
     names = [name for row in BENCHMARK for name in row.submission]
     missing = [name for name in names if not os.path.isfile(f"{folder}/{name}")]
@@ -164,7 +165,7 @@ def write_zip(output):
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         for name in names:
-            # One date in all, so that equal files make equal archives.
+            # One date for all, so that equal files make equal archives.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with open(f"{folder}/{name}", "rb") as file:
                 archive.writestr(entry, file.read(), zipfile.ZIP_DEFLATED)

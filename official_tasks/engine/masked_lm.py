@@ -21,14 +21,14 @@ TEXTS_AT_ONCE = 1024
 def score_masked_lm(
     preset, texts, sequence_length=128, batch_size=32, seed=0
 ) -> dict:
-    """Return how well a model predicts the masked tokens of texts.
+    """Return loss, perplexity and accuracy of a model on masked texts.
 
     Texts are cut into rows without overlap, and masked once by the rule of
     pre-training. The masks depend on texts, vocabulary, `sequence_length` and
-    `seed` alone: models of one vocabulary are compared on the same ones.
+    `seed` alone: models with one vocabulary are compared on the same masks.
 
     Args:
-        preset: weights with a trained masked-word head, of any format.
+        preset: weights with a trained masked-word head, in any format.
         texts: iterable of str.
         sequence_length: tokens of a row at most.
         batch_size: rows at once.
@@ -42,7 +42,7 @@ def score_masked_lm(
         InputError: the head is not trained; there is no text.
     """
     with warnings.catch_warnings():
-        # The next-sentence head is not asked.
+        # The next-sentence head is not used.
         warnings.simplefilter("ignore", UntrainedWarning)
         model = bert_keras.BertPretrainer.from_preset(preset)
     new = [w for w in weights.untrained_weights(model) if "nsp/" not in w]
@@ -64,7 +64,7 @@ def score_masked_lm(
         return [tf.reduce_sum(v * real) for v in (losses, hits, real)]
 
     totals, rows = np.zeros(3), 0
-    with progress.bar("Predicting masks") as update:
+    with progress.bar("Rows with masks") as update:
         for masked in masked_rows(preprocess, texts, seed):
             for first in range(0, len(masked["token_ids"]), batch_size):
                 batch = {
@@ -91,7 +91,7 @@ def score_masked_lm(
 
 
 def masked_rows(preprocess, texts, seed):
-    """Yield batches of masked rows of texts, as `mask_rows` gives them."""
+    """Yield batches of masked rows of texts, as `mask_rows` returns them."""
     length = preprocess.sequence_length
     most = max(1, round(MASK_RATE * length))
     rules = SamplingRules(sequence_length=length, max_predictions=most)
@@ -107,7 +107,7 @@ def masked_rows(preprocess, texts, seed):
             continue
         room = preprocess.packer.room(1)
         rows = windowed_rows(preprocess, ids, stride=room).inputs
-        # One width: the masks then depend on the rows alone.
+        # One width, so that the masks depend on the rows alone.
         rows = {
             name: values.to_tensor(
                 preprocess.packer.pad_id if name == "token_ids" else 0,

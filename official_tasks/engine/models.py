@@ -1,4 +1,4 @@
-"""Models of a task from presets, what they answer, and their files."""
+"""Models of a task from presets, their predictions, and their weight files."""
 
 import glob
 import os
@@ -21,16 +21,91 @@ from official_tasks.engine.batches import prediction_batches, row_lengths
 from official_tasks.tasks.base import RATES
 
 PREDICTION_BATCH = 64
-# Arguments of a head without which its weights mean something else.
+# Arguments of a head that decide what its weights mean.
 DECISIVE = ("labels", "problem", "recipe", "lstm_dim")
+# Hidden size -> factor of the learning rates that the paper gives for 768 and
+# 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
+RATE_FACTORS = {256: 6, 512: 2}
 
 
-def build_model(task, encoder, bilstm_dim=None):
-    """Return the task's model, with a BiLSTM below its head if asked for.
+def load_model(
+    task,
+    preset,
+    dtype="float32",
+    from_scratch=False,
+    bilstm_dim=None,
+    **encoder_arguments,
+):
+    """Return the task's model over the encoder of `preset`.
+
+    A head of the same class and with the same labels is loaded too; otherwise
+    the head starts at random.
+
+    Args:
+        task: a `Task`.
+        preset: a model folder, the folder of a run, or a name.
+        dtype: Keras policy.
+        from_scratch: keep the sizes of `preset` only, no weight.
+        bilstm_dim: width of a BiLSTM between encoder and head; none where
+            None.
+        **encoder_arguments: of `BertEncoder`, in place of the preset's.
+    """
+    checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
+    if from_scratch:
+        encoder = encoder.from_config(encoder.get_config())
+        return _build_model(task, encoder, bilstm_dim)
+    model = _build_model(task, encoder, bilstm_dim)
+    name = type(model).__name__
+    checkpoint = choose_class(name, checkpoint)
+    if checkpoint.head == name:
+        _load_head(model, checkpoint, dtype)
+    new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
+    if new:
+        progress.console.print(
+            f"note: new, and random before training: {', '.join(new)}",
+            soft_wrap=True,
+        )
+    return model
+
+
+def load_trained(task, preset):
+    """Return a model that was fine-tuned on the task, and its preprocessor.
 
     Raises:
-        InputError: the task's model takes none.
+        InputError: the model has another class, or other labels or layers.
     """
+    checkpoint, encoder = _open(preset, "float32")
+    bilstm_dim = checkpoint.head_arguments.get("bilstm_dim")
+    model = _build_model(task, encoder, bilstm_dim)
+    name = type(model).__name__
+    checkpoint = choose_class(name, checkpoint)
+    # A model that adds no weights to the encoder needs no training.
+    has_head = not all(
+        map(weights.in_encoder, weights.published_weights(model))
+    )
+    if checkpoint.head != name and has_head:
+        raise InputError(
+            f"The model {checkpoint.source} is a {checkpoint.head}; the task "
+            f"{task.name} needs a {name}. Name a model that was fine-tuned on "
+            "this task."
+        )
+    arguments = model.arguments()
+    for name in DECISIVE:
+        stored = checkpoint.head_arguments.get(name)
+        if stored and stored != arguments.get(name, stored):
+            raise InputError(
+                f"The model {checkpoint.source} has the {name} {stored}; the "
+                f"task {task.name} has {arguments[name]}. Name a model that "
+                "was fine-tuned on this task."
+            )
+    _load_head(model, checkpoint, "float32")
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        checkpoint, pad_to_longest=True
+    )
+    return model, preprocess
+
+
+def _build_model(task, encoder, bilstm_dim):
     model = task.build(encoder)
     if not bilstm_dim:
         return model
@@ -43,106 +118,12 @@ def build_model(task, encoder, bilstm_dim=None):
     return type(model)(encoder, **{**arguments, "bilstm_dim": bilstm_dim})
 
 
-def load_model(
-    task,
-    preset,
-    dtype="float32",
-    from_scratch=False,
-    bilstm_dim=None,
-    **encoder_arguments,
-):
-    """The task's model over the encoder of `preset`.
-
-    Where the preset is of the same kind, with the same labels, its head is
-    taken too; otherwise the head begins at random.
-
-    Args:
-        preset: a model folder, the folder of a run, or a name.
-        from_scratch: keep the sizes of `preset` only, no weight.
-        bilstm_dim: width of a BiLSTM between encoder and head; none where
-            None.
-        encoder_arguments: of `BertEncoder`, over what the preset says.
-    """
-    checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
-    if from_scratch:
-        encoder = encoder.from_config(encoder.get_config())
-        return build_model(task, encoder, bilstm_dim)
-    model = build_model(task, encoder, bilstm_dim)
-    kind = type(model).__name__
-    checkpoint = choose_class(kind, checkpoint)
-    if checkpoint.head == kind:
-        _take_head(model, checkpoint, dtype)
-    new = weights.drop_unused_pooler(model, weights.untrained_weights(model))
-    if new:
-        progress.console.print(
-            f"note: new, and random before training: {', '.join(new)}",
-            soft_wrap=True,
-        )
-    return model
-
-
-def load_trained(task, preset):
-    """A model that was fine-tuned on the task, and its preprocessor.
-
-    Raises:
-        InputError: the model is of another kind, has other labels, or reads
-            other layers.
-    """
-    checkpoint, encoder = _open(preset, "float32")
-    stored = checkpoint.head_arguments.get("bilstm_dim")
-    model = build_model(task, encoder, stored)
-    kind = type(model).__name__
-    checkpoint = choose_class(kind, checkpoint)
-    # One that adds no weights to the encoder needs no training.
-    has_head = not all(
-        map(weights.in_encoder, weights.published_weights(model))
-    )
-    if checkpoint.head != kind and has_head:
-        raise InputError(
-            f"The model {checkpoint.source} is a {checkpoint.head}; the task "
-            f"{task.name} needs a {kind}. Name a model that was fine-tuned on "
-            "this task."
-        )
-    arguments = model.arguments()
-    for name in DECISIVE:
-        stored = checkpoint.head_arguments.get(name)
-        if stored and stored != arguments.get(name, stored):
-            raise InputError(
-                f"The model {checkpoint.source} has the {name} {stored}; the "
-                f"task {task.name} has {arguments[name]}. Name a model that "
-                "was fine-tuned on this task."
-            )
-    _take_head(model, checkpoint, "float32")
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        checkpoint, pad_to_longest=True
-    )
-    return model, preprocess
-
-
-# Hidden size -> factor of the learning rates that the paper gives for 768 and
-# 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
-RATE_FACTORS = {256: 6, 512: 2}
-
-
-def scale_rate(rate, init) -> float:
-    """Return a learning rate that fits the size of the weights `init`.
-
-    Args:
-        rate: for BERT base and large; above 5e-5 it is not for an encoder.
-    """
-    if rate > max(RATES):
-        return rate
-    size = open_checkpoint(init).encoder["hidden_dim"]
-    factors = [RATE_FACTORS[most] for most in RATE_FACTORS if size <= most]
-    return float(f"{rate * max(factors, default=1):.3g}")
-
-
 def _open(preset, dtype, **encoder_arguments):
-    """The checkpoint of a preset, and its encoder."""
+    """Return the checkpoint of a preset, and its encoder."""
     require_tensorflow("A task's model")
     checkpoint = open_checkpoint(preset)
     with warnings.catch_warnings():
-        # The task's model says what is new in it, head and encoder together.
+        # `load_model` names the new weights of encoder and head together.
         warnings.simplefilter("ignore", UntrainedWarning)
         encoder = bert_keras.BertEncoder.from_preset(
             checkpoint, dtype=dtype, **encoder_arguments
@@ -150,8 +131,8 @@ def _open(preset, dtype, **encoder_arguments):
     return checkpoint, encoder
 
 
-def _take_head(model, checkpoint, dtype):
-    """Gives the model the weights of the checkpoint, its head included."""
+def _load_head(model, checkpoint, dtype):
+    """Load the checkpoint's weights into the model, with those of the head."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedWarning)
         stored = type(model).from_preset(
@@ -161,13 +142,25 @@ def _take_head(model, checkpoint, dtype):
     weights.mark_new_weights(model, weights.untrained_weights(stored))
 
 
+def scale_rate(rate, init) -> float:
+    """Return a learning rate that fits the size of the weights `init`.
+
+    A rate above 5e-5 is not one for encoders, and is returned as it is.
+    """
+    if rate > max(RATES):
+        return rate
+    size = open_checkpoint(init).encoder["hidden_dim"]
+    factors = [RATE_FACTORS[most] for most in RATE_FACTORS if size <= most]
+    return float(f"{rate * max(factors, default=1):.3g}")
+
+
 class Predictor:
     """Runs a model over encoded rows; traced once for all calls.
 
     Args:
         model: a Keras model.
-        per_token: whether its outputs have a token axis, see `Task`.
-        pad_id: what `token_ids` are padded with.
+        per_token: True if its outputs have a token axis, see `Task`.
+        pad_id: padding value of `token_ids`.
     """
 
     def __init__(self, model, per_token=False, pad_id=0):
@@ -178,45 +171,44 @@ class Predictor:
         )
 
     def __call__(self, encoded, batch_size=PREDICTION_BATCH):
-        """Outputs in row order, float32: see `Task.decode`."""
-        return outputs_of_rows(
-            self._call, encoded, self.per_token, self.pad_id, batch_size
+        """Return float32 outputs in the order of the rows: see `Task.decode`.
+
+        Rows are computed in batches of similar length.
+        """
+        lengths = row_lengths(encoded.inputs)
+        order = np.argsort(lengths, kind="stable")
+        positions = np.argsort(order)
+
+        def in_row_order(batches):
+            rows = [
+                row
+                for batch in batches
+                for row in np.asarray(batch, np.float32)
+            ]
+            rows = [rows[position] for position in positions]
+            if not self.per_token:
+                return np.stack(rows)
+            return [row[:n] for row, n in zip(rows, lengths, strict=True)]
+
+        batches = prediction_batches(
+            encoded.inputs, order, batch_size, self.pad_id
         )
-
-
-def outputs_of_rows(call, encoded, per_token, pad_id, batch_size):
-    """What `call` gives for a batch's inputs, in row order, float32.
-
-    Rows are called in batches of like length; see `Predictor`.
-    """
-    lengths = row_lengths(encoded.inputs)
-    order = np.argsort(lengths, kind="stable")
-    places = np.argsort(order)
-
-    def in_row_order(batches):
-        rows = [
-            row for batch in batches for row in np.asarray(batch, np.float32)
-        ]
-        rows = [rows[place] for place in places]
-        if not per_token:
-            return np.stack(rows)
-        return [row[:n] for row, n in zip(rows, lengths, strict=True)]
-
-    batches = prediction_batches(encoded.inputs, order, batch_size, pad_id)
-    outputs = [call(batch) for batch in batches]
-    if not isinstance(outputs[0], dict):
-        return in_row_order(outputs)
-    return {
-        name: in_row_order([batch[name] for batch in outputs])
-        for name in outputs[0]
-    }
+        outputs = [self._call(batch) for batch in batches]
+        if not isinstance(outputs[0], dict):
+            return in_row_order(outputs)
+        return {
+            name: in_row_order([batch[name] for batch in outputs])
+            for name in outputs[0]
+        }
 
 
 def predict_split(task, models, split):
-    """`(examples, predictions)` of a split, these as `Task.decode` gives them.
+    """Return the examples of a split, and their predictions.
 
     Args:
+        task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
+        split: of `SPLITS`.
     """
     if len(models) > 1 and not task.averages:
         raise InputError(
@@ -224,20 +216,19 @@ def predict_split(task, models, split):
             "one."
         )
     # Such as labels, which a test file alone does not have.
-    first = open_checkpoint(models[0])
-    task.take_arguments(first.head_arguments)
+    task.take_arguments(open_checkpoint(models[0]).head_arguments)
     examples = task.read(split)
-    encoded, outputs = ensemble_outputs(task, models, examples)
+    encoded, outputs = average_outputs(task, models, examples)
     return examples, task.decode(examples, encoded, outputs)
 
 
-def ensemble_outputs(task, models, examples):
-    """The rows as the first model cuts them, and the mean of the outputs.
+def average_outputs(task, models, examples):
+    """Return the encoded rows, and the mean of the models' outputs.
 
     One model is in memory at a time.
 
     Raises:
-        InputError: the models do not see the same rows.
+        InputError: the models cut the texts into different rows.
     """
     first, outputs = None, []
     for preset in models:
@@ -257,7 +248,7 @@ def _mean(outputs):
     if any(each != shapes[0] for each in shapes):
         raise InputError(
             "The models cut the texts into different rows, so that their "
-            "outputs cannot be averaged. Give models of one vocabulary and "
+            "outputs cannot be averaged. Name models of one vocabulary and "
             "one sequence length."
         )
     if isinstance(first, list):
@@ -265,17 +256,16 @@ def _mean(outputs):
     return np.mean(outputs, axis=0)
 
 
-# Of several checkpoints of TensorFlow, `checkpoint` names the newest.
+# A file `checkpoint` names the newest of TensorFlow's checkpoints.
 _WEIGHTS = re.compile(
     r"\.safetensors$|\.h5$|\.index$|\.data-\d+-of-\d+$|/checkpoint$"
 )
-# A SavedModel and sentence-transformers have a folder inside for them.
-_PLACES = ("", "variables", "0_*")
+# A SavedModel and sentence-transformers keep weights in a folder inside.
+_FOLDERS = ("", "variables", "0_*")
 
 
-def weights_of(init) -> list:
-    """The files of weights that a local folder, zip or checkpoint has, or the
-    package itself under that name."""
+def list_weight_files(init) -> list:
+    """Return the weight files of a local folder, zip, checkpoint or package."""
     from bert_keras.interop import downloads
 
     preset = os.fspath(find_model_folder(init))
@@ -286,6 +276,6 @@ def weights_of(init) -> list:
     name = glob.escape(preset)
     patterns = [f"{name}.*"]  # a checkpoint by its path without .index
     if os.path.isdir(preset):
-        patterns = [os.path.join(name, place, "*") for place in _PLACES]
+        patterns = [os.path.join(name, folder, "*") for folder in _FOLDERS]
     paths = [path for pattern in patterns for path in glob.glob(pattern)]
     return sorted(filter(_WEIGHTS.search, paths))

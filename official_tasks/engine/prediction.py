@@ -1,4 +1,4 @@
-"""The rows that `predict` asks a served model, from any file or a pipe."""
+"""The rows that `predict` sends to a served model, from any file or a pipe."""
 
 import glob
 import gzip
@@ -20,8 +20,14 @@ from official_tasks.tasks.table import (
 )
 
 
-def asked(served, name, columns):
-    """The signature to ask, its entry in the card, and a column an input."""
+def choose_signature(served, name, columns):
+    """Return a signature, its entry in the card, and a column for each input.
+
+    Args:
+        served: a `ServedModel`.
+        name: of the signature; the model's default where None.
+        columns: names of the columns; those of the inputs where None.
+    """
     name = name or served.card["default"]
     if name not in served.signatures:
         raise InputError(
@@ -37,8 +43,8 @@ def asked(served, name, columns):
     return name, entry, columns
 
 
-def lists_of(entry):
-    """For each input of a signature what `read_inputs` asks of its lists."""
+def list_types(entry):
+    """Return the `lists` of `read_inputs` for the inputs of a signature."""
     rows = [entry["request"][key][0] for key in entry["input_order"]]
     return [
         isinstance(row, list) and (isinstance(row[0], str) or int)
@@ -46,24 +52,25 @@ def lists_of(entry):
     ]
 
 
-def input_paths(pattern) -> list[str]:
+def find_inputs(pattern) -> list[str]:
     """Return the files that a pattern matches, sorted; a pipe as it is."""
     from bert_keras.data.data_sets import is_data_set
 
     if pattern == "-" or os.path.exists(pattern) or is_data_set(pattern):
         return [pattern]
-    found = files.find(pattern) if glob.has_magic(pattern) else []
-    found = list(filter(os.path.isfile, found))
-    if not found:
+    paths = files.find(pattern) if glob.has_magic(pattern) else []
+    paths = list(filter(os.path.isfile, paths))
+    if not paths:
         raise InputError(f"{pattern}: no such file")
-    return found
+    return paths
 
 
 def count_rows(paths, *arguments) -> int | None:
-    """Read and check every row once; None where that can be done only once.
+    """Read and check every row once; None if the input can be read only once.
 
     Args:
-        paths, *arguments: of `read_inputs`.
+        paths: of `read_inputs`.
+        *arguments: further ones of `read_inputs`.
     """
     from bert_keras.data.data_sets import is_data_set
 
@@ -72,61 +79,62 @@ def count_rows(paths, *arguments) -> int | None:
     return sum(1 for _ in read_inputs(paths, *arguments))
 
 
-def read_inputs(paths, kind, columns, lists, own=None):
+def read_inputs(paths, kind, columns, lists, dialect=None):
     """Yield each row's inputs: a list of str, or of list of str.
 
     Args:
         paths: files, also `.gz`, names of data sets, or "-" for standard
-            input; the rows of one follow those of the other.
+            input, one after another.
         kind: "lines", "csv", "tsv" or "jsonl"; None: by the file's name.
-        columns: of a table, in the order of the inputs; further ones that
-            are kept follow.
-        lists: for each column whether it holds a list, written as JSON; of
-            numbers where this is `int`.
-        own: `Dialect`, of a file that is no UTF-8 or has no commas.
+        columns: of a table, in the order of the inputs; then those to keep.
+        lists: for each column True if it holds a list, written as JSON; `int`
+            if it holds a list of integers.
+        dialect: `Dialect`, of a file that is not UTF-8 or has no commas.
     """
     for path in paths:
-        yield from _rows_of_file(path, kind, columns, lists, own or Dialect())
+        yield from _read_file(path, kind, columns, lists, dialect or Dialect())
 
 
-def _rows_of_file(path, kind, columns, lists, own):
-    kind = kind_of(path, kind)
+def _read_file(path, kind, columns, lists, dialect):
+    kind = find_kind(path, kind)
     if kind == "lines" and len(columns) > 1:
         raise InputError(
-            f"{path} has one text a line, and {' and '.join(columns)} are "
-            "read of each row. Give a table with these columns: CSV, TSV, "
+            f"{path} has one text a line, but the columns "
+            f"{' and '.join(columns)} are needed. Give a table: CSV, TSV, "
             "JSONL, Parquet, ..."
         )
-    if kind == "lines" and own.separator:
+    if kind == "lines" and dialect.separator:
         raise InputError(
             "--separator is for CSV, and the input has a text a line. Leave it "
             "out, or give --format=csv."
         )
     if kind == "columns":
-        yield from _table_rows(path, None, None, columns, lists, own)
+        yield from _read_table(path, None, None, columns, lists, dialect)
         return
-    with _opened(path, kind, own.encoding) as text:
+    with _open(path, kind, dialect.encoding) as text:
         if kind == "lines":
-            with plain_errors(path, own):
+            with plain_errors(path, dialect):
                 yield from ([line.rstrip("\r\n")] for line in text)
         else:
-            yield from _table_rows(path, text, f".{kind}", columns, lists, own)
+            yield from _read_table(
+                path, text, f".{kind}", columns, lists, dialect
+            )
 
 
-def _table_rows(path, stream, kind, columns, lists, own):
+def _read_table(path, stream, kind, columns, lists, dialect):
     listed = [c for c, is_list in zip(columns, lists, strict=True) if is_list]
     for number, row in read_rows(
-        path, columns, listed, dialect=own, stream=stream, kind=kind
+        path, columns, listed, dialect=dialect, stream=stream, kind=kind
     ):
-        place = f"{path}, {line_or_row(path)} {number}"
+        row_name = f"{path}, {line_or_row(path)} {number}"
         yield [
-            _list(place, column, value, is_list) if is_list else value
+            _parse_list(row_name, column, value, is_list) if is_list else value
             for column, value, is_list in zip(columns, row, lists, strict=True)
         ]
 
 
-def kind_of(path, kind=None):
-    """What a file is read as; `kind` where that is given."""
+def find_kind(path, kind=None):
+    """Return the kind of a file by its name, unless `kind` is set."""
     if kind:
         return kind
     if is_columnar(path):
@@ -135,8 +143,8 @@ def kind_of(path, kind=None):
     return suffix[1:] if suffix in KINDS else "lines"
 
 
-def _opened(path, kind, encoding):
-    # Lines may be any bytes; what is not UTF-8 the tokenizer leaves out.
+def _open(path, kind, encoding):
+    # Lines may be any bytes; the tokenizer drops what is not UTF-8.
     text = {
         "encoding": encoding,
         "errors": "replace" if kind == "lines" else "strict",
@@ -146,27 +154,27 @@ def _opened(path, kind, encoding):
         return open(sys.stdin.fileno(), closefd=False, **text)
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    opened = gzip.open if split_ending(path)[1] else open
-    return opened(path, "rt", **text)
+    open_file = gzip.open if split_ending(path)[1] else open
+    return open_file(path, "rt", **text)
 
 
-def _list(place, column, value, of):
+def _parse_list(row_name, column, value, item_type):
     try:
         items = value if isinstance(value, list) else json.loads(value)
     except ValueError:
         items = None
     if not items or not isinstance(items, list):
         raise InputError(
-            f"{place}: expected a list of texts as JSON, got {value[:60]!r}"
+            f"{row_name}: expected a list of texts as JSON, got {value[:60]!r}"
         )
-    if of is not int:
-        return [to_text(place, column, item) for item in items]
+    if item_type is not int:
+        return [to_text(row_name, column, item) for item in items]
     rows = items if isinstance(items[0], list) else [items]
     if not all(
         type(row) is list and set(map(type, row)) == {int} for row in rows
     ):
         raise InputError(
-            f"{place}: expected a list of integers in {column!r}, or lists of "
-            f"them, got {json.dumps(items)[:60]}"
+            f"{row_name}: expected a list of integers in {column!r}, or lists "
+            f"of them, got {json.dumps(items)[:60]}"
         )
     return items

@@ -2,14 +2,14 @@
 
 from official_tasks import page
 
-MISTAKES = 20
-TEXT_SHOWN = 400  # characters of a text
-MOST_DRAWN = 30  # classes of a confusion matrix that can be read
-COUNTS = ("rows", "dev_rows", "best_step", "cut")  # no metrics
+MOST_SHOWN = 20  # mistakes
+LONGEST_TEXT = 400  # characters
+MOST_CLASSES = 30  # of a confusion matrix that can be read
+COUNTS = ("rows", "dev_rows", "best_step", "cut")  # not metrics
 
 
-def metrics_of(results) -> dict:
-    """The metrics among what `finetuning.run` returns."""
+def select_metrics(results) -> dict:
+    """Return the metrics among what `finetuning.run` returns."""
     others = (*COUNTS, "majority_baseline")
     return {
         name: value
@@ -19,14 +19,14 @@ def metrics_of(results) -> dict:
 
 
 def render(name, metric, results, mistakes, settings) -> str:
-    """The page of one run.
+    """Return the page of one run.
 
     Args:
-        name: the task's.
+        name: of the task.
         metric: the key by which runs are compared.
-        results: what `finetuning.run` returns.
-        mistakes: what the task's `mistakes` returns.
-        settings: dict of what decided the run.
+        results: of `finetuning.run`.
+        mistakes: of the task's `mistakes`.
+        settings: dict of the run's settings.
     """
     counts = (
         f"{results['rows']:,} training rows, {results['dev_rows']:,} dev "
@@ -35,50 +35,49 @@ def render(name, metric, results, mistakes, settings) -> str:
     )
     rows = [(name, str(value)) for name, value in sorted(settings.items())]
     sections = [
-        page.tiles(_figures(metric, results)),
-        _notes(results["notes"]),
-        _curves(metric, results["curve"]),
-        _classes(results.get("classes")),
-        _confusion(results),
-        _mistakes(mistakes),
+        page.tiles(_describe_metrics(metric, results)),
+        page.notes(results["notes"]),
+        _draw_curves(metric, results["curve"]),
+        _show_classes(results.get("classes")),
+        _show_confusion(results),
+        show_mistakes(
+            "Most confidently wrong",
+            f"{min(len(mistakes), MOST_SHOWN)} of {len(mistakes):,} on dev.",
+            mistakes,
+        ),
         page.section("Settings", "", page.table(rows, numbers=(1,))),
     ]
     heading = f"Fine-tuning: {name}"
     return page.page(f"bert_keras: {name}", heading, counts, sections)
 
 
-def _notes(notes):
-    rows = page.table(zip(notes))
-    return page.section("Worth a look", "", rows) if notes else ""
-
-
-def _figures(metric, results):
-    """Each metric in large, the one that decides first."""
-    for name in sorted(metrics_of(results), key=lambda name: name != metric):
+def _describe_metrics(metric, results):
+    """Yield each metric and its meaning, the metric that decides first."""
+    metrics = select_metrics(results)
+    for name in sorted(metrics, key=lambda name: name != metric):
         meaning = name.replace("_", " ")
         if name == metric and "majority_baseline" in results:
             baseline = results["majority_baseline"]
-            meaning += f"; the best constant guess: {baseline:.3f}"
-        yield f"{results[name]:.3f}", meaning
+            meaning += f"; the best constant prediction: {baseline:.3f}"
+        yield f"{metrics[name]:.3f}", meaning
 
 
-def _curves(metric, curve):
+def _draw_curves(metric, curve):
     steps = [line["step"] for line in curve]
-    values = {
-        ("Training loss", "training"): [line.get("loss") for line in curve],
-        (f"Dev {metric.replace('_', ' ')}", "dev"): [
-            line[f"val_{metric}"] for line in curve
-        ],
-    }
+    loss = [line.get("loss") for line in curve]
+    scores = [line[f"val_{metric}"] for line in curve]
     drawn = [
         page.line_chart(title, "step", {label: (steps, y)})
-        for (title, label), y in values.items()
+        for title, label, y in (
+            ("Training loss", "training", loss),
+            (f"Dev {metric.replace('_', ' ')}", "dev", scores),
+        )
         if None not in y
     ]
     return page.charts("After each epoch.", drawn)
 
 
-def _classes(classes):
+def _show_classes(classes):
     if not classes:
         return ""
     columns = list(next(iter(classes.values())))
@@ -86,57 +85,59 @@ def _classes(classes):
         [
             label,
             *(
-                f"{figures[name]:,.0f}"
+                f"{scores[name]:,.0f}"
                 if name == "support"
-                else float(figures[name])
+                else float(scores[name])
                 for name in columns
             ),
         ]
-        for label, figures in classes.items()
+        for label, scores in classes.items()
     ]
-    numbers = range(1, len(columns) + 1)
     return page.section(
         "Classes",
         "On dev; support is the number of examples.",
-        page.table(rows, ("class", *columns), numbers),
+        page.table(rows, ("class", *columns), range(1, len(columns) + 1)),
     )
 
 
-def _confusion(results):
+def _show_confusion(results):
     labels = list(results.get("classes", ()))
     if "confusions" in results:
-        rows = [map(_clipped, row.values()) for row in results["confusions"]]
-        heads = ("label", "predicted", "rows")
+        rows = [map(_shorten, row.values()) for row in results["confusions"]]
+        head = ("label", "predicted", "rows")
         return page.section(
             "Confusion",
             "The most frequent errors.",
-            page.table(rows[:MISTAKES], heads, numbers=(2,)),
+            page.table(rows[:MOST_SHOWN], head, numbers=(2,)),
         )
-    if "confusion" not in results or not 0 < len(labels) <= MOST_DRAWN:
+    if "confusion" not in results or not 0 < len(labels) <= MOST_CLASSES:
         return ""
     return page.section(
         "Confusion",
         "Rows are the truth, columns the predictions; darker is a larger "
-        "share of the row.",
+        "fraction of the row.",
         page.confusion_chart(labels, results["confusion"]),
     )
 
 
-def _mistakes(mistakes):
+def show_mistakes(heading, text, mistakes):
+    """Return the section of the first mistakes; nothing where there are none.
+
+    Args:
+        heading: of the section.
+        text: the sentence below it.
+        mistakes: of a task's `mistakes`.
+    """
     if not mistakes:
         return ""
-    shown = mistakes[:MISTAKES]
-    return page.section(
-        "Most confidently wrong",
-        f"{len(shown)} of {len(mistakes):,} on dev.",
-        page.table(
-            [map(_clipped, row.values()) for row in shown], list(shown[0])
-        ),
-    )
+    shown = mistakes[:MOST_SHOWN]
+    rows = [map(_shorten, row.values()) for row in shown]
+    return page.section(heading, text, page.table(rows, list(shown[0])))
 
 
-def _clipped(value):
+def _shorten(value):
     if isinstance(value, float):
         return value
     text = str(value)
-    return text if len(text) <= TEXT_SHOWN else text[: TEXT_SHOWN - 1] + "…"
+    is_long = len(text) > LONGEST_TEXT
+    return f"{text[: LONGEST_TEXT - 1]}…" if is_long else text

@@ -1,4 +1,4 @@
-"""How every run is trained: state, bar, figures, TensorBoard, evaluation."""
+"""Training of every run: state, progress bar, metrics, TensorBoard."""
 
 import time
 
@@ -11,19 +11,19 @@ from bert_keras.training.state import TrainingState
 from bert_keras.training.strategy import any_worker
 from official_tasks import progress
 
-BAR_EVERY = 10  # steps between two states of the bar
+BAR_EVERY = 10  # steps between two updates of the bar
 BOARD_EVERY = 50  # steps between two points of a curve
-MOST_SKIPPED = 0.5  # of the steps of a run
+MOST_SKIPPED = 0.5  # fraction of the steps of a run
 
 
 def training_state(folder, strategy, every, **options):
-    """The `TrainingState` of a run in its folder; one worker writes.
+    """Return the `TrainingState` of a run in its folder; one worker writes.
 
     Args:
         folder: an open `RunFolder`; gets state/.
         strategy: of `make_strategy`.
         every: steps between two checkpoints.
-        options: further arguments of `TrainingState`.
+        **options: further arguments of `TrainingState`.
     """
     return TrainingState(
         folder.file("state"),
@@ -46,28 +46,31 @@ def train(
     validation,
     title,
     tokens_until=None,
-    guesses=None,
+    predict=None,
     bounds=(),
     callbacks=(),
     ended=None,
 ) -> list[dict]:
-    """Trains a compiled, built model in the run folder, or resumes it.
+    """Train a compiled, built model in the run folder, or resume.
 
     Args:
         folder: an open `RunFolder`; gets logs/ and metrics.jsonl.
+        model: the model.
         batches: function of the first step; returns the batches from it on.
         state: of `training_state`.
+        steps: steps of the run, from its first one.
         steps_per_epoch: steps between two calls of `validation`.
-        validation: function of the step; returns figures by name.
-        title: what the progress bar says.
-        tokens_until: function of the step: places trained on until then.
-        guesses: function of nothing; see `Board`.
+        validation: function of the step; returns metrics by name.
+        title: text of the progress bar.
+        tokens_until: function of the step; returns the positions, padding
+            included, trained on until then.
+        predict: see `Board`.
         bounds: steps at which the batches take another shape.
-        callbacks: further ones; they may add to what is logged.
+        callbacks: further callbacks; they may add to the logs.
         ended: of `bert_keras.training.loop.fit`.
 
     Returns:
-        What was logged after each epoch, in order: dict with "step".
+        The logs of each epoch, in order: dict with "step".
 
     Raises:
         InputError: the gradients were not finite, many steps in a row.
@@ -76,7 +79,7 @@ def train(
         meter = Meter(update, state, steps, tokens_until)
         callbacks = [meter, not_finite.StopWhenNotFinite(), *callbacks]
         if state.writes:
-            callbacks.append(Board(folder.file("logs"), meter, guesses))
+            callbacks.append(Board(folder.file("logs"), meter, predict))
         try:
             curve = loop.fit(
                 model,
@@ -104,11 +107,11 @@ def train(
 
 
 class Meter(keras.callbacks.Callback):
-    """Moves the bar; adds to each evaluation what `fit` does not know.
+    """Updates the bar; adds rates to the logs of each evaluation.
 
-    These are "learning_rate" and "gradient_norm" of the last step and, where
-    `tokens_until` is given, "tokens" (places, padding included, trained on so
-    far) and "tokens_per_second" since the last evaluation.
+    Adds "learning_rate" and "gradient_norm" of the last step and, with
+    `tokens_until`, "tokens" (positions trained on so far) and
+    "tokens_per_second" since the last evaluation.
 
     Args:
         update: of a `progress.bar`.
@@ -117,7 +120,7 @@ class Meter(keras.callbacks.Callback):
         tokens_until: function of the step, or None.
 
     Attributes:
-        step: steps of the run that are done, the current one included.
+        step: finished steps of the run, with the current one.
     """
 
     def __init__(self, update, state, steps, tokens_until=None):
@@ -132,10 +135,10 @@ class Meter(keras.callbacks.Callback):
         self._timed = []
 
     def on_train_batch_end(self, batch, logs=None):
-        # The state comes later and has not counted this step yet; `batch`
-        # grows by more than 1 under `steps_per_execution`.
+        # The state comes after this callback and has not counted this step.
+        # `batch` grows by more than 1 under `steps_per_execution`.
         self.step = self._first + batch + 1
-        # The first step traces the graph: time is taken from its end on.
+        # The first step traces the graph: the time starts at its end.
         self._timed = [*self._timed[:1], (self.step, time.monotonic())]
         ended = self.step == self.steps
         if self.step // BAR_EVERY > self._shown // BAR_EVERY or ended:
@@ -146,10 +149,10 @@ class Meter(keras.callbacks.Callback):
         if self.tokens_until:
             logs["tokens"] = self.tokens_until(self.state.step)
         logs |= self.rate()
-        logs |= optimizer_figures(self.model.optimizer)
+        logs |= _optimizer_metrics(self.model.optimizer)
 
     def rate(self):
-        """{"tokens_per_second": since the last evaluation}, where known."""
+        """Return "tokens_per_second" since the last evaluation, where known."""
         if not self.tokens_until:
             return {}
         if len(self._timed) < 2:
@@ -170,22 +173,23 @@ class Meter(keras.callbacks.Callback):
 
 
 class Board(keras.callbacks.Callback):
-    """Curves and guesses for TensorBoard, by the step of the run.
+    """Curves and predictions for TensorBoard, by the step of the run.
 
-    Keras's own callback counts from 0 again in a resumed run, and where a run
-    is interrupted, its rule of which points to write stays in force for
-    everything that the process writes afterwards.
+    Keras's TensorBoard callback counts from 0 again in a resumed run. After
+    an interrupted run its condition on the points to write applies to all
+    that the process writes later.
 
     Args:
         folder: of the logs; gets train/ and held_out/.
         meter: `Meter`, an earlier callback of the same run.
-        guesses: function of nothing that returns a list of dict, "text" and
-            "masks", shown at each evaluation; or None.
+        predict: function without arguments that returns predictions as
+            `page.show_predictions` takes them, called at each evaluation; or
+            None.
     """
 
-    def __init__(self, folder, meter, guesses=None):
+    def __init__(self, folder, meter, predict=None):
         super().__init__()
-        self.meter, self.guesses = meter, guesses
+        self.meter, self.predict = meter, predict
         self.train = tf.summary.create_file_writer(f"{folder}/train")
         self.held_out = tf.summary.create_file_writer(f"{folder}/held_out")
         self._shown = 0
@@ -195,20 +199,20 @@ class Board(keras.callbacks.Callback):
         if step // BOARD_EVERY == self._shown // BOARD_EVERY:
             return
         self._shown = step
-        figures = optimizer_figures(self.model.optimizer)
+        values = {**(logs or {}), **self.meter.rate()}
+        values |= _optimizer_metrics(self.model.optimizer)
         with self.train.as_default(step=step):
-            for values in (logs or {}, self.meter.rate(), figures):
-                for name, value in values.items():
-                    tf.summary.scalar(name, value)
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
 
     def on_epoch_end(self, epoch, logs):
         with self.held_out.as_default(step=self.meter.state.step):
             for name, value in logs.items():
                 if name.startswith("val_"):
                     tf.summary.scalar(name.removeprefix("val_"), value)
-            guesses = self.guesses() if self.guesses else []
-            for number, guess in enumerate(guesses):
-                tf.summary.text(f"guesses/{number}", as_markdown(guess))
+            texts = self.predict() if self.predict else []
+            for number, text in enumerate(texts):
+                tf.summary.text(f"predictions/{number}", _as_markdown(text))
         self.train.flush()
         self.held_out.flush()
 
@@ -216,24 +220,24 @@ class Board(keras.callbacks.Callback):
         self.train.flush()
 
 
-def optimizer_figures(optimizer):
-    """The learning rate of the next step; the last gradient's norm."""
-    # Under mixed_float16 Keras wraps ours in one that scales the loss.
+def _optimizer_metrics(optimizer):
+    """Return the learning rate of the next step and the last gradient norm."""
+    # Under mixed_float16 Keras wraps the optimizer in one that scales losses.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    figures = {"learning_rate": optimizer.learning_rate}
+    values = {"learning_rate": optimizer.learning_rate}
     if hasattr(optimizer, "gradient_norm"):
-        figures["gradient_norm"] = optimizer.gradient_norm
-    numbers = keras.ops.convert_to_numpy  # of mirrored variables too
-    return {name: float(numbers(value)) for name, value in figures.items()}
+        values["gradient_norm"] = optimizer.gradient_norm
+    convert = keras.ops.convert_to_numpy  # of mirrored variables too
+    return {name: float(convert(value)) for name, value in values.items()}
 
 
-def as_markdown(guess):
-    """A text with the guesses at each of its masks, for TensorBoard."""
-    lines = [guess["text"], ""]
-    for mask in guess["masks"]:
-        guesses = []
-        for piece, probability in mask["guesses"]:
-            bold = "**" * (piece == mask["truth"])
-            guesses.append(f"{bold}{piece}{bold} {probability:.0%}")
-        lines.append(f"- `{mask['truth']}`: {', '.join(guesses)}")
+def _as_markdown(text):
+    """Return a text with the predictions at each of its masks."""
+    lines = [text["text"], ""]
+    for mask in text["masks"]:
+        words = []
+        for token, probability in mask["predictions"]:
+            bold = "**" * (token == mask["truth"])
+            words.append(f"{bold}{token}{bold} {probability:.0%}")
+        lines.append(f"- `{mask['truth']}`: {', '.join(words)}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from official_tasks.pretraining.settings import (
 
 
 def plan(data, **arguments) -> list[str]:
-    """Check the inputs; return what the run would take, one thing a line.
+    """Check the inputs; return the lines of the plan: data, devices, memory.
 
     Args:
         data: folder of pre-training data.
@@ -19,11 +19,8 @@ def plan(data, **arguments) -> list[str]:
     Raises:
         InputError: an input that the run could not use.
     """
-    from official_tasks.pretraining.model import (
-        OBJECTIVES,
-        check_weights,
-        make_optimizer,
-    )
+    from official_tasks.pretraining.model import check_weights, make_optimizer
+    from official_tasks.pretraining.objectives import OBJECTIVES
     from official_tasks.pretraining.source import PretrainingSource
 
     settings, execution, strategy = prepare(arguments)
@@ -78,8 +75,8 @@ def count_parameters(sizes, vocabulary_size, positions, is_masked=True) -> int:
     Args:
         sizes: "num_layers", "hidden_dim" and "intermediate_dim".
         positions: longest sequence.
-        is_masked: `BertPretrainer`, with a next-sentence head, and not
-            `BertCausalModel`.
+        is_masked: True for `BertPretrainer`, which has a next-sentence head,
+            False for `BertCausalModel`.
     """
     width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
     segments = sizes.get("num_segments", 2)
@@ -99,13 +96,18 @@ def count_parameters(sizes, vocabulary_size, positions, is_masked=True) -> int:
 def estimate_memory(
     sizes, parameters, vocabulary_size, phase, settings, rows
 ) -> int:
-    """Return the bytes of a device's memory that a training step takes.
+    """Return the bytes of a device's memory that a training step needs.
 
     16 bytes a parameter (weight, gradient, two moments); activations of each
-    row, 34 bytes a unit and 5 a score of attention in half precision
+    row, 34 bytes a unit and 5 an attention score in half precision
     (Korthikanti et al. 2022, equation 2) and twice that in float32; logits.
 
     Args:
+        sizes: of the model, as in `count_parameters`, and "num_heads".
+        parameters: number of weights.
+        vocabulary_size: number of tokens.
+        phase: `Phase`.
+        settings: `Settings`.
         rows: sequences of a device at a time.
     """
     length, width = phase.sequence_length, sizes["hidden_dim"]

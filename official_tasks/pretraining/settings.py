@@ -1,4 +1,4 @@
-"""What decides a pre-training run, with the paper's numbers, and its phases."""
+"""Settings of a pre-training run, by default the paper's, and its phases."""
 
 from typing import NamedTuple
 
@@ -11,26 +11,26 @@ SIZE_FIELDS = ("num_layers", "hidden_dim", "num_heads")
 
 
 class Settings(NamedTuple):
-    """All that decides what a run computes; the defaults are the paper's.
+    """Settings that decide what a run computes; the defaults are the paper's.
 
     objectives: one of `OBJECTIVES`.
-    records: trains on examples that were sampled once and written.
-    phase_2_data: folder of those of the second phase; they have one length.
+    records: train on examples that were sampled once and written.
+    phase_2_data: folder of the records of phase 2.
     packed, short_probability, mask_rate, mask_mix, whole_word, max_ngram:
-        `SamplingRules` by which examples are sampled on the fly.
+        `SamplingRules` of examples that are sampled on the fly.
     init, vocabulary: weights to start from, and the vocabulary to train with.
-    size: a name of `SIZES`; the three numbers after it override it.
+    size: a name of `SIZES`; the next three fields override it.
     dropout: of layers and of attention.
-    max_predictions, phase_2_max_predictions: None is as many as `mask_rate`
-        asks for: 20 of 128 and 77 of 512.
+    max_predictions, phase_2_max_predictions: None follows from `mask_rate`:
+        20 of 128 and 77 of 512 tokens.
     steps: optimizer steps of both phases together, in one schedule.
-    phase_2_steps: share or number of them, at the end, on longer sequences;
+    phase_2_steps: fraction or number of the last steps, on longer sequences;
         None is a tenth, and with records of one length 0.
-    phase_2_batch_size: None is as in phase 1.
+    phase_2_batch_size: None is that of phase 1.
     evaluations: on held-out documents, evenly over the steps.
-    evaluation_steps: batches of each, at most.
+    evaluation_steps: batches of an evaluation at most.
     optimizer: "adamw" or "lamb".
-    warmup: share of the steps, or their number.
+    warmup: fraction of the steps, or their number.
     bias_correction: of "adamw"; "lamb" always has it.
     dtype: Keras policy, or "auto"; see `choose_dtype`.
     """
@@ -74,14 +74,14 @@ class Settings(NamedTuple):
 
     @property
     def longest(self):
-        """Pieces of the longest sequence of any phase."""
+        """Tokens of the longest sequence of any phase."""
         return max(phase.sequence_length for phase in phases(self))
 
 
 class Execution(NamedTuple):
-    """How a run is executed. It may change when the run resumes: it decides
-    the rounding and which dropout masks are drawn, and not what is learned
-    from which examples.
+    """Execution of a run; it may change when the run resumes.
+
+    It changes rounding and dropout masks, and not the examples of a step.
 
     distribution, tpu: of `make_strategy`.
     accumulation: micro-batches of a batch, computed one after another.
@@ -114,14 +114,14 @@ class Phase(NamedTuple):
 
 
 def split(arguments):
-    """Return `Settings` and `Execution` from their fields together."""
+    """Return `Settings` and `Execution` from a dict of the fields of both."""
     settings = {k: v for k, v in arguments.items() if k in Settings._fields}
     rest = {k: v for k, v in arguments.items() if k not in settings}
     return Settings(**settings), Execution(**rest)
 
 
 def prepare(arguments):
-    """As `split`, then the `Strategy`; dtype "auto" becomes a policy."""
+    """Return `Settings` with a dtype policy, `Execution` and the `Strategy`."""
     from bert_keras.training.strategy import choose_dtype, make_strategy
 
     settings, execution = split(arguments)
@@ -131,7 +131,7 @@ def prepare(arguments):
 
 
 def model_sizes(settings) -> dict:
-    """Return the model's sizes, by `settings.size` and its overrides."""
+    """Return the sizes of `settings.size`, with its overrides."""
     if settings.size not in SIZES:
         raise InputError(
             f"size is {settings.size!r}. Expected one of {', '.join(SIZES)}; "
@@ -141,8 +141,8 @@ def model_sizes(settings) -> dict:
     if settings.hidden_dim is not None:
         # As in every published size, a head is 64 wide.
         sizes["num_heads"] = max(1, settings.hidden_dim // 64)
-    given = {k: getattr(settings, k) for k in SIZE_FIELDS}
-    sizes |= {k: v for k, v in given.items() if v is not None}
+    overrides = {k: getattr(settings, k) for k in SIZE_FIELDS}
+    sizes |= {k: v for k, v in overrides.items() if v is not None}
     if sizes["hidden_dim"] % sizes["num_heads"]:
         raise InputError(
             f"hidden_dim is {sizes['hidden_dim']}; expected a multiple of "
@@ -152,37 +152,28 @@ def model_sizes(settings) -> dict:
 
 
 def phases(settings) -> list[Phase]:
-    """Return the phases that have steps: short sequences first, then long ones.
+    """Return the phases that have steps: short sequences, then long ones.
 
-    Attention costs the square of the length; so the paper takes 90 % of the
-    steps at 128 pieces and learns the later positions in the rest, at 512
+    Attention costs the square of the length. The paper takes 90 % of the
+    steps at 128 tokens and learns the later positions in the rest, at 512
     (its appendix A.2).
     """
-    bound = settings.steps - _phase_2_steps(settings)
-    batch_size = settings.batch_size
-
-    def phase(number, first, last, prefix, batch_size):
+    bound = settings.steps - _count_phase_2_steps(settings)
+    both = []
+    for number, first, last, prefix in (
+        (1, 0, bound, ""),
+        (2, bound, settings.steps, "phase_2_"),
+    ):
         length = getattr(settings, f"{prefix}sequence_length")
         most = getattr(settings, f"{prefix}max_predictions")
         if most is None:
             most = count_predictions(length, settings.mask_rate)
-        return Phase(number, first, last, length, most, batch_size)
-
-    both = [
-        phase(1, 0, bound, "", batch_size),
-        phase(
-            2,
-            bound,
-            settings.steps,
-            "phase_2_",
-            settings.phase_2_batch_size or batch_size,
-        ),
-    ]
+        rows = getattr(settings, f"{prefix}batch_size") or settings.batch_size
+        both.append(Phase(number, first, last, length, most, rows))
     return [phase for phase in both if phase.first < phase.last]
 
 
-def _phase_2_steps(settings):
-    """How many steps the second phase has."""
+def _count_phase_2_steps(settings):
     second = settings.phase_2_steps
     one_length = settings.records and not settings.phase_2_data
     if second is None:
@@ -192,21 +183,21 @@ def _phase_2_steps(settings):
     if not 0 <= second <= settings.steps:
         raise InputError(
             f"phase_2_steps is {second}; expected 0 to steps, which is "
-            f"{settings.steps}, as both phases share them."
+            f"{settings.steps}: both phases together."
         )
     second = round(second)
     if one_length and second:
         raise InputError(
             "Records hold examples of one length; phase_2_steps is "
             f"{second}. Name the folder of the longer ones by --phase_2_data, "
-            "set phase_2_steps to 0, or drop --records to sample pairs on the "
-            "fly at both lengths."
+            "set phase_2_steps to 0, or leave --records out to sample pairs "
+            "at both lengths."
         )
     if settings.phase_2_data and not settings.records:
         raise InputError(
-            "phase_2_data names records, but pairs are sampled on the fly "
-            "here, for both phases from one store. Give --records too, or drop "
-            "--phase_2_data."
+            "phase_2_data names records, but without --records both phases "
+            "sample pairs from one store. Give --records too, or leave "
+            "--phase_2_data out."
         )
     return second
 
@@ -215,7 +206,7 @@ def sampling_rules(settings, phase) -> SamplingRules:
     """Return the rules by which a phase's examples are drawn.
 
     Raises:
-        InputError: they are impossible; names the phase.
+        InputError: impossible rules; names the phase.
     """
     most = phase.max_predictions
     if settings.objectives not in ("mlm+nsp", "mlm"):  # nothing is masked
@@ -236,7 +227,7 @@ def sampling_rules(settings, phase) -> SamplingRules:
 
 
 def check_settings(settings, num_replicas=1):
-    """Raise `InputError` for what would stop the run, in any of its phases."""
+    """Raise `InputError` for settings that would stop the run in any phase."""
     if not 0 <= settings.dropout < 1:
         raise InputError(
             f"dropout is {settings.dropout}; expected at least 0 and below 1."
@@ -248,30 +239,30 @@ def check_settings(settings, num_replicas=1):
         if phase.batch_size % num_replicas:
             raise InputError(
                 f"Phase {phase.number}: a batch of {phase.batch_size} "
-                f"sequences cannot be shared equally by {num_replicas} "
-                "replicas. Choose a multiple."
+                f"sequences cannot be divided by {num_replicas} replicas. "
+                "Choose a multiple."
             )
 
 
 def note_masks(settings) -> list[str]:
-    """Return a sentence for each phase that masks less than its rate asks."""
+    """Return a note for each phase that masks less than its rate."""
     if not settings.objectives.startswith("mlm"):
         return []
     notes = []
     for phase in phases(settings):
         length = phase.sequence_length
-        asked = count_predictions(length, settings.mask_rate)
-        if phase.max_predictions < asked:
+        full = count_predictions(length, settings.mask_rate)
+        if phase.max_predictions < full:
             notes.append(
                 f"Phase {phase.number} masks at most {phase.max_predictions} "
-                f"of the {asked} tokens that mask_rate {settings.mask_rate:g} "
-                f"asks for in {length}. Leave max_predictions out to mask all."
+                f"of the {full} tokens of mask_rate {settings.mask_rate:g} in "
+                f"{length}. Leave max_predictions out to mask all."
             )
     return notes
 
 
 def tokens_until(step, settings) -> int:
-    """Places, padding included, of all batches until a step."""
+    """Return the positions, padding included, of all batches until a step."""
     return sum(
         max(0, min(step, phase.last) - phase.first) * phase.tokens_per_step
         for phase in phases(settings)
@@ -279,5 +270,5 @@ def tokens_until(step, settings) -> int:
 
 
 def phase_at(step, settings) -> Phase:
-    """Return the phase whose batch step number `step`, from 1, sees."""
+    """Return the phase of step number `step`, from 1."""
     return next(phase for phase in phases(settings) if step <= phase.last)

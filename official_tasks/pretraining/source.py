@@ -1,4 +1,4 @@
-"""The folder that `create_pretraining_data` wrote, as pre-training reads it."""
+"""Pre-training batches from the folder of `create_pretraining_data`."""
 
 import dataclasses
 import itertools
@@ -22,21 +22,19 @@ from bert_keras.text.vocabulary import read_vocabulary, settle_settings
 from official_tasks.pretraining.settings import phases, sampling_rules
 
 SIDES = ("train", "held_out")
-SAMPLED = 20  # batches that `measure_data` looks at
+SAMPLED = 20  # batches that `measure_data` reads
 
 
 def list_manifests(data, settings) -> list[str]:
-    """Return the manifests of what a run reads.
-
-    A manifest has the hash of every file: the vocabulary's too.
-    """
-    paths = [os.path.join("tokens", side) for side in SIDES]
-    found = [os.path.join(data, p, token_store.MANIFEST) for p in paths]
+    """Return the manifests of a run's data, which have all hashes."""
+    tokens = os.path.join(data, "tokens")
     folders = [data, settings.phase_2_data] if settings.records else []
-    return found + [
-        os.path.join(folder, side, record_files.MANIFEST)
-        for folder in folders
-        if folder
+    return [
+        os.path.join(folder, side, name)
+        for folder, name in (
+            (tokens, token_store.MANIFEST),
+            *((folder, record_files.MANIFEST) for folder in folders if folder),
+        )
         for side in SIDES
     ]
 
@@ -50,7 +48,7 @@ class PretrainingSource:
         objective: of `OBJECTIVES`.
 
     Raises:
-        InputError: what is needed does not lie in the folder.
+        InputError: the folder lacks data that the settings need.
     """
 
     def __init__(self, folder, settings, objective):
@@ -74,48 +72,50 @@ class PretrainingSource:
         self._held_out = {}
 
     def check_once(self, folder) -> dict:
-        """Check the data where a run has not checked the same files before.
+        """Check the data unless a run has checked the same files before.
 
-        Files with the size and the time of change that they had are not read
-        again.
+        Files are the same if size and modification time are.
 
         Args:
             folder: the run's `RunFolder`.
 
         Returns:
-            What the run records as its stage "data_files".
+            The versions of the files, for the run's stage "data_files".
         """
-        now = {
+        versions = {
             path: files.describe_version(path)
-            for place in self._places()
-            for path in files.walk(place)
+            for data in self._list_folders()
+            for path in files.walk(data)
         }
-        if folder.read_results("data_files") != now:
+        if folder.read_results("data_files") != versions:
             self.check()
-        return now
+        return versions
 
-    def _places(self) -> list[str]:
+    def _list_folders(self) -> list[str]:
         """Return the folders of all stores and records that the run reads."""
         used = phases(self.settings)
         folders = {self.tokens, *(self._examples(phase) for phase in used)}
         return [
-            os.path.join(*place)
-            for place in itertools.product(sorted(folders), SIDES)
+            os.path.join(folder, side)
+            for folder in sorted(folders)
+            for side in SIDES
         ]
 
     def check(self):
-        """Compare every byte of the data with what its manifests say."""
+        """Compare every byte of the data with its manifests."""
         if self.settings.vocabulary:
             self._check_vocabulary(self.settings.vocabulary)
         corpora: dict = {}  # hash of the documents -> side and folder
-        for place in self._places():
-            side = os.path.basename(place)
-            manifest = check_source(place, self.vocabulary, side)
-            found = corpora.setdefault(manifest["corpus_hash"], (side, place))
-            if found[0] != side:
+        for folder in self._list_folders():
+            side = os.path.basename(folder)
+            manifest = check_source(folder, self.vocabulary, side)
+            other_side, other = corpora.setdefault(
+                manifest["corpus_hash"], (side, folder)
+            )
+            if other_side != side:
                 raise InputError(
-                    f"{place} and {found[1]} were made of the same documents: "
-                    "what is held out must not be trained on. Make the data "
+                    f"{folder} and {other} were made of the same documents: "
+                    "held-out documents must not be trained on. Make the data "
                     "again in a new folder."
                 )
         if self.settings.records:
@@ -144,8 +144,7 @@ class PretrainingSource:
     def _check_rules(self, phase):
         """Refuse records that were sampled by other rules than a phase's.
 
-        Lengths must fit the model; the others would do nothing, and the
-        report shows them as what decided the run.
+        Lengths must fit the model; the other rules would do nothing.
         """
         folder = self._examples(phase)
         manifest = record_files.read_manifest(os.path.join(folder, "train"))
@@ -155,15 +154,15 @@ class PretrainingSource:
                 raise InputError(
                     f"The records in {folder} were made with {name} "
                     f"{made[name]}, and phase {phase.number} has {value}. Use "
-                    "the settings the records were made with, or drop "
-                    "--records to sample pairs on the fly."
+                    "the settings of the records, or leave --records out to "
+                    "sample pairs on the fly."
                 )
 
     def batches(self, phase, first_step):
-        """Endless training batches of a phase from a step of the run on."""
-        return self._drawn(phase, first_step - phase.first).map(self._element)
+        """Return endless batches of a phase from a step of the run on."""
+        return self._draw(phase, first_step - phase.first).map(self._select)
 
-    def _drawn(self, phase, first_step):
+    def _draw(self, phase, first_step):
         return pretraining_dataset(
             os.path.join(self._examples(phase), "train"),
             phase.batch_size,
@@ -176,21 +175,20 @@ class PretrainingSource:
     def held_out(self, phase):
         """Return the held-out batches of a phase, the same each time."""
         if phase not in self._held_out:
-            self._held_out[phase] = self._drawn_held_out(phase).map(
-                self._element
-            )
+            batches = self._draw_held_out(phase).map(self._select)
+            self._held_out[phase] = batches
         return self._held_out[phase]
 
-    def _element(self, x, y, w):
+    def _select(self, x, y, w):
         if self.examples_per_row is not None:
-            # Places for as many examples a row as the model has.
+            # (B, E) -> (B, examples_per_row), as the model has
             more = [[0, 0], [0, self.examples_per_row - y["nsp"].shape[1]]]
             y, w = (
                 part | {"nsp": tf.pad(part["nsp"], more)} for part in (y, w)
             )
-        return self.objective.element(x, y, w)
+        return self.objective.select(x, y, w)
 
-    def _drawn_held_out(self, phase):
+    def _draw_held_out(self, phase):
         batches = evaluation_dataset(
             os.path.join(self._examples(phase), "held_out"),
             phase.batch_size,
@@ -211,7 +209,7 @@ class PretrainingSource:
         return max(rules.examples_per_row for rules in rows)
 
     def epoch_size(self, phase):
-        """Examples in one epoch of a phase."""
+        """Return the number of examples in one epoch of a phase."""
         if self.settings.records:
             folder = os.path.join(self._examples(phase), "train")
             return record_files.read_manifest(folder)["examples"]
@@ -225,7 +223,7 @@ class PretrainingSource:
         return bert_keras.BertPreprocessor(tokenizer, self.settings.longest)
 
     def measure_data(self, phase):
-        """Return what the first batches of a phase are like.
+        """Return statistics of the first batches of a phase.
 
         Returns:
             dict: "mask_rate", predictions per token; "random_next", fraction
@@ -235,7 +233,7 @@ class PretrainingSource:
         """
         sums = np.zeros(6)
         unknown = self.vocabulary.index("[UNK]")
-        for x, y, w in self._drawn(phase, 0).take(SAMPLED):
+        for x, y, w in self._draw(phase, 0).take(SAMPLED):
             mask, pairs = x["padding_mask"].numpy(), w["nsp"].numpy()
             sums += (
                 w["mlm"].numpy().sum(),
@@ -254,27 +252,26 @@ class PretrainingSource:
         }
 
     def baselines(self, phase):
-        """Return what the simplest predictions reach on held-out batches.
+        """Return the accuracies of constant predictions on held-out batches.
 
         Returns:
-            dict: "unigram", share of predictions that the commonest piece
-            hits; "nsp_majority", share of the commoner answer to the
-            next-sentence question.
+            dict: "unigram", of the most frequent token; "nsp_majority", of
+            the more frequent answer to the next-sentence question.
         """
-        commonest = self._commonest()
+        most_frequent = self._find_most_frequent()
         hits, totals = np.zeros(2), np.zeros(2)
-        for x, y, w in self._drawn_held_out(phase):
-            _, ids, weights = self._element(x, y, w)
+        for x, y, w in self._draw_held_out(phase):
+            _, ids, weights = self._select(x, y, w)
             if isinstance(ids, dict):
                 ids, weights = ids["mlm"], weights["mlm"]
             ids, weights = ids.numpy(), weights.numpy()
             labels, pairs = y["nsp"].numpy(), w["nsp"].numpy()
-            hits += weights[ids == commonest].sum(), (labels * pairs).sum()
+            hits += weights[ids == most_frequent].sum(), (labels * pairs).sum()
             totals += weights.sum(), pairs.sum()
         unigram, random = (hits / totals).tolist()
         return {"unigram": unigram, "nsp_majority": max(random, 1 - random)}
 
-    def _commonest(self):
+    def _find_most_frequent(self):
         """Return the id of the most frequent token of the training text."""
         counts = np.zeros(len(self.vocabulary), np.int64)
         tokens = self.store.tokens
@@ -288,12 +285,12 @@ class PretrainingSource:
 def _tokenizer(made, init):
     """Return the arguments of the tokenizer of the trained model.
 
-    Those that the data was made with; but the greatest length of a word, and
-    whether "[MASK]" in a text is the token, stay those of the weights of
-    `init`: almost no text of the data depends on them.
+    They are those that the data was made with, except `max_word_length` and
+    `keep_special_tokens`: these are the ones of `init`, as almost no text of
+    the data depends on them.
     """
     if not init:
         return made
-    before = BertPreprocessor.from_preset(init).tokenizer
-    kept = ("max_word_length", "keep_special_tokens")
-    return {**made, **{name: getattr(before, name) for name in kept}}
+    tokenizer = BertPreprocessor.from_preset(init).tokenizer
+    names = ("max_word_length", "keep_special_tokens")
+    return {**made, **{name: getattr(tokenizer, name) for name in names}}

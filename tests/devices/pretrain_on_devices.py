@@ -18,7 +18,7 @@ from train_on_devices import use_cpus
 from bert_keras.training.strategy import make_strategy
 from official_tasks import pretrain
 from official_tasks.engine import training
-from official_tasks.pretraining.model import OBJECTIVES
+from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
 

@@ -25,8 +25,14 @@ from test_devices import finish, start, tf_configs
 
 from bert_keras import BertClassifier, BertPreprocessor, InputError
 from bert_keras.training.state import TrainingState
-from official_tasks.engine import batches, finetuning, models, training
-from official_tasks.engine.models import ensemble_outputs, load_model
+from official_tasks.engine import (
+    batches,
+    finetuning,
+    models,
+    notes,
+    training,
+)
+from official_tasks.engine.models import average_outputs, load_model
 from official_tasks.tasks.base import Defaults
 from official_tasks.tasks.custom import custom_task
 
@@ -213,10 +219,11 @@ def test_a_frequent_class_that_is_never_predicted_is_noted():
         }
 
     found = classes(a=(60, 0.9), missed=(29, 0.03), rare=(5, 0.0), b=(6, 0.1))
-    (note,) = finetuning.notes_on_classes(found, 5e-5)
+    results = {"f1": 0.9, "classes": found}
+    (note,) = notes.note_results("f1", results, 9, 5e-5)
     assert "'missed' has 29% of the dev rows and a recall of 0.03" in note
-    assert "learning_rate (0.0001)" in note
-    assert finetuning.notes_on_classes(None, 5e-5) == []
+    assert "learning_rate of 0.0001" in note
+    assert notes.note_results("f1", {"f1": 0.9}, 9, 5e-5) == []
 
 
 def test_a_run_whose_steps_were_mostly_skipped_is_refused(
@@ -298,7 +305,7 @@ def test_a_run_that_learned_nothing_says_what_that_means(
     nothing = {**QUICK, "learning_rate": 1e-12, "epochs": 1}
     results = finetuning.run(task, place / "init", tmp_path / "run", **nothing)
     assert results["accuracy"] <= results["majority_baseline"]
-    assert "no better than the best constant guess" in results["notes"][-1]
+    assert "no better than the best constant prediction" in results["notes"][-1]
     assert "another" in " ".join(capsys.readouterr().out.split())
     init, trained = (
         load_model(task, folder).encoder.embeddings.token.embeddings.numpy()
@@ -345,7 +352,13 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, halves)
-from official_tasks.engine import batches, finetuning, models, training
+from official_tasks.engine import (
+    batches,
+    finetuning,
+    models,
+    notes,
+    training,
+)
 from official_tasks.tasks.custom import custom_task
 
 for name in ("off", "mirrored"):
@@ -383,11 +396,11 @@ def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
         place / "init", sequence_length=12, pad_to_longest=True
     )
     encoded = task.encode(task.read("train"), preprocess)
-    assert finetuning.cut_share(encoded) == 1.0
-    notes = " | ".join(finetuning.notes_on_rows({}, encoded, preprocess))
-    assert "all texts are longer than 12 pieces" in notes
-    assert "sequence_length=33" in notes
-    assert "of the pieces are [UNK]" in notes
+    assert notes.cut_fraction(encoded) == 1.0
+    text = " | ".join(notes.note_data({}, encoded, preprocess))
+    assert "all texts are longer than 12 tokens" in text
+    assert "sequence_length=33" in text
+    assert "of the tokens are [UNK]" in text
 
 
 def test_rows_without_labels_cannot_be_learned_from(
@@ -429,7 +442,7 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(place, tmp_path):
         )
         # What is saved answers in the units of the file, without the task.
         dev = task.read("dev")
-        _, outputs[unit] = ensemble_outputs(task, [run], dev)
+        _, outputs[unit] = average_outputs(task, [run], dev)
         lines = (run / "predictions/predictions.csv").read_text().splitlines()
         written = [float(line.split(",")[-1]) for line in lines[1:]]
         np.testing.assert_allclose(outputs[unit][:, 0], written, rtol=1e-4)

@@ -95,24 +95,24 @@ def test_runs_that_learned_nothing_are_counted_and_left_out_of_the_mean():
         return {"accuracy": accuracy, "majority_baseline": 0.6, "notes": []}
 
     runs = {"a": ran(0.9), "b": ran(0.6), "c": ran(float("nan")), "d": ran(0.8)}
-    results = grid.summary("accuracy", runs, dict.fromkeys(runs, 5e-5))
+    results = grid.summarize("accuracy", runs, dict.fromkeys(runs, 5e-5))
     assert results["failed"] == ["b", "c"]
     assert results["mean"] == pytest.approx(0.85)
     assert results["deviation"] == pytest.approx(np.std([0.9, 0.8], ddof=1))
     assert results["best_run"] == "a"
-    nothing = grid.summary("accuracy", {"b": ran(0.6)}, {"b": None})
+    nothing = grid.summarize("accuracy", {"b": ran(0.6)}, {"b": None})
     assert nothing["mean"] is None and nothing["deviation"] is None
     rates = dict(zip(runs, (5e-5, 4e-5, 3e-5, 2e-5), strict=True))
-    alone = grid.summary("accuracy", runs, rates)  # a grid of one seed
+    alone = grid.summarize("accuracy", runs, rates)  # a grid of one seed
     assert alone["mean"] is None and alone["deviation"] is None
 
 
 def test_a_table_of_one_run_is_a_column_and_lacks_what_a_failed_run_lacks():
     results = {"f1": 0.25, "missing": 3, "rows": 9, "classes": {}}
-    one = grid.table_of("toy", {"a": results})
+    one = grid.make_table("toy", {"a": results})
     assert [list(column.cells) for column in one.columns] == [
         ["f1", "missing"],
         ["0.2500", "3"],
     ]
-    two = grid.table_of("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
+    two = grid.make_table("toy", {"a": {"f1": 0.25}, "b": {"f1": None}})
     assert list(two.columns[1].cells) == ["0.2500", ""]

@@ -277,8 +277,10 @@ def test_the_curve_says_when_a_run_ends():
 def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
     shutil.copytree(place, tmp_path / "place", dirs_exist_ok=True)
     words = "-m official_tasks.finetune --task=custom --train=train.csv "
-    words += "--dev=dev.csv --init=init --output=run --epochs=1 --lora_rank=2 "
-    words += "--batch_size=8 --sequence_length=24 --learning_rate=0.01"
+    words += "--dev=dev.csv --init=init --output=run --epochs=1 --seeds=2 "
+    words += (
+        "--lora_rank=2 --batch_size=8 --sequence_length=24 --learning_rate=0.01"
+    )
     done = call_script(*words.split(), folder=tmp_path / "place")
     assert done.returncode == 0, done.stderr
     run = tmp_path / "place" / "run"
@@ -311,9 +313,9 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
         ("class_weights=equal", "<balanced>"),
         (
             "lora_rank=2 --freeze_layers=1",
-            "--freeze_layers only applies without --lora_rank",
+            "LoRA freezes the entire encoder",
         ),
-        ("lora_rank=2 --from_scratch", "applies to weights that were trained"),
+        ("lora_rank=2 --from_scratch", "keep trained weights"),
         ("layer_decay=0.9 --recipe=last", "only applies without --recipe"),
         ("class_weights=balanced --task=glue", "only applies to one task"),
     ],

@@ -17,9 +17,9 @@ from bert_keras import (
 from bert_keras.interop.presets import open_checkpoint
 from bert_keras.run_folder import RunFolder
 from official_tasks.engine.models import (
-    ensemble_outputs,
+    average_outputs,
+    list_weight_files,
     load_model,
-    weights_of,
 )
 from official_tasks.evaluate import evaluate
 from official_tasks.tasks.custom import custom_task
@@ -53,8 +53,8 @@ def test_an_ensemble_is_the_mean_of_its_models(place, task, whole, tmp_path):
     load_model(task, place / "init").save_preset(tmp_path / "b", preprocess)
     models = [place / "whole", tmp_path / "b"]
     dev = task.read("dev")
-    alone = [ensemble_outputs(task, [model], dev)[1] for model in models]
-    both = ensemble_outputs(task, models, dev)[1]
+    alone = [average_outputs(task, [model], dev)[1] for model in models]
+    both = average_outputs(task, models, dev)[1]
     np.testing.assert_allclose(both, np.mean(alone, axis=0), rtol=1e-6)
     scores = evaluate(task, models, output=tmp_path / "both")
     written = json.loads((tmp_path / "both" / "results.json").read_text())
@@ -87,14 +87,14 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
     model = BertClassifier(encoder, ["a", "b"])
     save(str(init), model, BertPreprocessor.from_preset(own))
     read = {t.file for t in open_checkpoint(init).tensors.values()}
-    assert read and read <= set(weights_of(init))
+    assert read and read <= set(list_weight_files(init))
     for number, path in enumerate(sorted(read)):
         run = tmp_path / str(number)
-        RunFolder(run, {}, weights_of(init)).close()
+        RunFolder(run, {}, list_weight_files(init)).close()
         with open(path, "ab") as file:
             file.write(b" ")
         with pytest.raises(InputError, match=f"{path} changed since"):
-            RunFolder(run, {}, weights_of(init))
+            RunFolder(run, {}, list_weight_files(init))
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
         ("uncased.zip", ["uncased.zip"]),
     ],
 )
-def test_weights_of_each_format_are_noted_and_nothing_else(
+def test_list_weight_files_each_format_are_noted_and_nothing_else(
     tmp_path, init, names
 ):
     for name in (*names, "vocab.txt", "tuned/model/model.safetensors"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    files = weights_of(os.path.join(tmp_path, init))
+    files = list_weight_files(os.path.join(tmp_path, init))
     assert sorted(files) == sorted(str(tmp_path / name) for name in names)

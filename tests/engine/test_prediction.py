@@ -51,7 +51,7 @@ def answered(path, served=None, rows=TEXTS, stop_after=None, **arguments):
     with Answers(
         str(path), served or Served(), "count", **arguments
     ) as answers:
-        for number, _ in enumerate(answers.answered(iter(rows), 2)):
+        for number, _ in enumerate(answers.answer(iter(rows), 2)):
             if number == stop_after:
                 return answers
         answers.finish()
@@ -211,7 +211,7 @@ def test_rows_that_cannot_be_asked_are_refused(tmp_path):
         with pytest.raises(InputError, match="line 1: expected a list of int"):
             read(f'{{"ids": {ids}}}', ["ids"], "jsonl", [int])
     with pytest.raises(InputError, match="no such file"):
-        prediction.input_paths(str(tmp_path / "b"))
+        prediction.find_inputs(str(tmp_path / "b"))
 
 
 class Vectors(Served):
@@ -240,7 +240,7 @@ def answer_to(tmp_path, name, content="id,label,text\n7,x,a b\n8,y,\n"):
     rows = read_inputs([str(source)], None, columns, lists)
     path = tmp_path / name
     with Answers(str(path), Vectors(), "count", ["id", "label"]) as answers:
-        assert list(answers.answered(rows, 2)) == [2]
+        assert list(answers.answer(rows, 2)) == [2]
         answers.finish()
     assert {p.name for p in tmp_path.iterdir()} == {"in.csv", name}
     return path
@@ -329,7 +329,7 @@ def test_what_is_overwritten_goes_when_its_replacement_is_complete(
     assert len(path.read_text()) > 10 * len(before)
     assert [p.name for p in tmp_path.iterdir()] == [name]
     if name == "out.csv":
-        with pytest.raises(InputError, match="is there already"):
+        with pytest.raises(InputError, match="exists"):
             answered(path)
 
 
@@ -347,16 +347,16 @@ def test_an_interrupted_table_is_continued(tmp_path):
 def test_a_pattern_names_files_and_rows_are_counted(tmp_path):
     for name in ("b.csv", "a.csv", "x[1].csv"):
         (tmp_path / name).write_text(f"text\n{name}\n\n")
-    paths = prediction.input_paths(f"{tmp_path}/?.csv")
+    paths = prediction.find_inputs(f"{tmp_path}/?.csv")
     arguments = (None, ["text"], [False])
     found = [row for (row,) in read_inputs(paths, *arguments)]
     assert found == ["a.csv", "", "b.csv", ""]
     assert prediction.count_rows(paths, *arguments) == 4
     assert prediction.count_rows(["-"], *arguments) is None
     named = f"{tmp_path}/x[1].csv"
-    assert prediction.input_paths(named) == [named]
+    assert prediction.find_inputs(named) == [named]
     with pytest.raises(InputError, match="no such file"):
-        prediction.input_paths(f"{tmp_path}/*.tsv")
+        prediction.find_inputs(f"{tmp_path}/*.tsv")
 
 
 def test_a_log_file_gets_a_line_now_and_then(monkeypatch):
@@ -397,10 +397,10 @@ def test_the_script_answers_and_its_output_can_be_compared(
     served = load_saved_model(classifier_export)
     assert compare(found, served)["label"]["equal"] == 1.0
     with pytest.raises(InputError, match="answers classify, tokenize"):
-        prediction.asked(served, "tag", None)
+        prediction.choose_signature(served, "tag", None)
     with pytest.raises(InputError, match="names 2"):
-        prediction.asked(served, None, ["a", "b"])
-    with pytest.raises(InputError, match="--output is missing: give a folder"):
+        prediction.choose_signature(served, None, ["a", "b"])
+    with pytest.raises(InputError, match="--output is missing"):
         predict.main(types.SimpleNamespace(task="rte", output="-"))
 
 

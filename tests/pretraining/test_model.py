@@ -18,11 +18,11 @@ from bert_keras import InputError, json_files
 from bert_keras.errors import UntrainedWarning
 from bert_keras.modeling.pretrainer import causal_targets
 from official_tasks.pretraining import runner
-from official_tasks.pretraining.model import (
+from official_tasks.pretraining.model import extension_between
+from official_tasks.pretraining.objectives import (
     OBJECTIVES,
     Perplexity,
-    PieceAccuracy,
-    extension_between,
+    TokenAccuracy,
 )
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
@@ -81,7 +81,7 @@ def test_figures_of_pieces_are_keras_own():
     logits[0, 0, :9] = np.round(logits[0, 0, :9] / 4)  # ties
     truth = random.integers(0, 9, (2, 3, 50)).astype("int32")
     weights = random.integers(0, 2, (2, 3, 50)).astype("float32")
-    accuracy, perplexity = PieceAccuracy(), Perplexity()
+    accuracy, perplexity = TokenAccuracy(), Perplexity()
     same = keras.metrics.SparseCategoricalAccuracy()
     entropy = keras.metrics.SparseCategoricalCrossentropy(from_logits=True)
     for batch in zip(truth, logits, weights, strict=True):
@@ -188,8 +188,8 @@ def test_a_vocabulary_that_is_no_extension_is_refused_by_line():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_layers": 2}, "weights decide the sizes"),
-        ({"objectives": "left_to_right"}, "see bidirectional"),
+        ({"num_layers": 2}, "the weights have their size"),
+        ({"objectives": "left_to_right"}, "is bidirectional"),
         ({"phase_2_sequence_length": 600}, "512 positions"),
         ({"init": None, "size": "huge"}, "Expected one of tiny"),
         ({"records": True, "phase_2_steps": 0}, "sequence_length 16"),

@@ -18,7 +18,8 @@ from bert_keras.training import checkpoint
 from official_tasks import page, pretrain
 from official_tasks.engine import training
 from official_tasks.pretraining import runner, source
-from official_tasks.pretraining.model import OBJECTIVES, new_model
+from official_tasks.pretraining.model import new_model
+from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.plan import count_parameters, estimate_memory
 from official_tasks.pretraining.settings import (
     Execution,
@@ -90,7 +91,9 @@ def test_tensorboard_has_curves_and_guesses_by_step(finished):
             for value in event.summary.value:
                 values.setdefault(value.tag, []).append((event.step, value))
     assert [step for step, _ in values["mlm_accuracy"]] == [4, 8, 12]
-    text = tf.make_ndarray(values["guesses/0"][-1][1].tensor).item().decode()
+    text = (
+        tf.make_ndarray(values["predictions/0"][-1][1].tensor).item().decode()
+    )
     assert "[MASK]" in text and "%" in text
 
 
@@ -100,8 +103,8 @@ def test_the_report_shows_the_figures(finished):
     assert html.count("<svg") == 4
     assert f"{results['mlm_accuracy']:.1%}" in html
     settings = Settings(**SMALLEST, objectives="left_to_right")
-    assert "predicted pieces" in html
-    assert "predicted pieces" not in runner.render(results, settings)
+    assert "predictions per token" in html
+    assert "predictions per token" not in runner.render(results, settings)
     assert not re.search(r"<(script|link|img|iframe)\b", html)
 
 
@@ -390,6 +393,6 @@ def test_every_setting_has_a_flag_with_its_default(parse):
 @pytest.mark.parametrize("size", ["tiny", "base"])
 def test_a_size_together_with_weights_is_refused(parse, tmp_path, size):
     values = parse("--init=w", f"--size={size}", f"--output={tmp_path}/o")
-    with pytest.raises(InputError, match="--size is given together with"):
+    with pytest.raises(InputError, match="--size and --init exclude"):
         pretrain.main(values)
     assert not os.listdir(tmp_path)

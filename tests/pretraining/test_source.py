@@ -12,7 +12,7 @@ from bert_keras.data.sampling import SamplingRules
 from bert_keras.json_files import read_json
 from bert_keras.manifest import write_manifest
 from official_tasks.pretraining import runner
-from official_tasks.pretraining.model import OBJECTIVES
+from official_tasks.pretraining.objectives import OBJECTIVES
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
 

@@ -74,7 +74,7 @@ def test_predict_and_the_server_answer(served, tmp_path):
         row = [inputs[key][0] for key in order]
         path = tmp_path / f"{name}.jsonl"
         with Answers(str(path), served, name) as file:
-            assert list(file.answered(iter([row] * 3), 2)) == [3]
+            assert list(file.answer(iter([row] * 3), 2)) == [3]
         lines = path.read_text().splitlines()
         for line in lines:
             found = json.loads(line)["answer"]

@@ -367,8 +367,8 @@ def test_rows_that_a_model_has_learned_from_are_not_scored(reviews, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     for given, message in (
-        ({"split_seed": 3}, "learned from .* Give --split_seed=3"),
-        ({"dev": "d.csv"}, "learned from .* Give --dev=d.csv"),
+        ({"split_seed": 3}, "trained on .* Give --split_seed=3"),
+        ({"dev": "d.csv"}, "trained on .* Give --dev=d.csv"),
         ({}, "No supported checkpoint"),  # as held out
         ({"train": "other.csv", "split_seed": 3}, "No supported checkpoint"),
     ):
@@ -390,7 +390,7 @@ def test_a_file_that_a_model_learned_from_is_noted_by_its_content(
     for dev, is_noted in ((same, True), (other, False)):
         task = custom_task(dev=str(dev))
         notes = _check_held_out(task, [tmp_path / "model"], "dev")
-        assert any("has learned from" in n for n in notes) == is_noted
+        assert any("was trained on" in n for n in notes) == is_noted
     copied = custom_task(str(same), split_seed=3)
     with pytest.raises(InputError, match="Give --split_seed=0"):
         _check_held_out(copied, [tmp_path / "model"], "dev")

@@ -7,7 +7,7 @@ import pytest
 from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
-from official_tasks.engine import finetuning
+from official_tasks.engine.notes import note_data
 from official_tasks.tasks.multiple_choice import SWAG, choice_task
 
 HEADER = (
@@ -63,7 +63,7 @@ def test_the_choices_of_a_question_are_folded_into_one_row(tmp_path):
     # "he opens the door ." and "she opens the door ." are 10 in 6 places, and
     # the others fewer; so much more room would hold them all.
     assert encoded.cut.tolist() == [4] * 2
-    (note,) = finetuning.notes_on_rows({}, encoded, preprocess)
+    (note,) = note_data({}, encoded, preprocess)
     assert "sequence_length=13 would hold most" in note
 
 

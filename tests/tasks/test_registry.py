@@ -232,6 +232,6 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         with pytest.raises(InputError, match="Give --split_seed=1"):
             evaluate._check_held_out(custom_task(train=name), [model])
         notes = evaluate._check_held_out(custom_task(dev=name), [model])
-        assert "has learned from" in notes[-1]
+        assert "was trained on" in notes[-1]
         task = custom_task(train="c.csv")
         assert evaluate._check_held_out(task, [model]) == []

@@ -260,7 +260,7 @@ def test_passages_of_a_data_set_are_no_file(tmp_path):
 def test_micro_batches_are_refused_before_the_run(tmp_path):
     path = write(tmp_path / "t.csv", PAIRS)
     task = embedding_task(train=path, dev=path)
-    with pytest.raises(InputError, match="--accumulation=2: the loss of --ta"):
+    with pytest.raises(InputError, match="accumulation is 2, .* compares"):
         finetuning.run(task, "no weights", tmp_path / "run", accumulation=2)
     assert not (tmp_path / "run").exists()
 

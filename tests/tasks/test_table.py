@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from bert_keras import InputError
-from official_tasks.engine.prediction import kind_of, read_inputs
+from official_tasks.engine.prediction import find_kind, read_inputs
 from official_tasks.tasks.table import make_dialect, read_rows
 
 
@@ -71,7 +71,7 @@ def test_a_name_in_capitals_says_the_same(tmp_path):
     assert rows(path, ["text"]) == [["so it is"]]
     (asked,) = read_inputs([str(path)], None, ["text"], [False])
     assert asked == ["so it is"]
-    assert kind_of("A.PARQUET") == "columns"
+    assert find_kind("A.PARQUET") == "columns"
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "A.PARQUET"

@@ -7,7 +7,7 @@ from toy_words import PIECES, pieces_of, preprocessor
 
 from bert_keras import InputError
 from bert_keras.text.labels import split_label
-from official_tasks.engine import finetuning
+from official_tasks.engine.notes import note_data
 from official_tasks.tasks.conll import (
     NER,
     WIKI_ANN,
@@ -201,7 +201,7 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
     )
     splits = {split: task.read(split) for split in ("train", "dev")}
     encoded = task.encode(splits["dev"], preprocessor())
-    notes = finetuning.notes_on_rows(splits, encoded, preprocessor())
+    notes = note_data(splits, encoded, preprocessor())
     assert "no prediction can meet: I-ORG" in notes[0]
     assert encoded.weights.to_list() == [[0, 0, 1, 0]]
 

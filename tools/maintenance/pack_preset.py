@@ -62,7 +62,8 @@ def pack(model_folder, folder):
 
 def held_out(preset, data, length, batches) -> dict:
     """Figures of weights on held-out documents, as pre-training has them."""
-    from official_tasks.pretraining.model import OBJECTIVES, compiled_model
+    from official_tasks.pretraining.model import compiled_model
+    from official_tasks.pretraining.objectives import OBJECTIVES
     from official_tasks.pretraining.source import PretrainingSource
 
     rows, predictions = LENGTHS[length]

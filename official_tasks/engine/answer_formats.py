@@ -1,0 +1,143 @@
+"""Formats of answers beyond JSONL, each written from the file of lines."""
+
+import csv
+import importlib
+import json
+import os
+from itertools import islice
+
+import numpy as np
+
+from bert_keras.errors import InputError
+
+ROWS_AT_ONCE = 1024  # of a Parquet file
+VECTOR = "embedding"  # output of a signature that answers vectors
+
+
+def find_writer(path, entry):
+    """Return the function that writes the format of a name; None for JSONL.
+
+    Args:
+        path: the output.
+        entry: of the signature, in the card.
+
+    Raises:
+        InputError: an unknown ending, or a format that cannot hold the
+            answers.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in WRITERS:
+        raise InputError(
+            f"{path}: expected a name that ends in {', '.join(WRITERS)}, got "
+            f"{suffix or 'no ending'!r}"
+        )
+    if suffix == ".parquet":
+        try:
+            importlib.import_module("pyarrow.parquet")
+        except ImportError:
+            raise InputError(
+                f"{path} needs pyarrow, which is not installed: "
+                "pip install 'bert_keras[parquet]'."
+            ) from None
+    if suffix == ".npy" and VECTOR not in entry["outputs"]:
+        raise InputError(
+            f"{path}: .npy is for vectors, and the signature answers "
+            f"{', '.join(entry['outputs'])}. Name a file that ends in "
+            f"{', '.join(name for name in WRITERS if name != '.npy')}."
+        )
+    return WRITERS[suffix]
+
+
+def _records(lines):
+    with open(lines, "rb") as file:
+        yield from map(json.loads, file)
+
+
+def _columns(record):
+    """Return the columns of a row: kept ones, inputs, answers."""
+    row = {**record.get("keep", {})}
+    row |= {k: v for k, v in record["inputs"].items() if k not in row}
+    for name, value in record["answer"].items():
+        row[f"predicted_{name}" if name in row else name] = value
+    return row
+
+
+def _write_csv(lines, path):
+    _write_text(lines, path, str)
+
+
+def _write_tsv(lines, path):
+    _write_text(
+        lines,
+        path,
+        # TSV is split at each tab and line break, and cannot quote them.
+        lambda cell: " ".join(cell.replace("\t", " ").splitlines()),
+        delimiter="\t",
+        quoting=csv.QUOTE_NONE,
+        quotechar=None,
+    )
+
+
+def _write_text(lines, path, clean, **dialect):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n", **dialect)
+        for number, record in enumerate(_records(lines)):
+            row = _columns(record)
+            if number == 0:
+                writer.writerow(map(clean, row))
+            writer.writerow(clean(_cell(value)) for value in row.values())
+
+
+def _cell(value):
+    is_text = isinstance(value, str)
+    return value if is_text else json.dumps(value, ensure_ascii=False)
+
+
+def _write_parquet(lines, path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    def batches():
+        rows = map(_columns, _records(lines))
+        while batch := list(islice(rows, ROWS_AT_ONCE)):
+            yield batch
+
+    schemas = {pa.Table.from_pylist(batch).schema for batch in batches()}
+    if not schemas:
+        schemas = {pa.schema([])}
+    schema = pa.unify_schemas(list(schemas), promote_options="permissive")
+    schema = pa.schema([(f.name, _narrow(pa, f.type)) for f in schema])
+    with pyarrow.parquet.ParquetWriter(path, schema) as file:
+        for batch in batches():
+            file.write_table(pa.Table.from_pylist(batch, schema))
+
+
+def _narrow(pa, dtype):
+    """Return float32, the dtype of the outputs, in place of float64."""
+    if pa.types.is_list(dtype):
+        return pa.list_(_narrow(pa, dtype.value_type))
+    return pa.float32() if pa.types.is_float64(dtype) else dtype
+
+
+def _write_npy(lines, path):
+    """Write float32 (rows, dim)."""
+    count = sum(1 for _ in _records(lines))
+    first = next((r["answer"][VECTOR] for r in _records(lines)), [])
+    with open(path, "wb") as file:
+        header = {
+            "shape": (count, len(first)),
+            "fortran_order": False,
+            "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
+        }
+        np.lib.format.write_array_header_1_0(file, header)
+        for record in _records(lines):
+            file.write(np.array(record["answer"][VECTOR], "<f4").tobytes())
+
+
+WRITERS = {
+    ".jsonl": None,
+    ".csv": _write_csv,
+    ".tsv": _write_tsv,
+    ".parquet": _write_parquet,
+    ".npy": _write_npy,
+}

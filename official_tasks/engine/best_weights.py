@@ -1,0 +1,123 @@
+"""The best weights of a run so far, and heads saved in the data's units."""
+
+import contextlib
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.manifest import (
+    check_entries,
+    check_fields,
+    check_files,
+    describe_files,
+    read_manifest,
+    write_manifest,
+)
+from bert_keras.training.loop import PUT_BACK
+
+BEST = "best.json"
+HISTORY = "metrics.jsonl"
+
+
+class BestWeights:
+    """The weights that scored best on dev: model/, described by best.json.
+
+    Args:
+        folder: the run's `RunFolder`.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.path = folder.file(BEST)
+
+    def update(self, step, score, save):
+        """Call `save()` and record it if no earlier step scored better."""
+        best = self._read() or {"step": step}
+        # A resumed run may score a step again: then what was kept at that
+        # step or later does not count.
+        if best["step"] < step and score <= best["value"]:
+            return
+        save()
+        paths = files.walk(self.folder.file("model"))
+        names = [os.path.relpath(path, self.folder.path) for path in paths]
+        described = describe_files(self.folder.path, names)
+        record = {"step": step, "value": score, "files": described}
+        write_manifest(self.path, record)
+
+    def check(self) -> int:
+        """Return the step of the best weights; refuse damaged ones."""
+        best = self._read()
+        check_files(self.folder.path, best["files"], PUT_BACK)
+        return best["step"]
+
+    def _read(self):
+        """Return the record, or None before the first evaluation."""
+        history = self.folder.file(HISTORY)
+        is_new = not files.is_file(history) or not files.size(history)
+        if is_new and not files.is_file(self.path):
+            return None
+        try:
+            return read_manifest(self.path, "evaluation", _check_record)
+        except InputError as error:
+            raise InputError(f"{error} {PUT_BACK}") from None
+
+
+def _check_record(record):
+    check_fields(record, {"step": int, "value": float, "files": dict})
+    check_entries(record["files"])
+
+
+class TargetScale(NamedTuple):
+    """Mean and standard deviation of the numbers that a model learns.
+
+    The model learns targets of mean 0 and standard deviation 1. Its head is
+    saved so that it answers x * std + mean, in the units of the data.
+    """
+
+    mean: float
+    std: float
+
+    @classmethod
+    def fit(cls, targets):
+        """Return the scale of these numbers."""
+        targets = np.asarray(targets, np.float64)
+        # Equal numbers have a standard deviation of 0: any other one fits.
+        return cls(float(targets.mean()), float(targets.std()) or 1.0)
+
+    def standardize(self, targets):
+        """Return targets of mean 0 and standard deviation 1."""
+        values = np.asarray(targets, np.float64)
+        return ((values - self.mean) / self.std).astype(targets.dtype)
+
+    def restore(self, outputs):
+        """Return outputs in the units of the data."""
+        return outputs * self.std + self.mean
+
+    def put_into(self, head):
+        """Let a head that answers in standard units answer in the data's."""
+        head.kernel.assign(head.kernel * self.std)
+        head.bias.assign(self.restore(head.bias))
+
+    def take_out_of(self, head):
+        """Let a head that answers in the data's units use standard ones."""
+        head.kernel.assign(head.kernel / self.std)
+        head.bias.assign((head.bias - self.mean) / self.std)
+
+
+@contextlib.contextmanager
+def scaled_head(scale, head):
+    """Put a scale, or None, into a head for the duration of a block."""
+    if scale is None:
+        yield
+        return
+    before = head.kernel.numpy(), head.bias.numpy()
+    scale.put_into(head)
+    try:
+        yield
+    finally:
+        # Not by arithmetic: training continues with the same bits.
+        head.kernel.assign(before[0])
+        head.bias.assign(before[1])

@@ -1,0 +1,100 @@
+"""Notes of a fine-tuning run: signs of a fault in the data or in the result."""
+
+import math
+
+import numpy as np
+
+MOST_CUT = 0.1  # fraction of the texts that may be cut without a note
+MOST_UNKNOWN = 0.1  # of the tokens; English in its own vocabulary: under 1 %
+LEAST_RECALL = 0.1  # of a class that has
+FREQUENT = 0.05  # of the dev rows
+NOTHING_LEARNED = (
+    "{metric} on dev is {value:.3f}, no better than the best constant "
+    "prediction, {baseline:.3f}: the model has learned nothing from the texts. "
+    "Do the labels follow from the texts? If so, take more than {steps} steps "
+    "on {rows} rows, another learning rate (2e-5 to 5e-5 for pre-trained "
+    "weights, 1e-4 and more for small or new ones), or another seed: some fail "
+    "with large models"
+)
+
+
+def note_data(examples, encoded, preprocess) -> list[str]:
+    """Return the notes on the data: the task's, cut texts, [UNK].
+
+    Args:
+        examples: split -> examples, as the task reads them.
+        encoded: the rows to train on.
+        preprocess: `BertPreprocessor` of the run.
+    """
+    notes = [
+        note
+        for rows in examples.values()
+        for note in getattr(rows, "notes", ())
+    ]
+    notes = list(dict.fromkeys(notes))
+    cut = cut_fraction(encoded)
+    if cut > MOST_CUT:
+        tokens = np.asarray(encoded.cut)
+        length = preprocess.sequence_length
+        enough = length + int(np.percentile(tokens[tokens > 0], 95))
+        every = "all" if cut == 1 else f"{cut:.0%} of the"
+        notes.append(
+            f"{every} texts are longer than {length} tokens and are cut: "
+            f"sequence_length={enough} would hold most"
+        )
+    unknown = unknown_fraction(encoded, preprocess)
+    if unknown > MOST_UNKNOWN:
+        notes.append(
+            f"{unknown:.0%} of the tokens are [UNK]: the vocabulary of these "
+            "weights does not fit the texts; take weights of their language"
+        )
+    return notes
+
+
+def note_results(metric, results, steps, learning_rate) -> list[str]:
+    """Return the notes on what a run scored on dev.
+
+    Args:
+        metric: the key by which runs are compared.
+        results: what `finetuning.run` returns.
+        steps: of the run.
+        learning_rate: of the run.
+    """
+    if has_failed(metric, results):
+        return [
+            NOTHING_LEARNED.format(
+                metric=metric,
+                value=results[metric],
+                baseline=results.get("majority_baseline", math.nan),
+                steps=steps,
+                rows=results["rows"],
+            )
+        ]
+    classes = results.get("classes") or {}
+    rows = sum(scores["support"] for scores in classes.values())
+    return [
+        f"the class {name!r} has {scores['support'] / rows:.0%} of the dev "
+        f"rows and a recall of {scores['recall']:.2f}: it is hardly ever "
+        f"predicted. Try a learning_rate of {2 * learning_rate:.1g}, more "
+        "epochs, or class_weights='balanced'"
+        for name, scores in classes.items()
+        if scores["support"] > FREQUENT * rows
+        and scores["recall"] < LEAST_RECALL
+    ]
+
+
+def has_failed(metric, results) -> bool:
+    """Return True if a run is no better than the best constant prediction."""
+    baseline = results.get("majority_baseline", -math.inf)
+    return not results[metric] > baseline
+
+
+def cut_fraction(encoded) -> float:
+    """Return the fraction of the rows whose text did not fit."""
+    return 0.0 if encoded.cut is None else float(np.mean(encoded.cut > 0))
+
+
+def unknown_fraction(encoded, preprocess) -> float:
+    """Return the fraction of the tokens that are [UNK]."""
+    ids = encoded.inputs["token_ids"].flat_values.numpy()
+    return float(np.mean(ids == preprocess.tokenizer.unk_id))
