@@ -1,0 +1,21 @@
+"""XLA at the optimisation level of users; conftest.py turns it off elsewhere."""
+
+import os
+import subprocess
+import sys
+
+from run_script import ROOT
+
+FILES = ["modeling/test_kernels.py", "training/test_optimizers.py"]
+
+
+def test_gelu_loss_and_adam_hold_at_the_default_level():
+    words = ["-m", "pytest", "-k", "xla", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, *words, *(ROOT / "tests" / name for name in FILES)],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
