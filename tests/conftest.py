@@ -34,7 +34,7 @@ HELPERS = (
 # holds them to: `-m fast` reads these alone.
 FAST = """
 data/test_corpus data/test_datasets data/test_examples data/test_record_files
-data/test_sampling data/test_sentences docs/test_architecture
+data/test_sampling data/test_sentences
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_heads modeling/test_layers

@@ -1,4 +1,4 @@
-"""XLA at the optimisation level of users; conftest.py turns it off elsewhere."""
+"""XLA at its default optimisation level, which conftest.py turns off."""
 
 import os
 import subprocess
