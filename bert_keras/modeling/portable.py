@@ -22,7 +22,7 @@ class Portable:
         """Return a model with the weights of a preset: a folder or a name.
 
         Args:
-            preset: see `bert_keras.presets` and docs/weights.md.
+            preset: see `bert_keras.presets` and docs/formats.md.
             **arguments: of the constructor, and of `BertEncoder`, in place of
                 those that the preset states; `revision` of a name on the Hub.
         """

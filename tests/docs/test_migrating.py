@@ -123,5 +123,5 @@ def test_every_name_that_the_page_calls_ours_is_there():
     for name in ("BertEncoder", "BertTagger", "BertChooser", "BertPretrainer"):
         assert f"`{name}`" in PAGE
         assert hasattr(bert_keras, name)
-    for link in ("weights.md", "serving.md"):
+    for link in ("formats.md", "devices.md"):
         assert (Path(ROOT) / "docs" / link).exists()

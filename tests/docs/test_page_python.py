@@ -1,8 +1,10 @@
-"""The Python of embedding.md, finetuning.md and own_model.md runs."""
+"""The Python of pages runs; other files test README's and migrating.md's."""
 
 import json
 import re
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from run_script import ROOT
@@ -16,9 +18,28 @@ import bert_keras
 pytestmark = pytest.mark.release
 
 
-def test_texts_are_compared_and_ranked(tmp_path, monkeypatch):
+@pytest.fixture
+def names(toy_model, tmp_path, monkeypatch):
+    """The names of README's ten lines, with a toy model."""
+    monkeypatch.chdir(tmp_path)
+    preprocess = bert_keras.BertPreprocessor.from_preset(
+        toy_model, sequence_length=16
+    )
+    dataset = tf.data.Dataset.from_tensor_slices(
+        tuple(map(list, zip(*sentences(8), strict=True)))
+    )
+    return {
+        "bert_keras": bert_keras,
+        "preset": toy_model,
+        "dataset": dataset.batch(4).map(preprocess),
+        "labels": ["bad", "good"],
+        "steps": 2,
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    }
+
+
+def test_texts_are_compared_and_ranked(names):
     code, served = python_of("embedding")
-    names = {}
     exec(code, names)
     vectors = names["model"].predict(
         names["preprocess"](names["questions"]), verbose=0
@@ -28,7 +49,6 @@ def test_texts_are_compared_and_ranked(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     for loss in re.findall(r"^\| `(\w+\(.*?\))` ", page, re.M):
         exec(f"bert_keras.{loss}", names)
-    monkeypatch.chdir(tmp_path)
     ranker = spread(
         bert_keras.BertClassifier(encoder(), problem="ranking", pair=True)
     )
@@ -38,23 +58,12 @@ def test_texts_are_compared_and_ranked(tmp_path, monkeypatch):
     assert sorted(eval(last, names)[0]) == [0, 1]
 
 
-def test_lora_and_callbacks_work_as_shown(toy_model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_lora_callbacks_and_a_head_work_as_shown(names):
     write_reviews("train.csv", 64)  # 6 steps of the usual batch
     write_reviews("dev.csv", 6, seed=1)
-    preprocess = bert_keras.BertPreprocessor.from_preset(
-        toy_model, sequence_length=16
-    )
-    dataset = tf.data.Dataset.from_tensor_slices(
-        tuple(map(list, zip(*sentences(8), strict=True)))
-    )
-    names = {
-        "preset": toy_model,
-        "dataset": dataset.batch(4).map(preprocess),
-    }
-    lora, callbacks = python_of("finetuning")
+    lora, callbacks, head = python_of("finetuning")
     exec(lora, names)
-    inputs = preprocess(["a good film"])
+    inputs = next(iter(names["dataset"]))[0]
     change = names["model"](inputs) - names["fresh"](inputs)
     assert abs(change.numpy()).max() < 1e-5
     assert all(
@@ -66,9 +75,39 @@ def test_lora_and_callbacks_work_as_shown(toy_model, tmp_path, monkeypatch):
         lines = [json.loads(line) for line in file]
     assert [line["epoch"] for line in lines] == [0, 1, 2]
     assert all(0 <= line["val_accuracy"] <= 1 for line in lines)
+    exec(head, names)
+    assert names["served"].serve(tf.constant(["a"])).shape == (1, 3)
 
 
-def test_the_packaged_model_gives_vectors():
-    names = {}
+def test_a_tagger_a_reader_and_a_chooser_learn_as_shown(names):
+    exec(python_of("ner")[0], names)
+    assert names["tags"].shape == (6,)
+    for block in python_of("question_answering"):
+        exec(block, names)
+    assert names["choices"]["token_ids"].shape == (1, 2, 32)
+
+
+def test_attention_has_the_shape_shown(names):
+    exec(python_of("features")[1], names)
+    assert np.shape(names["attention"][0]) == (1, 4, 16, 16)
+    np.testing.assert_allclose(
+        np.sum(names["attention"][0], axis=-1)[0, :, 0], 1, atol=1e-5
+    )
+
+
+def test_a_strategy_trains_as_shown(names):
+    exec(python_of("devices")[0], names)
+    assert names["strategy"].num_replicas >= 1
+
+
+def test_weights_are_copied_and_loaded_as_shown(names):
+    copy, load = python_of("formats")
+    exec(copy, names)
+    bert_keras.BertEncoder.from_preset("copy").save("my.keras")
+    exec(load, names)
+    assert isinstance(names["model"], bert_keras.BertEncoder)
+
+
+def test_the_packaged_model_gives_vectors(names):
     exec(python_of("own_model")[0], names)
     assert names["vectors"].shape == (1, 128, 256)

@@ -202,7 +202,7 @@ def test_the_script_writes_the_card_of_a_run(hub, tmp_path):
     settings = {"task": "sst-2", "init": "/home/me/weights", "seed": 7}
     settings |= {"train": "/home/me/train.csv", "epochs": 3.0}
     (run / "run.json").write_text(json.dumps({"settings": settings}))
-    read_first, publish = commands_of("docs/weights.md", "publish.py")
+    read_first, publish = commands_of("docs/publishing.md", "publish.py")
     given = (f"--model={run}", "--name=org/toy", "--license=mit")
     given += ("--limits=English only.",)
     written = call_script(

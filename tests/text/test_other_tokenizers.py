@@ -1,4 +1,4 @@
-"""What other BERT tokenizers make other ids of, as docs/tokenizer.md says."""
+"""What other BERT tokenizers make other ids of, as docs/exactness.md says."""
 
 import os
 from pathlib import Path

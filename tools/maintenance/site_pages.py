@@ -139,7 +139,7 @@ def tables():
             table(("name", *columns), sizes),
             "## Presets",
             "Names that `from_preset` takes. `hf://org/name` is a model of "
-            "the Hugging Face Hub; [Weights](weights.md) lists the formats.",
+            "the Hugging Face Hub; [Weights](formats.md) lists the formats.",
             table(("name", "keras-hub's name", "hash published"), presets),
             "## Signatures",
             "Signatures of each model's export, the default first. "
