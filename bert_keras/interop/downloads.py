@@ -212,9 +212,8 @@ def suggest_names(preset):
     known = {_simplify(name): name for name in reversed(presets())}
     simple = _simplify(preset)
     close = difflib.get_close_matches(simple, known)
-    close.sort(key=lambda name: not name.startswith(simple))
-    if simple in known:
-        close = [simple]
+    longer = [name for name in close if name.startswith(simple)]
+    close = [simple] if simple in known else longer or close
     if not close:
         return ""
     return f" Did you mean {' or '.join(known[name] for name in close)}?"

@@ -101,14 +101,14 @@ class Fields:
 
     def number(self, name, default=None):
         """Return a finite number."""
-        value = self._required(name, default)
+        value = self._require(name, default)
         if type(value) not in (int, float) or not math.isfinite(value):
             self.refuse(name, "a number", value)
         return float(value)
 
     def numbers(self, name, default=None):
         """Return a list of finite numbers."""
-        value = self._typed(name, default, list, "a list of numbers")
+        value = self._read(name, default, list, "a list of numbers")
         if not all(
             type(item) in (int, float) and math.isfinite(item) for item in value
         ):
