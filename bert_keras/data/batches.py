@@ -64,7 +64,7 @@ def evaluation_dataset(
     batch_size: int,
     rules: SamplingRules | None = None,
 ) -> tf.data.Dataset:
-    """One pass over all examples, the same ones in the same order each time.
+    """Return one pass over all examples, in the same order each time.
 
     The last batch is filled up with rows of weight 0, so that all shapes are
     static; weighted means stay exact.
@@ -94,7 +94,9 @@ def check_source(
     """Compare every byte of a store or of records with its manifest.
 
     Args:
-        side: "train" or "held_out", what the data must have been made for;
+        source: a folder with a token store or records.
+        vocabulary: pieces that the data must be made with; None for any.
+        side: "train" or "held_out", the side that the data must be made for;
             None for either.
 
     Returns:
@@ -146,13 +148,13 @@ class _Batches:
         ]
         return self._examples.join(parts, int(step))
 
-    def _window(self, *place: int):
+    def _window(self, *key: int):
         with self._lock:
-            if place not in self._windows:
+            if key not in self._windows:
                 while len(self._windows) >= _WINDOWS:
                     del self._windows[next(iter(self._windows))]
-                self._windows[place] = self._examples.load(*place)
-            return self._windows[place]
+                self._windows[key] = self._examples.load(*key)
+            return self._windows[key]
 
 
 def _graph_call(draw: _Batches, rules: SamplingRules, batch_size: int, step):

@@ -39,14 +39,11 @@ def create_pretraining_data_with_beam(
     uses many; each shard is written by one. This process assembles the
     stores. Called again, it makes the files and shards that are missing.
 
-    Args:
-        source: as for `read_documents`. Workers tokenise files; this process
-            tokenises `tfds:`, `hf:` and `documentation:`.
-        folder: where to write; every worker must reach it under this name.
-        layout: see `read_documents`.
-        text_field: see `read_documents`.
-        beam_flags: flags of Beam, such as `--runner=FlinkRunner`.
-        Others, and what is returned: as of `create_pretraining_data`.
+    The other arguments, and the result, are those of the local build. As
+    there, `source`, `layout` and `text_field` are those of `read_documents`.
+    Workers tokenise files; this process tokenises `tfds:`, `hf:` and
+    `documentation:`. Every worker must reach `folder` under this name.
+    `beam_flags` are flags of Beam, such as `--runner=FlinkRunner`.
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")

@@ -101,6 +101,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
     """Return the names of the stores that a build writes.
 
     Args:
+        held_out_share: fraction of the documents to hold out.
         named: the documents of `held_out` are named, not chosen.
     """
     if not 0 <= held_out_share < 1:

@@ -69,7 +69,7 @@ def content_hash(document: Document) -> bytes:
 
 
 def corpus_hash(documents: Iterable[Document]) -> str:
-    """One hash, in hex, of all documents in their order."""
+    """Return one hash, in hex, of all documents in their order."""
     total = hashlib.sha256()
     for document in documents:
         total.update(content_hash(document))
@@ -155,8 +155,7 @@ def find_files(source: str) -> tuple[str, list[str]]:
 
 
 def _is_text(path: str, root: str) -> bool:
-    """Whether a file below `root` is text, and neither it nor a folder on
-    the way to it is hidden."""
+    """Return True for a text file below `root` that is not hidden."""
     hidden = "/." in "/" + os.path.relpath(path, root).replace(os.sep, "/")
     return path.lower().endswith(SUFFIXES) and not hidden
 
@@ -195,8 +194,8 @@ def read_file(
     """
     for number, paragraphs, given in _parts(path, layout, text_field):
         if paragraphs:
-            own = name if number is None else f"{name}#{number}"
-            yield Document(own, group, paragraphs, given)
+            title = name if number is None else f"{name}#{number}"
+            yield Document(title, group, paragraphs, given)
 
 
 def _parts(path: str, layout: str, text_field: str):
@@ -209,7 +208,7 @@ def _parts(path: str, layout: str, text_field: str):
         for number, text in _column_texts(path, text_field):
             yield number, _paragraphs(text), False
         return
-    with _opened(path) as file:
+    with _open(path) as file:
         if kind.removesuffix(".gz").endswith((".jsonl", ".json")):
             for number, text in _json_texts(file, path, text_field):
                 yield number, _paragraphs(text), False
@@ -222,7 +221,7 @@ def _parts(path: str, layout: str, text_field: str):
 
 
 @contextlib.contextmanager
-def _opened(path: str):
+def _open(path: str):
     """Open a file, which may be compressed."""
     try:
         with files.open_file(path) as file:
@@ -371,8 +370,9 @@ def _passages(text: str, name: str, text_field: str) -> list[str]:
 
 
 def _is_passage(line: str) -> bool:
-    """Whether a line of an article is sentences: it ends one, holds two, or
-    is longer than any heading or item of a list.
+    """Return True if a line of an article is sentences.
+
+    It ends one, holds two, or is longer than any heading or item of a list.
 
     A line that begins with a blank was an item: its asterisk is gone. It may
     have been a passage after a picture, so that two sentences are kept.

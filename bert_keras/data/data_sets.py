@@ -2,7 +2,7 @@
 
 A data set is named `tfds:NAME[/CONFIG][:SPLIT]` (TensorFlow Datasets) or
 `hf:NAME[/CONFIG][:SPLIT]` (Hugging Face `datasets`). Rows come one at a time,
-in a fixed order. Each library is imported when it is asked for, not before.
+in a fixed order. Each library is imported at its first use.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ _NEEDS = {
     "hf": ("datasets", "datasets"),
     "parquet": ("pyarrow", "pyarrow"),
 }
-# From here on, `datasets` reads no data set whose reader is a script.
+# From this version on, `datasets` runs no script of a data set.
 WITHOUT_SCRIPTS = 4
-_AT_ONCE = 256  # rows that are turned into Python's values together
+_AT_ONCE = 256  # rows that become Python values together
 _READ_AHEAD = 1 << 20  # bytes of each column
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
@@ -61,14 +61,15 @@ def column_rows(
 
     Values are as the file has them: str, bytes, a number, None, a list, ...
     Of `hf:`, numbers that the data set has names for come as these names.
-    The memory is that of some hundred rows; of an Arrow file, whose
-    writer decides, that of a record batch.
+    The memory is that of some hundred rows; of an Arrow file, that of a
+    record batch.
 
     Args:
         source: a file that ends in one of `COLUMNAR`, local or remote, or a
             data set's name.
+        columns: names of the columns to read.
         optional: columns that may be missing; their values are None then.
-        split: of a data set whose name says none.
+        split: of a data set, if its name has none.
 
     Raises:
         InputError: the library is missing, there is no such file, data set,
@@ -189,7 +190,7 @@ def _plain_errors(source):
 
 
 def _first_line(error):
-    """Of an error's text, which may be long, or none at all."""
+    """Return the first line of an error's text."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]
 
@@ -292,14 +293,17 @@ def _decode(value):
 
 
 def _hugging_face(name, split):
-    """Rows are streamed. No code of a data set is run: `datasets` has read
-    data files alone since version 4, and an older one is refused."""
+    """Return the fields and the rows, streamed.
+
+    No code of a data set is run: `datasets` reads only data files since
+    version 4, and an older one is refused.
+    """
     source = f"hf:{name}"
     datasets = _import("hf", source)
     if int(datasets.__version__.partition(".")[0]) < WITHOUT_SCRIPTS:
         raise InputError(
             f"{source}: datasets {datasets.__version__} may run a data set's "
-            f"own code; expected {WITHOUT_SCRIPTS} or later, which runs none: "
+            f"code; expected {WITHOUT_SCRIPTS} or later, which runs none: "
             "pip install 'bert_keras[hf]'"
         )
     try:

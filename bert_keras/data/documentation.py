@@ -123,7 +123,7 @@ LIBRARIES = (
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
     "safetensors setuptools urllib3 wrapt".split()
 )
-# "keras": TensorFlow carries an old copy of Keras, whose text Keras has.
+# "keras": TensorFlow has an old copy of Keras.
 _SKIPPED = frozenset(
     "keras test tests testing idle_test lib2to3 site-packages dist-packages "
     "_vendor vendor __pycache__ _api".split()
@@ -142,7 +142,7 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
 
     In a fixed order; the library is "python" for the standard library. A
     sentence that an earlier module holds is dropped, so that held-out
-    documents share none with the others. Modules without prose yield nothing.
+    documents have none of the others. Modules without prose yield nothing.
     """
     seen: set[str] = set()
     for group, name, docstrings in _modules():
@@ -200,18 +200,18 @@ def _docstrings(path: str) -> list[str]:
     tree = _parse(path)
     if tree is None:
         return []
-    found = (ast.get_docstring(node) for node in _documented(tree))
+    found = (ast.get_docstring(node) for node in _find_documented(tree))
     return [docstring for docstring in found if docstring]
 
 
-def _documented(node: ast.AST) -> Iterator[ast.AST]:
+def _find_documented(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes that may have a docstring, none within functions."""
     if isinstance(node, _DOCUMENTED):
         yield node
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         for child in getattr(node, "body", ()):
             if isinstance(child, _BLOCKS):
-                yield from _documented(child)
+                yield from _find_documented(child)
 
 
 def _parse(path: str) -> ast.Module | None:

@@ -25,7 +25,7 @@ _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 
 
 class Windows:
-    """Which examples each step of an endless, shuffled run sees.
+    """Order of the examples of an endless, shuffled run.
 
     A corpus is many units (blocks of a store, pieces of a shard), each with
     a number of examples. Each epoch takes all units in another order and cuts
@@ -65,17 +65,17 @@ class Windows:
         return units, np.append(starts[first], self.epoch_size)
 
     def span(self, first: int, count: int):
-        """Where examples `first` to `first + count` of the run are.
+        """Return the windows that hold examples `first` to `first + count`.
 
         Returns:
             A list of (epoch, window, from, to) in the run's order.
         """
         parts = []
         while count > 0:
-            epoch, place = divmod(first, self.epoch_size)
+            epoch, position = divmod(first, self.epoch_size)
             _, starts = self.epoch(epoch)
-            window = int(np.searchsorted(starts, place, "right")) - 1
-            begin = place - int(starts[window])
+            window = int(np.searchsorted(starts, position, "right")) - 1
+            begin = position - int(starts[window])
             end = min(begin + count, int(starts[window + 1] - starts[window]))
             parts.append((epoch, window, begin, end))
             first += end - begin
@@ -83,7 +83,7 @@ class Windows:
         return parts
 
 
-# Which examples share a packed row.
+# The assignment of examples to packed rows.
 
 
 def fill_rows(lengths, width: int, most: int, rng):
@@ -175,7 +175,7 @@ def masked_rows(
     pieces: Pieces,
     rng,
 ) -> dict:
-    """Packed rows of examples that are masked by the rules, each by itself.
+    """Mask examples by the rules, each by itself, and pack them into rows.
 
     Args:
         lengths: int `(N,)`, pieces of each example.
@@ -184,6 +184,9 @@ def masked_rows(
         examples: a function of the numbers of some examples `(n,)` and of a
             width that is enough for them; returns their rows as `gather`
             does, `(n, width)`.
+        rules: how examples are masked and packed.
+        pieces: `Pieces` of the vocabulary.
+        rng: NumPy generator.
 
     Returns:
         dict: int32 token_ids, segment_ids, padding_mask, example_ids (from
@@ -230,7 +233,7 @@ class _Packed:
         self._masks = []
 
     def put(self, some, masked: dict):
-        """Put examples, masked rows of them `(n, width)`, in their places."""
+        """Copy masked examples `(n, width)` into their rows."""
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
@@ -278,16 +281,15 @@ class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
     An epoch has as many examples as the store's tokens fill sequences (or as
-    it has sentences, if these are fewer). The pair rule gives some more, as
+    it has sentences, if these are fewer). The pair rule draws some more, as
     text that a random next sentence displaced is used again; of each
     window's pairs a random part is kept. Where the rules say so, examples are
-    packed, each window's by itself, and what is said of examples holds of
-    rows.
+    packed, each window by itself, and the numbers count rows.
 
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int; everything is a function of it and the place in the run.
+        seed: int; everything is a function of it and the position in the run.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):
@@ -308,7 +310,7 @@ class DrawnExamples:
     def draw(
         self, epoch: int, window: int, attempt: int = 0
     ) -> Pairs | PackedPairs:
-        """Return all pairs that the rules give for a window, shuffled."""
+        """Draw all pairs of a window by the rules, shuffled."""
         units = self.windows.epoch(epoch)[0][window]
         rng = generator(self.seed, _PAIRS, epoch, window, attempt)
         blocks = self.store.blocks
@@ -355,7 +357,7 @@ class DrawnExamples:
 
 
 def block_sizes(store: TokenStore, rules: SamplingRules) -> np.ndarray:
-    """Return the number of examples that each block gives to an epoch.
+    """Return the number of examples of each block in an epoch.
 
     Raises:
         InputError: the arrays of the store do not fit each other.

@@ -151,9 +151,7 @@ def finish_data(
 ) -> dict[str, dict]:
     """Write the records of finished stores, if wanted; return the manifests.
 
-    Args:
-        run: calls a task with each item; see `write_records`.
-        Others: as of `create_pretraining_data`.
+    The arguments are those of `create_pretraining_data` and `write_records`.
     """
     if copies < 1:
         raise InputError(f"copies must be at least 1; got {copies}.")

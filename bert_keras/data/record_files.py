@@ -1,8 +1,8 @@
 """TFRecords of examples under the original BERT's feature names.
 
-Written by TensorFlow's own encoder, a batch at a time, because building the
-message objects one by one costs most of the time. Read with its own parser,
-the original's files as well as ours. The manifest of a folder of shards is
+TensorFlow's encoder writes a batch at a time, because building the message
+objects one by one costs most of the time. Its parser reads these files and
+the original's. The manifest of a folder of shards is
 written last: a folder without one is unfinished. It names each shard with its
 number of examples.
 """
@@ -59,12 +59,12 @@ def row_shapes(rules: SamplingRules) -> dict[str, list[int]]:
 
 
 def is_float(name: str) -> bool:
-    """Whether a part of a row is stored as floats; the others as integers."""
+    """Return True if a part of a row is stored as floats, not integers."""
     return name.endswith("_weights")
 
 
 def serialize(rows: dict) -> list[bytes]:
-    """One serialized `tf.train.Example` a row.
+    """Return one serialized `tf.train.Example` a row.
 
     Args:
         rows: dict of arrays `(B, ...)` with the names of `row_shapes`.
@@ -88,7 +88,8 @@ def _messages(kind: str, **fields) -> tf.Tensor:
     """Return a serialized TensorFlow message a row, string `(B, 1)`.
 
     Args:
-        fields: the values of each field, `(B, number of them)`.
+        kind: name of the message.
+        **fields: the values of each field, `(B, values)`.
     """
     names, values = list(fields), list(fields.values())
     sizes = [[column.shape[1] for column in values]]
@@ -132,13 +133,13 @@ def readable(path: str):
         ) from None
 
 
-def lengths_of(path: str) -> tuple[int, int]:
+def read_lengths(path: str) -> tuple[int, int]:
     """Return (sequence_length, max_predictions) of a file's first record."""
     feature = _first_features(path)
     if "example_ids" in feature:
         raise InputError(
-            f"{path} holds packed rows, whose rules only the manifest "
-            "next to them has. Name the folder instead."
+            f"{path} holds packed rows; only the manifest next to them has "
+            "their rules. Name the folder instead."
         )
     missing = [name for name in FEATURES.values() if name not in feature]
     if missing:
@@ -153,19 +154,19 @@ def lengths_of(path: str) -> tuple[int, int]:
 
 
 def check_lengths(path: str, rules: SamplingRules):
-    """Refuse a file whose first record is not a row of these rules.
+    """Raise `InputError` if a first record is not a row of these rules.
 
     TensorFlow's parser takes the memory of the rules' sizes first.
     """
     feature = _first_features(path)
     for name, shape in row_shapes(rules).items():
-        theirs, expected = FEATURES.get(name, name), math.prod(shape)
+        key, expected = FEATURES.get(name, name), math.prod(shape)
         kind = "float_list" if is_float(name) else "int64_list"
         # The map makes an empty one where it is missing.
-        count = len(getattr(feature[theirs], kind).value)
+        count = len(getattr(feature[key], kind).value)
         if count != expected:
             raise InputError(
-                f"{path} has not the rows that are expected: {theirs} has "
+                f"{path} has not the rows that are expected: {key} has "
                 f"{count} numbers, expected {expected}. Make the records "
                 "again."
             )
@@ -188,7 +189,7 @@ _SHARD = re.compile(r"examples-\d{5,}-of-\d{5,}\.tfrecord")
 
 
 def write_manifest(folder: str, manifest: dict) -> dict:
-    """Write the manifest of shards that are all in place; return it."""
+    """Write the manifest of finished shards; return it."""
     manifest = {
         "format": "bert_keras pre-training records",
         "version": 1,
@@ -199,14 +200,14 @@ def write_manifest(folder: str, manifest: dict) -> dict:
     return read_manifest(folder)
 
 
-def refuse_other(folder: str, facts: dict):
+def refuse_other(folder: str, settings: dict):
     """Refuse a folder of finished records that were made otherwise."""
     try:
         manifest = read_manifest(folder)
     except InputError:
         return  # there is none, or it is damaged
-    stated = {name: manifest.get(name) for name in facts}
-    check_same_settings(stated, facts, folder)
+    old = {name: manifest.get(name) for name in settings}
+    check_same_settings(old, settings, folder)
 
 
 def remove_others(folder: str, names: list[str]):
@@ -232,16 +233,16 @@ def read_manifest(folder: str) -> dict:
     return read_checked(path, "records", _check_manifest)
 
 
-def rules_of(manifest: dict) -> SamplingRules:
+def read_rules(manifest: dict) -> SamplingRules:
     """Return the rules by which the examples of a manifest were drawn."""
     return SamplingRules(**manifest["rules"])
 
 
 def _check_manifest(manifest: dict):
-    """Raise where the manifest says of records what none can be."""
+    """Raise `ValueError` for a manifest that records cannot have."""
     kinds = {"side": str, "vocabulary_size": int, "vocabulary_hash": str}
     check_fields(manifest, kinds | {"rules": dict, "shards": list})
-    rules_of(manifest)
+    read_rules(manifest)
     for shard in manifest["shards"]:
         check_fields(shard, {"examples": int, "name": str})
         check_entries({shard["name"]: shard})
@@ -355,7 +356,7 @@ def _find(source: str):
             os.path.join(source, shard["name"]) for shard in manifest["shards"]
         ]
         counts = [shard["examples"] for shard in manifest["shards"]]
-        return paths, counts, rules_of(manifest)
+        return paths, counts, read_rules(manifest)
     if files.is_folder(source):
         read_manifest(source)  # says what is missing
     paths = files.find(source)
@@ -364,7 +365,7 @@ def _find(source: str):
             f"No records at {source!r}. Expected a folder that "
             "create_pretraining_data made, or a path or glob of TFRecords."
         )
-    length, predictions = lengths_of(paths[0])
+    length, predictions = read_lengths(paths[0])
     rules = SamplingRules(sequence_length=length, max_predictions=predictions)
     return paths, [_count(path) for path in paths], rules
 

@@ -1,4 +1,4 @@
-"""Sentence pairs: the sampling rules, then pairs and their rows."""
+"""The sampling rules, sentence pairs, and their rows."""
 
 import dataclasses
 import hashlib
@@ -35,9 +35,9 @@ class SamplingRules:
         sequence_length: pieces of an example, [CLS] and [SEP] included.
         max_predictions: masked pieces of an example, at most; None for all
             that `mask_rate` asks for in `sequence_length`.
-        short_probability: share of documents whose examples aim at a shorter
-            length, so that a model also sees short sequences.
-        mask_rate: share of an example's pieces to predict.
+        short_probability: fraction of documents with examples of a shorter
+            target length, so that a model also sees short sequences.
+        mask_rate: fraction of an example's pieces to predict.
         mask_mix: percent of these replaced by [MASK], by any piece of the
             vocabulary, and left as they are.
         whole_word: masks all pieces of a word or none.
@@ -63,17 +63,17 @@ class SamplingRules:
 
     @property
     def masks_per_row(self) -> int:
-        """Masked pieces that a row has places for.
+        """Most masked pieces in a row.
 
-        Those of packed examples always find one: an example has at least 5
-        pieces, and rounding adds half a piece to its share, or what it lacks
-        to the one piece that is always masked.
+        Enough for all packed examples: an example has at least 5 pieces, and
+        rounding adds at most half a piece, or what is missing to the one
+        piece that is always masked.
         """
         if not self.packed:
             return self.max_predictions
-        share = self.mask_rate * self.sequence_length
+        exact = self.mask_rate * self.sequence_length
         rounding = self.examples_per_row * max(0.5, 1 - 5 * self.mask_rate)
-        return min(self.sequence_length, math.ceil(share + rounding))
+        return min(self.sequence_length, math.ceil(exact + rounding))
 
     def __post_init__(self):
         if self.max_predictions is None:
@@ -112,7 +112,7 @@ class SamplingRules:
 def count_predictions(length: int, rate: float) -> int:
     """Return the most tokens that a rate masks in a length, at least 1.
 
-    The paper's 15 % give its 20 of 128 and 77 of 512.
+    The paper: 15 % are 20 of 128 and 77 of 512.
     """
     if not (isinstance(length, int) and isinstance(rate, numbers.Real)):
         return 1  # refused by type
@@ -146,7 +146,7 @@ class Pairs(NamedTuple):
 
     @property
     def count(self):
-        """How many rows they fill: each its own."""
+        """Number of rows: one a pair."""
         return len(self.labels)
 
     @property
@@ -165,21 +165,26 @@ class Pairs(NamedTuple):
 def draw_pairs(
     store, first: int, last: int, rules: SamplingRules, rng
 ) -> Pairs:
-    """Pairs of the documents `first` to `last` (excluded), in their order.
+    """Draw pairs of the documents `first` to `last` (excluded), in order.
 
-    Equals the original's `create_instances_from_document`: sentences are
-    gathered until they fill the target length; a random number of them, one
-    at least, is A; B is the rest, or, half the time and where there is no
-    rest, as much of another document from a random sentence on, and then the
-    rest is used again. The target is drawn once a document: the full length,
-    or with `short_probability` any length from 2 on. Pairs that are too long
-    lose pieces at either end of the longer segment.
+    Equals the original's `create_instances_from_document` (paper, section
+    A.2). Sentences are gathered until they fill the target length. A random
+    number of them, at least one, is A. B is the rest, label 0. Half the time,
+    and if there is no rest, B is as much text of another document, from a
+    random sentence on, label 1; then the rest is used again. The target is
+    drawn once a document: the full length, or with `short_probability` any
+    length from 2 on. Pairs that are too long lose pieces at either end of the
+    longer segment.
 
-    Differs in one point: the other document is never the same one (there,
+    One difference: the other document is never the same one (in the original,
     with two documents, once in 1,024 pairs).
 
     Args:
         store: a `TokenStore` of at least two documents.
+        first: index of the first document.
+        last: index after the last document.
+        rules: `SamplingRules`.
+        rng: NumPy generator.
     """
     room = rules.sequence_length - 3  # [CLS], [SEP], [SEP]
     bounds = store.documents[first : last + 1].tolist()
@@ -226,13 +231,15 @@ def _walk(offsets, begin, end, target, document, uniform, chunks):
         begin = split if random else stop
 
 
-def _other_documents(store, own, length, rng):
-    """Start and length of text from a random place in another document."""
-    other = rng.integers(0, store.num_documents - 1, len(own))
-    # Any document but its own, all as likely.
-    other += other >= own
+def _other_documents(store, document, length, rng):
+    """Return start and length of random text of another document each."""
+    other = rng.integers(0, store.num_documents - 1, len(document))
+    # Any other document, with equal probability.
+    other += other >= document
     first, last = store.documents[other], store.documents[other + 1]
-    sentence = first + (rng.random(len(own)) * (last - first)).astype(np.int64)
+    sentence = first + (rng.random(len(document)) * (last - first)).astype(
+        np.int64
+    )
     start = store.sentences[sentence]
     stop = np.searchsorted(store.sentences, start + length)
     # A sentence at least, and none of the next document.
@@ -275,7 +282,7 @@ def gather(tokens, pairs: Pairs, length: int, pieces: Pieces) -> dict:
     b_end = a_end + pairs.b_length[:, None] + 1
     # (B, T)
     in_b = column > a_end
-    # The place among the store's tokens that each column shows.
+    # The index in the store's tokens of each column.
     source = np.where(
         in_b,
         (pairs.b_start[:, None] - a_end - 1) + column,

@@ -121,7 +121,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a terminator stands at the end, or only closing marks follow."""
+    """Return True if a terminator ends the text, but for closing marks."""
     return _AT_END.search(text) is not None
 
 
@@ -140,7 +140,7 @@ def _is_basic(text: str) -> bool:
 
 
 def _ends(text: str, start: int, match: re.Match) -> bool:
-    """Whether the sentence that begins at `start` ends at a terminator."""
+    """Return True if the sentence from `start` ends at a terminator."""
     if not match["space"] or not match[0].isascii():
         if _NEEDS_NO_SPACE.search(match[0]):
             return not _is_decimal(text, match)
@@ -181,7 +181,7 @@ def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
 
 
 def _cut(sentence: str) -> list[str]:
-    """Cut what is longer than `_LONGEST` into pieces that are not."""
+    """Cut a sentence into parts of at most `_LONGEST` characters."""
     pieces = []
     start = 0
     while len(sentence) - start > _LONGEST:

@@ -72,7 +72,7 @@ def _end_in_time():
 
 
 def python_call(function, arguments, types):
-    """`tf.numpy_function`, but the process can end while it is called.
+    """Call `tf.numpy_function`; the process can end during the call.
 
     Args:
         function: takes NumPy arrays, returns a list of them.

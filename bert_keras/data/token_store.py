@@ -57,8 +57,8 @@ class TokenStore:
         folder: where `build_stores` wrote it; may be remote.
 
     Raises:
-        InputError: no store there, an unfinished one, or one whose files
-            differ in size from what its manifest states.
+        InputError: no store, an unfinished one, or a file of another size
+            than its manifest has.
     """
 
     def __init__(self, folder: str):
@@ -93,8 +93,8 @@ class TokenStore:
     def release(self):
         """Give memory that mapped pages take back to the system.
 
-        Random places of a large store would otherwise, one after the other,
-        count as this process's memory.
+        Otherwise all pages of a large store that were read count as this
+        process's memory.
         """
         for mapped in self._mapped:
             if len(mapped) > _LARGE and hasattr(mmap, "MADV_DONTNEED"):
@@ -153,7 +153,7 @@ def read_manifest(folder: str) -> dict:
 
 
 def _check_manifest(manifest: dict):
-    """Raise where the manifest says of a store what no store can be."""
+    """Raise `ValueError` for a manifest that a store cannot have."""
     kinds = dict.fromkeys([*ARRAYS, "vocabulary_size"], int)
     kinds |= dict.fromkeys(["side", "dtype", "vocabulary_hash"], str)
     check_fields(manifest, kinds | _TOKENIZER | {"files": dict})
@@ -179,7 +179,7 @@ def _check_manifest(manifest: dict):
 def _check_arrays(store: "TokenStore"):
     """Refuse arrays that point outside each other, or tokens without piece.
 
-    A manifest whose hashes hold may have been written for them.
+    The hashes do not exclude that: anybody can write a manifest.
     """
     pairs = (
         ("sentences", store.sentences, len(store.tokens)),

@@ -252,7 +252,7 @@ def _probabilities(model, rows, ids, room):
     spec = tf.TensorSpec([None, width], tf.float32)
     (values,) = in_chunks(of_windows, cut.ids.nrows(), [spec])
     is_best = best_context(cut).values  # one window of each token
-    indices = tf.boolean_mask(cut.places.values, is_best)
+    indices = tf.boolean_mask(cut.positions.values, is_best)
     return tf.scatter_nd(
         indices[:, tf.newaxis],
         tf.boolean_mask(values, is_best),

@@ -1,7 +1,7 @@
 """The exact path: any bytes to ids in a graph, of core operations alone.
 
 Text becomes words in normalizer.py; here words become pieces, by the greedy
-longest match of `WordPiece`, and pieces their places in the text.
+longest match of `WordPiece`, and pieces get their spans in the text.
 """
 
 import collections
@@ -13,7 +13,7 @@ from bert_keras.text.normalizer import (
     FIRST_STAND_IN,
     Normalizer,
     close_rows,
-    table_of,
+    make_table,
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
@@ -34,10 +34,10 @@ class ExactText:
     """Ids of strings as `WordPiece` makes them, whatever is in the strings.
 
     The pieces form a trie, numbered from its roots so that a sorted vector of
-    (node, symbol) has at place i the edge to node i + 2. It is walked from all
-    characters of all distinct words at once, which gives the longest piece
-    that begins at each; then those pieces are kept that a word's beginning
-    leads to, one behind the other.
+    (node, symbol) has at index i the edge to node i + 2. It is walked from all
+    characters of all distinct words at once: the result is the longest piece
+    that begins at each. Then the pieces stay that follow each other from a
+    word's start.
 
     Args:
         settings: a `WordPiece`.
@@ -56,20 +56,21 @@ class ExactText:
                 bodies[chr(FIRST_STAND_IN + number)] = bodies[token]
         characters = sorted({c for piece in bodies for c in piece})
         symbols = {ord(c): i for i, c in enumerate(characters, NO_SYMBOL + 1)}
-        self._symbols = table_of(symbols, NO_SYMBOL)
+        self._symbols = make_table(symbols, NO_SYMBOL)
         self._count = len(symbols) + 1
         self._edges, self._ids, self._depths = _trie(bodies, symbols)
 
     def ids(self, strings):
-        """Flat ids and row splits of strings `(B,)`."""
+        """Return the flat ids and row splits of strings `(B,)`."""
         words = self._normalize(strings)
         pieces = self._pieces(words)
         return [pieces.ids, _row_splits(words, pieces, strings)]
 
     def spans(self, strings, unit):
-        """Flat ids, their starts and ends, and row splits of strings `(B,)`.
+        """Return the flat ids, starts, ends and row splits of strings `(B,)`.
 
         Args:
+            strings: `(B,)`.
             unit: of starts and ends, "characters" or "bytes".
         """
         words = self._normalize(strings)
@@ -78,7 +79,7 @@ class ExactText:
         return [pieces.ids, starts, ends, _row_splits(words, pieces, strings)]
 
     def _pieces(self, words):
-        """`Pieces` of `Words`."""
+        """Return the `Pieces` of `Words`."""
         ends = tf.concat(
             [words.starts, [tf.size(words.code_points, tf.int64)]], 0
         )
@@ -92,12 +93,12 @@ class ExactText:
         return _repeat(pieces, index, tf.size(distinct))
 
     def _cover(self, code_points, starts, lengths):
-        """`Pieces` of the words that begin and are as long as given."""
+        """Return the `Pieces` of words with these starts and lengths."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
-        # From here to the end vectors (places,): all distinct words in a row.
+        # From here on vectors (positions,): all distinct words in a row.
         word = tf.repeat(tf.range(tf.size(starts, tf.int64)), count + 1)
-        # Characters of each word, then one place for its end.
+        # The characters of each word, then one position for its end.
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
@@ -112,7 +113,7 @@ class ExactText:
         depth = tf.gather(tf.constant(self._depths), node)  # piece's length
         # From a word's start by the longest piece, from its end by the next.
         reached = _follow_pieces(is_start, depth)
-        # Reached, but no piece begins there: the word cannot be covered.
+        # Reached, but no piece begins there: the word is unknown.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
         unknown = tf.tensor_scatter_nd_update(
             too_long,
@@ -120,7 +121,7 @@ class ExactText:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
-        # A place a piece; of a word that cannot be covered, its start alone.
+        # One position a piece; only the start of a word that is unknown.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -134,12 +135,12 @@ class ExactText:
         )
 
     def _find_longest(self, symbols, is_start):
-        """The trie's node of the longest piece that begins at each place."""
+        """Return the trie's node of the longest piece from each position."""
         edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
         def step(ahead, places, nodes, longest):
-            # One search for all places that are still on their way.
+            # One search for all positions whose path goes on.
             key = nodes * self._count + tf.gather(symbols, places + ahead)
             edge = tf.searchsorted(edges, key, out_type=tf.int64)
             exists = tf.where(tf.gather(edges, edge) == key)
@@ -156,7 +157,7 @@ class ExactText:
             )
             return ahead + 1, places, nodes, longest
 
-        # (places,), fewer with each step: those whose path has gone on.
+        # (positions,), fewer with each step: those whose path goes on.
         places = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), places)
@@ -172,7 +173,7 @@ class ExactText:
 
 
 def _row_splits(words, pieces, strings):
-    """Where among the pieces each row begins, `int64 (B + 1,)`."""
+    """Return the row splits of the pieces, `int64 (B + 1,)`."""
     return tf.searchsorted(
         # (P,), ascending: the row of each piece.
         tf.gather(words.rows, pieces.words),
@@ -182,7 +183,7 @@ def _row_splits(words, pieces, strings):
 
 
 def _find_distinct(words, ends):
-    """The first of each distinct word, and which of these each word is."""
+    """Return the first of each distinct word, and the index of each in these."""
     strings = tf.strings.unicode_encode(
         tf.RaggedTensor.from_row_splits(
             words.code_points, ends, validate=False
@@ -198,7 +199,7 @@ def _find_distinct(words, ends):
 
 
 def _follow_pieces(is_start, depth):
-    """The places that pieces, one behind the other, lead to from a start.
+    """Return the positions that consecutive pieces reach from a start.
 
     In each round, all that are reached jump, and jumps grow twice as long.
     """
@@ -221,7 +222,7 @@ def _follow_pieces(is_start, depth):
 
 
 def _repeat(pieces, index, count):
-    """`Pieces` of all words from those of the distinct ones."""
+    """Return the `Pieces` of all words from those of the distinct ones."""
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(pieces.words), pieces.words, count
     )
@@ -230,7 +231,7 @@ def _repeat(pieces, index, count):
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
-    # (P,): the place of each piece among those of the distinct words.
+    # (P,): the index of each piece among those of the distinct words.
     place = tf.range(tf.size(words, tf.int64)) - before
     return Pieces(
         tf.gather(pieces.ids, place),
@@ -241,7 +242,7 @@ def _repeat(pieces, index, count):
 
 
 def _trie(bodies, symbols):
-    """Edges, and the piece's id (or -1) and the depth of each node.
+    """Return the edges, and the piece's id (or -1) and depth of each node.
 
     Args:
         bodies: piece -> id, "##" before those that go on with a word.
@@ -285,7 +286,7 @@ def _trie(bodies, symbols):
 
 
 def _spans(words, pieces, strings, unit):
-    """Start and end of each piece in its own string, `int32 (P,)` both."""
+    """Return each piece's start and end in its string, `int32 (P,)` both."""
     start = tf.gather(words.starts, pieces.words) + pieces.starts
     # (characters of all pieces,)
     piece = tf.repeat(tf.range(tf.size(start)), pieces.lengths)

@@ -22,15 +22,15 @@ Extension = collections.namedtuple("Extension", "vocabulary replaced")
 Extension.__doc__ = """A vocabulary with new pieces.
 
     vocabulary: all pieces in the order of their ids.
-    replaced: id of each new piece -> ids of the pieces that it replaces.
+    replaced: id of each new piece -> ids of the old pieces of its text.
     """
 
 
 def extend_vocabulary(vocabulary, words):
-    """`Extension` of a vocabulary by words, each one piece.
+    """Return the `Extension` of a vocabulary by words, each one piece.
 
-    They take the places of `[unusedN]`, in their order, and then new ids at
-    the end. Old pieces keep their ids.
+    The words replace `[unusedN]`, in their order, and then get new ids at the
+    end. Old pieces keep their ids.
 
     Args:
         vocabulary: the old pieces.
@@ -50,45 +50,46 @@ def extend_vocabulary(vocabulary, words):
                 "without punctuation, that the vocabulary lacks. Leave it "
                 "out, or normalise it first."
             )
-        place = free.pop(0) if free else len(extended)
-        extended[place : place + 1] = [word]
-        old_ids[word] = place
-        replaced[place] = wordpiece.ids(word)
+        index = free.pop(0) if free else len(extended)
+        extended[index : index + 1] = [word]
+        old_ids[word] = index
+        replaced[index] = wordpiece.ids(word)
     return Extension(extended, replaced)
 
 
 def domain_words(
     vocabulary, texts, number, lowercase=True, in_order=map, strip_accents=None
 ):
-    """The words that most pieces, all in all, are spent on in some texts.
+    """Return the words that cost the most pieces in some texts.
 
     Args:
-        vocabulary: the pieces that the texts are cut into.
+        vocabulary: list of pieces.
         texts: iterable of strings, read once.
-        number: words to name, at most.
-        lowercase, strip_accents: as the tokenizer.
+        number: words to return, at most.
+        lowercase: as the tokenizer.
+        strip_accents: as the tokenizer.
         in_order: as of `learn_vocabulary`.
 
     Returns:
         A list for `extend_vocabulary`. A word that is "[UNK]" counts as one
-        of two pieces. A word longer than a piece may be is not named.
+        of two pieces. A word longer than the longest piece is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
-    spent = collections.Counter()
+    costs = collections.Counter()
     counts = count_words(texts, lowercase, strip_accents, in_order)
     for word, count in counts.items():
         if utf8_length(word) > LONGEST_PIECE:
             continue
         pieces = wordpiece.cover(word)
-        spent[word] = count * (1 if UNKNOWN in pieces else len(pieces) - 1)
-    ranked = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+        costs[word] = count * (1 if UNKNOWN in pieces else len(pieces) - 1)
+    ranked = sorted(costs.items(), key=lambda item: (-item[1], item[0]))
     return [word for word, pieces in ranked[:number] if pieces]
 
 
 def extend_model(model, extension):
-    """A copy of the model with a row for each piece of the extension.
+    """Return a copy of the model with a row for each piece of the extension.
 
-    Each new row is the mean of the rows of the pieces that it replaces, in
+    Each new row is the mean of the rows of the old pieces of its text, in
     the token table and, where the model predicts pieces, in their bias. All
     other weights are equal, and so are the outputs for text without the new
     pieces.
@@ -117,9 +118,9 @@ def extend_model(model, extension):
 
 
 def _grow(table, size, replaced):
-    """A table of `size` rows, the new ones means of those they replace."""
+    """Return a table of `size` rows, new ones the means of those replaced."""
     rows = np.zeros((size, *table.shape[1:]), table.dtype)
     rows[: len(table)] = table
-    for place, ids in replaced.items():
-        rows[place] = table[list(ids)].astype(np.float32).mean(axis=0)
+    for index, ids in replaced.items():
+        rows[index] = table[list(ids)].astype(np.float32).mean(axis=0)
     return rows

@@ -1,7 +1,7 @@
 """The fast path: rows of plain text through tensorflow-text's operations.
 
-A row is plain if these operations are known to give the ids of `WordPiece`: it
-is valid UTF-8 and has only characters that they treat as `WordPiece` does,
+A row is plain if these operations are known to return the ids of `WordPiece`:
+it is valid UTF-8 and has only characters that they treat as `WordPiece` does,
 whatever stands next to them. Most text is plain, and one regular expression
 finds it out.
 """
@@ -45,23 +45,23 @@ class FastText:
         self._pattern = _pattern(settings.lowercase, settings.strip_accents)
 
     def ids(self, strings):
-        """Flat ids and row splits of strings `(B,)`."""
+        """Return the flat ids and row splits of strings `(B,)`."""
         *ids, certain, _ = self.plain_ids(strings)
         return _unless_all(
             certain, lambda: self.with_exact(strings, *ids, certain), *ids
         )
 
     def plain_ids(self, strings):
-        """Flat ids and row splits of the plain ones among strings `(B,)`.
+        """Return the flat ids and row splits of the plain strings of `(B,)`.
 
-        Then which rows these are, `bool (B,)`, and whether all are; the ids of
-        other rows mean nothing.
+        Then `bool (B,)`, True for these rows, and a scalar, True if all are
+        plain; the ids of other rows mean nothing.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
             plain, lambda: [tf.where(plain, strings, "")], strings
         )
-        # Made here: the models are then constants of the graph that asks.
+        # Made here, so that the models are constants of the calling graph.
         tokenizer = tf_text.FastBertTokenizer(
             token_out_type=tf.int32,
             fast_wordpiece_model_buffer=tf.constant(self._pieces),
@@ -73,7 +73,7 @@ class FastText:
         return [ids.values, ids.row_splits, certain, tf.reduce_all(certain)]
 
     def is_plain(self, strings):
-        """Which of the strings are plain, `bool (B,)`."""
+        """Return True for each string that is plain, `bool (B,)`."""
         plain = tf.strings.regex_full_match(strings, self._pattern)
         if self._keep_special_tokens:
             names = "|".join(token[1:-1] for token in SPECIAL_TOKENS)
@@ -82,7 +82,7 @@ class FastText:
         return plain
 
     def _in_doubt(self, strings, ids):
-        """Which rows may have an "[UNK]" too many, `bool (B,)`.
+        """Return True for each row that may have a wrong "[UNK]", `bool (B,)`.
 
         tensorflow-text limits the bytes of a word, `WordPiece` its characters:
         a row with an "[UNK]" and a word that may have more bytes than
@@ -113,7 +113,7 @@ class FastText:
         return in_doubt
 
     def with_exact(self, strings, values, row_splits, certain):
-        """The ids with those of the rows that are not certain in place."""
+        """Replace the ids of uncertain rows by those of the exact path."""
         ids = tf.RaggedTensor.from_row_splits(
             values, row_splits, validate=False
         )
@@ -131,16 +131,15 @@ class FastText:
 
 @functools.cache
 def _characters_model(lowercase):
-    """What tensorflow-text compiles its normaliser to, `uint8 (N,)`."""
+    """Return tensorflow-text's compiled normaliser, `uint8 (N,)`."""
     model = normalizer_builder.build_fast_bert_normalizer_model(lowercase)
     return np.frombuffer(model, np.uint8)
 
 
 def _pieces_model(vocabulary, max_word_length):
-    """What tensorflow-text compiles a vocabulary to, `uint8 (N,)`.
+    """Return tensorflow-text's compiled vocabulary, `uint8 (N,)`.
 
-    Asked for directly, because its class turns the bytes to a list first,
-    which takes a second.
+    Without its class, which converts the bytes to a list: that takes a second.
     """
     try:
         model = pieces_builder.build_fast_wordpiece_model(
@@ -160,7 +159,7 @@ def _pieces_model(vocabulary, max_word_length):
 
 
 def _long_word(max_bytes):
-    """A regular expression for text with a word of perhaps more bytes.
+    """Return a regular expression for text with a word of perhaps more bytes.
 
     It counts characters between white space and punctuation of ASCII, each
     taken for the 12 bytes that the longest decomposition has, and so finds
@@ -172,15 +171,15 @@ def _long_word(max_bytes):
 
 
 def plain_codes(lowercase, strip_accents):
-    """Code points that may be in plain text, as a set."""
+    """Return the set of code points that may be in plain text."""
     is_plain = unicode.table("plain_uncased" if lowercase else "plain_cased")
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
     # tensorflow-text has one switch for both: plain are the characters that
     # stripping accents leaves as they are.
-    with_it = unicode.results_of(lowercase, True)
-    without = unicode.results_of(lowercase, False)
+    with_it = unicode.map_code_points(lowercase, True)
+    without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()
     return {
         code
@@ -192,7 +191,7 @@ def plain_codes(lowercase, strip_accents):
 
 @functools.cache
 def _pattern(lowercase, strip_accents):
-    """A regular expression for any number of plain characters."""
+    """Return a regular expression for any number of plain characters."""
     inside = np.zeros(unicode.CODE_POINTS + 1, bool)
     inside[list(plain_codes(lowercase, strip_accents))] = True
     edges = np.flatnonzero(np.diff(inside, prepend=False)).reshape(-1, 2)
@@ -203,5 +202,5 @@ def _pattern(lowercase, strip_accents):
 
 
 def _unless_all(mask, function, *values):
-    """The values where all of the mask is true, else `function()`."""
+    """Return the values if all of the mask is true, else `function()`."""
     return tf.cond(tf.reduce_all(mask), lambda: list(values), function)

@@ -1,4 +1,4 @@
-"""Learns a WordPiece vocabulary from text, the same on every run.
+"""A WordPiece vocabulary learned from text, the same on every run.
 
 Words are counted first, in bounded memory; then pieces are merged.
 """
@@ -22,11 +22,11 @@ from bert_keras.text.wordpiece import (
 
 MOST_WORDS = 4_000_000  # distinct ones in memory, about 500 MB
 CHARACTERS = 1_000_000  # of text that are counted at once
-# Share of the words: half of them [UNK] leaves next to nothing to learn from.
+# Fraction of the words: with half of them [UNK] little is left to learn.
 MOST_UNKNOWN = 0.5
-# Share of the words with accents. In the Universal Declaration of Human Rights
-# it is below 0.001 in English, Dutch or Indonesian, 0.04 or more in Italian,
-# Russian, French or Vietnamese, where accents tell words apart.
+# Fraction of the words with accents. In the Universal Declaration of Human
+# Rights it is below 0.001 in English, Dutch or Indonesian, 0.04 or more in Italian,
+# Russian, French or Vietnamese, where accents distinguish words.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
 
@@ -41,20 +41,20 @@ def learn_vocabulary(
     progress: Callable[[int, int], object] | None = None,
     in_order: Callable[..., Iterable[Any]] = map,
 ) -> list[str]:
-    """Pieces for text like `texts`: special tokens, characters, merges.
+    """Learn pieces for text like `texts`: special tokens, characters, merges.
 
     Words are counted as `WordPiece` splits them; then, from single
-    characters, the commonest pair of neighbouring pieces is merged until
+    characters, the most frequent pair of neighbouring pieces is merged until
     there are `size` pieces or no pair occurs `min_count` times. Of equally
-    common pairs, the one with the earlier pieces is merged; a pair that
-    would make a piece of more than 256 bytes is not. Memory grows
-    with the distinct words, of which the rarest are given up beyond some
-    millions.
+    frequent pairs, the one with the earlier pieces is merged; a pair that
+    would make a piece of more than 256 bytes is not. Memory grows with the
+    distinct words; beyond some millions the rarest are dropped.
 
     Args:
         texts: iterable of strings, read once.
         size: pieces to learn, special tokens included.
-        lowercase, strip_accents: as the tokenizer that will use it.
+        lowercase: as the tokenizer that will use it.
+        strip_accents: as the tokenizer; None is `lowercase`.
         min_count: characters and pairs seen less often are not learned.
         unused: pieces `[unused0]`, `[unused1]`, ... to keep free for words
             of a later domain. They stand where the original has them: 994
@@ -89,19 +89,21 @@ def first_pieces(size, unused=0):
     first = [pad, *free[:BEFORE_UNKNOWN], *others, *free[BEFORE_UNKNOWN:]]
     if size <= len(first):
         raise InputError(
-            f"A vocabulary of {size} pieces was asked for; special and unused "
-            f"tokens alone are {len(first)}. Ask for some thousands."
+            f"size is {size}, but special and unused tokens alone are "
+            f"{len(first)}. Expected some thousands."
         )
     return first
 
 
 def learn_pieces(counts, first, size, min_count=2, progress=None):
-    """Return the pieces that `learn_vocabulary` learns from counted words.
+    """Return the vocabulary that `learn_vocabulary` learns from counts.
 
     Args:
         counts: dict of word -> count, as of `count_words`.
         first: as of `first_pieces`.
-        size, min_count, progress: as of `learn_vocabulary`.
+        size: as of `learn_vocabulary`.
+        min_count: as of `learn_vocabulary`.
+        progress: as of `learn_vocabulary`.
     """
     if not counts:
         raise InputError(
@@ -110,7 +112,7 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
     symbols = _common_symbols(counts, min_count, size - len(first))
     _refuse_useless(counts, symbols, size)
     merger = _Merger(counts, [*first, *symbols])
-    while len(merger.pieces) < size and merger.merge_commonest(min_count):
+    while len(merger.pieces) < size and merger.merge_most_frequent(min_count):
         if progress and len(merger.pieces) % 100 == 0:
             progress(len(merger.pieces), size)
     if progress:
@@ -119,13 +121,13 @@ def learn_pieces(counts, first, size, min_count=2, progress=None):
 
 
 def _common_symbols(counts, min_count, room):
-    """Single characters, "##" before those inside a word, that are learned.
+    """Return the single characters to learn, "##" before those in a word.
 
-    The commonest that occur `min_count` times, at most half of `room`.
+    The most frequent that occur `min_count` times, at most half of `room`.
     """
     totals = collections.Counter()
     for word, count in counts.items():
-        for symbol in _symbols_of(word):
+        for symbol in _split_symbols(word):
             totals[symbol] += count
     ranked = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
     kept = [symbol for symbol, count in ranked if count >= min_count]
@@ -133,30 +135,30 @@ def _common_symbols(counts, min_count, room):
 
 
 def _refuse_useless(counts, symbols, size):
-    """Refuses pieces that most words of the texts cannot be written with."""
+    """Raise `InputError` if most words need characters that are missing."""
     known = set(symbols)
     unknown = sum(
         count
         for word, count in counts.items()
-        if not known.issuperset(_symbols_of(word))
+        if not known.issuperset(_split_symbols(word))
     )
-    share = unknown / sum(counts.values())
-    if share > MOST_UNKNOWN:
+    fraction = unknown / sum(counts.values())
+    if fraction > MOST_UNKNOWN:
         raise InputError(
-            f"In a vocabulary of {size} pieces {share:.0%} of the words are "
+            f"In a vocabulary of {size} pieces {fraction:.0%} of the words are "
             "[UNK]: it has no room for their characters, or they are too rare. "
-            "Ask for some thousands of pieces, or give more text."
+            "Take some thousands of pieces, or more text."
         )
 
 
-def _symbols_of(word):
+def _split_symbols(word):
     return [word[0], *("##" + character for character in word[1:])]
 
 
 class _Merger:
     """Words as lists of piece ids, and the counts that merging needs.
 
-    `pairs` counts each pair of neighbours, `places` the words it may be in,
+    `pairs` counts each pair of neighbours, `positions` the words it may be in,
     and `heap` has every pair under a count that is at least its present one.
     """
 
@@ -165,26 +167,26 @@ class _Merger:
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
         self.words, self.counts = [], []
         for word in sorted(counts):
-            ids = [self.ids.get(symbol) for symbol in _symbols_of(word)]
+            ids = [self.ids.get(symbol) for symbol in _split_symbols(word)]
             if len(ids) > 1 and None not in ids:
                 self.words.append(ids)
                 self.counts.append(counts[word])
         self.pairs = collections.defaultdict(int)
-        self.places = collections.defaultdict(set)
+        self.positions = collections.defaultdict(set)
         for index, ids in enumerate(self.words):
             for pair in itertools.pairwise(ids):
                 self.pairs[pair] += self.counts[index]
-                self.places[pair].add(index)
+                self.positions[pair].add(index)
         self.heap = [(-count, pair) for pair, count in self.pairs.items()]
         heapq.heapify(self.heap)
 
-    def merge_commonest(self, min_count):
-        """Merges one pair everywhere; False where none is common enough."""
+    def merge_most_frequent(self, min_count):
+        """Merge one pair everywhere; return False if all are too rare."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             now = self.pairs.get(pair, 0)
             if now == -count and now >= min_count:
-                if utf8_length(self._merged(pair)) > LONGEST_PIECE:
+                if utf8_length(self._join(pair)) > LONGEST_PIECE:
                     continue  # too long for any vocabulary, such as a rule
                 self._merge(pair)
                 return True
@@ -193,15 +195,15 @@ class _Merger:
         return False
 
     def _merge(self, pair):
-        piece = self._merged(pair)
-        if piece not in self.ids:  # nor has another way led there
+        piece = self._join(pair)
+        if piece not in self.ids:  # no other pair has made it
             self.ids[piece] = len(self.pieces)
             self.pieces.append(piece)
         merged = self.ids[piece]
         changed = set()
-        for index in self.places.pop(pair):
+        for index in self.positions.pop(pair):
             before = self.words[index]
-            after = _with_merged(before, pair, merged)
+            after = _merge_pair(before, pair, merged)
             if len(after) == len(before):
                 continue
             count = self.counts[index]
@@ -210,20 +212,20 @@ class _Merger:
             for new in itertools.pairwise(after):
                 self.pairs[new] += count
                 if merged in new:
-                    self.places[new].add(index)
+                    self.positions[new].add(index)
                     changed.add(new)
             self.words[index] = after
         self.pairs.pop(pair, None)
         for new in changed:
             heapq.heappush(self.heap, (-self.pairs[new], new))
 
-    def _merged(self, pair):
+    def _join(self, pair):
         first, second = (self.pieces[i] for i in pair)
         return first + second.removeprefix("##")
 
 
-def _with_merged(ids, pair, merged):
-    """The ids with each pair of neighbours replaced, from the left."""
+def _merge_pair(ids, pair, merged):
+    """Replace each such pair of neighbours, from the left."""
     after, index = [], 0
     while index < len(ids):
         if tuple(ids[index : index + 2]) == pair:
@@ -244,17 +246,17 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 def count_words(
     texts, lowercase=True, strip_accents=None, in_order=map, most=MOST_WORDS
 ):
-    """`Counter` of the words of `texts`.
+    """Return a `Counter` of the words of `texts`.
 
-    Where there are more than `most` distinct words, the rarest go, until
-    half as many are left; what is given up does not depend on `in_order`.
+    If there are more than `most` distinct words, the rarest are dropped until
+    half as many are left, the same ones for any `in_order`.
     """
     counts = collections.Counter()
     counter = _CountWords(lowercase, strip_accents)
     for counted in in_order(counter, _stretches(texts)):
         counts.update(counted)
         if len(counts) > most:
-            # Those that are commoner than the one in place `most // 2`.
+            # Those more frequent than the one at index `most // 2`.
             bound = sorted(counts.values(), reverse=True)[most // 2]
             kept = {word: n for word, n in counts.items() if n > bound}
             counts = collections.Counter(kept)
@@ -281,10 +283,10 @@ def strip_counts(counts):
 
 
 class _CountWords:
-    """Counts the words of a list of texts, here or in another process.
+    """Function that counts the words of texts, here or in another process.
 
-    What stands between blanks is counted first, so that `WordPiece`, which is
-    slow, sees each of these stretches once.
+    The stretches between blanks are counted first, so that `WordPiece`, which
+    is slow, sees each distinct one once.
     """
 
     def __init__(self, lowercase, strip_accents):
@@ -311,7 +313,7 @@ class _CountWords:
 
 
 def _stretches(texts):
-    """Lists of texts that have about `CHARACTERS` together."""
+    """Yield lists of texts that have about `CHARACTERS` together."""
     stretch, size = [], 0
     for text in texts:
         stretch.append(text)

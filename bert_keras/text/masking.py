@@ -1,6 +1,6 @@
-"""The masked-language-model rule: which tokens to predict, and by what.
+"""The masked-language-model rule: tokens to predict, and their replacements.
 
-In NumPy, for pre-training; `TokenMasker` brings it to `Dataset.map`.
+In NumPy, for pre-training; `TokenMasker` wraps it for `Dataset.map`.
 """
 
 import numbers
@@ -22,7 +22,7 @@ MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
 
 class Pieces:
-    """What the rules need to know of a vocabulary.
+    """Special ids of a vocabulary, and which pieces continue a word.
 
     Args:
         vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
@@ -39,7 +39,7 @@ class Pieces:
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Random numbers that depend on the key alone."""
+    """Return a generator whose numbers depend on the key alone."""
     if min(key) < 0:
         raise InputError(f"A seed must not be negative; got {min(key)}.")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
@@ -52,11 +52,11 @@ def check_mask_rules(rules):
             f"mask_rate must be between 0 and 1; got {rules.mask_rate}."
         )
     mix = rules.mask_mix
-    shares = len(mix) == 3 and all(
+    is_mix = len(mix) == 3 and all(
         isinstance(percent, numbers.Real) and 0 <= percent <= 100
         for percent in mix
     )
-    if not shares or abs(sum(mix) - 100) > 1e-6:
+    if not is_mix or abs(sum(mix) - 100) > 1e-6:
         raise InputError(
             "mask_mix must be three percentages (masked, replaced, kept) "
             f"that sum to 100, such as 80,10,10; got {mix}."
@@ -78,7 +78,9 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
 
     Args:
         rows: dict with int32 token_ids, padding_mask `(B, T)`.
-        rules: `SamplingRules`, or what has the attributes of masks in it.
+        rules: `SamplingRules`, or an object with its attributes of masks.
+        pieces: `Pieces` of the vocabulary.
+        rng: NumPy generator.
 
     Returns:
         A dict with the rows' entries and int32 mask_positions and mask_ids,
@@ -115,7 +117,7 @@ def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
 
 
 def _as_positions(chosen, most: int):
-    """The columns that are true in each row `(B, M)`, and which are real."""
+    """Return the true columns of each row `(B, M)`, and a mask of real ones."""
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each true column within its row.
@@ -126,7 +128,7 @@ def _as_positions(chosen, most: int):
 
 
 def _replace(truth, rules, pieces: Pieces, rng):
-    """What replaces each drawn piece."""
+    """Return the replacement of each drawn piece: 80/10/10 in the paper."""
     masked, replaced, _ = np.cumsum(rules.mask_mix) / 100
     coin = rng.random(truth.shape)
     other = rng.integers(0, pieces.size, truth.shape)
@@ -139,11 +141,12 @@ def _replace(truth, rules, pieces: Pieces, rng):
 
 
 def choose_pieces(word, count, rng):
-    """`count` random words of each row, or all where there are fewer.
+    """Choose `count` random pieces of each row, or all if there are fewer.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
         count: int `(B,)`, 1 at least.
+        rng: NumPy generator.
 
     Returns:
         bool `(B, T)`.
@@ -164,21 +167,22 @@ def choose_pieces(word, count, rng):
 
 
 def choose_words(word, starts, count, max_ngram, rng):
-    """Whole words of each row, at most `count` pieces.
+    """Choose whole words of each row, at most `count` pieces.
 
-    The words of a row are taken in random order, each with so many that
-    follow it as to make a run of 1 to `max_ngram` (n with a probability
-    proportional to 1/n, among those that its segment has room for). A run
-    that would be too much is cut at its end by as many words as need be; one
-    that holds a chosen word is left out. This is the original's rule of whole
-    words, and ALBERT's of runs, but that no run extends from one segment to
-    the other, and that single words fill up what runs leave. Where no word is
-    short enough, single pieces are chosen.
+    The words of a row are chosen in random order, each as the first of a run
+    of 1 to `max_ngram` words (n with a probability proportional to 1/n, among
+    those that fit in its segment). A run that is too long loses words at its
+    end; a run that holds a chosen word is left out. This is the original's
+    rule of whole words, and ALBERT's of runs, with two differences: no run
+    crosses from one segment to the other, and single words use up what runs
+    leave. If no word is short enough, single pieces are chosen.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
         starts: bool `(B, T)`, the first piece of each word.
         count: int `(B,)`, 1 at least.
+        max_ngram: words of a run, at most.
+        rng: NumPy generator.
 
     Returns:
         bool `(B, T)`.
@@ -186,8 +190,8 @@ def choose_words(word, starts, count, max_ngram, rng):
     words = _Words(word, starts, count)
     order = np.argsort(rng.random(words.first.shape, np.float32), axis=1)
     if max_ngram > 1:
-        words.take_in_turn(order, words.draw_runs(max_ngram, rng))
-    words.take_in_turn(order)
+        words.choose_in_turn(order, words.draw_runs(max_ngram, rng))
+    words.choose_in_turn(order)
     chosen = words.pieces()
     none = ~chosen.any(1)
     chosen[none] = choose_pieces(word[none], count[none], rng)
@@ -195,7 +199,7 @@ def choose_words(word, starts, count, max_ngram, rng):
 
 
 class _Words:
-    """The words of some rows `(B, W)`, and which of them are taken."""
+    """The words of some rows `(B, W)`, and which of them are chosen."""
 
     def __init__(self, word, starts, count):
         self._word = word
@@ -212,17 +216,17 @@ class _Words:
         breaks = np.take_along_axis(np.cumsum(~word, axis=1), self.first, 1)
         real = np.arange(shape[1]) < starts.sum(1)[:, None]
         self._segment = np.where(real, breaks, -1)
-        self._taken = np.zeros(shape, bool)
+        self._is_chosen = np.zeros(shape, bool)
 
     def _place(self, where, shape):
-        """The column of each word at which `where` is true."""
+        """Return the column of each word at which `where` is true."""
         row, column = np.nonzero(where)
         table = np.zeros(shape, np.int64)
         table[row, self._number[row, column]] = column
         return table
 
     def draw_runs(self, max_ngram, rng):
-        """How many words the run that begins at each word has `(B, W)`."""
+        """Draw the number of words of the run from each word, `(B, W)`."""
         width = self.first.shape[1]
         ends = np.diff(self._segment, axis=1, append=-2) != 0
         # (B, W): the last word of each segment, by a minimum from the right.
@@ -234,19 +238,18 @@ class _Words:
         drawn = rng.random(room.shape) * weights[room - 1]
         return np.searchsorted(weights, drawn, "right") + 1
 
-    def take_in_turn(self, order, sizes=None):
-        """Takes runs of words, or single ones, in a random order until there
-        are enough."""
+    def choose_in_turn(self, order, sizes=None):
+        """Choose runs of words, or single ones, in a random order."""
         for start in order.T:
             row = np.flatnonzero(self._used < self._count)
             if not len(row):
                 return
             start = start[row]
             more = 0 if sizes is None else sizes[row, start] - 1
-            self._take(row, start, start + more)
+            self._choose(row, start, start + more)
 
-    def _take(self, row, start, stop):
-        """Takes the words `start` to `stop` of each row, if that may be."""
+    def _choose(self, row, start, stop):
+        """Choose the words `start` to `stop` of each row that has room."""
         room = self._count[row] - self._used[row]
         size = self._last[row, stop] - self.first[row, start] + 1
         # A word less, in the rows where the run is too much.
@@ -256,16 +259,16 @@ class _Words:
         free = (self._segment[row, start] >= 0) & (size <= room)
         run = range(int((stop - start).max(initial=0)) + 1)
         for offset in run:
-            free &= ~self._taken[row, np.minimum(start + offset, stop)]
+            free &= ~self._is_chosen[row, np.minimum(start + offset, stop)]
         row, start, stop = row[free], start[free], stop[free]
         self._used[row] += size[free]
         for offset in run:
-            self._taken[row, np.minimum(start + offset, stop)] = True
+            self._is_chosen[row, np.minimum(start + offset, stop)] = True
 
     def pieces(self):
-        """The pieces of the words that are taken, bool `(B, T)`."""
+        """Return the pieces of the chosen words, bool `(B, T)`."""
         number = np.maximum(self._number, 0)
-        return self._word & np.take_along_axis(self._taken, number, 1)
+        return self._word & np.take_along_axis(self._is_chosen, number, 1)
 
 
 class TokenMasker:

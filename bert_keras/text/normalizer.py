@@ -18,7 +18,7 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS
 # Stand-ins for special tokens: characters that are dropped from any text.
 FIRST_STAND_IN = 1
 
-# A mark that is no accent, so that it stays, but has its place among marks.
+# A mark that is no accent: it stays, but is sorted among marks.
 ORDERED = 6
 # An entry of the character table is KINDS * (what to add to the code point)
 # + the kind of the result. A sum from SEVERAL on is the number of a result
@@ -64,7 +64,7 @@ class Normalizer:
         )
         codes = decoded.values  # (C,), the characters of all rows
         if self._keep_special_tokens:
-            codes = _with_stand_ins(codes)
+            codes = _insert_stand_ins(codes)
         if self._lowercase:
             (codes,) = _if_any(
                 codes == ord(unicode.CAPITAL_SIGMA), self._final_sigmas, codes
@@ -76,27 +76,27 @@ class Normalizer:
                 kinds == ORDERED, self._sort_marks, codes, kinds, sources
             )
         words = _split_words(codes, kinds, sources, decoded.row_splits)
-        return _past_tokens(words) if self._keep_special_tokens else words
+        return _set_token_ends(words) if self._keep_special_tokens else words
 
     def _final_sigmas(self, codes):
-        """The code points with a final sigma for each capital one that ends."""
+        """Replace each capital sigma at a word's end by a final one."""
         roles = self._tables.roles(codes)
-        places = tf.where(roles != unicode.IGNORED)  # (stops, 1)
-        roles = tf.gather_nd(roles, places)
+        positions = tf.where(roles != unicode.IGNORED)  # (stops, 1)
+        roles = tf.gather_nd(roles, positions)
         # The roles of the neighbours, ignored characters passed over.
         before = tf.concat([[unicode.STOPS], roles[:-1]], axis=0)
         after = tf.concat([roles[1:], [unicode.STOPS]], axis=0)
         is_final = (
-            (tf.gather_nd(codes, places) == ord(unicode.CAPITAL_SIGMA))
+            (tf.gather_nd(codes, positions) == ord(unicode.CAPITAL_SIGMA))
             & (before == unicode.CASED)
             & (after != unicode.CASED)
         )
-        places = tf.boolean_mask(places, is_final)
-        final = tf.fill(tf.shape(places)[:1], ord(unicode.FINAL_SIGMA))
-        return (tf.tensor_scatter_nd_update(codes, places, final),)
+        positions = tf.boolean_mask(positions, is_final)
+        final = tf.fill(tf.shape(positions)[:1], ord(unicode.FINAL_SIGMA))
+        return (tf.tensor_scatter_nd_update(codes, positions, final),)
 
     def _map_characters(self, codes):
-        """Lower-cased, decomposed: code points, kinds, sources."""
+        """Lower-case and decompose; return code points, kinds, sources."""
         entries = self._tables.characters(codes)
         codes += tf.bitwise.right_shift(entries, 3)  # by KINDS
         kinds = tf.bitwise.bitwise_and(entries, KINDS - 1)
@@ -104,7 +104,7 @@ class Normalizer:
         return _if_any(codes >= SEVERAL, self._expand, codes, kinds, sources)
 
     def _expand(self, codes, kinds, sources):
-        """As `_map_characters`, with room for results of several characters."""
+        """Insert the results that have several characters."""
         starts, lengths, results = map(tf.constant, self._tables.several)
         several = codes >= SEVERAL
         # (C,): the number of the result, and how many characters it has.
@@ -112,8 +112,8 @@ class Normalizer:
         length = tf.where(several, tf.gather(lengths, number), [1])
         # From (C,) to as many as the results have.
         sources = tf.repeat(sources, length)
-        # The place in its result of a character that is part of one; of others
-        # any number, which is not used.
+        # The index of a character in its result; of others any number, which
+        # is not used.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
         place = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources
@@ -130,39 +130,39 @@ class Normalizer:
         )
 
     def _sort_marks(self, codes, kinds, sources):
-        """With each run of marks sorted by combining class."""
+        """Sort each run of marks by combining class."""
         there = kinds != unicode.DROPPED
         classes = tf.cast(self._tables.classes(codes), tf.int64)
-        places = tf.where(there & (classes > 0))  # (marks, 1)
+        positions = tf.where(there & (classes > 0))  # (marks, 1)
         run = tf.cumsum(tf.cast(there & (classes == 0), tf.int64))
         # A class is below 256: sorts by run, then by class.
-        key = tf.gather_nd(run * 256 + classes, places)
-        # (marks, 1): which mark comes to each mark's place.
-        origin = tf.gather(places, tf.argsort(key, stable=True))
+        key = tf.gather_nd(run * 256 + classes, positions)
+        # (marks, 1): the mark that each position gets.
+        origin = tf.gather(positions, tf.argsort(key, stable=True))
         return tuple(
             tf.tensor_scatter_nd_update(
-                values, places, tf.gather_nd(values, origin)
+                values, positions, tf.gather_nd(values, origin)
             )
             for values in (codes, kinds, sources)
         )
 
 
 def close_rows(strings):
-    """The strings, each with a line feed behind it, where searches stop."""
+    """Append a line feed to each string, where searches stop."""
     return tf.strings.join([strings, "\n"])
 
 
 def _if_any(mask, function, *values):
-    """`function(*values)` where any of the mask is true, else the values."""
+    """Return `function(*values)` if any of the mask is true, else `values`."""
     return tf.cond(
         tf.reduce_any(mask), lambda: function(*values), lambda: values
     )
 
 
 def _split_words(codes, kinds, sources, row_splits):
-    """`Words` from characters, without those that have had their effect."""
+    """Return `Words`, without accents, spaces and dropped characters."""
     is_mark = kinds == unicode.MARK
-    seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]  # places
+    seen = tf.where((kinds != unicode.DROPPED) & ~is_mark)[:, 0]
     ends = tf.gather(_ends(sources, is_mark), seen)
     kinds = tf.gather(kinds, seen)
     is_space = kinds == unicode.SPACE
@@ -185,7 +185,7 @@ def _split_words(codes, kinds, sources, row_splits):
 
 
 def _ends(sources, is_mark):
-    """The decoded character behind each one and the accents that follow it."""
+    """Return the decoded character after each one and its accents."""
     bases = tf.gather(sources, tf.where(~is_mark)[:, 0])
     # The number of the next character that is no accent.
     number = tf.cumsum(tf.cast(~is_mark, tf.int32))
@@ -193,8 +193,8 @@ def _ends(sources, is_mark):
     return tf.maximum(sources + 1, following)
 
 
-def _with_stand_ins(codes):
-    """One stand-in for each special token, and none for other characters."""
+def _insert_stand_ins(codes):
+    """Replace each special token by one stand-in, and other stand-ins by 0."""
     count = len(SPECIAL_TOKENS)
     is_stand_in = (codes >= FIRST_STAND_IN) & (codes < FIRST_STAND_IN + count)
     codes = tf.where(is_stand_in, 0, codes)
@@ -210,8 +210,8 @@ def _with_stand_ins(codes):
     return codes
 
 
-def _past_tokens(words):
-    """`Words` in which a stand-in ends where its token does."""
+def _set_token_ends(words):
+    """Set the ends of stand-ins to those of their tokens."""
     more = [0] * FIRST_STAND_IN + [len(token) - 1 for token in SPECIAL_TOKENS]
     codes = words.code_points
     number = tf.where(codes < len(more), codes, 0)
@@ -234,7 +234,7 @@ Tables.__doc__ = """Tables of characters for some settings.
 
 @functools.cache
 def tables_for(lowercase, strip_accents, keep_special_tokens):
-    """`Tables` for these settings, made once."""
+    """Return the `Tables` for these settings, made once."""
     kinds = np.array(bytearray(unicode.kinds()))
     roles = np.array(bytearray(unicode.sigma_roles()))
     roles[kinds == unicode.DROPPED] = unicode.IGNORED
@@ -248,7 +248,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
         after[(classes > 0) & (kinds != unicode.MARK)] = ORDERED
     else:
         after[kinds == unicode.MARK] = unicode.OTHER
-    results = unicode.results_of(lowercase, strip_accents)
+    results = unicode.map_code_points(lowercase, strip_accents)
     characters, several = _character_table(kinds, after, results)
     return Tables(
         CodePointTable(characters),
@@ -259,7 +259,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
 
 
 def _character_table(kinds, kinds_after, results):
-    """Entries of characters, and starts, lengths, entries of long results."""
+    """Return entries of characters, and starts, lengths, entries of long ones."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []
     for code, result in results.items():
@@ -312,8 +312,8 @@ class CodePointTable:
         self._values = np.frombuffer(b"".join(numbers), np.int32)
 
     def __call__(self, code_points):
-        # The high bits of a code point are its block, the low ones its place
-        # in there.
+        # The high bits of a code point are its block, the low ones its index
+        # in the block.
         block = tf.bitwise.right_shift(code_points, 8)
         inside = tf.bitwise.bitwise_and(code_points, BLOCK - 1)
         return tf.gather(
@@ -322,8 +322,8 @@ class CodePointTable:
         )
 
 
-def table_of(entries, default):
-    """A `CodePointTable` of a dict, with one value for all that it lacks."""
+def make_table(entries, default):
+    """Return a `CodePointTable` of a dict and a default."""
     values = np.full(unicode.CODE_POINTS, default, np.int32)
     values[list(entries)] = list(entries.values())
     return CodePointTable(values)

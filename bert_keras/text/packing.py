@@ -99,10 +99,10 @@ class SegmentPacker(keras.layers.Layer):
     def _rows(self, segments):
         _, kept = self._lengths(segments)
         rows = [_first(s, kept[:, i]) for i, s in enumerate(segments)]
-        return self.framed(rows)
+        return self.frame(rows)
 
     def _in_one_call(self, segments):
-        """`_rows` as a graph: one by one its 200 operations take 15 ms.
+        """Run `_rows` as a graph: one by one its 200 operations take 15 ms.
 
         From the second call on, since a graph takes ten times that to make.
         """
@@ -121,7 +121,7 @@ class SegmentPacker(keras.layers.Layer):
         return graphs[key](tuple(segments))
 
     def _lengths(self, segments):
-        """Tokens of each segment, all and those kept: `int64 (B, segments)`."""
+        """Return each segment's length before and after cuts `(B, segments)`."""
         lengths = [segment.row_lengths() for segment in segments]
         # (B, segments)
         lengths = tf.stack(lengths, axis=1)
@@ -131,12 +131,12 @@ class SegmentPacker(keras.layers.Layer):
         return lengths, cut_one(lengths, room, self.truncate)
 
     def count_cut(self, segments: Any) -> tf.Tensor:
-        """Tokens of each row that do not fit in, `int64 (B,)`."""
+        """Return the number of tokens cut from each row, `int64 (B,)`."""
         lengths, kept = self._lengths(_as_segments(segments))
         return tf.reduce_sum(lengths - kept, axis=1)
 
     def room(self, num_segments: int) -> int:
-        """Tokens that a row of so many segments has room for."""
+        """Return the number of tokens that fit in a row of so many segments."""
         room = self.sequence_length - num_segments - 1
         if room < num_segments:
             raise InputError(
@@ -146,24 +146,24 @@ class SegmentPacker(keras.layers.Layer):
             )
         return room
 
-    def framed(
+    def frame(
         self, segments: Sequence[tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Rows of segments that fit, between their special tokens."""
+        """Frame segments that fit by [CLS] and [SEP]; pad them."""
         column = tf.ones([segments[0].nrows(), 1], segments[0].dtype)
         parts, ends = [self.cls_id * column], []
         last = 1
         for segment in segments:
             parts += [segment, self.sep_id * column]
             last += tf.cast(segment.row_lengths(), tf.int32) + 1
-            ends.append(last)  # (B,), the place behind this one's [SEP]
+            ends.append(last)  # (B,), the position after its [SEP]
         # Ragged (B, None): each row as long as it is; then (B, T).
         tokens = tf.concat(parts, axis=1)
         tokens = tokens.to_tensor(self.pad_id, shape=(None, self._width))
-        places = tf.range(self._width or tf.shape(tokens)[1])  # (T,)
-        # Segments that lie before each place, (B, T): at padding all of them.
+        positions = tf.range(self._width or tf.shape(tokens)[1])  # (T,)
+        # Segments before each position, (B, T): at padding all of them.
         before = sum(
-            tf.cast(places >= end[:, None], column.dtype) for end in ends
+            tf.cast(positions >= end[:, None], column.dtype) for end in ends
         )
         mask = tf.cast(before < len(segments), column.dtype)
         return {
@@ -184,7 +184,7 @@ class SegmentPacker(keras.layers.Layer):
     def rows_spec(
         self, batch_shape: Sequence[int | None]
     ) -> dict[str, keras.KerasTensor]:
-        """Symbolic rows for a batch of this shape."""
+        """Return symbolic rows for a batch of this shape."""
         return {
             name: keras.KerasTensor((*batch_shape, self._width), dtype="int32")
             for name in ("token_ids", "segment_ids", "padding_mask")
@@ -199,7 +199,7 @@ class SegmentPacker(keras.layers.Layer):
 
 
 def check_length(sequence_length):
-    """Refuses what is not a whole number."""
+    """Raise `InputError` unless this is a whole number."""
     if not isinstance(sequence_length, Integral):
         raise InputError(
             f"sequence_length is {sequence_length!r}; expected a whole number."
@@ -207,13 +207,13 @@ def check_length(sequence_length):
 
 
 def _as_segments(segments):
-    """A tuple of segments, also of one segment alone."""
+    """Return a tuple of segments, also for one segment alone."""
     several = isinstance(segments, tuple | list)
     return tuple(segments) if several else (segments,)
 
 
 def _first(rows, lengths):
-    """The first `lengths[i]` values of each row `i` of a ragged tensor."""
+    """Return the first `lengths[i]` values of each row `i`."""
     starts = rows.row_starts()
     ends = starts + tf.cast(lengths, starts.dtype)
     return tf.gather(rows.values, tf.ragged.range(starts, ends))
@@ -223,7 +223,7 @@ def _first(rows, lengths):
 
 
 def longest_first(lengths, room):
-    """Lengths after cutting rows to `room`, the longest segment first.
+    """Return the lengths after cuts to `room`, the longest segment first.
 
     Equals taking one token at a time from the longest segment, the later of
     equals, until the row fits: all that are cut end at one level, and the
@@ -244,8 +244,8 @@ def longest_first(lengths, room):
     shorter = tf.cumsum(ascending, axis=1, exclusive=True)
     sharing = tf.range(lengths.shape[1], 0, -1, dtype=lengths.dtype)
     levels = (room - shorter) // sharing
-    # The first segment, from the shortest, that has more than its share
-    # sets the level; where none has, the row fits as it is.
+    # The first segment, from the shortest, that is above its level sets the
+    # level; if none is, the row fits as it is.
     is_over = ascending > levels
     first_over = tf.argmax(is_over, axis=1)
     # (B, 1)
@@ -261,7 +261,7 @@ def longest_first(lengths, room):
 
 
 def cut_one(lengths, room, segment):
-    """Lengths after cutting the one segment, and others if they must be.
+    """Return the lengths after cuts of one segment, and of others if needed.
 
     Args:
         lengths: integers `(B, segments)`.

@@ -17,7 +17,7 @@ from bert_keras.text.tokenizer import (
 
 
 class PreprocessorArguments(TokenizerArguments, total=False):
-    """What `from_preset` takes by name."""
+    """Keyword arguments of `from_preset`."""
 
     sequence_length: int
     pad_to_longest: bool
@@ -37,7 +37,7 @@ class BertPreprocessor(keras.layers.Layer):
         tokenizer: a `WordPieceTokenizer`.
         sequence_length: tokens in a row, the special ones included.
         pad_to_longest: make rows as long as the longest of the batch, as
-            serving wants, rather than `sequence_length`.
+            serving does, rather than `sequence_length`.
         prompts: name -> text that embeddings put before a text, such as
             {"query": "query: "}.
         prompt: name of the prompt that is put before each text here, None
@@ -48,14 +48,14 @@ class BertPreprocessor(keras.layers.Layer):
     Call arguments:
         x: strings `(B,)` (a tensor, an array or a list), one string, or a
             tuple of such, one for each segment.
-        y: labels, handed through.
-        sample_weight: weights, handed through.
+        y: labels, passed on.
+        sample_weight: weights, passed on.
 
     Returns:
         `token_ids`, `segment_ids` and `padding_mask`, `int32 (B, T)`, in a
         dict; with a prompt that is not to be pooled, also `pooling_mask`, 1
-        at the tokens behind it. With `y`, a tuple of the dict and what was
-        handed through.
+        at the tokens behind it. With `y`, a tuple of the dict and the
+        others.
 
     Example:
 
@@ -76,7 +76,7 @@ class BertPreprocessor(keras.layers.Layer):
         super().__init__(**kwargs)
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
-        # No dict of its own, which Keras would track.
+        # A namespace: Keras would track a dict.
         self._prompts = types.SimpleNamespace(texts=dict(prompts or {}))
         if prompt is not None and prompt not in self.prompts:
             raise InputError(
@@ -132,7 +132,7 @@ class BertPreprocessor(keras.layers.Layer):
         revision: str | None = None,
         **arguments: Unpack[PreprocessorArguments],
     ) -> Self:
-        """The preprocessor that belongs to published or saved weights.
+        """Load the preprocessor of published or saved weights.
 
         `arguments` are of this class and of `WordPieceTokenizer`, over what
         the preset says; `revision` is a branch, tag or commit on the Hub.
@@ -159,7 +159,7 @@ class BertPreprocessor(keras.layers.Layer):
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
         if len(texts) == 1:
-            texts = [self._prompted(texts[0])]
+            texts = [self._add_prompt(texts[0])]
         segments = tuple(map(self.tokenizer, texts))
         return _with_labels(self._pack(segments), y, sample_weight)
 
@@ -170,26 +170,27 @@ class BertPreprocessor(keras.layers.Layer):
             rows = {**rows, "pooling_mask": mask}
         return rows
 
-    def _prompted(self, texts):
+    def _add_prompt(self, texts):
         prompt = self.prompts.get(self.prompt, "")
         return tf.strings.join([prompt, texts]) if prompt else texts
 
     def each(
         self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> dict[str, tf.Tensor] | tuple[Any, ...]:
-        """Rows of their own for each of K texts, as `BertEmbedder` learns.
+        """Make separate rows of each of K texts, for `BertEmbedder`.
 
         Args:
             x: a tuple of K batches of strings `(B,)`, one for each text of an
                 example, such as `(anchors, positives)`.
-            y, sample_weight: handed through.
+            y: labels, passed on.
+            sample_weight: weights, passed on.
 
         Returns:
             As a call, but `int32 (B, K, T)`.
         """
         texts = [_texts(segment) for segment in _segments(x)]
         _check_rows(texts)
-        texts_in_one = self._prompted(tf.concat(texts, axis=0))
+        texts_in_one = self._add_prompt(tf.concat(texts, axis=0))
         packed = self._pack((self.tokenizer(texts_in_one),))
 
         def side_by_side(rows):  # (K B, T) to (B, K, T)
@@ -244,7 +245,7 @@ def leave_out(mask, count):
 
 
 def _segments(x):
-    """The segments of what a call was given.
+    """Return the segments of a call's argument.
 
     A list of strings is a batch; but a tuple comes as a list, of tensors,
     from a model's saved configuration.
@@ -261,7 +262,7 @@ def _segments(x):
 
 
 def _texts(segment):
-    """One string, or strings `(B,)`."""
+    """Return one string, or strings `(B,)`, as a tensor."""
     texts = as_strings(segment)
     if texts.shape.rank is not None and texts.shape.rank > 1:
         raise InputError(
@@ -272,7 +273,7 @@ def _texts(segment):
 
 
 def _check_rows(texts):
-    """Refuses segments of which some rows have fewer than others."""
+    """Raise `InputError` if segments have different numbers of rows."""
     shapes = [segment.shape for segment in texts]
     if not all(shapes[0].is_compatible_with(shape) for shape in shapes):
         counts = " and ".join(

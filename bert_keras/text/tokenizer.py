@@ -28,7 +28,7 @@ UNITS = ("characters", "bytes")
 
 
 class TokenizerArguments(TypedDict, total=False):
-    """What `from_preset` takes by name."""
+    """Keyword arguments of `from_preset`."""
 
     lowercase: bool
     strip_accents: bool | None
@@ -39,7 +39,7 @@ class TokenizerArguments(TypedDict, total=False):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class WordPieceTokenizer(keras.layers.Layer):
-    """Strings to the ids that `WordPiece`, the reference, gives them.
+    """Layer from strings to ids, equal to those of `WordPiece`.
 
     Rows of plain text go through tensorflow-text's operations; the others,
     and all where it is portable or tensorflow-text is not installed, through
@@ -103,7 +103,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         else:
             pieces = check_vocabulary(vocabulary)
         lowercase = True if lowercase is None else lowercase
-        # Keras would walk through a list or dict of its own, and track it.
+        # A namespace: Keras would walk through a list or dict and track it.
         self._pieces = types.SimpleNamespace(
             in_order=pieces, ids={piece: i for i, piece in enumerate(pieces)}
         )
@@ -117,7 +117,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._pieces.ids[token] for token in SPECIAL_TOKENS
         )
-        self._graphs = _graphs_of(
+        self._graphs = _make_graphs(
             portable,
             tuple(pieces),
             lowercase,
@@ -135,7 +135,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         revision: str | None = None,
         **arguments: Unpack[TokenizerArguments],
     ) -> Self:
-        """The tokenizer that belongs to published or saved weights.
+        """Load the tokenizer of published or saved weights.
 
         `arguments` are of this class, over what the preset says; `revision`
         is a branch, tag or commit on the Hub.
@@ -153,7 +153,7 @@ class WordPieceTokenizer(keras.layers.Layer):
     def vocabulary(self) -> list[str]:
         """The pieces in the order of their ids, not to be changed.
 
-        `get_vocabulary()` returns a list of its own.
+        `get_vocabulary()` returns a copy.
         """
         return self._pieces.in_order
 
@@ -162,11 +162,11 @@ class WordPieceTokenizer(keras.layers.Layer):
         return len(self.vocabulary)
 
     def get_vocabulary(self) -> list[str]:
-        """The pieces in the order of their ids, as a list of its own."""
+        """Return a copy of the pieces in the order of their ids."""
         return list(self.vocabulary)
 
     def id_to_token(self, token_id: int) -> str:
-        """The piece with this id."""
+        """Return the piece with this id."""
         if not 0 <= token_id < self.vocabulary_size:
             raise InputError(
                 f"There is no token with id {token_id}; the vocabulary has "
@@ -175,7 +175,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         return self.vocabulary[token_id]
 
     def token_to_id(self, token: str) -> int:
-        """The id of this piece."""
+        """Return the id of this piece."""
         if token not in self._pieces.ids:
             raise InputError(
                 f"The vocabulary has no piece {token!r}; it has "
@@ -190,7 +190,7 @@ class WordPieceTokenizer(keras.layers.Layer):
     def tokenize_with_offsets(
         self, strings: Any, unit: str = "characters"
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, and where in its string each piece begins and ends.
+        """Return ids, and the start and end of each piece in its string.
 
         The slice from start to end becomes the piece when it is normalised;
         accents that follow a piece's last character belong to it. Where one
@@ -213,7 +213,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
-        """Strings of ids: pieces of a word together, a blank between words.
+        """Return strings of ids: a blank between words.
 
         Args:
             token_ids: ragged or padded `int32 (..., T)`. `[PAD]`, `[CLS]` and
@@ -245,7 +245,7 @@ class WordPieceTokenizer(keras.layers.Layer):
         return tf.reshape(texts, shape[:-1])
 
     def _join(self, rows: tf.RaggedTensor) -> tf.Tensor:
-        """Strings `(B,)` of ragged ids `(B, None)`."""
+        """Return strings `(B,)` of ragged ids `(B, None)`."""
         _check_range(rows.values, self.vocabulary_size)
         for token_id in (self.pad_id, self.cls_id, self.sep_id):
             rows = tf.ragged.boolean_mask(rows, rows != token_id)
@@ -270,22 +270,23 @@ class WordPieceTokenizer(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         # All but the vocabulary are what `from_preset` takes too.
         names = ("vocabulary", *TokenizerArguments.__annotations__)
-        own = {name: getattr(self, name) for name in names}
-        own["vocabulary"] = list(self.vocabulary)
-        return {**super().get_config(), **own}
+        settings = {name: getattr(self, name) for name in names}
+        settings["vocabulary"] = list(self.vocabulary)
+        return {**super().get_config(), **settings}
 
 
 # Two, since a graph keeps its vocabulary in memory: those of training and of
 # its export, or of the two models that are compared.
 @functools.lru_cache(maxsize=2)
-def _graphs_of(portable, *settings):
-    """The functions of all tokenizers that are alike: to trace one takes time.
+def _make_graphs(portable, *settings):
+    """Return the functions of equal tokenizers: tracing one takes time.
 
     Apart from the layer, so that an export holds only those that it uses.
-    Tables of the exact path are made when one that takes it is traced.
+    Tables of the exact path are made when it is traced.
 
     Args:
-        settings: as `WordPiece` takes them, the vocabulary as a tuple.
+        portable: use core operations alone.
+        *settings: of `WordPiece`, the vocabulary as a tuple.
 
     Returns:
         `ids`, and by the name of each of `UNITS` ids with their spans.
@@ -293,10 +294,10 @@ def _graphs_of(portable, *settings):
     settings = WordPiece(*settings)
     exact = functools.cache(lambda: ExactText(settings))
     graphs = {
-        unit: _compiled(lambda strings, unit=unit: exact().spans(strings, unit))
+        unit: _compile(lambda strings, unit=unit: exact().spans(strings, unit))
         for unit in UNITS
     }
-    ids = _compiled(lambda strings: exact().ids(strings))
+    ids = _compile(lambda strings: exact().ids(strings))
     if not portable:
         try:
             from bert_keras.text.fast import FastText
@@ -310,16 +311,16 @@ def _graphs_of(portable, *settings):
 
 
 def _in_two_steps(text):
-    """The function of strings `(B,)` of a `FastText`; one graph in a graph.
+    """Return the function of strings `(B,)` of a `FastText`.
 
-    Eagerly, plain rows come first: where all are plain, which is usual, the
-    exact path is not traced, which takes longer than all else.
+    In a graph, one graph. Eagerly, plain rows come first: if all are plain, the
+    exact path, whose tracing takes longest, is not traced.
     """
-    entire, plain = _compiled(text.ids), _compiled(text.plain_ids)
+    entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
     row_splits = tf.TensorSpec([None], tf.int64)
     certain = tf.TensorSpec([None], tf.bool)
-    others = _compiled(text.with_exact, values, row_splits, certain)
+    others = _compile(text.with_exact, values, row_splits, certain)
 
     def ids(strings):
         if not tf.executing_eagerly():
@@ -334,7 +335,7 @@ def _in_two_steps(text):
 
 
 def as_strings(value):
-    """A string tensor, ragged or not, of what Python or Keras hands in.
+    """Return a string tensor, ragged or not, of a value of Python or Keras.
 
     Halves of surrogate pairs in Python's strings are dropped.
 
@@ -354,7 +355,7 @@ def as_strings(value):
 
 
 def _refuse_others(value):
-    """Refuses values that are not strings, and names the first."""
+    """Raise `InputError` for the first value that is not a string."""
     several = isinstance(value, list | tuple | np.ndarray)
     other = isinstance(value, np.ndarray) and value.dtype.kind not in "OUS"
     if other or not (several or isinstance(value, str | bytes)):
@@ -365,11 +366,11 @@ def _refuse_others(value):
             f"The texts are {what}. Expected strings: one, or a list, an "
             "array or a tensor of them."
         )
-    for place, text in enumerate(value if several else ()):
+    for index, text in enumerate(value if several else ()):
         if not isinstance(text, str | bytes | list | tuple | np.ndarray):
             raise InputError(
-                f"Text {place} is {text!r}, not a string. Leave its row out, "
-                'or give an empty text (in pandas, `.fillna("")`).'
+                f"Text {index} is {text!r}, not a string. Leave its row out, "
+                'or pass an empty text (in pandas, `.fillna("")`).'
             )
     if several and len({isinstance(text, str | bytes) for text in value}) > 1:
         raise InputError(
@@ -379,7 +380,7 @@ def _refuse_others(value):
 
 
 def _by_string(function, strings):
-    """The results of a function of strings `(B,)` for strings of any shape.
+    """Apply a function of strings `(B,)` to strings of any shape.
 
     Args:
         function: strings `(B,)` to a list: flat values, one or more, and the
@@ -411,8 +412,8 @@ def _by_string(function, strings):
     ]
 
 
-def _compiled(function, *more):
-    """The function of strings `(B,)` as a graph that all callers share.
+def _compile(function, *more):
+    """Return the function of strings `(B,)` as one graph for all callers.
 
     It stays on the CPU, where strings are, also where there is a GPU. `more`
     are the specs of further arguments.

@@ -27,7 +27,7 @@ CAPITAL_SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"
 
 
 def table(name):
-    """One array of unicode_14.npz."""
+    """Return one array of unicode_14.npz."""
     path = os.path.join(os.path.dirname(__file__), "unicode_14.npz")
     with np.load(path) as tables:
         return tables[name]
@@ -35,16 +35,16 @@ def table(name):
 
 @functools.cache
 def kinds():
-    """OTHER, DROPPED, SPACE, ... of each code point, as bytes."""
+    """Return OTHER, DROPPED, SPACE, ... of each code point, as bytes."""
     return table("kinds").tobytes()
 
 
 @functools.cache
 def spacing():
-    """Code point -> what stands for it before words are parted, where other.
+    """Return code point -> its replacement before words are split.
 
-    Nothing for what is dropped, a blank for white space, and blanks about
-    each ideograph.
+    Nothing for a dropped one, a blank for white space, and blanks around each
+    ideograph; others have no entry.
     """
     return {
         code: {DROPPED: "", SPACE: " "}.get(kind, f" {chr(code)} ")
@@ -55,19 +55,19 @@ def spacing():
 
 @functools.cache
 def sigma_roles():
-    """STOPS, IGNORED or CASED of each code point, as bytes."""
+    """Return STOPS, IGNORED or CASED of each code point, as bytes."""
     return table("sigma_roles").tobytes()
 
 
 @functools.cache
 def combining_classes():
-    """Canonical combining class of each code point, as bytes."""
+    """Return the canonical combining class of each code point, as bytes."""
     return table("combining_classes").tobytes()
 
 
 @functools.cache
 def lower_case():
-    """Code point -> its lower case, where they differ.
+    """Return code point -> its lower case, where they differ.
 
     Capital sigma is here as if it never stood at a word's end.
     """
@@ -76,12 +76,12 @@ def lower_case():
 
 @functools.cache
 def decompositions():
-    """Code point -> its full canonical decomposition, where they differ."""
+    """Return code point -> its full canonical decomposition, if different."""
     return {ord(one): other for one, other in table("decompositions").tolist()}
 
 
-def results_of(lowercase, strip_accents):
-    """Code point -> the code points that WordPiece makes of it, where others.
+def map_code_points(lowercase, strip_accents):
+    """Return code point -> the code points that WordPiece makes of it.
 
     Accents are dropped here already, except those of combining class 0, which
     keep the marks on their two sides apart, and one with nothing before it.

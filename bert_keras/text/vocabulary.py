@@ -27,7 +27,7 @@ SETTINGS = "tokenizer_config.json"
 
 
 def read_vocabulary(path):
-    """Pieces of a `vocab.txt`, in the order of their ids.
+    """Read the pieces of a `vocab.txt`, in the order of their ids.
 
     Raises:
         InputError: naming the line that is empty, not UTF-8 or there twice,
@@ -37,7 +37,7 @@ def read_vocabulary(path):
 
 
 def read_pieces(path, inside=None):
-    """The lines of a vocabulary, sound or not.
+    """Read the lines of a vocabulary, without checks.
 
     Args:
         path: the file.
@@ -79,7 +79,7 @@ def _decode(line, number, path):
 
 
 def write_vocabulary(tokens, path):
-    """Writes the pieces, one a line; the file is there whole or not at all."""
+    """Write the pieces, one a line; the file is there whole or not at all."""
     tokens = check_vocabulary(tokens)
     with (
         atomic_output(path) as partial,
@@ -108,28 +108,29 @@ def settle_settings(path, lowercase=None, strip_accents=None):
     """Return `lowercase` and `strip_accents` for a vocabulary file.
 
     Args:
-        path: of the vocabulary; the settings next to it count.
-        lowercase, strip_accents: what the caller says; None where nothing.
+        path: of the vocabulary; its settings are next to it.
+        lowercase: argument of the caller; None if not set.
+        strip_accents: argument of the caller; None if not set.
 
     Returns:
-        Two booleans, or None where neither says it.
+        Two booleans, each None if neither sets it.
 
     Raises:
         InputError: the caller contradicts the settings, or they cannot be
             read.
     """
-    given = {"lowercase": lowercase, "strip_accents": strip_accents}
-    stated = _read_settings(path)
-    for name, value in given.items():
-        found = stated.get(name)
+    arguments = {"lowercase": lowercase, "strip_accents": strip_accents}
+    saved = _read_settings(path)
+    for name, value in arguments.items():
+        found = saved.get(name)
         if None not in (value, found) and value != found:
             raise InputError(
                 f"{name}={value} contradicts {_settings_path(path)}: the "
                 f"vocabulary was learned with {name}={found}. Leave it out."
             )
     return tuple(
-        stated.get(name) if value is None else value
-        for name, value in given.items()
+        saved.get(name) if value is None else value
+        for name, value in arguments.items()
     )
 
 
@@ -145,7 +146,7 @@ def _read_settings(path):
     if not isinstance(settings, dict):
         raise InputError(f"{path} holds no settings; expected a JSON object.")
     names = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
-    found = {ours: settings.get(theirs) for ours, theirs in names.items()}
+    found = {name: settings.get(key) for name, key in names.items()}
     for name, value in found.items():
         if value not in (True, False, None):
             raise InputError(
@@ -161,7 +162,7 @@ def _settings_path(path):
 
 
 def check_vocabulary(vocabulary, source="the vocabulary"):
-    """The pieces as a list, every one usable and there once.
+    """Return the pieces as a list, after all checks.
 
     Args:
         vocabulary: iterable of pieces, in the order of their ids.
@@ -169,8 +170,8 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
 
     Raises:
         InputError: naming the line at fault or the special token that is
-            missing; for the name of a file too, whose letters would be taken
-            for pieces.
+            missing; also for the name of a file: its letters would be
+            pieces.
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(
@@ -179,10 +180,10 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
         )
     lines = {}
     for number, token in enumerate(vocabulary, 1):
-        fault = _fault(token)
+        fault = _find_fault(token)
         if fault:
             raise InputError(
-                f"Line {number} of {source} is {_shortened(token)}; expected "
+                f"Line {number} of {source} is {_shorten(token)}; expected "
                 f"one piece {fault}. {_advice(number)}"
             )
         if token in lines:
@@ -214,7 +215,7 @@ def _advice(number):
 
 
 def _is_text(token):
-    """Whether a piece is of words, not a name in brackets or "##"."""
+    """Return True for a piece of words, not a name in brackets or "##"."""
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
@@ -222,8 +223,8 @@ def _is_text(token):
 _USUAL = re.compile(f"[!-~]{{1,{LONGEST_PIECE}}}")
 
 
-def _fault(token):
-    """What a piece should be that this one is not, or None."""
+def _find_fault(token):
+    """Return what the piece should be but is not, or None."""
     if not isinstance(token, str):
         return "of text"
     if _USUAL.fullmatch(token):
@@ -238,13 +239,13 @@ def _fault(token):
     return None
 
 
-def _shortened(token):
+def _shorten(token):
     text = repr(token)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def cased_words(pieces):
-    """The words that might begin with a capital, where most words might.
+    """Return the words that might begin with a capital, if most might.
 
     Otherwise none: Hebrew or Chinese pieces with a few Latin ones do not show
     whether text is lower-cased. Georgian has capitals, but not at beginnings.

@@ -16,20 +16,20 @@ class Windows:
     Attributes:
         ids: ragged (W, None), the texts' windows one after the other.
         text: int64 (W,), the row of the batch that a window is of.
-        start: int64 (W,), the place of its first id in that row.
-        places: ragged int64 (W, None), of each id its place among the flat
-            ids of all texts.
+        start: int64 (W,), the position of its first id in that row.
+        positions: ragged int64 (W, None), the index of each id among the
+            flat ids of all texts.
         num_texts: int64, B.
     """
 
     ids: tf.RaggedTensor
     text: tf.Tensor
     start: tf.Tensor
-    places: tf.RaggedTensor
+    positions: tf.RaggedTensor
     num_texts: tf.Tensor
 
     def mean(self, values):
-        """Of the windows' values (W, C) by text (B, C), each by its length."""
+        """Return the mean by text (B, C) of windows (W, C), by length."""
         lengths = tf.maximum(self.ids.row_lengths(), 1)  # an empty text's is 0
         weights = tf.cast(lengths, values.dtype)[:, tf.newaxis]
         total = self._sum(values * weights)
@@ -40,7 +40,7 @@ class Windows:
 
 
 def windows(ids, room, stride):
-    """Ragged ids (B, None) in windows of `room`, each `stride` further on.
+    """Cut ragged ids (B, None) into windows of `room`, `stride` apart.
 
     `room` and `stride` are integers, one for all or one a row (B,). The last
     window of a text is the first that reaches its end.
@@ -57,13 +57,13 @@ def windows(ids, room, stride):
     end = tf.minimum(start + tf.gather(room, text), tf.gather(lengths, text))
     # (W,): where each window's text begins among the ids of all.
     offset = tf.gather(ids.row_starts(), text)
-    places = tf.ragged.range(offset + start, offset + end)  # (W, None)
-    cut = tf.gather(ids.values, places)
-    return Windows(cut, text, start, places, ids.nrows())
+    positions = tf.ragged.range(offset + start, offset + end)  # (W, None)
+    cut = tf.gather(ids.values, positions)
+    return Windows(cut, text, start, positions, ids.nrows())
 
 
 def best_context(cut):
-    """Whether no other window has more context around a token.
+    """Return True for each token of a window that has the most context.
 
     Context is the smaller of the tokens before and after it in the window and
     a hundredth of the window's length; of equals the first counts. Equals
@@ -81,23 +81,23 @@ def best_context(cut):
     context = tf.cast(tf.minimum(before, after), tf.float64)
     context += 0.01 * tf.cast(lengths, tf.float64)
     window = cut.ids.value_rowids()
-    place = cut.places.values
-    count = tf.reduce_max(tf.concat([place, [-1]], axis=0)) + 1
-    # Over the windows that hold a token, by its place among all ids.
-    most = tf.math.unsorted_segment_max(context, place, count)
-    is_most = context == tf.gather(most, place)
+    index = cut.positions.values
+    count = tf.reduce_max(tf.concat([index, [-1]], axis=0)) + 1
+    # Over the windows that hold a token, by its index among all ids.
+    most = tf.math.unsorted_segment_max(context, index, count)
+    is_most = context == tf.gather(most, index)
     first = tf.math.unsorted_segment_min(
-        tf.where(is_most, window, window.dtype.max), place, count
+        tf.where(is_most, window, window.dtype.max), index, count
     )
-    return cut.ids.with_values(window == tf.gather(first, place))
+    return cut.ids.with_values(window == tf.gather(first, index))
 
 
 def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
-    """`function` on the rows 0 to `count`, `at_once` of them at a time.
+    """Apply `function` to the rows 0 to `count`, `at_once` at a time.
 
     Args:
-        function: of the first row and the one after the last, int64; gives
-            a list of tensors, whose first axis is these rows.
+        function: of the first row and the one after the last, int64;
+            returns a list of tensors with these rows as the first axis.
         count: int64, how many rows there are.
         specs: `tf.TensorSpec` of each tensor, the first axis None.
         at_once: how many rows.
@@ -119,9 +119,9 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
     def one_chunk(number, arrays):
         begin = number * at_once
         values = function(begin, tf.minimum(begin + at_once, count))
-        place = tf.cast(number, tf.int32)
+        index = tf.cast(number, tf.int32)
         arrays = [
-            array.write(place, value)
+            array.write(index, value)
             for array, value in zip(arrays, values, strict=True)
         ]
         return number + 1, arrays

@@ -20,7 +20,7 @@ LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
 def utf8_length(piece):
-    """Bytes of a piece; of half a surrogate pair, one."""
+    """Return the bytes of a piece; half a surrogate pair counts as one."""
     return len(piece.encode(errors="replace"))
 
 
@@ -69,17 +69,17 @@ class WordPiece:
             )
 
     def ids(self, text):
-        """Ids of the pieces of `text` (str, or bytes of UTF-8)."""
+        """Return the ids of `text` (str, or bytes of UTF-8)."""
         return [self._ids[piece] for piece in self.pieces(text)]
 
     def pieces(self, text):
-        """Word pieces of `text` (str, or bytes of UTF-8)."""
+        """Return the word pieces of `text` (str, or bytes of UTF-8)."""
         return [
             piece for word in self.words(text) for piece in self.cover(word)
         ]
 
     def words(self, text):
-        """Normalised words of `text`, before they are cut in pieces."""
+        """Return the normalised words of `text`."""
         if isinstance(text, bytes):
             text = text.decode("utf-8", "ignore")
         if not self.keep_special_tokens:
@@ -101,7 +101,7 @@ class WordPiece:
         return words
 
     def cover(self, word):
-        """Pieces of one normalised word."""
+        """Return the pieces of one normalised word."""
         if len(word) > self.max_word_length:
             return [UNKNOWN]
         pieces, start = [], 0
@@ -121,7 +121,7 @@ class WordPiece:
 
 
 def lower(word):
-    """The word in lower case; a capital sigma by its place in the word."""
+    """Return the word in lower case; a capital sigma by its position."""
     for found in re.finditer(unicode.CAPITAL_SIGMA, word):
         index = found.start()
         # Final with a cased letter before it and none after it.
@@ -134,7 +134,7 @@ def lower(word):
 
 
 def strip_accents(word):
-    """Canonical decomposition with its marks in order, less those of Mn."""
+    """Decompose canonically, sort marks, and drop those of Mn."""
     if word.isascii():
         return word
     word = _in_canonical_order(word.translate(unicode.decompositions()))
@@ -151,7 +151,7 @@ def _first_role(characters):
 
 
 def _in_canonical_order(word):
-    """Each run of marks sorted by combining class, equal ones as they came."""
+    """Sort each run of marks by combining class, stably."""
     classes = unicode.combining_classes()
     # A run of others, all of class 0, stays as it is.
     runs = itertools.groupby(word, lambda mark: classes[ord(mark)] > 0)
@@ -163,7 +163,7 @@ def _in_canonical_order(word):
 
 
 def _split_punctuation(word):
-    """The word's stretches without punctuation and each mark by itself."""
+    """Split a word at punctuation; each mark is a part."""
     kinds = unicode.kinds()
     spaced = "".join(
         f" {c} " if kinds[ord(c)] == unicode.PUNCTUATION else c for c in word
@@ -172,7 +172,7 @@ def _split_punctuation(word):
 
 
 def encodable(value):
-    """Text that UTF-8 can hold: without halves of surrogate pairs.
+    """Return text that UTF-8 can hold: without halves of surrogate pairs.
 
     JSON can spell them, but neither a file nor a tensor can hold them. They
     are dropped, as the tokenizer drops bytes that are not UTF-8.

@@ -29,7 +29,7 @@ def align_words(
 
     Returns:
         `(inputs, word_ids)`: the model's inputs, and int32 (B, T), the index
-        of the word whose first piece is here, elsewhere -1. With labels
+        of the word that begins here, elsewhere -1. With labels
         `(inputs, targets, weights)`, as `fit` takes them: weights are 1 at
         first pieces and 0 elsewhere.
 
@@ -72,6 +72,7 @@ def word_pieces(texts, tokenizer):
 
     Args:
         texts: the words of each text.
+        tokenizer: a `WordPieceTokenizer`.
 
     Returns:
         Ragged ids `(B, None)`; and for each of their flat values the number

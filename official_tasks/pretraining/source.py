@@ -148,7 +148,7 @@ class PretrainingSource:
         """
         folder = self._examples(phase)
         manifest = record_files.read_manifest(os.path.join(folder, "train"))
-        made = dataclasses.asdict(record_files.rules_of(manifest))
+        made = dataclasses.asdict(record_files.read_rules(manifest))
         for name, value in dataclasses.asdict(self.rules(phase)).items():
             if made[name] != value:
                 raise InputError(

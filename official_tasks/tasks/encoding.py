@@ -147,10 +147,10 @@ def _cut_windows(preprocess, texts, stride, lead):
         segments.insert(0, tf.gather(lead, cut.text))
         before = segments[0].row_lengths() + 2  # [CLS] lead [SEP]
     return WindowedRows(
-        without_padding(packer.framed(segments)),
+        without_padding(packer.frame(segments)),
         cut.text,
         cut.start,
         before,
-        cut.places,
+        cut.positions,
         best_context(cut),
     )

@@ -11,8 +11,8 @@ from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.record_files import (
     FEATURES,
     RecordedExamples,
-    lengths_of,
     parser,
+    read_lengths,
     serialize,
 )
 from bert_keras.data.sampling import SamplingRules
@@ -78,14 +78,14 @@ def test_lengths_come_from_the_first_record(tmp_path):
     path = str(tmp_path / "a.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(serialize(sample(1))[0])
-    assert lengths_of(path) == (16, 4)
+    assert read_lengths(path) == (16, 4)
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(tf.train.Example().SerializeToString())
     with pytest.raises(InputError, match="its records lack input_ids"):
-        lengths_of(path)
+        read_lengths(path)
     open(path, "wb").close()
     with pytest.raises(InputError, match="is empty; expected TFRecords"):
-        lengths_of(path)
+        read_lengths(path)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.text.exact import ExactText
 from bert_keras.text.fast import LONGEST_CHARACTER, plain_codes
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.unicode_tables import results_of
+from bert_keras.text.unicode_tables import map_code_points
 from bert_keras.text.vocabulary import read_vocabulary, write_vocabulary
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
@@ -271,7 +271,7 @@ def test_units_and_tensors_that_cannot_be_used_are_refused():
 
 
 def test_no_character_becomes_longer_than_the_fast_path_expects():
-    results = results_of(lowercase=True, strip_accents=True).values()
+    results = map_code_points(lowercase=True, strip_accents=True).values()
     longest = max(len("".join(map(chr, r)).encode()) for r in results)
     assert longest <= LONGEST_CHARACTER
 
