@@ -95,7 +95,7 @@ def check_source(
 
     Args:
         source: a folder with a token store or records.
-        vocabulary: pieces that the data must be made with; None for any.
+        vocabulary: expected vocabulary of the data; None for any.
         side: "train" or "held_out", the side that the data must be made for;
             None for either.
 

@@ -1,8 +1,8 @@
 """Documents to token stores, for training and for evaluation.
 
-Documents are tokenised in parts. The tokens of a part are a file of their own
-that is named by the part's content, so an interrupted build finds what is
-done. The parts, in order, become the stores.
+Documents are tokenised in parts. The tokens of a part are one file, named by
+the part's content, so that an interrupted build finds what is done. The parts,
+in order, become the stores.
 """
 
 import contextlib

@@ -140,7 +140,7 @@ class ExactText:
         symbols = tf.cast(symbols, tf.int64)
 
         def step(ahead, places, nodes, longest):
-            # One search for all positions whose path goes on.
+            # One search for all positions that have an edge left.
             key = nodes * self._count + tf.gather(symbols, places + ahead)
             edge = tf.searchsorted(edges, key, out_type=tf.int64)
             exists = tf.where(tf.gather(edges, edge) == key)
@@ -157,7 +157,7 @@ class ExactText:
             )
             return ahead + 1, places, nodes, longest
 
-        # (positions,), fewer with each step: those whose path goes on.
+        # (positions,), fewer with each step: those that have an edge left.
         places = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
         nodes = tf.gather(tf.cast(roots, tf.int64), places)
@@ -183,7 +183,7 @@ def _row_splits(words, pieces, strings):
 
 
 def _find_distinct(words, ends):
-    """Return the first of each distinct word, and the index of each in these."""
+    """Return the first of each distinct word, and each word's index in it."""
     strings = tf.strings.unicode_encode(
         tf.RaggedTensor.from_row_splits(
             words.code_points, ends, validate=False

@@ -25,8 +25,8 @@ CHARACTERS = 1_000_000  # of text that are counted at once
 # Fraction of the words: with half of them [UNK] little is left to learn.
 MOST_UNKNOWN = 0.5
 # Fraction of the words with accents. In the Universal Declaration of Human
-# Rights it is below 0.001 in English, Dutch or Indonesian, 0.04 or more in Italian,
-# Russian, French or Vietnamese, where accents distinguish words.
+# Rights it is below 0.001 in English, Dutch or Indonesian, 0.04 or more in
+# Italian, Russian, French or Vietnamese, where accents distinguish words.
 MANY_ACCENTS = 0.01
 BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
 

@@ -39,7 +39,7 @@ class Pieces:
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Return a generator whose numbers depend on the key alone."""
+    """Return a generator of numbers that depend on the key alone."""
     if min(key) < 0:
         raise InputError(f"A seed must not be negative; got {min(key)}.")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))

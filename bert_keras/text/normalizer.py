@@ -259,7 +259,7 @@ def tables_for(lowercase, strip_accents, keep_special_tokens):
 
 
 def _character_table(kinds, kinds_after, results):
-    """Return entries of characters, and starts, lengths, entries of long ones."""
+    """Return entries of characters; starts, lengths, entries of long ones."""
     table = kinds_after.astype(np.int64)
     entries, starts, lengths = [], [], []
     for code, result in results.items():

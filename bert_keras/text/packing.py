@@ -121,7 +121,7 @@ class SegmentPacker(keras.layers.Layer):
         return graphs[key](tuple(segments))
 
     def _lengths(self, segments):
-        """Return each segment's length before and after cuts `(B, segments)`."""
+        """Return the lengths before and after cuts, `(B, segments)`."""
         lengths = [segment.row_lengths() for segment in segments]
         # (B, segments)
         lengths = tf.stack(lengths, axis=1)

@@ -314,7 +314,7 @@ def _in_two_steps(text):
     """Return the function of strings `(B,)` of a `FastText`.
 
     In a graph, one graph. Eagerly, plain rows come first: if all are plain, the
-    exact path, whose tracing takes longest, is not traced.
+    exact path is not traced, which would take longest.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
