@@ -10,6 +10,7 @@ Takes about 20 seconds.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "build" / "pages"
+WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # of a command
 
 
 def main():
@@ -77,12 +79,24 @@ def fence_commands(text):
             if not indented:
                 lines.append("```sh")
             indented = True
-            line = line[4:]
+            line = wrap_command(line[4:])
         elif indented:
             lines.append("```")
             indented = False
         lines.append(line)
     return "\n".join(lines)
+
+
+def wrap_command(line, width=72):
+    """Return a long command on several lines, none cut inside quotes."""
+    if len(line) <= width or not line.startswith("python "):
+        return line
+    lines = [""]
+    for word in WORD.findall(line):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
 
 
 def api():
