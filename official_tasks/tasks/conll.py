@@ -18,12 +18,19 @@ class TaggedText(NamedTuple):
         labels: one a word; None where unknown.
         starts: the first word of each sentence.
         document: identifies the document of the sentence.
+        text, offsets: the text that the words are cut from, and the first
+            character of each and the one after its last; None where the
+            words have no such text.
+        num_inexact: spans of the text that begin or end inside a word.
     """
 
     words: tuple[str, ...]
     labels: tuple[str, ...] | None
     starts: tuple[int, ...] = (0,)
     document: int = 0
+    text: str | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+    num_inexact: int = 0
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from official_tasks.tasks.base import (
     Option,
     fill_options,
 )
+from official_tasks.tasks.character_spans import tag_words
 from official_tasks.tasks.classify import METRICS, TextTask
 from official_tasks.tasks.conll import TaggedText, check_tags, split_words
 from official_tasks.tasks.data_notes import (
@@ -315,6 +316,12 @@ TAGS_OPTIONS = {
     **TABLE_OPTIONS,
     "words": Option("words", "Column of the words."),
     "tags": Option("tags", "Column of their labels."),
+    "text": Option("text", "Column of the text of --spans."),
+    "spans": Option(
+        None,
+        "Column of entities as character spans: start, end, label; instead of "
+        "--words and --tags.",
+    ),
     **DROP_UNLABELLED,
     **FEATURE_OPTIONS,
 }
@@ -324,34 +331,62 @@ def custom_tags(**options) -> TagTask:
     """Return the task of a label for each word.
 
     In JSONL both columns are lists; in CSV and TSV, words and tags with
-    blanks between. Arguments: `TAGS_OPTIONS`.
+    blanks between. With a column of spans the words are those of the text:
+    see `character_spans`. Arguments: `TAGS_OPTIONS`.
     """
     chosen = fill_options(TAGS_OPTIONS, options)
-    words, tags = chosen.words, chosen.tags
+    unused = ("words", "tags") if chosen.spans else ("text",)
+    for name in options.keys() & set(unused):
+        raise InputError(
+            f"--{name} only applies {'without' if chosen.spans else 'with'} "
+            "--spans. Leave one of them out."
+        )
+    columns = _span_columns(chosen) if chosen.spans else _word_columns(chosen)
+    source = Table(columns, chosen)
+    # Without a number, it is that of the model to evaluate.
+    lstm_dim = options.get("lstm_dim")
+    return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
 
+
+def _word_columns(chosen) -> Columns:
     def split(cell):
         is_list = cell is None or isinstance(cell, list)
         return cell if is_list else split_words(cell)
 
     def parse(where, number, cells):
-        texts, labels = split(cells[words]), split(cells.get(tags))
-        if not texts:
+        words, labels = (
+            split(cells[chosen.words]),
+            split(cells.get(chosen.tags)),
+        )
+        if not words:
             raise InputError(f"{where}: expected at least one word, got none")
         if labels is not None:
-            if len(labels) != len(texts):
+            if len(labels) != len(words):
                 raise InputError(
-                    f"{where}: expected a label for each of the {len(texts)} "
+                    f"{where}: expected a label for each of the {len(words)} "
                     f"words, got {len(labels)}"
                 )
             check_tags(where, labels)
             labels = tuple(labels)
-        return TaggedText(tuple(texts), labels)
+        return TaggedText(tuple(words), labels)
 
-    columns = Columns("customtags", [words], [tags], parse, lists=(words, tags))
-    source = Table(columns, chosen)
-    # Without a number, it is that of the model to evaluate.
-    lstm_dim = options.get("lstm_dim")
-    return TagTask(source, recipe=chosen.recipe, lstm_dim=lstm_dim)
+    lists = chosen.words, chosen.tags
+    return Columns("customtags", [lists[0]], [lists[1]], parse, lists=lists)
+
+
+def _span_columns(chosen) -> Columns:
+    def parse(where, number, cells):
+        return tag_words(cells[chosen.text], cells.get(chosen.spans), where)
+
+    return Columns(
+        "customtags",
+        [chosen.text],
+        [chosen.spans],
+        parse,
+        lists=(chosen.spans,),
+        objects=(chosen.spans,),
+        has_label=lambda cell: cell != "",  # [] is a text without entities
+    )
 
 
 CHOICES_OPTIONS = {

@@ -52,6 +52,7 @@ class Columns(NamedTuple):
             test file; it returns an example with `texts`, `label` and
             `group`: see `Example`.
         lists: columns that may hold lists, in all formats but CSV and TSV.
+        objects: those of them with lists of objects, which are not text.
         lacks: text of messages on rows with an empty cell of a label.
         has_label: function of such a cell; False where it is empty.
         is_stratified: whether a tenth of each label is held out.
@@ -62,6 +63,7 @@ class Columns(NamedTuple):
     labels: list[str]
     parse: Callable
     lists: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
     lacks: str = "have no label"
     has_label: Callable = has_text
     is_stratified: bool = False
@@ -145,7 +147,9 @@ class Table(Source):
                 location = (str(path), line)
                 where = format_lines([location])
                 with collect_faults(faults):
-                    cells = _to_cells(where, names, values)
+                    cells = _to_cells(
+                        where, names, values, self.columns.objects
+                    )
                     missing = [
                         name
                         for name in labels
@@ -237,11 +241,11 @@ class Table(Source):
         return path if is_data_set(path) else super()._check(path)
 
 
-def _to_cells(where, names, values) -> dict:
+def _to_cells(where, names, values, objects) -> dict:
     """Return the cells of a row by column, the elements of lists as text."""
     return {
         name: [to_text(where, name, one) for one in value]
-        if isinstance(value, list)
+        if isinstance(value, list) and name not in objects
         else value
         for name, value in zip(names, values, strict=True)
     }

@@ -1,6 +1,7 @@
 """Named entities and other labels of words."""
 
 import functools
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from official_tasks.tasks.base import (
     Option,
     require_labels,
 )
+from official_tasks.tasks.character_spans import find_spans
 from official_tasks.tasks.conll import (
     DOCUMENT,
     NER,
@@ -128,6 +130,11 @@ class TagTask(Problem):
                     "that no prediction can meet: "
                     f"{', '.join(sorted(unknown))}"
                 )
+        if inexact := sum(text.num_inexact for text in texts):
+            notes.append(
+                f"{inexact} spans of the {split} file begin or end inside a "
+                "word: the entire word is learned and predicted"
+            )
         texts = Examples(texts, notes)
         return self._documents(split, texts) if self.document_context else texts
 
@@ -245,8 +252,17 @@ class TagTask(Problem):
         """Write predictions.txt for conlleval: word, truth, prediction.
 
         Columns are split by blanks, or by tabs where a word has a blank; an
-        unknown truth is left out.
+        unknown truth is left out. Of texts with character spans also
+        predictions.jsonl: text and spans.
         """
+        if examples and examples[0].offsets:
+            with open(
+                Path(folder) / "predictions.jsonl", "w", encoding="utf-8"
+            ) as file:
+                for example, tags in zip(examples, predictions, strict=True):
+                    spans = find_spans(example, tags.labels)
+                    row = {"text": example.text, "spans": spans}
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
         words = (word for example in examples for word in example.words)
         between = "\t" if any(" " in word for word in words) else " "
         with open(

@@ -217,6 +217,8 @@ OPTIONS = [
     (custom_task, {"encoding": "utf9"}, "no such encoding"),
     (custom_task, {"encoding": "hex"}, "no such encoding"),
     (custom_task, {"split_seed": -1}, "split_seed is -1: expected 0"),
+    (custom_tags, {"spans": "s", "words": "w"}, "applies without --spans"),
+    (custom_tags, {"text": "t"}, "applies with --spans"),
     (custom_choices, {"choices": "a"}, "at least 2 columns"),
     (SQUAD2, {"stride": 0}, "stride is 0: expected 1"),
     (tag_task, {"lstm_dim": 0}, "lstm_dim is 0"),

@@ -1,0 +1,112 @@
+"""Entities as character spans of a text, to labels of words and back.
+
+Spans as annotation tools write them: Prodigy `{"start", "end", "label"}`,
+Label Studio `{"start", "end", "labels": [one]}`, doccano
+`{"start_offset", "end_offset", "label"}` or `[start, end, label]`.
+"""
+
+import json
+import re
+
+from bert_keras.errors import InputError
+from bert_keras.text.labels import OUTSIDE
+from official_tasks.tasks.conll import TaggedText
+from official_tasks.tasks.metrics import entities
+
+# As BERT's tokenizer splits a text: runs of letters and digits, with their
+# combining marks; single punctuation characters and Chinese characters.
+_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(
+    rf"[{_CHINESE}]|(?:(?![{_CHINESE}_])[\w\u0300-\u036f])+|[^\w\s]|_"
+)
+
+
+def tag_words(text, spans, where) -> TaggedText:
+    """Return the words of a text with B- and I- labels of its spans.
+
+    A span that begins or ends inside a word labels the entire word.
+
+    Args:
+        text: str.
+        spans: list of spans, see above, or its JSON; None where unknown.
+        where: file and line, for messages.
+
+    Raises:
+        InputError: a span of another form, outside the text, without a word,
+            or that overlaps another one.
+    """
+    offsets = tuple(match.span() for match in _WORD.finditer(text))
+    words = tuple(text[start:end] for start, end in offsets)
+    if not words:
+        raise InputError(f"{where}: expected at least one word, got none")
+    if spans is None:
+        return TaggedText(words, None, text=text, offsets=offsets)
+    labels, inside = [OUTSIDE] * len(words), 0
+    for start, end, label in _read_spans(spans, where):
+        if not 0 <= start < end <= len(text):
+            raise InputError(
+                f"{where}: expected a span in the {len(text)} characters of "
+                f"the text, got {start} to {end}"
+            )
+        covered = [
+            i for i, (a, b) in enumerate(offsets) if a < end and start < b
+        ]
+        if not covered or any(labels[i] != OUTSIDE for i in covered):
+            problem = "overlaps another one" if covered else "has no word"
+            raise InputError(
+                f"{where}: the span {start} to {end} {problem}: "
+                f"{text[start:end]!r}"
+            )
+        for index in covered:
+            labels[index] = f"I-{label}"
+        labels[covered[0]] = f"B-{label}"
+        first, last = offsets[covered[0]][0], offsets[covered[-1]][1]
+        inside += first < start or end < last
+    return TaggedText(
+        words, tuple(labels), text=text, offsets=offsets, num_inexact=inside
+    )
+
+
+def _read_spans(spans, where) -> list[tuple]:
+    """Return (start, end, label) of each span."""
+    try:
+        if isinstance(spans, str):
+            spans = json.loads(spans)
+        rows = [
+            (
+                span.get("start", span.get("start_offset")),
+                span.get("end", span.get("end_offset")),
+                span.get("label", span.get("labels")),
+            )
+            if isinstance(span, dict)
+            else tuple(span)
+            for span in spans
+        ]
+        rows = [
+            (start, end, *label)
+            if isinstance(label, list)
+            else (start, end, label)
+            for start, end, label in rows
+        ]
+        for start, end, label in rows:
+            if not (type(start) is type(end) is int and label.strip()):
+                raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        raise InputError(
+            f'{where}: expected a list of spans {{"start": 0, "end": 3, '
+            f'"label": "PER"}} or [0, 3, "PER"], got '
+            f"{json.dumps(spans, default=str)[:60]}"
+        ) from None
+    return rows
+
+
+def find_spans(text: TaggedText, labels) -> list[dict]:
+    """Return the entities of labels as character spans, one dict each."""
+    return [
+        {
+            "start": text.offsets[entity.start][0],
+            "end": text.offsets[entity.end - 1][1],
+            "label": entity.type,
+        }
+        for entity in entities(labels)
+    ]

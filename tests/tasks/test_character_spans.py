@@ -1,0 +1,117 @@
+"""Entities as character spans: read, trained, served and written back."""
+
+import json
+
+import pytest
+from seqeval.metrics.sequence_labeling import get_entities
+from task_samples import QUICK, save_toy_model
+
+import bert_keras
+from bert_keras import BertPreprocessor, BertTagger, InputError
+from official_tasks.engine import finetuning
+from official_tasks.tasks.character_spans import find_spans, tag_words
+from official_tasks.tasks.custom import custom_tags
+from official_tasks.tasks.tagging import Tags
+
+TEXT = "Ada King, of St. John's, lived in 東京."
+SPANS = [(0, 8, "PER"), (13, 23, "LOC"), (34, 36, "LOC")]
+FORMS = [
+    [{"start": a, "end": b, "label": c, "token_end": 1} for a, b, c in SPANS],
+    [{"start": a, "end": b, "labels": [c]} for a, b, c in SPANS],
+    [{"start_offset": a, "end_offset": b, "label": c} for a, b, c in SPANS],
+    [list(span) for span in SPANS],
+    json.dumps(SPANS),  # a cell of CSV
+]
+
+
+@pytest.mark.parametrize("spans", FORMS)
+def test_spans_of_every_tool_become_labels_of_words_and_spans_again(spans):
+    text = tag_words(TEXT, spans, "a.jsonl, line 1")
+    assert [text.text[a:b] for a, b in text.offsets] == list(text.words)
+    found = [
+        (text.offsets[first][0], text.offsets[last][1], kind)
+        for kind, first, last in get_entities(list(text.labels))
+    ]
+    assert found == SPANS and text.num_inexact == 0
+    again = [tuple(span.values()) for span in find_spans(text, text.labels)]
+    assert again == SPANS
+
+
+def test_a_span_inside_a_word_labels_the_entire_word():
+    text = tag_words("in Berlins", [[3, 9, "LOC"]], "a.jsonl, line 1")
+    assert text.labels == ("O", "B-LOC") and text.num_inexact == 1
+
+
+@pytest.mark.parametrize(
+    ("spans", "word"),
+    [
+        ([[0, 99, "PER"]], "in the 37 characters"),
+        ([[3, 3, "PER"]], "in the 37 characters"),
+        ([[3, 4, "PER"]], "has no word"),
+        ([[0, 8, "PER"], [4, 8, "PER"]], "overlaps another one: 'King'"),
+        ([[0, 8]], "expected a list of spans"),
+        ([[0, 8, ""]], "expected a list of spans"),
+        ([{"start": "0", "end": 8, "label": "PER"}], "expected a list of"),
+        ([{"start": 0, "end": 8, "labels": ["A", "B"]}], "expected a list"),
+        ("Ada", "expected a list of spans"),
+        (7, "expected a list of spans"),
+    ],
+)
+def test_spans_that_cannot_be_are_refused(spans, word):
+    with pytest.raises(InputError, match=f"a.jsonl, line 1: .*{word}"):
+        tag_words(TEXT, spans, "a.jsonl, line 1")
+
+
+def test_a_model_of_spans_answers_as_its_predictions_are_written(tmp_path):
+    rows = [
+        {"text": f"{name} sat, the cat ran {word}", "spans": spans}
+        for word in ("red", "blue", "one", "two")
+        for name, spans in (
+            ("film", [{"start": 0, "end": 4, "label": "PER"}]),
+            ("book", [[0, 4, "PER"], [10, 17, "ANIMAL"]]),
+            ("dog", []),
+        )
+    ]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = custom_tags(train=str(path), dev=str(path), spans="spans")
+    assert task.labels == ["O", "B-ANIMAL", "B-PER", "I-ANIMAL"]
+    init = save_toy_model(tmp_path / "init")
+    run = tmp_path / "run"
+    results = finetuning.run(task, init, run, epochs=12, **QUICK)
+    assert results["f1"] > 0.5
+    lines = (run / "predictions" / "predictions.jsonl").read_text()
+    written = [json.loads(line) for line in lines.splitlines()]
+    assert [row["text"] for row in written] == [row["text"] for row in rows]
+    model = BertTagger.from_preset(run / "model")
+    preprocess = BertPreprocessor.from_preset(run / "model")
+    bert_keras.export_saved_model(model, preprocess, tmp_path / "served")
+    served = bert_keras.load_saved_model(tmp_path / "served")
+    answers = served.tag([row["text"] for row in rows])
+    for index, row in enumerate(written):
+        count = int(answers["count"][index])
+        spans = [
+            {
+                "start": int(answers["start"][index][i]),
+                "end": int(answers["end"][index][i]),
+                "label": str(answers["type"][index][i]),
+            }
+            for i in range(count)
+        ]
+        assert spans == row["spans"]
+
+
+def test_true_labels_are_written_as_the_spans_that_were_read(tmp_path):
+    rows = [{"text": TEXT, "spans": FORMS[0]}, {"text": "of it", "spans": []}]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = custom_tags(dev=str(path), spans="spans")
+    dev = task.read("dev")
+    task.write(dev, [Tags(list(text.labels)) for text in dev], tmp_path)
+    lines = (tmp_path / "predictions.jsonl").read_text(encoding="utf-8")
+    first, second = map(json.loads, lines.splitlines())
+    assert [tuple(span.values()) for span in first["spans"]] == SPANS
+    assert second == {"text": "of it", "spans": []}
+    path.write_text(json.dumps({"text": "a", "spans": None}))
+    with pytest.raises(InputError, match="1 rows have no label in column"):
+        custom_tags(dev=str(path), spans="spans").read("dev")
