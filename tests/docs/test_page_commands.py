@@ -122,6 +122,10 @@ def prepare_tasks(folder):
         (folder / "squad" / name).write_text(json.dumps(squad_questions()))
     tagged = [("the cat sat", "O B-PER O"), ("a dog ran", "O B-ORG O")] * 6
     write_csv(folder / "tagged.csv", tagged, ("words", "tags"))
+    spans = [{"start": 4, "end": 7, "label": "PER"}]
+    lines = [{"text": f"the cat sat {n}", "spans": spans} for n in range(12)]
+    text = "\n".join(map(json.dumps, lines))
+    (folder / "annotated.jsonl").write_text(text)
     answers = [("who sat?", f"the cat {n} sat", f"cat {n}") for n in range(12)]
     header = ("question", "context", "answer")
     write_csv(folder / "answers.csv", answers, header)
