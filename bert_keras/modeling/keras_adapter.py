@@ -33,6 +33,12 @@ def compiled_losses(model):
     return model._compile_loss._flat_losses if has_losses(model) else []
 
 
+def compiled_metrics(model):
+    """Return the metrics of `compile`; none before the first batch."""
+    compiled = model._compile_metrics
+    return [] if compiled is None else compiled.metrics
+
+
 def loss_trackers(model):
     """Return the means that `fit` shows: the total, then single losses."""
     singles = model._compile_loss.metrics if has_losses(model) else []

@@ -42,6 +42,8 @@ def build(model, batch):
     if model.returns_logits:
         for item in keras_adapter.compiled_losses(model):
             _check_takes_logits(item.loss)
+        for metric in keras_adapter.compiled_metrics(model):
+            _check_metric_takes_logits(metric)
 
 
 def _check_takes_logits(loss):
@@ -57,6 +59,26 @@ def _check_takes_logits(loss):
             f"The loss {loss.name} takes probabilities, but the model returns "
             f"logits. Compile it with keras.losses.{name}(from_logits=True)."
         )
+
+
+def _check_metric_takes_logits(metric):
+    """Raise if a metric compares logits with thresholds of probabilities."""
+    config = metric.get_config()
+    is_binary = isinstance(metric, keras.metrics.BinaryAccuracy)
+    has_default = "thresholds" in config and config["thresholds"] is None
+    if config.get("from_logits") is False:
+        argument = "from_logits=True"
+    elif is_binary and config["threshold"] == 0.5:
+        argument = "threshold=0"
+    elif has_default and config.get("top_k") is None:
+        argument = "thresholds=0"
+    else:
+        return
+    raise InputError(
+        f"The metric {metric.name} takes probabilities, but the model returns "
+        "logits. Compile it with "
+        f"keras.metrics.{type(metric).__name__}({argument})."
+    )
 
 
 def prepare_optimizer(model, replicas=1):

@@ -210,6 +210,33 @@ def test_a_loss_on_probabilities_is_refused(problem, loss, right):
         two.fit(X, ENDS, verbose=0)
 
 
+BINARY_METRICS = {
+    "AUC": {"from_logits": True},
+    "BinaryCrossentropy": {"from_logits": True},
+    "BinaryAccuracy": {"threshold": 0},
+    "Precision": {"thresholds": 0},
+    "Recall": {"thresholds": 0},
+}
+
+
+@pytest.mark.parametrize("name", BINARY_METRICS)
+def test_a_metric_on_probabilities_is_refused_and_its_form_for_logits_is_right(
+    name,
+):
+    model, make = classifier("multi"), getattr(keras.metrics, name)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=[make()])
+    for use in (model.fit, model.evaluate):
+        with pytest.raises(InputError, match=rf"{name}\("):
+            use(X, HOT, verbose=0)
+    right, reference = make(**BINARY_METRICS[name]), make()
+    model.compile("adam", loss, metrics=[right])
+    result = model.evaluate(X, HOT, verbose=0)[1]
+    logits = model.predict(X, verbose=0)
+    reference.update_state(HOT, keras.ops.sigmoid(logits))
+    assert result == pytest.approx(float(reference.result()), abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("compiling", "labels", "word"),
     [
