@@ -77,6 +77,11 @@ def define_flags():
     )
     _define_saved_model_flags()
     _define_measurement_flags()
+    script.applies_only(
+        "with --format=saved_model: the others write the model on ids alone",
+        lambda v: v.format == "saved_model",
+        *(*ARGUMENTS, "verify", "dev", "label", "columns"),
+    )
     flags.mark_flags_as_required(["model", "output"])
 
 
@@ -126,11 +131,6 @@ def _define_saved_model_flags():
         "license", None, "Licence of the weights; by default that of --model."
     )
     flags.DEFINE_bool("verify", True, "Compare in a fresh process.")
-    script.applies_only(
-        "with --format=saved_model: the others write the model on ids alone",
-        lambda v: v.format == "saved_model",
-        *(*ARGUMENTS, "verify", "dev", "label", "columns"),
-    )
 
 
 def _define_measurement_flags():

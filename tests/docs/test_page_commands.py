@@ -352,10 +352,10 @@ def small_rows(monkeypatch):
     """Rows of benchmarks at toy size, of this package alone."""
     settings = {"size": "tiny", "batch": 1, "length": 16, "steps": 1, "warm": 0}
     for name, row in rows.ROWS.items():
-        job = row.jobs["ours"]
+        job = row.jobs[rows.THIS]
         if job.function != "command":
             job = rows._extend(job, **settings, predictions=2)
-        small = row._replace(jobs={"ours": job}, turns=1)
+        small = row._replace(jobs={rows.THIS: job}, turns=1)
         monkeypatch.setitem(rows.ROWS, name, small)
 
 

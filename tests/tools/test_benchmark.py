@@ -3,7 +3,7 @@
 import sys
 
 import numpy as np
-import ours
+import package_jobs
 import pytest
 import tiny
 from baselines import inputs, rows, turns
@@ -42,35 +42,39 @@ def preset(tmp_path_factory):
 
 @pytest.mark.release
 def test_a_row_measures_steps_and_commands_and_names_what_fails(tmp_path):
-    step = rows.Job("ours", "ours", "step", TINY)
+    step = rows.Job(turns.THIS, "package_jobs", "step", TINY)
     loads = ["-c", "print('x' * 9); sum(range(10**6))"]
-    command = rows.Job("ours", "others", "command", {"words": loads, "warm": 0})
+    command = rows.Job(
+        turns.THIS, "others", "command", {"words": loads, "warm": 0}
+    )
     jobs = {
-        "ours": step,
-        "ours, JAX": rows._extend(step, environment={"KERAS_BACKEND": "jax"}),
+        turns.THIS: step,
+        "bert_keras, JAX": rows._extend(
+            step, environment={"KERAS_BACKEND": "jax"}
+        ),
         "command": command,
         "fails": rows._extend(
             command, words=["-c", "raise OSError('no disk')"]
         ),
-        "breaks": rows.Job("ours", "worker", "dense_rows", {}),
+        "breaks": rows.Job(turns.THIS, "worker", "dense_rows", {}),
         "missing": rows.Job("keras_hub", "others", "keras_hub_step", TINY),
     }
     row = rows.Row("a row", jobs, turns=2)
     measured = turns.measure_row(row, inputs.Inputs(tmp_path, tmp_path), 9)
     systems, left_out = measured["systems"], measured["left_out"]
-    assert list(systems) == ["ours", "ours, JAX", "command"]
+    assert list(systems) == [turns.THIS, "bert_keras, JAX", "command"]
     assert "no disk" in left_out["fails"]
     assert "KeyError" in left_out["breaks"]
     assert "pip install keras-hub" in left_out["missing"]
     for system in systems.values():
         assert 0 < system["least"] <= system["median"] <= system["most"]
         assert system["processor"] > 0 and system["device"] == "cpu"
-    assert systems["ours"]["examples"] == 2
-    assert systems["ours"]["peak_megabytes"] > 100
-    assert "jax" in systems["ours, JAX"]["versions"]
+    assert systems[turns.THIS]["examples"] == 2
+    assert systems[turns.THIS]["peak_megabytes"] > 100
+    assert "jax" in systems["bert_keras, JAX"]["versions"]
     with pytest.raises(InputError, match="KeyError"):
         turns.measure_row(
-            rows.Row("ours fails", {"ours": jobs["breaks"]}),
+            rows.Row("fails", {turns.THIS: jobs["breaks"]}),
             inputs.Inputs(tmp_path),
             1,
         )
@@ -105,7 +109,7 @@ def test_settings_get_what_this_machine_has(preset, monkeypatch):
     machine.init = str(preset / "weights")
     settings = {"task": "SST-2", "batch": 32, "steps": 2, "dtype": "float32"}
     filled = machine.fill(settings)
-    step, examples = ours.finetune(filled)
+    step, examples = package_jobs.finetune(filled)
     step()
     assert examples == 4
     words = machine.fill({"words": ["--model={init}", "-c"]})["words"]
@@ -160,11 +164,11 @@ def test_systems_that_answer_differently_are_refused():
             "result": result,
         }
 
-    steps = {serving.OURS: step([0.25, 0.75])}
+    steps = {serving.FULL: step([0.25, 0.75])}
     near = steps | {"onnxruntime": step([0.2501, 0.7499])}
     measured = serving.measure_case("a case", near, [["a", "b"]] * 2)
     assert measured["onnxruntime"]["processor"] == 0.5
-    assert measured[serving.OURS]["median"] == 0.5
+    assert measured[serving.FULL]["median"] == 0.5
     wrong = steps | {"onnxruntime": step([0.26, 0.74])}
     with pytest.raises(InputError, match="onnxruntime"):
         serving.measure_case("a case", wrong, [["a"]])
@@ -174,9 +178,11 @@ def test_systems_that_answer_differently_are_refused():
 def test_a_worker_answers_what_the_export_answers(classifier_export):
     texts = ["an hour", "bad film"]
     settings = {"folder": str(classifier_export), "warm": 0}
-    job = {"ours": rows.Job("ours", "ours", "classify", settings)}
+    job = {
+        turns.THIS: rows.Job(turns.THIS, "package_jobs", "classify", settings)
+    }
     with turns.start_workers(job, None) as (workers, _):
-        answer = workers["ours"].ask(texts)
+        answer = workers[turns.THIS].ask(texts)
     served = load_saved_model(classifier_export)
     expected = served.classify(texts)["probabilities"][0]
     np.testing.assert_allclose(answer["result"], expected, atol=1e-6)
@@ -185,15 +191,15 @@ def test_a_worker_answers_what_the_export_answers(classifier_export):
 def test_each_row_names_functions_that_are_there():
     folder = turns.HERE
     for row in rows.ROWS.values():
-        assert next(iter(row.jobs)) == "ours"
+        assert next(iter(row.jobs)) == turns.THIS
         for job in row.jobs.values():
-            assert job.environment in {"ours", *turns.REQUIREMENTS}
+            assert job.environment in {turns.THIS, *turns.REQUIREMENTS}
             with open(f"{folder}/{job.module}.py", encoding="utf-8") as file:
                 assert f"def {job.function}(settings):" in file.read()
 
 
 def test_an_environment_is_used_and_a_missing_one_gets_its_command(tmp_path):
-    assert turns.interpreter(str(tmp_path), "ours") == sys.executable
+    assert turns.interpreter(str(tmp_path), turns.THIS) == sys.executable
     with pytest.raises(InputError, match="pip install keras-hub"):
         turns.interpreter(str(tmp_path), "keras_hub")
     python = tmp_path / "keras_hub" / "bin" / "python"

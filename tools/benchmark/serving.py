@@ -4,15 +4,15 @@
         --texts=dev.tsv:sentence --output=latency.json
 
 In: a classifier's folder. Its weights go into a SavedModel (float32 and
-bfloat16), a Hugging Face folder and an ONNX file; each is asked the same
-strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a process
-of its own, in turns within one run. --texts=FILE:COLUMN (any table; may be
+bfloat16), a Hugging Face folder and an ONNX file. Each system gets the same
+strings, of 16, 128 and 512 tokens, one at a time and 32 together, in a separate
+process, in turns within one run. --texts=FILE:COLUMN (any table; may be
 repeated) adds texts of natural lengths. Out, for each: milliseconds a text by
-the clock and of the processor, and how many times as many of those as ours;
+the clock and of the processor, and the ratio of the latter to the first system;
 every system must answer the same to 1e-3 (bfloat16: 0.05). On a busy machine
---threads=1 keeps threads that wait for each other out of it.
+--threads=1 avoids threads that wait for each other.
 
-transformers runs in an environment of its own, --environments/transformers.
+transformers runs in the environment --environments/transformers.
 Takes about five minutes for a small model. Needs:
 pip install 'bert_keras[onnx]'.
 """
@@ -34,13 +34,13 @@ from bert_keras.errors import InputError
 from official_tasks import progress, script
 from official_tasks.tasks.table import read_rows
 
-OURS, HALF = "savedmodel", "savedmodel bfloat16"
+FULL, HALF = "savedmodel", "savedmodel bfloat16"
 # System -> its environment, its file in baselines/ and the function there.
 JOBS = {
-    OURS: ("ours", "ours", "classify"),
-    HALF: ("ours", "ours", "classify"),
+    FULL: (turns.THIS, "package_jobs", "classify"),
+    HALF: (turns.THIS, "package_jobs", "classify"),
     "transformers": ("transformers", "others", "transformers_classify"),
-    "onnxruntime": ("ours", "others", "onnxruntime_classify"),
+    "onnxruntime": (turns.THIS, "others", "onnxruntime_classify"),
 }
 BATCHES = (1, 32)
 THREADS = ["OMP_NUM_THREADS", "RAYON_NUM_THREADS"]
@@ -52,7 +52,7 @@ def define_flags():
     flags.DEFINE_string("output", None, "JSON file to write.")
     script.define_overwrite()
     flags.DEFINE_string("environments", "runs/others", "Folder of libraries.")
-    flags.DEFINE_integer("turns", 15, "Times that each is asked.", 1)
+    flags.DEFINE_integer("turns", 15, "Calls of each system.", 1)
     flags.DEFINE_integer("threads", 0, "Of each system; 0: as it chooses.", 0)
     flags.DEFINE_list("lengths", ["16", "128", "512"], "Tokens a text.")
     flags.DEFINE_multi_string("texts", [], "FILE:COLUMN of natural texts.")
@@ -66,7 +66,7 @@ def write_models(model, preprocess, folder):
     folders = {
         name: os.path.join(folder, name.replace(" ", "_")) for name in JOBS
     }
-    for name, dtype in ((OURS, "float32"), (HALF, "bfloat16")):
+    for name, dtype in ((FULL, "float32"), (HALF, "bfloat16")):
         bert_keras.export_saved_model(
             model, preprocess, folders[name], dtype=dtype, allow_untrained=True
         )
@@ -102,7 +102,7 @@ def measure_case(title, steps, batches):
     systems = {}
     count = sum(map(len, batches)) / len(batches)
     for name, given in answers.items():
-        for answer, first in zip(given, answers[OURS], strict=True):
+        for answer, first in zip(given, answers[FULL], strict=True):
             gap = np.abs(np.subtract(answer["result"], first["result"])).max()
             if gap > (0.05 if name == HALF else 1e-3):
                 raise InputError(f"{name} answers differently, by {gap:.2g}.")

@@ -69,7 +69,7 @@ def main(values):
             if values.output:  # after each row: a later one may fail
                 write_json(results, values.output)
             systems = measured["systems"]
-            device = systems["ours"]["device"]
+            device = systems[turns.THIS]["device"]
             turns.print_systems(f"{row.title} ({device})", systems)
 
 

@@ -6,9 +6,9 @@
 In: an uncased vocabulary and plain text; ten megabytes are enough. Out: a
 table on the terminal, and as JSON: of each tokenizer, milliseconds a megabyte
 over batches of lines, on as many cores as the process may use, and for one line
-at a time, ours by itself and in a graph as a SavedModel has it. Before that the
-ids are compared: lines with other ids are left out and counted. Needs the
-`tokenizers` package. Takes a minute.
+at a time, eager and in a graph. Before that the ids are compared: lines with
+other ids are left out and counted. Needs the `tokenizers` package. Takes a
+minute.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -27,8 +27,8 @@ from bert_keras.json_files import write_json
 from bert_keras.text.vocabulary import read_vocabulary
 from official_tasks import progress, script
 
-THEIRS = "tokenizers"
-OURS = ("WordPieceTokenizer", "WordPieceTokenizer, portable")
+PEER = "tokenizers"
+NAMES = ("WordPieceTokenizer", "WordPieceTokenizer, portable")
 
 
 def define_flags():
@@ -80,7 +80,10 @@ def measure(title, unit, runs, count, size):
     """Let tokenizers take turns, print a table, return its rows.
 
     Args:
+        title: of the table.
+        unit: of the results.
         runs: name -> function that returns an iterator of batches.
+        count: number of turns.
         size: of all batches, in the unit of the results.
     """
     steps = {
@@ -99,16 +102,18 @@ def make_tokenizers(path):
     import tokenizers
 
     vocabulary = read_vocabulary(path)
-    theirs = tokenizers.BertWordPieceTokenizer(path)
-    ours = {
+    peer = tokenizers.BertWordPieceTokenizer(path)
+    tokenize = {
         name: bert_keras.WordPieceTokenizer(
-            vocabulary, max_word_length=100, portable=name == OURS[1]
+            vocabulary, max_word_length=100, portable=name == NAMES[1]
         )
-        for name in OURS
+        for name in NAMES
     }
     return {
-        THEIRS: functools.partial(_encode, theirs),
-        **{name: functools.partial(_map, one) for name, one in ours.items()},
+        PEER: functools.partial(_encode, peer),
+        **{
+            name: functools.partial(_map, one) for name, one in tokenize.items()
+        },
     }
 
 
@@ -139,15 +144,15 @@ def one_line(path, lines):
     import tensorflow as tf
     import tokenizers
 
-    theirs = tokenizers.BertWordPieceTokenizer(path)
-    ours = bert_keras.WordPieceTokenizer(path, max_word_length=100)
-    preprocess = bert_keras.BertPreprocessor(ours)
+    peer = tokenizers.BertWordPieceTokenizer(path)
+    tokenizer = bert_keras.WordPieceTokenizer(path, max_word_length=100)
+    preprocess = bert_keras.BertPreprocessor(tokenizer)
     spec = [tf.TensorSpec([None], tf.string)]
     tensors = [tf.constant([line]) for line in lines]
     runs = {
-        THEIRS: (lambda line: theirs.encode(line).ids, lines),
-        OURS[0]: (lambda line: ours([line]), lines),
-        f"{OURS[0]}, in a graph": (tf.function(ours, spec), tensors),
+        PEER: (lambda line: peer.encode(line).ids, lines),
+        NAMES[0]: (lambda line: tokenizer([line]), lines),
+        f"{NAMES[0]}, in a graph": (tf.function(tokenizer, spec), tensors),
         "BertPreprocessor, in a graph": (
             tf.function(preprocess, spec),
             tensors,
@@ -157,7 +162,7 @@ def one_line(path, lines):
 
 
 def compare_ids(makers, lines):
-    """Return the lines of which all tokenizers make the same ids."""
+    """Return the lines that all tokenizers turn into the same ids."""
     rows = [
         [
             ids

@@ -58,15 +58,14 @@ def define_flags():
 
 
 def clean(paragraphs, seen, dropped):
-    """The paragraphs that are prose and new.
+    """Return the paragraphs that are prose and new.
+
+    The preface of a textbook is about its publisher: nothing is kept.
 
     Args:
-      paragraphs: Strings, one document.
-      seen: Set of the hashes of paragraphs met so far; grows.
-      dropped: Counter of (reason, unit) -> number; grows.
-
-    Returns:
-      A list of strings. The preface of a textbook, on its publisher, has none.
+        paragraphs: list of strings, one document.
+        seen: set of the hashes of earlier paragraphs; grows.
+        dropped: Counter of (reason, unit) -> number; grows.
     """
     kept, listing = [], False
     preface = paragraphs[0] == "Preface" and any(
@@ -80,7 +79,7 @@ def clean(paragraphs, seen, dropped):
         reason = "preface" if preface else reason_to_drop(text, heading)
         if reason is None and listing:
             reason = "list"
-        if reason is None and is_repeated(text, seen):
+        if reason is None and repeats(text, seen):
             reason = "repeated"
         if reason is None:
             kept.append(text)
@@ -91,7 +90,7 @@ def clean(paragraphs, seen, dropped):
 
 
 def reason_to_drop(text, heading):
-    """Why a paragraph is no prose, or None."""
+    """Return why a paragraph is not prose, or None."""
     if heading:
         return "heading"
     if LICENCE.search(text.lower()):
@@ -104,8 +103,8 @@ def reason_to_drop(text, heading):
     return None
 
 
-def is_repeated(text, seen):
-    """Whether a paragraph of eight words or more was met before."""
+def repeats(text, seen):
+    """Return True if a paragraph of eight words or more is in `seen`."""
     words = text.lower().split()
     if len(words) < 8:
         return False
@@ -146,7 +145,7 @@ def main(values):
 
 
 def side(file, source):
-    """`train`, `held_out`, or None for a file that is left out."""
+    """Return "train", "held_out", or None for a file that is left out."""
     name = file.relative_to(source).as_posix()
     if name.startswith(LEFT_OUT):
         return None

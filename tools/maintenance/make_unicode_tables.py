@@ -3,8 +3,8 @@
 In: the `unicodedata` of the running Python, which must be version 14.0
 (Python 3.11), and the installed tensorflow-text, which is asked which
 characters it treats as `WordPiece` does. Out: bert_keras/text/unicode_14.npz.
-Takes seconds; run it only to change what is kept of Unicode, never to follow a
-newer version, because the ids of published vocabularies would change:
+Takes seconds. Run it only to change the contents of the file, never to follow a
+newer Unicode: the ids of published vocabularies would change:
 
     python3.11 tools/maintenance/make_unicode_tables.py \\
         bert_keras/text/unicode_14.npz
@@ -32,7 +32,7 @@ IDEOGRAPHS = [
     range(0xF900, 0xFB00),
     range(0x2F800, 0x2FA20),
 ]
-# All that is visible in ASCII, less the letters and digits.
+# Visible ASCII characters without letters and digits.
 ASCII_PUNCTUATION = [
     range(0x21, 0x30),
     range(0x3A, 0x41),
@@ -42,7 +42,7 @@ ASCII_PUNCTUATION = [
 
 
 def kind(character):
-    """What WordPiece does with the character (names in unicode_tables)."""
+    """Return the type of a character (names in unicode_tables)."""
     code = ord(character)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -57,62 +57,57 @@ def kind(character):
 
 
 def sigma_role(character):
-    """What the character is to a capital sigma next to it.
+    """Return the effect of a character on a capital sigma next to it.
 
-    By str.lower itself, because unicodedata does not say: 1 where the search
-    for a cased neighbour passes over the character (Case_Ignorable), 2
-    where it stops at it and finds it cased, 0 where it stops and does not.
+    It is measured with str.lower, because unicodedata lacks it: 1 if the search
+    for a cased neighbour skips the character (Case_Ignorable), 2 if it stops
+    there and the character is cased, 0 if it stops and it is not.
     """
     alone = (character + SIGMA).lower()[-1] == "\u03c2"
     after_a_letter = ("a" + character + SIGMA).lower()[-1] == "\u03c2"
     return 2 if alone else int(after_a_letter)
 
 
-def of_each(value_of):
-    """A byte for each code point."""
+def make_table(function):
+    """Return the values of a function of every code point, uint8."""
     every = map(chr, range(unicode.CODE_POINTS))
-    return np.array(list(map(value_of, every)), np.uint8)
+    return np.array(list(map(function, every)), np.uint8)
 
 
-def mapping(result_of):
-    """Characters and results where they differ, str (N, 2)."""
-    pairs = ((c, result_of(c)) for c in map(chr, range(unicode.CODE_POINTS)))
+def make_pairs(function):
+    """Return characters and results where they differ, str (N, 2)."""
+    pairs = ((c, function(c)) for c in map(chr, range(unicode.CODE_POINTS)))
     return np.array([pair for pair in pairs if pair[0] != pair[1]])
 
 
-# Plain characters: those that tensorflow-text treats as WordPiece does.
+def find_plain(lowercase):
+    """Return 1 for each code point that tensorflow-text treats as WordPiece.
 
-
-def is_plain(lowercase):
-    """Which code points are plain, a byte each.
-
-    Only characters that Unicode 3.2 had: newer ones may differ with the ICU
-    that tensorflow-text was built with.
+    Only characters of Unicode 3.2: newer ones depend on the ICU version of
+    tensorflow-text.
     """
     category = unicodedata.ucd_3_2_0.category
     every = map(chr, range(unicode.CODE_POINTS))
     known = [c for c in every if category(c) not in ("Cn", "Co", "Cs")]
     codes = plain_among(known, lowercase)
-    return of_each(lambda character: ord(character) in codes)
+    return make_table(lambda character: ord(character) in codes)
 
 
 def plain_among(characters, lowercase):
-    """Code points of those that become the same words inside a word."""
+    """Return the code points that become the same words inside a word."""
     characters = [c for c in characters if not may_move(c, lowercase)]
     reference = WordPiece(["[UNK]"], lowercase)
     texts = [f"a{character}a" for character in characters]
     words = tensorflow_words(texts, lowercase)
     return {
         ord(character)
-        for character, text, theirs in zip(
-            characters, texts, words, strict=True
-        )
-        if theirs == reference.words(text)
+        for character, text, found in zip(characters, texts, words, strict=True)
+        if found == reference.words(text)
     }
 
 
 def may_move(character, lowercase):
-    """Whether what the character becomes depends on its neighbours."""
+    """Return True if the result depends on the character's neighbours."""
     code = ord(character)
     is_mark = unicode.combining_classes()[code] > 0
     is_accent = unicode.kinds()[code] == unicode.MARK
@@ -121,23 +116,24 @@ def may_move(character, lowercase):
 
 
 def tensorflow_words(texts, lowercase):
-    """Words that tensorflow-text finds: its normaliser, then its splitter."""
+    """Return the words of tensorflow-text: its normaliser, then splitter."""
     import tensorflow_text as tf_text
 
     normalizer = tf_text.FastBertNormalizer(lowercase)
     normalized = normalizer.normalize(texts)
     characters = {c for text in normalized.numpy() for c in text.decode()}
     visible = [c for c in sorted(characters) if c not in " \0"]
-    # With every character a piece, where a word begins can be read off.
+    # Every character is a token: "##" marks those that continue a word.
     vocabulary = ["[UNK]", *visible, *("##" + c for c in visible)]
     splitter = tf_text.FastWordpieceTokenizer(vocabulary, token_out_type=str)
     return [
-        joined(piece.decode() for piece in pieces)
+        merge_words(piece.decode() for piece in pieces)
         for pieces in splitter.tokenize(normalized).to_list()
     ]
 
 
-def joined(pieces):
+def merge_words(pieces):
+    """Return the words that word pieces spell."""
     words = []
     for piece in pieces:
         if len(piece) > 2 and piece.startswith("##"):
@@ -154,18 +150,18 @@ def main(path):
             f"{unicodedata.unidata_version}. Run it with Python 3.11."
         )
     tables = {
-        "kinds": of_each(kind),
-        "combining_classes": of_each(unicodedata.combining),
-        "sigma_roles": of_each(sigma_role),
-        "lower_case": mapping(str.lower),
-        "decompositions": mapping(
+        "kinds": make_table(kind),
+        "combining_classes": make_table(unicodedata.combining),
+        "sigma_roles": make_table(sigma_role),
+        "lower_case": make_pairs(str.lower),
+        "decompositions": make_pairs(
             lambda character: unicodedata.normalize("NFD", character)
         ),
     }
-    # The reference reads the new tables when the plain characters are sought.
+    # `find_plain` compares with the reference on the new tables.
     unicode.table = tables.__getitem__
     for name, lowercase in (("plain_uncased", True), ("plain_cased", False)):
-        tables[name] = is_plain(lowercase)
+        tables[name] = find_plain(lowercase)
     np.savez_compressed(path, **tables)
 
 

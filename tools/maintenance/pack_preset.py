@@ -1,4 +1,4 @@
-"""Packs a trained model as one of the package's own presets.
+"""Packs a trained model as a preset of the package.
 
     python tools/maintenance/pack_preset.py --model=runs/mini/model \
         --data=runs/mini_data --output=bert_keras/packaged/bert_keras_mini_en
@@ -25,14 +25,14 @@ from official_tasks.pretraining.settings import Execution, Settings, phases
 
 # Length -> rows a batch of 1,024 tokens, and predictions a row.
 LENGTHS = {128: (8, 20), 512: (2, 77)}
-# Pieces a row where the user does not say: longer ones cost more.
+# Default tokens of a row: longer rows cost more.
 USUAL_LENGTH = 128
 
 
 def define_flags():
     flags.DEFINE_string("model", None, "Folder of the trained model.")
     flags.DEFINE_string("data", None, "Folder of pre-training data.")
-    flags.DEFINE_integer("batches", 100, "Of 1,024 tokens, a figure.", 1)
+    flags.DEFINE_integer("batches", 100, "Of 1,024 tokens, for each metric.", 1)
     flags.DEFINE_string("output", None, "Folder of the preset.")
     flags.mark_flags_as_required(["model", "data", "output"])
 
@@ -46,7 +46,7 @@ def pack(model_folder, folder):
 
     checkpoint = open_checkpoint(model_folder)
     model = model_class(checkpoint).from_preset(checkpoint)
-    # The preset is where its weights come from, its LICENSE what they have.
+    # The preset is the origin of its weights, and its LICENSE holds for them.
     encoder = getattr(model, "encoder", model)
     encoder.origin = encoder.license = None
     length = BertPreprocessor.from_preset(checkpoint).sequence_length
@@ -61,7 +61,7 @@ def pack(model_folder, folder):
 
 
 def held_out(preset, data, length, batches) -> dict:
-    """Figures of weights on held-out documents, as pre-training has them."""
+    """Return the metrics of pre-training on held-out documents."""
     from official_tasks.pretraining.model import compiled_model
     from official_tasks.pretraining.objectives import OBJECTIVES
     from official_tasks.pretraining.source import PretrainingSource

@@ -1,18 +1,18 @@
-"""Proves that the tokenizer in a graph gives the ids of the original BERT.
+"""Proves that the tokenizer in a graph makes the ids of the original BERT.
 
     python tools/maintenance/prove_tokenizer.py --vocabulary=uncased-vocab.txt \
         --vocabulary=cased-vocab.txt --texts=udhr --output=proof.json
 
 In: vocabularies (published ones prove most), a folder of texts in many
-languages, and a checkout of the source, whose tests hold the rules of the
-original restated. Out: a JSON file that says, for each part of the proof, how
-many strings were compared, how many differed, and which. Every code point is
-tried alone, inside a word, next to punctuation and near a final sigma; and so
+languages, and a checkout of the source: its tests restate the rules of the
+original. Out: a JSON file with, for each part of the proof, the number of
+compared strings, the number that differ, and some of these. Every code point is
+compared alone, inside a word, next to punctuation and near a final sigma; so
 are generated strings, the texts and a megabyte without a space.
 
-Exit code 1 where anything differs. Run it with Python 3.11, whose Unicode is
-the one that the tokenizer is pinned to. Takes about an hour on one CPU core;
---step=100 tries every hundredth code point, in a minute.
+Exit code 1 if anything differs. Run it with Python 3.11: the tokenizer is
+pinned to its Unicode. Takes about an hour on one CPU core; --step=100 compares
+every hundredth code point, in a minute.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C

@@ -1,4 +1,4 @@
-"""Fill in what rows name and only this machine has: texts, weights, files."""
+"""Fill in the settings that depend on the machine: texts, weights, files."""
 
 import dataclasses
 import functools
@@ -21,17 +21,17 @@ from official_tasks.tasks.squad import SQUAD_1, squad_task
 
 @dataclasses.dataclass(eq=False)
 class Inputs:
-    """The machine's part of the settings of jobs.
+    """Settings of jobs that depend on the machine.
 
     Attributes:
-        folder: where what is made for them goes.
+        folder: for the files that jobs need.
         environments: folder of the other libraries' environments.
         text: what `read_documents` takes.
         data: folder of the official files of tasks; see `TASKS`.
         init: weights to fine-tune.
         vocabulary: file of word pieces.
         batch: replaces the batch size of each row; 0 keeps it.
-        lines: of text that whole commands read.
+        lines: number of lines that whole commands read.
     """
 
     folder: str | os.PathLike
@@ -44,7 +44,7 @@ class Inputs:
     lines: int = 20_000
 
     def fill(self, settings):
-        """Return the settings with names replaced by what they stand for."""
+        """Return the settings with names replaced by values."""
         filled = dict(settings)
         if "batch" in settings:
             filled["batch"] = self.batch or settings["batch"]
@@ -60,7 +60,7 @@ class Inputs:
 
     @functools.cache  # noqa: B019 - as long as the run
     def __getitem__(self, name):
-        """Return the path of a file or folder that is made when first named.
+        """Return the path of a file or folder; make it when first named.
 
         "base": random weights of base size in Hugging Face's format; "mini":
         the packaged model in it; "served": a SavedModel of --init; "lines":
@@ -68,9 +68,9 @@ class Inputs:
         """
         path = os.path.join(self.folder, name)
         if name == "init":
-            return self.needed("init", "init")
+            return self.require("init", "init")
         if name == "base":
-            pieces = read_vocabulary(self.needed("vocabulary", "vocabulary"))
+            pieces = read_vocabulary(self.require("vocabulary", "vocabulary"))
             # Its form of GELU is that of the other libraries.
             encoder = bert_keras.BertEncoder(
                 len(pieces), **SIZES["base"], activation="gelu_exact"
@@ -94,12 +94,13 @@ class Inputs:
                 path,
             )
         elif name == "lines":
-            texts = paragraphs(read_documents(self.needed("text", "input")))
+            texts = paragraphs(read_documents(self.require("text", "input")))
             with open(path, "w", encoding="utf-8") as file:
                 file.writelines(f"{t}\n" for t in islice(texts, self.lines))
         return path
 
-    def needed(self, name, flag):
+    def require(self, name, flag):
+        """Return an attribute; raise if its flag was not set."""
         value = getattr(self, name)
         if value is None:
             raise InputError(f"This row needs --{flag}.")
@@ -108,7 +109,7 @@ class Inputs:
     @functools.cache  # noqa: B019
     def rows(self, task, count):
         """Write `count` rows of the task's ids; return the file."""
-        data, init = self.needed("data", "data"), self.needed("init", "init")
+        data, init = self.require("data", "data"), self.require("init", "init")
         path = os.path.join(self.folder, f"{task}-{count}.json")
         return write_rows(task, data, init, count, path)
 
@@ -124,8 +125,8 @@ def _squad(pattern):
     return squad_task(SQUAD_1, train=found[0])
 
 
-# Task -> where its training texts lie under --data, tokens of a row, and what
-# reads them.
+# Task -> path of its training texts under --data, tokens of a row, and a
+# function from the path to the task.
 TASKS = {
     "SST-2": ("glue/SST-2", 128, _glue(SST_2)),
     "MRPC": ("glue/MRPC", 128, _glue(MRPC)),
@@ -139,7 +140,10 @@ def write_rows(name, data, init, count, path, seed=0):
     Args:
         name: key of `TASKS`.
         data: folder of the official files.
-        init: weights, whose vocabulary is used.
+        init: weights, for their vocabulary.
+        count: number of rows.
+        path: of the file.
+        seed: of the sampling.
 
     Returns:
         str, `path`: a dict of "token_ids" and "segment_ids", lists of R rows,

@@ -1,4 +1,4 @@
-"""The jobs of other libraries, each of which imports what it needs alone.
+"""The jobs of other libraries; each imports only what it needs.
 
 keras-hub, transformers on PyTorch, ONNX Runtime with the `tokenizers` package;
 and any command.
@@ -24,7 +24,7 @@ NAMES = {
 
 
 def command(settings):
-    """A command of this environment's Python, "words" behind it."""
+    """Run `python` with the arguments "words" in this environment."""
     words = [sys.executable, *settings["words"]]
 
     def run():
@@ -36,7 +36,7 @@ def command(settings):
 
 
 def keras_hub_step(settings):
-    """Its BERT backbone and masked-LM head, by `train_on_batch`.
+    """Train its BERT backbone and masked-LM head by `train_on_batch`.
 
     It has no next-sentence head: a dense layer stands in for it.
     """
@@ -71,7 +71,7 @@ def keras_hub_step(settings):
 
 
 def transformers_step(settings):
-    """One step of BertForPreTraining, eager or compiled.
+    """Train BertForPreTraining, eager or compiled.
 
     It has no gather: vocabulary logits are computed at every position.
     """
@@ -157,7 +157,7 @@ def batch_rows(rows, device):
 
 
 def transformers_finetune(settings):
-    """Steps on the same rows, padded to the longest of a batch.
+    """Train on the same rows, padded to the longest of a batch.
 
     Batches are drawn at random, which is its default; or with "grouped", by
     length, as its `Trainer` does: it sorts 50 batches at a time, here all.
@@ -200,7 +200,7 @@ def transformers_finetune(settings):
 
 
 def transformers_classify(settings):
-    """Texts to the first one's probabilities, by its pipeline."""
+    """Return the first text's probabilities by its pipeline."""
     from transformers import pipeline
 
     folder = settings["folder"]
@@ -216,7 +216,7 @@ def transformers_classify(settings):
 
 
 def onnxruntime_classify(settings):
-    """Texts to the first one's probabilities, from tools/export.py's files."""
+    """Return the first text's probabilities from files of tools/export.py."""
     import onnxruntime
     from tokenizers import BertWordPieceTokenizer
 

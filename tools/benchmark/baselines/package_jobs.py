@@ -7,7 +7,7 @@ from worker import SIZES, VOCABULARY, dense_rows
 
 
 def step(settings):
-    """One pre-training step by `train_on_batch`, on any backend and device."""
+    """Pre-train by `train_on_batch`, on any backend and device."""
     import keras
 
     import bert_keras
@@ -32,7 +32,7 @@ def step(settings):
 
 
 def finetune(settings):
-    """Some fine-tuning steps on rows of their natural lengths."""
+    """Fine-tune on rows of their natural lengths."""
     import keras
 
     import bert_keras
@@ -58,14 +58,14 @@ def finetune(settings):
 
 
 def classify(settings):
-    """Texts to the first one's probabilities, by an exported SavedModel."""
+    """Return the first text's probabilities by an exported SavedModel."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers its operations)
 
     served = tf.saved_model.load(settings["folder"])
     signature = served.signatures["classify"]
 
-    def run(texts, served=served):  # it must live as long as its signature
+    def run(texts, served=served):  # the signature needs a live `served`
         answer = signature(text=tf.constant(texts))
         return answer["probabilities"].numpy()[0].tolist()
 

@@ -1,20 +1,22 @@
-"""The rows of `steps.py`: what is measured, and by which jobs.
+"""The rows of `steps.py`: a title and the jobs that it compares.
 
-A row of whole commands is a command of ours and one of theirs: `compare`.
-Settings that depend on the machine are filled in by `inputs.Inputs.fill`.
+A row of whole commands has one command for each library: `compare`. Settings
+that depend on the machine are filled in by `inputs.Inputs.fill`.
 """
 
 from typing import NamedTuple
+
+from baselines.turns import THIS
 
 FLOAT, HALF = "float32", "mixed_bfloat16"
 TEXT = "An hour well spent."
 
 
 class Job(NamedTuple):
-    """What one worker does.
+    """The task of one worker.
 
     Attributes:
-        environment: a key of `turns.REQUIREMENTS`, or "ours" for this Python.
+        environment: a key of `turns.REQUIREMENTS`, or `THIS` Python.
         module: file of this folder.
         function: its function that prepares a step.
         settings: JSON dict that the function takes.
@@ -27,10 +29,10 @@ class Job(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of a benchmark: a title, and name -> `Job`, "ours" first.
+    """A line of a benchmark: a title, and name -> `Job`, `THIS` first.
 
     Attributes:
-        turns: the most turns that it takes; None for as many as asked for.
+        turns: greatest number of turns; None for that of --turns.
     """
 
     title: str
@@ -39,7 +41,7 @@ class Row(NamedTuple):
 
 
 def step(size, batch, dtype, length=128):
-    """Pre-training steps of random ids.
+    """Return a row of pre-training steps on random ids.
 
     Dropout is 0 for all: not every library can set both of its rates. Adam
     with decoupled decay, gradients clipped to 1, for all.
@@ -53,14 +55,14 @@ def step(size, batch, dtype, length=128):
         "dtype": dtype,
         "gpu_steps": 20,
     }
-    ours = Job("ours", "ours", "step", settings)
-    theirs = Job("transformers", "others", "transformers_step", settings)
+    package = Job(THIS, "package_jobs", "step", settings)
+    transformers = Job("transformers", "others", "transformers_step", settings)
     jobs = {
-        "ours": ours,
-        "ours, JAX": _extend(ours, environment={"KERAS_BACKEND": "jax"}),
+        THIS: package,
+        f"{THIS}, JAX": _extend(package, environment={"KERAS_BACKEND": "jax"}),
         "keras_hub": Job("keras_hub", "others", "keras_hub_step", settings),
-        "transformers": theirs,
-        "transformers, compiled": _extend(theirs, compiled=True),
+        "transformers": transformers,
+        "transformers, compiled": _extend(transformers, compiled=True),
     }
     kind = dtype.removeprefix("mixed_")
     title = f"pre-training step, {size}, {batch} x {length}, {kind}"
@@ -68,7 +70,7 @@ def step(size, batch, dtype, length=128):
 
 
 def finetuning(task, batch, steps=32):
-    """Batches of rows drawn at random from a task's training texts."""
+    """Return a row of steps on rows drawn from a task's training texts."""
     settings = {
         "task": task,
         "batch": batch,
@@ -76,23 +78,26 @@ def finetuning(task, batch, steps=32):
         "dtype": FLOAT,
         "warm": 1,
     }
-    ours = Job("ours", "ours", "finetune", settings)
-    theirs = Job("transformers", "others", "transformers_finetune", settings)
+    package = Job(THIS, "package_jobs", "finetune", settings)
+    transformers = Job(
+        "transformers", "others", "transformers_finetune", settings
+    )
     jobs = {
-        "ours": ours,
-        "transformers": theirs,
-        "transformers, grouped": _extend(theirs, grouped=True),
+        THIS: package,
+        "transformers": transformers,
+        "transformers, grouped": _extend(transformers, grouped=True),
     }
     title = f"fine-tuning, {task}, {batch} a batch, float32"
     return Row(title, jobs, turns=3)
 
 
 def compare(title, **commands):
-    """Whole commands, from the start of the process to its end.
+    """Return a row of whole commands, from start to end of the process.
 
     Args:
-        commands: system -> (environment, words behind `python`). `{name}` in a
-            word stands for a file or folder of `Inputs.paths`.
+        title: of the row.
+        **commands: system -> (environment, words behind `python`). `{name}`
+            in a word stands for a file or folder of `Inputs`.
     """
     jobs = {
         name: Job(environment, "others", "command", {"words": words, "warm": 0})
@@ -142,7 +147,7 @@ ROWS = {
     **{
         name: compare(
             f"first answer of a cold process, {size}",
-            ours=("ours", ["-c", FIRST, f"{{{size}}}"]),
+            bert_keras=(THIS, ["-c", FIRST, f"{{{size}}}"]),
             keras_hub=("keras_hub", ["-c", FIRST_KERAS_HUB, f"{{{size}}}"]),
             transformers=(
                 "transformers",
@@ -153,8 +158,8 @@ ROWS = {
     },
     "embed": compare(
         "lines of text to vectors",
-        ours=(
-            "ours",
+        bert_keras=(
+            THIS,
             "-m official_tasks.predict --model={served} --signature=embed "
             "--input={lines} --output={output}.npy --overwrite".split(),
         ),

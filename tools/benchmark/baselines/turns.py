@@ -1,4 +1,4 @@
-"""Start workers and let them take turns; print what was measured."""
+"""Start workers, let them take turns, and print the measurements."""
 
 import contextlib
 import json
@@ -18,22 +18,25 @@ from official_tasks import progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(bert_keras.__file__)))
-# Environment -> what it holds.
+THIS = "bert_keras"  # the environment of this Python
+# Other environment -> its packages.
 REQUIREMENTS = {
     "keras_hub": "keras-hub safetensors tensorflow tensorflow-text",
     "transformers": "accelerate sentence-transformers transformers",
 }
-# Seconds before each turn: threads of the system that had the last one look
-# for more work for a while.
+# Seconds before each turn: threads of the last system keep looking for work
+# for a while.
 PAUSE = 0.3
 
 
 class Worker:
-    """A job in a process of its own, prepared and waiting for its turn.
+    """A job in a separate process, prepared and waiting for its turn.
 
     Args:
         python: path of the interpreter.
-        module, job, settings: as in `rows.Job`, the settings filled in.
+        module: as in `rows.Job`.
+        job: name of the function.
+        settings: of the function, filled in.
         variables: dict of more environment variables.
 
     Raises:
@@ -87,7 +90,7 @@ def start_workers(jobs, environments, variables=None):
         variables: dict of more environment variables.
 
     Raises:
-        InputError: the first one, this package's own, failed.
+        InputError: the first one, that of this package, failed.
     """
     workers, left_out = {}, {}
     try:
@@ -106,7 +109,7 @@ def start_workers(jobs, environments, variables=None):
 
 
 def take_turns(steps, rounds, update=lambda done: None):
-    """Call each function once a round; another one begins each time.
+    """Call each function once a round; the order rotates.
 
     Args:
         steps: name -> function that returns what `worker.time_step` does. One
@@ -209,22 +212,23 @@ def interpreter(folder, name):
 
     Args:
         folder: of environments.
-        name: a key of `REQUIREMENTS`, or "ours" for this very Python.
+        name: a key of `REQUIREMENTS`, or `THIS` for this Python.
     """
-    if name == "ours":
+    if name == THIS:
         return sys.executable
-    home = os.path.join(folder, name)
-    python = os.path.join(home, "bin", "python")
+    environment = os.path.join(folder, name)
+    python = os.path.join(environment, "bin", "python")
     if not os.path.exists(python):
         raise InputError(
-            f"No environment {home}. Make it: python -m venv {home} && "
+            f"No environment {environment}. Make it: python -m venv "
+            f"{environment} && "
             f"{python} -m pip install {REQUIREMENTS[name]}"
         )
     return python
 
 
 def machine() -> dict:
-    """Return what decides the results besides the package."""
+    """Return the properties of the machine that results depend on."""
     from bert_keras.training.strategy import fast_bfloat16, instructions
 
     kinds = ("avx512_vnni", "avx2")

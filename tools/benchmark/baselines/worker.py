@@ -1,4 +1,4 @@
-"""One job in a process and an environment of its own.
+"""One job in a separate process and environment.
 
     python worker.py MODULE JOB SETTINGS
 
@@ -26,7 +26,7 @@ SIZES = {
     "base": (12, 768, 12),
 }
 VOCABULARY = 30_522
-# Several workers share a device, so none may allocate all of its memory.
+# Several workers use one device, so none may allocate all of its memory.
 ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
