@@ -37,7 +37,7 @@ data/test_corpus data/test_datasets data/test_examples data/test_record_files
 data/test_sampling data/test_sentences
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
-modeling/test_heads modeling/test_layers
+modeling/test_layers
 serving/test_signatures tasks/test_encoding tasks/test_task_source
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task

@@ -67,8 +67,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         # A pooled vector, (B, D), or real tokens, (L, D): one axis already.
         x = inputs if len(lead) == 1 else ops.reshape(inputs, (-1, width))
         x = ops.matmul(x, self.kernel)  # (B T, units)
-        if self.use_bias:
-            x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
+        x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
         return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
 

@@ -1,4 +1,4 @@
-"""What must not move: values of transformers, and our own where none exist.
+"""What must not move: values of transformers, or ours where it has none.
 
 record.py and behaviour.py next to this file record them.
 """
@@ -16,8 +16,8 @@ from bert_keras.modeling.task_models import span_losses
 from bert_keras.modeling.weights import published_weights
 
 HERE = Path(__file__).parent
-THEIRS = json.loads((HERE / "transformers.json").read_text("utf-8"))
-OURS = json.loads((HERE / "behaviour.json").read_text("utf-8"))
+RECORDED = json.loads((HERE / "transformers.json").read_text("utf-8"))
+BEHAVIOUR = json.loads((HERE / "behaviour.json").read_text("utf-8"))
 PACKAGED = "bert_keras_mini_en"
 
 
@@ -40,13 +40,13 @@ def test_hard_strings_get_the_ids_of_transformers(
         max_word_length=100,  # the limit of the library tokenizers
         keep_special_tokens=True,
     )
-    found = tokenizer(THEIRS["strings"]).to_list()
-    assert found == THEIRS["token_ids"][name]
+    found = tokenizer(RECORDED["strings"]).to_list()
+    assert found == RECORDED["token_ids"][name]
 
 
 @pytest.mark.parametrize(
     ("recorded", "preset"),
-    [(THEIRS["toy"], HERE / "toy"), (THEIRS["packaged"], PACKAGED)],
+    [(RECORDED["toy"], HERE / "toy"), (RECORDED["packaged"], PACKAGED)],
     ids=["toy", "packaged"],
 )
 def test_logits_equal_those_of_transformers(recorded, preset):
@@ -69,22 +69,22 @@ def test_logits_equal_those_of_transformers(recorded, preset):
 
 def test_attention_probabilities_equal_those_of_transformers():
     encoder = bert_keras.BertEncoder.from_preset(HERE / "toy")
-    x = {k: np.array(v) for k, v in THEIRS["toy"]["rows"].items()}
+    x = {k: np.array(v) for k, v in RECORDED["toy"]["rows"].items()}
     found = encoder(x, attention_probabilities=True)["attention_probabilities"]
-    expected = THEIRS["toy"]["attention_probabilities"]
+    expected = RECORDED["toy"]["attention_probabilities"]
     np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
 
 
 def test_a_store_its_rows_and_masks_are_those_recorded(tmp_path):
-    assert behaviour.draw_data(tmp_path) == OURS["data"]
+    assert behaviour.draw_data(tmp_path) == BEHAVIOUR["data"]
 
 
-@pytest.mark.parametrize("name", OURS["losses"])
+@pytest.mark.parametrize("name", BEHAVIOUR["losses"])
 def test_twenty_steps_have_the_recorded_losses(name):
     behaviour.keras.utils.set_random_seed(4)
     losses = behaviour.train(*behaviour.objectives()[name]())
     # Other processors add in another order.
-    np.testing.assert_allclose(losses, OURS["losses"][name], rtol=2e-6)
+    np.testing.assert_allclose(losses, BEHAVIOUR["losses"][name], rtol=2e-6)
 
 
 def mask_targets(labels):
@@ -126,26 +126,26 @@ def make_head(name, targets):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
-@pytest.mark.parametrize("name", THEIRS["heads"])
+@pytest.mark.parametrize("name", RECORDED["heads"])
 def test_a_training_step_has_the_loss_and_gradients_of_transformers(name, jit):
-    recorded = THEIRS["heads"][name]
+    recorded = RECORDED["heads"][name]
     cls, arguments, y, weights = make_head(name, recorded["targets"])
     model = cls.from_preset(HERE / "heads" / name)
     gradients = cls.from_preset(HERE / "heads" / name / "gradients")
     x = {
         key: np.array(rows)[None] if name == "choices" else np.array(rows)
-        for key, rows in THEIRS["toy"]["rows"].items()
+        for key, rows in RECORDED["toy"]["rows"].items()
     }
     expected = [np.array(logits) for logits in recorded["logits"]]
     if name == "pretraining":
         labels = np.array(recorded["targets"]["labels"])
-        places = np.array([np.flatnonzero(row >= 0) for row in labels])
-        x["mask_positions"] = places
-        expected[0] = np.take_along_axis(expected[0], places[..., None], 1)
+        positions = np.array([np.flatnonzero(row >= 0) for row in labels])
+        x["mask_positions"] = positions
+        expected[0] = np.take_along_axis(expected[0], positions[..., None], 1)
     outputs = model.predict_on_batch(x)
     found = outputs.values() if isinstance(outputs, dict) else [outputs]
-    for ours, logits in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, logits, rtol=1e-5, atol=1e-5)
+    for outputs_found, logits in zip(found, expected, strict=True):
+        np.testing.assert_allclose(outputs_found, logits, rtol=1e-5, atol=1e-5)
     # With a rate of 1, plain descent takes the gradient off each weight.
     descent = behaviour.keras.optimizers.SGD(1.0)
     model.compile(descent, jit_compile=jit, **arguments)

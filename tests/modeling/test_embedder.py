@@ -37,7 +37,7 @@ def test_a_text_has_the_pooled_vector_of_its_tokens(pooling):
     unit = BertEmbedder(encoder, pooling)(tiny.INPUTS)[1]
     length = np.linalg.norm(expected)
     np.testing.assert_allclose(unit, expected / length, atol=1e-6)
-    # Without a mask every place is a token.
+    # Without a mask every position is a token.
     whole = Pooling(pooling, False)(encoded)
     assert whole.shape == (2, 8)
 
@@ -52,13 +52,13 @@ def test_several_texts_an_example_are_as_each_alone():
     model, preprocess = BertEmbedder(tiny.encoder()), tiny.preprocessor()
     both = each()
     assert all(x.shape == (3, 2, 12) for x in both.values())
-    for place, texts in enumerate((FIRST, SECOND)):
+    for index, texts in enumerate((FIRST, SECOND)):
         alone = preprocess(texts)
         for name, rows in alone.items():
-            np.testing.assert_array_equal(both[name][:, place], rows)
+            np.testing.assert_array_equal(both[name][:, index], rows)
         for ask in (model, lambda x: model.predict(x, verbose=0)):
             np.testing.assert_allclose(
-                ask(both)[:, place], ask(alone), atol=1e-6
+                ask(both)[:, index], ask(alone), atol=1e-6
             )
     labelled = preprocess.each((FIRST, SECOND), [1, 2, 3], [0, 1, 1])
     assert labelled[1:] == ([1, 2, 3], [0, 1, 1])
@@ -89,15 +89,15 @@ def test_micro_batches_are_refused_to_a_loss_that_compares_rows():
         model.train_on_batch(each())
 
 
-def test_pooling_comes_from_the_home_of_the_weights_unless_it_is_named():
+def test_pooling_is_that_of_the_source_unless_an_argument_says_so():
     encoder = tiny.encoder()
-    for home, chosen, expected in (
+    for source, chosen, expected in (
         ({}, {}, ("mean", True, None)),
         ({"pooling": "cls", "normalize": False}, {}, ("cls", False, None)),
         ({"truncate_dim": 3}, {"pooling": "max"}, ("max", True, 3)),
         ({"normalize": False}, {"normalize": True}, ("mean", True, None)),
     ):
-        encoder.sentence_embedding = home
+        encoder.sentence_embedding = source
         model = BertEmbedder(encoder, **chosen)
         assert tuple(model.arguments().values()) == expected
         assert model.sentence_embedding == model.arguments()

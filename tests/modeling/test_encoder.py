@@ -24,20 +24,20 @@ shared_encoder = functools.cache(random_encoder)
 def test_outputs_equal_the_numpy_restatement(activation, attention):
     encoder = random_encoder(activation=activation, attention=attention)
     inputs = random_inputs()
-    ours = encoder(inputs, hidden_states=True)
+    outputs = encoder(inputs, hidden_states=True)
     second = encode(numpy_weights(encoder), encoder.get_config(), inputs)
-    assert list(ours) == list(second)
+    assert list(outputs) == list(second)
     np.testing.assert_allclose(
-        ours["pooled_output"], second["pooled_output"], atol=1e-5
+        outputs["pooled_output"], second["pooled_output"], atol=1e-5
     )
     real = inputs["padding_mask"].astype(bool)  # padding means nothing
-    assert len(ours["hidden_states"]) == 3
+    assert len(outputs["hidden_states"]) == 3
     for left, right in zip(
-        ours["hidden_states"], second["hidden_states"], strict=True
+        outputs["hidden_states"], second["hidden_states"], strict=True
     ):
         np.testing.assert_allclose(np.array(left)[real], right[real], atol=1e-5)
     np.testing.assert_array_equal(
-        ours["sequence_output"], ours["hidden_states"][-1]
+        outputs["sequence_output"], outputs["hidden_states"][-1]
     )
 
 
@@ -117,7 +117,7 @@ def test_padding_changes_nothing_and_rows_do_not_see_each_other():
 
 
 def packed_and_apart():
-    """Three examples as rows of their own, and in two packed rows."""
+    """Three examples, one a row and in two packed rows."""
     ids = np.random.default_rng(1).integers(0, 30, (3, 6))
     rows = [(0, 4), (1, 6), (2, 3)]  # example, tokens
     packed = {
@@ -130,10 +130,10 @@ def packed_and_apart():
         (0, 2, 4, rows[1]),
         (1, 1, 0, rows[2]),
     ]:
-        own = slice(start, start + size)
-        packed["token_ids"][row, own] = ids[example, :size]
-        packed["example_ids"][row, own] = number
-        packed["position_ids"][row, own] = np.arange(size)
+        part = slice(start, start + size)
+        packed["token_ids"][row, part] = ids[example, :size]
+        packed["example_ids"][row, part] = number
+        packed["position_ids"][row, part] = np.arange(size)
     packed["padding_mask"] = (packed["example_ids"] > 0).astype(int)
     apart = {
         "token_ids": ids,
@@ -155,10 +155,10 @@ def test_a_packed_row_equals_its_examples_apart(attention):
             single["pooled_output"][example],
             atol=1e-6,
         )
-        own = packed["example_ids"][row] == number
+        is_inside = packed["example_ids"][row] == number
         np.testing.assert_allclose(
-            np.array(outputs["sequence_output"])[row][own],
-            single["sequence_output"][example][: own.sum()],
+            np.array(outputs["sequence_output"])[row][is_inside],
+            single["sequence_output"][example][: is_inside.sum()],
             atol=1e-6,
         )
 
@@ -194,21 +194,18 @@ def test_attention_probabilities_change_no_output(training):
         np.testing.assert_allclose(np.sum(layer, -1), 1.0, atol=1e-6)
 
 
-def test_a_functional_graph_of_a_used_encoder_has_attention_probabilities():
+def test_a_functional_graph_of_a_used_encoder_has_every_output():
     encoder = random_encoder()
     inputs = keras.Input((None,), dtype="int32")
     keras.Model(inputs, encoder(inputs)["pooled_output"])
-    outputs = encoder(inputs, attention_probabilities=True)
-    model = keras.Model(inputs, outputs["attention_probabilities"])
+    every = {"hidden_states": True, "attention_probabilities": True}
+    model = keras.Model(inputs, encoder(inputs, **every))
     ids = random_inputs()["token_ids"]
-    expected = encoder(ids, attention_probabilities=True)
-    pairs = zip(
-        model.predict(ids, verbose=0),
-        expected["attention_probabilities"],
-        strict=True,
-    )
-    for left, right in pairs:
-        np.testing.assert_allclose(left, right, atol=1e-6)
+    left, right = model.predict(ids, verbose=0), encoder(ids, **every)
+    for name, expected in right.items():
+        np.testing.assert_allclose(
+            np.stack(left[name]), np.stack(expected), atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("dtype", [None, "mixed_float16"])
@@ -325,7 +322,7 @@ def test_the_small_released_models_and_any_other_size_have_names_or_numbers():
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused(arguments, inputs, message):
+def test_sizes_and_inputs_that_do_not_fit_raise(arguments, inputs, message):
     with pytest.raises(InputError, match=message):
         BertEncoder(**{**SMALL, **arguments})(inputs)
 
@@ -349,7 +346,7 @@ def test_numbers_of_any_kind_are_taken():
         ),
     ],
 )
-def test_calls_that_lack_something_are_refused(arguments, message):
+def test_calls_that_lack_something_raise(arguments, message):
     encoder = BertEncoder(**SMALL, rematerialize=True)
     with pytest.raises(InputError, match=message):
         encoder(np.ones((1, 2), int), **arguments)
@@ -391,7 +388,7 @@ def test_a_subclass_that_hands_its_arguments_on_keeps_them():
 
 
 @pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="JAX gives NaN"
+    keras.backend.backend() != "tensorflow", reason="JAX returns NaN"
 )
 def test_a_pair_is_refused_in_a_graph_where_there_is_one_segment():
     model = BertEncoder(24, 1, 2, 16, 32, 8, num_segments=1)

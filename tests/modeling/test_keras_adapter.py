@@ -46,7 +46,7 @@ def test_the_trainer_has_what_is_replaced():
     assert "reduce_per_replica" in make.__globals__, VERSION
     assert "reduce_per_replica(" in inspect.getsource(make), VERSION
     assert "_maybe_symbolic_build" in vars(trainer), VERSION
-    # Of our models alone: Keras's own is as it was.
+    # Keras's trainer is unchanged.
     assert make.__module__.startswith("keras."), VERSION
     assert hasattr(Model, "_symbolic_build"), VERSION
 

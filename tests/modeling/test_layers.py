@@ -6,14 +6,17 @@ from layer_check import check_layer
 from numpy_bert import gelu_exact as numpy_gelu_exact
 from numpy_bert import gelu_tanh as numpy_gelu_tanh
 
-from bert_keras.errors import InputError
 from bert_keras.modeling.attention import (
     SelfAttention,
     TransformerLayer,
     attention_bias,
 )
 from bert_keras.modeling.dropout import dropout
-from bert_keras.modeling.heads import BiLSTM
+from bert_keras.modeling.heads import (
+    BiLSTM,
+    LogitsHead,
+    MaskedLanguageModelHead,
+)
 from bert_keras.modeling.kernels import gelu_exact, gelu_tanh
 from bert_keras.modeling.layers import (
     BertEmbeddings,
@@ -26,6 +29,7 @@ from bert_keras.modeling.memory import paged_zeros, share_memory
 RANDOM = np.random.default_rng(7)
 VECTORS = RANDOM.normal(size=(2, 5, 8)).astype("float32")
 IDS = RANDOM.integers(0, 20, (2, 5)).astype("int32")
+POSITIONS = np.array([[4, 0, 0], [1, 1, 2]], "int32")
 DENSE = ("kernel", "bias")
 
 
@@ -36,6 +40,39 @@ def paths(prefix, names=DENSE):
 ATTENTION = [
     path for part in ("query", "key", "value", "output") for path in paths(part)
 ]
+
+
+def masked_head(**arguments):
+    embedding = keras.layers.Embedding(30, 8, name="token")
+    return MaskedLanguageModelHead(embedding, name="mlm", **arguments)
+
+
+def test_the_masked_head_passes_the_layer_check(tmp_path):
+    check_layer(
+        masked_head(),
+        [VECTORS, POSITIONS],
+        [
+            "bias",
+            "token/embeddings",
+            "dense/kernel",
+            "dense/bias",
+            "norm/gamma",
+            "norm/beta",
+        ],
+        tmp_path,
+        dtype="float32",
+    )
+
+
+def test_the_logits_head_passes_the_layer_check(tmp_path):
+    check_layer(
+        LogitsHead(3, 0.5, name="classifier"),
+        [VECTORS],
+        ["kernel", "bias"],
+        tmp_path,
+        drops=True,
+        dtype="float32",
+    )
 
 
 def test_embeddings_pass_the_layer_check(tmp_path):
@@ -93,30 +130,30 @@ def test_the_small_layers_pass_the_layer_check(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ours", "second"),
+    ("gelu", "formula"),
     [(gelu_tanh, numpy_gelu_tanh), (gelu_exact, numpy_gelu_exact)],
 )
-def test_gelu_and_its_gradient_equal_the_formula(ours, second):
+def test_gelu_and_its_gradient_equal_the_formula(gelu, formula):
     tf = pytest.importorskip("tensorflow")
     x = np.linspace(-6, 6, 241)
     variable = tf.Variable(x)
     with tf.GradientTape() as tape:
-        y = ours(tf.convert_to_tensor(variable))
-    np.testing.assert_allclose(y, second(x), atol=1e-12)
-    difference = (second(x + 1e-6) - second(x - 1e-6)) / 2e-6
+        y = gelu(tf.convert_to_tensor(variable))
+    np.testing.assert_allclose(y, formula(x), atol=1e-12)
+    difference = (formula(x + 1e-6) - formula(x - 1e-6)) / 2e-6
     gradient = tape.gradient(y, variable)
     np.testing.assert_allclose(gradient, difference, atol=1e-8)
 
 
 def test_layer_norm_and_its_gradient_equal_keras():
     tf = pytest.importorskip("tensorflow")
-    ours = LayerNorm(epsilon=1e-3, dtype="float64")
-    theirs = keras.layers.LayerNormalization(epsilon=1e-3, dtype="float64")
+    tested = LayerNorm(epsilon=1e-3, dtype="float64")
+    second = keras.layers.LayerNormalization(epsilon=1e-3, dtype="float64")
     x = tf.Variable(RANDOM.normal(2.0, 3.0, (2, 5, 8)))
     upstream = RANDOM.normal(size=(2, 5, 8))
     values = RANDOM.normal(size=(2, 8))
     results = []
-    for layer in (ours, theirs):
+    for layer in (tested, second):
         layer.build((None, None, 8))
         layer.set_weights(list(values))
         with tf.GradientTape() as tape:
@@ -126,12 +163,6 @@ def test_layer_norm_and_its_gradient_equal_keras():
         results.append([y, *gradients])
     for left, right in zip(*results, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-10)
-
-
-def test_a_projection_without_bias_is_the_product():
-    layer = Projection(3, use_bias=False)
-    y = layer(VECTORS)
-    np.testing.assert_allclose(y, VECTORS @ layer.kernel.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -202,40 +233,6 @@ def test_half_precision_embeddings_are_rounded_once_at_the_end():
     half.set_weights(whole.get_weights())
     np.testing.assert_array_equal(
         half(IDS, segments), ops.cast(outputs, "bfloat16")
-    )
-
-
-def test_a_repeated_embedding_row_collects_every_gradient():
-    tf = pytest.importorskip("tensorflow")
-    layer = BertEmbeddings(6, 4, 8, dropout=0.0)
-    ids = np.array([[1, 1, 5], [1, 0, 5]], "int32")
-    layer(ids)
-    with tf.GradientTape() as tape:
-        y = layer(ids)
-    table = layer.token.embeddings.value
-    upstream = RANDOM.normal(size=y.shape).astype("float32")
-    gradient = tape.gradient(y, table, upstream)
-    assert isinstance(gradient, tf.Tensor)  # dense, not a list of rows
-    used = np.abs(gradient.numpy()).sum(-1) > 0
-    np.testing.assert_array_equal(used, [True, True, 0, 0, 0, True])
-
-
-def test_a_row_longer_than_the_positions_is_refused():
-    layer = BertEmbeddings(20, 8, max_sequence_length=4)
-    with pytest.raises(InputError, match="5 tokens long.*4 positions"):
-        layer(IDS)
-
-
-def test_joined_and_separate_projections_agree():
-    layer = SelfAttention(2, 8, 0.0)
-    layer.build((None, None, 8))
-    for weight in layer.weights:
-        weight.assign(RANDOM.normal(size=weight.shape))
-    bias = attention_bias(5, "left_to_right")
-    np.testing.assert_allclose(
-        layer(VECTORS, bias, training=True),
-        layer(VECTORS, bias, training=False),
-        atol=1e-5,
     )
 
 

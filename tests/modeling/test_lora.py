@@ -105,9 +105,9 @@ def test_a_saved_lora_model_loads_as_it_was(tmp_path):
 
 
 def assert_equal_weights(model, loaded, kind):
-    ours, theirs = (getattr(m, kind) for m in (model, loaded))
-    assert [w.path for w in ours] == [w.path for w in theirs]
-    for left, right in zip(ours, theirs, strict=True):
+    first, second = (getattr(m, kind) for m in (model, loaded))
+    assert [w.path for w in first] == [w.path for w in second]
+    for left, right in zip(first, second, strict=True):
         np.testing.assert_array_equal(left, right)
 
 

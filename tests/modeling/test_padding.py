@@ -21,7 +21,7 @@ SIZES = (50, 2, 2, 8, 16, 16)
 
 
 def rows(lengths, seed=0):
-    """The encoder's inputs for rows of these lengths, padded with 0."""
+    """Return the encoder's inputs for rows of these lengths, padded with 0."""
     draw = np.random.default_rng(seed)
     length = max(lengths, default=1)
     mask = np.arange(length) < np.reshape(lengths, (-1, 1))
@@ -85,8 +85,10 @@ def test_packed_rows_are_unpadded_too():
     encoder = spread(BertEncoder(*SIZES))
     inputs = rows([7, 4])
     numbers = np.array([[1, 1, 1, 2, 2, 3, 3], [1, 1, 2, 2, 0, 0, 0]], "int32")
-    places = np.array([[0, 1, 2, 0, 1, 0, 1], [0, 1, 0, 1, 0, 0, 0]], "int32")
-    inputs |= {"example_ids": numbers, "position_ids": places}
+    positions = np.array(
+        [[0, 1, 2, 0, 1, 0, 1], [0, 1, 0, 1, 0, 0, 0]], "int32"
+    )
+    inputs |= {"example_ids": numbers, "position_ids": positions}
     padded, unpadded = both(encoder, inputs, examples_per_row=3)
     left, right = padded["pooled_output"], unpadded["pooled_output"]
     np.testing.assert_allclose(left[0], right[0], atol=1e-5)

@@ -92,7 +92,7 @@ def python(code, *arguments):
 
 
 def registered_classes():
-    """The names of all classes in the package that Keras is to know."""
+    """Yield the names of all classes in the package that Keras is to know."""
     for path in PACKAGE.rglob("*.py"):
         lines = path.read_text(encoding="utf-8").splitlines()
         for line, below in itertools.pairwise(lines):
@@ -113,8 +113,8 @@ def test_a_new_process_loads_what_keras_saved(files, names, saved):
 WAIT = """
 import importlib.util, sys, threading
 import bert_keras
-told = []
-bert_keras._register_classes = lambda: told.append("keras")
+calls = []
+bert_keras._register_classes = lambda: calls.append("keras")
 for part in ("none", "broken"):
     sys.path.insert(0, f"{sys.argv[1]}/{part}")
     importlib.invalidate_caches()
@@ -122,7 +122,7 @@ for part in ("none", "broken"):
         import keras
     except Exception as error:
         print(type(error).__name__)
-assert not told
+assert not calls
 sys.path[0] = f"{sys.argv[1]}/whole"
 importlib.invalidate_caches()
 assert importlib.util.find_spec("keras")
@@ -134,7 +134,7 @@ import keras
 assert keras.__loader__ is keras.__spec__.loader
 assert not any("bert_keras" in type(f).__module__ for f in sys.meta_path)
 importlib.reload(keras)
-print(*set(told))
+print(*set(calls))
 """
 
 
@@ -145,8 +145,8 @@ def test_keras_comes_as_without_us_whether_late_broken_or_anew(tmp_path):
     hidden = (
         "import sys; sys.path[:] = [p for p in sys.path if 'site-' not in p]"
     )
-    told = python(f"{hidden}\n{WAIT}", tmp_path)
-    assert told == ["ModuleNotFoundError", "ZeroDivisionError", "keras"]
+    calls = python(f"{hidden}\n{WAIT}", tmp_path)
+    assert calls == ["ModuleNotFoundError", "ZeroDivisionError", "keras"]
 
 
 WITHOUT = """

@@ -47,7 +47,7 @@ def test_tensors_come_back_with_names_shapes_and_dtypes(tmp_path):
         "bytes": os.path.getsize(path),
         "sha256": files.sha256(path),
     }
-    # The second is safetensors' own reader.
+    # The second reader is that of safetensors.
     for found in (read_tensors(path), load_file(path)):
         assert found.keys() == tensors.keys()
         for name, tensor in tensors.items():
@@ -56,15 +56,15 @@ def test_tensors_come_back_with_names_shapes_and_dtypes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "places", [12, pytest.param(10**6, marks=pytest.mark.long)]
+    "count", [12, pytest.param(10**6, marks=pytest.mark.long)]
 )
-def test_a_flipped_bit_anywhere_is_found(tmp_path, places):
+def test_a_flipped_bit_anywhere_is_found(tmp_path, count):
     write(tmp_path, 2)
     for path in sorted((tmp_path / "step-00000002").iterdir()):
         content = path.read_bytes()
-        for place in range(0, len(content), max(1, len(content) // places)):
+        for index in range(0, len(content), max(1, len(content) // count)):
             flipped = bytearray(content)
-            flipped[place] ^= 1 << place % 8
+            flipped[index] ^= 1 << index % 8
             path.write_bytes(flipped)
             with pytest.raises(checkpoint.DamagedError):
                 checkpoint.read(tmp_path, 2)

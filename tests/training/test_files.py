@@ -21,7 +21,7 @@ def remote(monkeypatch):
 
 
 @pytest.fixture(params=["local", "remote"])
-def place(request, tmp_path):
+def folder(request, tmp_path):
     if request.param == "local":
         return str(tmp_path / "folder")
     return request.getfixturevalue("remote")
@@ -48,48 +48,48 @@ def get_folder(path):
     }
 
 
-def test_a_file_is_written_read_listed_and_removed(place):
-    path = os.path.join(place, "a.txt")
-    assert not files.exists(path) and files.list_folder(place) == []
+def test_a_file_is_written_read_listed_and_removed(folder):
+    path = os.path.join(folder, "a.txt")
+    assert not files.exists(path) and files.list_folder(folder) == []
     for content in (b"first, and longer", "zwölf\nlines".encode()):
         put(path, content)
         assert files.open_file(path).read() == content
     assert files.is_file(path) and not files.is_folder(path)
-    assert files.is_folder(place) and not files.is_file(place)
+    assert files.is_folder(folder) and not files.is_file(folder)
     assert files.size(path) == 12
     assert list(files.open_file(path, "r")) == ["zwölf\n", "lines"]
     with files.open_file(path) as file:
         file.seek(7)
         assert file.read(3) == b"lin" and file.tell() == 10
-    put(os.path.join(place, "b.json"), b'{"x": [1]}')
-    assert files.list_folder(place) == ["a.txt", "b.json"]
-    assert files.find(os.path.join(place, "*.json")) == [f"{place}/b.json"]
-    assert json_files.read_json(f"{place}/b.json") == {"x": [1]}
+    put(os.path.join(folder, "b.json"), b'{"x": [1]}')
+    assert files.list_folder(folder) == ["a.txt", "b.json"]
+    assert files.find(os.path.join(folder, "*.json")) == [f"{folder}/b.json"]
+    assert json_files.read_json(f"{folder}/b.json") == {"x": [1]}
     expected = hashlib.sha256(b'{"x": [1]}').hexdigest()
-    assert files.sha256(f"{place}/b.json") == expected
+    assert files.sha256(f"{folder}/b.json") == expected
     files.remove(path)
     files.remove(path)
-    assert files.list_folder(place) == ["b.json"]
+    assert files.list_folder(folder) == ["b.json"]
 
 
-def test_a_folder_replaces_another_folder(place):
+def test_a_folder_replaces_another_folder(folder):
     old = {"manifest.json": b"1", "x/a.bin": b"2"}
-    put_folder(place, old)
-    assert get_folder(place) == old
+    put_folder(folder, old)
+    assert get_folder(folder) == old
     new = {"manifest.json": b"3", "b.bin": b"4"}
-    put_folder(place, new)
-    assert get_folder(place) == new
-    files.remove(place)
-    assert not files.exists(place)
+    put_folder(folder, new)
+    assert get_folder(folder) == new
+    files.remove(folder)
+    assert not files.exists(folder)
 
 
-def test_a_file_takes_no_folders_place(place):
-    path = os.path.join(place, "runs")
+def test_a_file_takes_no_folders_place(folder):
+    path = os.path.join(folder, "runs")
     put_folder(path, {"model.bin": b"precious"})
     with pytest.raises(InputError, match="runs is a folder. Name the file"):
         put(path, b"pieces")
     assert get_folder(path) == {"model.bin": b"precious"}
-    assert files.list_folder(place) == ["runs"]
+    assert files.list_folder(folder) == ["runs"]
 
 
 def test_a_mount_point_is_refused_before_anything_is_written():
@@ -103,8 +103,8 @@ def test_a_mount_point_is_refused_before_anything_is_written():
 def test_links_are_followed_but_not_in_circles(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "other").mkdir()
-    for place in ("a/one.txt", "a/b/two.txt", "other/three.txt"):
-        (tmp_path / place).write_text("")
+    for folder in ("a/one.txt", "a/b/two.txt", "other/three.txt"):
+        (tmp_path / folder).write_text("")
     (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
     (tmp_path / "a" / "here").symlink_to(tmp_path / "other")
     (tmp_path / "other" / "back").symlink_to(tmp_path / "a")
@@ -113,12 +113,12 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
     assert names == ["b/two.txt", "here/three.txt", "one.txt"]
 
 
-def test_a_writer_that_fails_leaves_what_was_there(place):
-    put_folder(place, {"a": b"1"})
-    with pytest.raises(Killed), files.atomic_output(place) as partial:
+def test_a_writer_that_fails_leaves_what_was_there(folder):
+    put_folder(folder, {"a": b"1"})
+    with pytest.raises(Killed), files.atomic_output(folder) as partial:
         os.makedirs(partial)
         raise Killed
-    assert get_folder(place) == {"a": b"1"}
+    assert get_folder(folder) == {"a": b"1"}
 
 
 def test_a_remote_manifest_is_there_only_with_all_files(monkeypatch):
@@ -126,24 +126,24 @@ def test_a_remote_manifest_is_there_only_with_all_files(monkeypatch):
     new = dict.fromkeys(("a", "b", "manifest.json"), b"newer")
     states = set()
     for fail_at in range(20):
-        place = f"ram://{uuid.uuid4().hex}/step"
+        folder = f"ram://{uuid.uuid4().hex}/step"
         with object_store(monkeypatch):
-            put_folder(place, old)
+            put_folder(folder, old)
         with object_store(monkeypatch, fail_at):
             try:
-                put_folder(place, new)
+                put_folder(folder, new)
             except Killed:
                 pass
             else:
                 break
-        found = get_folder(place)
+        found = get_folder(folder)
         if found.get("manifest.json") == b"old":
             assert found == old
         elif found.get("manifest.json"):  # half of it, at most
             assert {**found, "manifest.json": b"newer"} == new
         states.add(tuple(sorted(found.items())))
     assert fail_at == 4 + len(files.MANIFESTS) and len(states) == 6
-    assert get_folder(place) == new
+    assert get_folder(folder) == new
 
 
 def test_what_is_not_there_or_not_known_is_named(remote):
@@ -155,8 +155,8 @@ def test_what_is_not_there_or_not_known_is_named(remote):
         with pytest.raises(InputError, match="no file system for nosuch://"):
             call("nosuch://bucket/file")
     # The wheel has gs:// itself; the plugin of old breaks TensorFlow 2.21.
-    told = r"no file system for nosuch://.*TensorFlow has \([^)]*gs://"
-    with pytest.raises(InputError, match=told) as caught:
+    message = r"no file system for nosuch://.*TensorFlow has \([^)]*gs://"
+    with pytest.raises(InputError, match=message) as caught:
         put("nosuch://bucket/file", b"x")
     assert "pip install" not in str(caught.value)
 
@@ -276,7 +276,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_output(
     tmp_path, monkeypatch
 ):
     path = tmp_path / ("a" * 250)  # as long as a name can be, almost
-    ended = 2**22 + 1  # more than Linux gives
+    ended = 2**22 + 1  # above the numbers of Linux
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: ended)
         patch.setattr(files, "remove", lambda path: None)  # killed

@@ -31,7 +31,7 @@ def batches(first_step):
 
 
 class Stop(keras.callbacks.Callback):
-    """Interrupts the run as a kill would, after some step of its own."""
+    """Interrupts the run as a kill would, after some steps."""
 
     def __init__(self, after):
         super().__init__()
@@ -44,7 +44,7 @@ class Stop(keras.callbacks.Callback):
 
 
 def train(folder, stop_after=None, at_once=1, distribution="off"):
-    """One process's part of a run; returns the weights and the history."""
+    """Train one process's part of a run; return the weights and the history."""
     keras.utils.set_random_seed(0)
     layers = [keras.Input((3,)), keras.layers.Dropout(0.3)]
     with make_strategy(distribution).scope():

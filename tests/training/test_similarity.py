@@ -27,7 +27,7 @@ def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
     x, scale = vectors(texts), 7.0
     expected = []
     for row in range(len(x)):
-        # The partners of all rows first: row's own stands at `row`.
+        # The partners of all rows first: a row's partner is at `row`.
         others = [x[i, k] for k in range(1, texts) for i in range(len(x))]
         logits = scale * np.array([cosine(x[row, 0], y) for y in others])
         expected.append(np.log(np.exp(logits).sum()) - logits[row])
@@ -42,13 +42,13 @@ def test_a_text_is_to_find_its_partner_among_all_of_the_batch(texts):
 
 @pytest.mark.parametrize("texts", [2, 3])
 def test_a_partner_of_the_same_text_is_no_negative(texts):
-    # Rows 0 and 1 share a query, 0 and 2 a partner, 3 repeats 0; the
+    # Rows 0 and 1 have one query, 0 and 2 one partner, 3 repeats 0; the
     # negatives of 4 are partners of others.
     numbers = np.array([[0, 1, 9], [0, 2, 8], [3, 1, 2], [0, 1, 9], [4, 5, 1]])
     numbers, x = numbers[:, :texts], vectors(texts)
     expected = []
     for row, (query, *_) in enumerate(numbers):
-        partners = {own for other, own, *_ in numbers if other == query}
+        partners = {partner for other, partner, *_ in numbers if other == query}
         logits = [
             7.0 * cosine(x[row, 0], x[i, k])
             for k in range(1, texts)

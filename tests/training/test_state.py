@@ -209,17 +209,17 @@ def test_other_workers_read_count_and_write_nothing(trained, tmp_path):
 
 
 def test_all_workers_stop_where_one_was_asked_to(tmp_path):
-    asked = []
+    flags = []
 
     def any_worker(flag):
-        asked.append(flag)
-        return len(asked) == 3  # another worker got the signal
+        flags.append(flag)
+        return len(flags) == 3  # another worker got the signal
 
     state = TrainingState(tmp_path, any_worker=any_worker)
     with pytest.raises(Preempted):
         fit(small_model(), state, steps=8)
     assert checkpoint.steps(tmp_path) == [3]
-    assert asked == [False] * 3
+    assert flags == [False] * 3
 
 
 REMOTE = "ram://checkpoints/state"

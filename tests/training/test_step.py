@@ -1,4 +1,4 @@
-"""The step of a task model against Keras's own step and a NumPy restatement.
+"""The step of a task model against Keras's step and a NumPy restatement.
 
 On several replicas: tests/devices/two_replicas.py.
 """
@@ -58,7 +58,7 @@ def sparse(reduction):
 
 
 def scalar(y_true, y_pred):
-    """A loss that is a scalar already."""
+    """Return a loss that is a scalar."""
     return keras.ops.mean((y_true - y_pred) ** 2)
 
 
@@ -120,22 +120,22 @@ CASES |= {
 @pytest.mark.parametrize("penalty", [None, 0.1])
 @pytest.mark.parametrize("case", CASES)
 def test_one_device_takes_keras_own_step(case, penalty):
-    """Keras's own: a plain functional model of the same layers."""
+    """Keras's step is that of a plain functional model of the same layers."""
     make, y, compiling, arguments = CASES[case]
     if penalty and "none" in case:
         pytest.skip("Keras adds a scalar to a vector there, and fails")
-    ours = make()
+    task_model = make()
     if penalty:
-        table = ours.encoder.embeddings.token.weights[0]
+        table = task_model.encoder.embeddings.token.weights[0]
         table.regularizer = keras.regularizers.L2(penalty)
-    plain = keras.Model(ours.input, ours.output)
-    x = PACKED if "example_ids" in ours.input else X
-    before, results = ours.get_weights(), []
-    for model in (ours, plain):
-        ours.set_weights(before)
+    plain = keras.Model(task_model.input, model_under_test.output)
+    x = PACKED if "example_ids" in task_model.input else X
+    before, results = task_model.get_weights(), []
+    for model in (task_model, plain):
+        task_model.set_weights(before)
         model.compile(keras.optimizers.SGD(1.0), **compiling)
         logs = model.train_on_batch(x, y, return_dict=True, **arguments)
-        weights = ours.get_weights()
+        weights = task_model.get_weights()
         after = model.test_on_batch(
             x, y, arguments.get("sample_weight"), return_dict=True
         )
@@ -143,15 +143,15 @@ def test_one_device_takes_keras_own_step(case, penalty):
     (logs, after, weights), (their_logs, their_after, their_weights) = results
     assert logs == pytest.approx(their_logs, rel=1e-5)
     assert after == pytest.approx(their_after, rel=1e-5)
-    for mine, theirs in zip(weights, their_weights, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=2e-6)
+    for found, expected in zip(weights, their_weights, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-6)
     moved = [np.abs(a - b).max() for a, b in zip(weights, before, strict=True)]
     assert (max(moved) > 1e-3) == (case != "weights of 0" or bool(penalty))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
-    """By finite differences in every weight's own random direction."""
+    """Finite differences in a random direction of each weight."""
     model = fill(BertPretrainer(BertEncoder(**ENCODER, dtype="float64")))
     x, y, w = pretraining_batch(batch=5)
     w = {
@@ -181,8 +181,8 @@ def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
             return restated({**weights, path: weights[path] + by * direction})
 
         second = (moved(1e-5) - moved(-1e-5)) / 2e-5
-        ours = ((weights[path] - after) * direction).sum()
-        assert ours == pytest.approx(second, abs=1e-6), path
+        gradient = ((weights[path] - after) * direction).sum()
+        assert gradient == pytest.approx(second, abs=1e-6), path
 
 
 @pytest.mark.parametrize(
@@ -327,5 +327,3 @@ def test_without_steps_the_rate_is_constant_for_callbacks_to_set():
     ]
     model.fit(X, Y, epochs=3, verbose=0, callbacks=callbacks)
     assert float(model.optimizer.learning_rate) < 1e-3 / 8
-    with pytest.raises(InputError, match="Give steps"):
-        adamw(1e-3, warmup=5)

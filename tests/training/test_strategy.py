@@ -54,9 +54,17 @@ def test_a_run_says_what_it_trains_on(name, gpus, line, warning, monkeypatch):
     )
 
 
-def test_an_unknown_name_is_refused():
-    with pytest.raises(InputError, match="one of off, .*got 'gpu'"):
-        make_strategy("gpu")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gpu",), "one of off, .*got 'gpu'"),
+        (("off", "mine"), "tpu='mine'.*distribution='off'"),
+        (("auto", "mine"), "tpu='mine'.*distribution='auto'"),
+    ],
+)
+def test_unknown_devices_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        make_strategy(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +75,8 @@ def test_a_missing_tpu_is_named(raised, monkeypatch):
         raise raised
 
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", set_up)
-    told = r"TPU 'local' cannot be used \(none\).*--tpu=local"
-    with pytest.raises(InputError, match=told):
+    message = r"TPU 'local' cannot be used \(none\).*--tpu=local"
+    with pytest.raises(InputError, match=message):
         make_strategy("tpu")
 
 
@@ -77,12 +85,6 @@ def test_a_missing_tpu_is_named(raised, monkeypatch):
 def test_tensorflow_misses_a_tpu(tpu):
     with pytest.raises(InputError, match=f"TPU '{tpu}' cannot .*--tpu=local"):
         make_strategy("tpu", tpu)
-
-
-@pytest.mark.parametrize("name", ["off", "auto"])
-def test_a_tpu_that_no_distribution_takes_is_refused(name):
-    with pytest.raises(InputError, match=f"tpu='mine'.*distribution='{name}'"):
-        make_strategy(name, "mine")
 
 
 def test_a_tpu_is_set_up_once(monkeypatch):
