@@ -128,7 +128,7 @@ def test_one_device_takes_keras_own_step(case, penalty):
     if penalty:
         table = task_model.encoder.embeddings.token.weights[0]
         table.regularizer = keras.regularizers.L2(penalty)
-    plain = keras.Model(task_model.input, model_under_test.output)
+    plain = keras.Model(task_model.input, task_model.output)
     x = PACKED if "example_ids" in task_model.input else X
     before, results = task_model.get_weights(), []
     for model in (task_model, plain):
