@@ -129,7 +129,7 @@ def __dir__():
 
 
 def _register_classes():
-    """Import all modules whose classes register with Keras.
+    """Import the modules with classes that register with Keras.
 
     A module that fails is skipped: it may be half imported at this moment, and
     its use by name raises the error. The text layers are skipped unless

@@ -32,8 +32,8 @@ class RunFolder:
         path: the folder, made where it is missing; it may be remote.
         settings: JSON dict of all that determines the results.
         inputs: paths of the files that the run reads. Their size, time of
-            change and hash are recorded when the run begins. A file whose
-            time differs is read again and must have the same hash. A path
+            change and hash are recorded when the run begins. A file with
+            another time is read again and must have the same hash. A path
             without a file passes.
         writes: False in the other workers of a run: they only read.
 

@@ -146,7 +146,9 @@ class TaskTrainer:
         # Keras's reads the shape of each optional input, also of None.
         if any(x is None for x in tree.flatten(inputs)):
             return keras.Operation.compute_output_spec(self, inputs, training)
-        return super().compute_output_spec(inputs, training, mask)
+        return super().compute_output_spec(  # type: ignore[misc]
+            inputs, training, mask
+        )
 
     def check_batch(self, batch: Any) -> None:
         """Raise if `compile` and a batch, or its specs, do not fit."""
@@ -219,7 +221,7 @@ def _take_steps_from_the_host(model, function, steps):
             for _ in range(steps):
                 outputs = function(iterator)
         except (StopIteration, tf.errors.OutOfRangeError):
-            # The data ended within the group, whose first steps count.
+            # The data ended within the group: its first steps count.
             if outputs is None:
                 raise
         finally:

@@ -251,18 +251,18 @@ class TrainingState(keras.callbacks.Callback):
         # `steps_per_execution` may step over a multiple of `every`.
         if self.step // self.every > self._saved_step // self.every:
             self.save()
-        self._stop_if_requested()
+        self._check_stop_request()
 
     def on_test_batch_end(self, batch, logs=None):
-        self._stop_if_requested()
+        self._check_stop_request()
 
     def on_train_end(self, logs=None):
-        self._stop_if_requested()
+        self._check_stop_request()
         if self.step > self._saved_step:
             self.save()
         self._end()
 
-    def _stop_if_requested(self):
+    def _check_stop_request(self):
         # All workers call this after the same step, and stop after it.
         if not self.any_worker(self._stop_request.is_set):
             return
