@@ -176,7 +176,7 @@ def complete_flags(values):
     task = settings.get("task")
     if task not in registry.TASKS or values.task not in (None, task):
         return
-    for name in ("task", *registry.TASKS[task][0].options):
+    for name in ("task", *registry.TASKS[task].options):
         if name in settings and not values[name].present:
             values[name].value = settings[name]
             values[name].present = 1

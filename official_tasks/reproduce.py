@@ -8,8 +8,8 @@ r"""Runs the rows of a table of the paper and prints it in Markdown.
 In: pre-training data of tools/create_pretraining_data.py (tables 5, 6, 8 and
 figure5) and the official files of each column's task, by --option. Out, in
 --output: a run folder of each pretrain and finetune command, and tableN.md with
-the paper's scores next to ours, mean and standard deviation over the seeds.
-Tables with one --output share pre-training runs. The same command resumes.
+the scores of the paper and of the runs, mean and standard deviation over seeds.
+Tables with one --output reuse pre-training runs. The same command resumes.
 
 Tables 1 (GLUE), 2 (SQuAD), 4 (SWAG) and 7 (features) start from released
 weights (others: --finetune_flags=--init=FOLDER). Tables 5 (pre-training tasks),
@@ -232,7 +232,7 @@ class Commands:
         if self.is_small and not pretrains:
             raise InputError(f"Table {values.table} has only --scale=paper.")
         if not pretrains == bool(values.data) >= bool(values.pretrain_flags):
-            fix = "give --data" if pretrains else "it has no pretrain flags"
+            fix = "add --data" if pretrains else "it has no pretrain flags"
             raise InputError(f"Table {values.table}: {fix}.")
         tasks = [column.task for column in self.columns]
         named = [option.partition(".")[0] for option in values.option]
@@ -279,15 +279,15 @@ class Commands:
 
     def list_all(self):
         """Return folder -> words of each command, in the order of the runs."""
-        found = {}
+        runs = {}
         for seed in range(self.values.seeds):
             for row in self.table.rows:
                 if row.pretrain is not None:
-                    found.update([self.make_pretrain(row, seed)])
+                    runs.update([self.make_pretrain(row, seed)])
                 for column in self.columns:
                     if row.only in (None, column.name):
-                        found.update([self.make_finetune(row, column, seed)])
-        return found
+                        runs.update([self.make_finetune(row, column, seed)])
+        return runs
 
     def format_scores(self, row, column):
         """Return mean and standard deviation of the seeds that have run."""
@@ -305,15 +305,12 @@ class Commands:
     def format_table(self):
         """Return the table in Markdown."""
         paper = ", ".join(column.name for column in self.table.columns)
-        head = [
-            "",
-            f"paper: {paper}",
-            *(f"ours: {c.name}" for c in self.columns),
-        ]
+        head = ["", f"paper: {paper}"]
+        head += [f"run: {column.name}" for column in self.columns]
         rows = [head, ["---"] * len(head)]
         for row in self.table.rows:
-            ours = [self.format_scores(row, c) for c in self.columns]
-            rows.append([row.name, ", ".join(map(str, row.paper)), *ours])
+            scores = [self.format_scores(row, c) for c in self.columns]
+            rows.append([row.name, ", ".join(map(str, row.paper)), *scores])
         lines = [f"| {' | '.join(cells)} |" for cells in rows]
         scale = f"{self.values.scale} scale, {self.values.seeds} seeds"
         return "\n".join([f"{self.table.title}; {scale}", "", *lines, ""])

@@ -168,7 +168,7 @@ def applies_only(to, acts, *names):
 
 
 def group_flags(title, *names):
-    """List these flags under a title in `--help`, after the common ones."""
+    """Put these flags under a title in `--help`, after the common ones."""
     _groups.setdefault(title, []).extend(names)
 
 

@@ -1,1 +1,1 @@
-"""How any task is trained, scored and asked; it names no task."""
+"""Training, scoring and prediction of any task; it names no task."""

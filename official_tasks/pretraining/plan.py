@@ -74,6 +74,7 @@ def count_parameters(sizes, vocabulary_size, positions, is_masked=True) -> int:
 
     Args:
         sizes: "num_layers", "hidden_dim" and "intermediate_dim".
+        vocabulary_size: number of tokens.
         positions: longest sequence.
         is_masked: True for `BertPretrainer`, which has a next-sentence head,
             False for `BertCausalModel`.

@@ -256,7 +256,8 @@ def score_labels(truth, predicted, labels) -> dict:
     either array (scikit-learn counts the others as 0).
 
     Args:
-        truth, predicted: bool `(R, C)`.
+        truth: bool `(R, C)`.
+        predicted: bool `(R, C)`.
         labels: names.
     """
     each = metrics.per_label(truth, predicted)

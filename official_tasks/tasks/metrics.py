@@ -263,7 +263,8 @@ def entity_scores(truth, predicted) -> dict:
     """Return the scores that conlleval prints, and the F1 of tokens.
 
     Args:
-        truth, predicted: the labels of each sentence, a list of lists.
+        truth: the labels of each sentence, a list of lists.
+        predicted: likewise.
 
     Returns:
         dict of "f1", "precision", "recall" (over all entities), "accuracy"

@@ -283,7 +283,13 @@ def test_a_lora_run_leaves_its_adapters_apart(place, task, tmp_path):
     )
     done = call_script(*words.split(), folder=tmp_path / "place")
     assert done.returncode == 0, done.stderr
+    # The task and its files are those of the run.
+    words_again = "-m official_tasks.evaluate --model=run".split()
+    scored = call_script(*words_again, folder=tmp_path / "place")
+    assert scored.returncode == 0, scored.stderr
     run = tmp_path / "place" / "run"
+    accuracy = json.loads((run / "results.json").read_text())["accuracy"]
+    assert f"{accuracy:.4f}" in scored.stdout
     trained, preprocess = load_trained(task, run)
     model = load_model(task, place / "init")
     bert_keras.load_lora(model, run / "adapter")
