@@ -246,3 +246,21 @@ def test_the_installed_documentation_is_a_corpus(monkeypatch):
     share = sum(word in {"the", "of", "a", "to", "is", "in"} for word in words)
     assert share > 0.15 * len(words)  # about 0.2 in English prose
     assert ">>>" not in text and "```" not in text
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("a.txt", ["One two.", "", "Three é."]),
+        ("a.jsonl", ['{"text": "One two."}', '{"text": "Three é."}']),
+    ],
+)
+def test_line_ends_and_a_byte_order_mark_leave_no_trace(
+    name, lines, start, end, tmp_path
+):
+    path = tmp_path / name
+    path.write_bytes((start + end.join([*lines, ""])).encode())
+    found = [text for d in read(str(path)) for text in d.paragraphs]
+    assert found == ["One two.", "Three é."]
