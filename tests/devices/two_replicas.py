@@ -82,9 +82,11 @@ def values(model):
     return {f"{i}/{v.name}": v.numpy() for i, v in enumerate(variables)}
 
 
-def assert_equal(left, right, atol=0.0):
+def assert_equal(left, right, atol=0.0, but=()):
     for name, value in values(left).items():
         second = values(right)[name]
+        if name in but:
+            continue
         np.testing.assert_allclose(value, second, atol=atol, err_msg=name)
 
 
@@ -272,7 +274,11 @@ def any_optimizer_and_loss_give_the_numbers_of_one_device(folder):
             loss_of_one, loss_of_two, rtol=3e-3 if rough else 1e-5, err_msg=name
         )
         if not rough:
-            assert_equal(one, two, atol=5e-6)
+            # The gradient of the keys' bias is 0 but for rounding: softmax
+            # drops what all scores of a row share. LAMB scales it up.
+            paths = [v.path for v in one.variables]
+            key = paths.index("encoder/layer_0/attention/key/bias")
+            assert_equal(one, two, atol=5e-6, but=[f"{key}/bias"])
 
 
 def a_batch_that_leaves_a_replica_without_rows_is_the_same(folder):

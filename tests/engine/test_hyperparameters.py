@@ -227,7 +227,7 @@ def test_a_run_takes_them_all_and_tells_callbacks(place, tmp_path, monkeypatch):
     assert all(math.isfinite(loss) for _, loss in watch.batches)
     optimizer = watch.model.optimizer
     assert (type(optimizer).__name__, optimizer.accumulate) == ("Lamb", 2)
-    assert min(rate for _, rate in optimizer._kinds) == pytest.approx(0.9)
+    assert min(rate for _, rate in optimizer._groups) == pytest.approx(0.9)
     np.testing.assert_array_equal(
         weights_of(watch.model)["encoder/embeddings/norm/gamma"], watch.frozen
     )

@@ -165,7 +165,7 @@ def define_flags():
     flags.DEFINE_list("inputs", [], "")
 
 script.start(
-    lambda values: print(values.output, *values.inputs), define_flags, False
+    lambda values: print(values.output, *values.inputs), define_flags
 )
 """
 
