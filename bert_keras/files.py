@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all.
+"""Atomic writes of files and folders.
 
 A path may be remote (`gs://` and the like). There a file is uploaded from a
 finished local one, and a folder counts only once its manifest, which is
@@ -529,7 +529,7 @@ def make_folder(path):
 def remove(path):
     """Remove a file or a folder, if it is there.
 
-    Of a remote folder the manifest goes first: the rest then does not count.
+    A remote folder's manifest is removed first, which makes the rest invalid.
     """
     if is_remote(path):
         is_tree = is_folder(path)

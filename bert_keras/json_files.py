@@ -1,4 +1,4 @@
-"""JSON: files, text that may come from anybody, hashes of values."""
+"""JSON: files, untrusted text, hashes of values."""
 
 import hashlib
 import json

@@ -23,7 +23,7 @@ _TYPES = {
 
 
 def write_manifest(path: str, manifest: dict) -> None:
-    """Write a manifest and its hash, whole or not at all.
+    """Write a manifest and its hash atomically.
 
     Args:
         path: local or remote.

@@ -38,8 +38,8 @@ class RunFolder:
         writes: False in the other workers of a run: they only read.
 
     Raises:
-        InputError: not writable, foreign, of other settings or inputs, or in
-            use.
+        InputError: the folder is not writable, is not a run folder, has
+            other settings or inputs, or is in use.
 
     Example:
 

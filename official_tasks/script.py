@@ -51,7 +51,7 @@ _choices = []  # `show_flags`
 
 
 def start(main, define_flags, arguments=()):
-    """Run `main(FLAGS)` as the command that this process was started as.
+    """Run `main(FLAGS)` as the command of this process.
 
     Nothing heavy is imported before `main` runs, so that `--help` answers at
     once. An `InputError` prints one line and exits with 2.

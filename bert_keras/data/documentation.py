@@ -140,9 +140,9 @@ _BLOCKS = (*_DOCUMENTED, ast.If, ast.Try, ast.With)
 def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (name, library, sentences) of each module or topic.
 
-    In a fixed order; the library is "python" for the standard library. A
-    sentence that an earlier module holds is dropped, so that held-out
-    documents have none of the others. Modules without prose yield nothing.
+    The order is fixed. The library is "python" for the standard library. A
+    sentence that occurs in an earlier module is dropped, so that held-out
+    documents share none with the others. Modules without prose are skipped.
     """
     seen: set[str] = set()
     for group, name, docstrings in _modules():

@@ -1,4 +1,4 @@
-"""Raw documents to token stores and record shards, by one process at a time."""
+"""Convert raw documents to token stores and shards, one process at a time."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ from bert_keras.manifest import (
 from bert_keras.text.vocabulary import write_vocabulary
 
 _CHECKED_EVERY = 10  # seconds
-_WORTH = 4  # shards, of two seconds each, are worth starting processes
+_WORTH = 4  # minimum number of shards, two seconds each, to start workers
 _BATCH = 1_024  # examples that are gathered, masked and serialized at once
 _FROM_STORE = (
     "side documents sentences tokens corpus_hash vocabulary_hash "

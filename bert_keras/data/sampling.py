@@ -141,7 +141,7 @@ class Pairs(NamedTuple):
 
     @property
     def lengths(self):
-        """Pieces of each pair's example, with [CLS] and twice [SEP]."""
+        """Tokens of each pair's example, with [CLS] and two [SEP]."""
         return self.a_length + self.b_length + 3
 
     @property
@@ -248,9 +248,9 @@ def _other_documents(store, document, length, rng):
 
 
 def truncate(pairs: Pairs, room: int, rng) -> Pairs:
-    """Shorten pairs to `room` pieces: the longer first, of equals B.
+    """Shorten pairs to `room` tokens: the longer text first, B at a tie.
 
-    Each piece that goes is taken from the front or from the back with the
+    Each removed token is taken from the front or from the back with the
     same probability, so the number from the front is binomial.
     """
     # The longer first until both are equal: neither gets less than half of

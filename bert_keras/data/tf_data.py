@@ -27,7 +27,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 # that run are waited for. A data set stops to call once its buffers are full.
 
 _QUIET = 0.3  # seconds without a call after which none is expected
-_LONGEST = 10  # seconds that the end of the process waits at most
+_LONGEST = 10  # longest wait at process exit, in seconds
 
 
 class _Calls:

@@ -29,13 +29,13 @@ def in_order(
     Args:
         function: picklable where there are several workers; sent to each
             once, so what it keeps for the next call stays with the process.
-        items: taken as they are needed, a few ahead.
-        workers: processes; 1 for none but this one.
-        worth: how many items are worth starting any. This process works
-            until they are there.
+        items: read lazily, a few ahead.
+        workers: number of processes; 1 uses this process only.
+        worth: minimum number of items to start workers. With fewer, this
+            process handles all of them.
 
     Raises:
-        InputError: a process was ended from outside.
+        InputError: a worker process was killed.
     """
     items = iter(items)
     first = list(itertools.islice(items, worth)) if workers > 1 else []

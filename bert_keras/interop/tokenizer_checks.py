@@ -102,7 +102,7 @@ TOKENIZER = {
 
 
 def check_files(settings, special, made, config):
-    """Refuse the files of a tokenizer that makes other ids.
+    """Raise `InputError` if a tokenizer's files give different ids.
 
     Args:
         settings: `Fields` of tokenizer_config.json.

@@ -244,7 +244,7 @@ class BertEncoder(Portable, keras.Model):
         if not hidden_states:
             states = states[-1:]
         if tokens is not None:
-            # Padding gets the vector of the token before it: nobody reads it.
+            # Padding gets the vector of the token before it, which is not used.
             states = [tokens.put_in_rows(x) for x in states]  # (B, T, D)
         # The vectors of [CLS], C in the paper: (B, D); of packed rows (B, E, D)
         first = layers.first_tokens(states[-1], example_ids, examples_per_row)

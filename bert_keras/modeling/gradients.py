@@ -24,11 +24,11 @@ if keras.backend.backend() == "tensorflow":
 
 
 def custom_gradient(function):
-    """Wrap `function` as `ops.custom_gradient` does, for tensors alone.
+    """Wrap `function` as `ops.custom_gradient` does; tensors only.
 
     Args:
-        function: of tensors; returns its value and the gradient, a function
-            of the gradient of the value.
+        function: takes tensors; returns its value and a function that maps
+            the upstream gradient to the gradients of the arguments.
     """
     by_keras = ops.custom_gradient(function)
 

@@ -1,4 +1,4 @@
-"""The published sizes by name; a model of any other size takes its numbers."""
+"""The published model sizes by name."""
 
 # The whole numbers that the shapes of an encoder's weights follow from, but
 # for the heads; keras-hub calls them the same.

@@ -121,7 +121,7 @@ class ExactText:
             tf.ones_like(stuck[:, 0], tf.bool),
         )
         is_unknown = tf.gather(unknown, word)
-        # One position a piece; only the start of a word that is unknown.
+        # One position per token; an unknown word has its start only.
         kept = tf.where(is_unknown, is_start, reached & ~is_end)
         ids = tf.gather(tf.constant(self._ids), node)
         ids = tf.where(is_unknown, self._unknown, ids)
@@ -282,7 +282,7 @@ def _trie(bodies, symbols):
     )
 
 
-# Where pieces come from in the strings that they were made of.
+# Position of each token in its input string.
 
 
 def _spans(words, pieces, strings, unit):

@@ -74,7 +74,7 @@ class SegmentPacker(keras.layers.Layer):
         self.truncate = truncate
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # No dict, which Keras would track: an export would hold the graphs.
+        # Not a dict: Keras would track it and export the graphs.
         self._graphs = types.SimpleNamespace(by_key={})
         self.built = True
 

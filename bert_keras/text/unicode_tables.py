@@ -1,9 +1,8 @@
 """Unicode 14.0 by code point, whatever Python, ICU or RE2 is installed.
 
-Published vocabularies were made, and their ids are promised, under one
-version of Unicode; unicode_14.npz pins it, which
-tools/maintenance/make_unicode_tables.py writes. Those of bytes have one for
-each of the 1,114,112 code points.
+Token ids must not depend on the installed Unicode version, so
+unicode_14.npz pins it. tools/maintenance/make_unicode_tables.py writes the
+file. A byte table has one byte for each of the 1,114,112 code points.
 """
 
 import functools

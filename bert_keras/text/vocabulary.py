@@ -30,8 +30,8 @@ def read_vocabulary(path):
     """Read the pieces of a `vocab.txt`, in the order of their ids.
 
     Raises:
-        InputError: naming the line that is empty, not UTF-8 or there twice,
-            or the special token that is missing.
+        InputError: a line is empty, not UTF-8 or a duplicate, or a special
+            token is missing.
     """
     return check_vocabulary(read_pieces(path), str(path))
 
@@ -79,7 +79,7 @@ def _decode(line, number, path):
 
 
 def write_vocabulary(tokens, path):
-    """Write the pieces, one a line; the file is there whole or not at all."""
+    """Write the tokens atomically, one per line."""
     tokens = check_vocabulary(tokens)
     with (
         atomic_output(path) as partial,

@@ -228,7 +228,7 @@ class TrainingState(keras.callbacks.Callback):
         self._stop_request = StopRequest()
         # An `evaluate` within this `fit` changes `params`.
         self._epoch_steps = self.params["steps"]
-        # Python sets handlers in the main thread alone.
+        # Python allows signal handlers in the main thread only.
         if threading.current_thread() is threading.main_thread():
             self._stop_request.install()
 

@@ -71,10 +71,10 @@ def _check_record(record):
 
 
 class TargetScale(NamedTuple):
-    """Mean and standard deviation of the numbers that a model learns.
+    """Mean and standard deviation of the regression targets.
 
     The model learns targets of mean 0 and standard deviation 1. Its head is
-    saved so that it answers x * std + mean, in the units of the data.
+    saved so that it predicts x * std + mean, in the units of the data.
     """
 
     mean: float
@@ -97,12 +97,12 @@ class TargetScale(NamedTuple):
         return outputs * self.std + self.mean
 
     def put_into(self, head):
-        """Let a head that answers in standard units answer in the data's."""
+        """Rescale a head's output from standard units to the data's units."""
         head.kernel.assign(head.kernel * self.std)
         head.bias.assign(self.restore(head.bias))
 
     def take_out_of(self, head):
-        """Let a head that answers in the data's units use standard ones."""
+        """Rescale a head's output from the data's units to standard units."""
         head.kernel.assign(head.kernel / self.std)
         head.bias.assign((head.bias - self.mean) / self.std)
 

@@ -78,7 +78,7 @@ def run(
             row; otherwise pad all rows to `sequence_length`, as a TPU needs.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
-        settings: further settings that distinguish this run, such as the
+        settings: further settings to record for this run, such as the
             task's files.
         callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev as
             `val_...`. `on_train_begin` comes again in a resumed run.

@@ -156,7 +156,7 @@ def summarize(metric, runs: dict, rates: dict) -> dict:
 
 
 def _copy_best(folder, results):
-    """Copy the files of the best run into the folder of all."""
+    """Copy the files of the best run into the grid's folder."""
     best = folder.file("runs", results["best_run"])
     for name in ("model", "predictions", finetuning.ADAPTERS):
         if os.path.isdir(f"{best}/{name}"):

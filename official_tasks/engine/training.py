@@ -73,7 +73,7 @@ def train(
         The logs of each epoch, in order: dict with "step".
 
     Raises:
-        InputError: the gradients were not finite, many steps in a row.
+        InputError: the gradients were not finite for many steps in a row.
     """
     with progress.bar(title, steps) as update:
         meter = Meter(update, state, steps, tokens_until)

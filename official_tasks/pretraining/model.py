@@ -1,4 +1,4 @@
-"""The model of a pre-training run, at random or from weights, compiled."""
+"""The compiled model of a pre-training run, new or from weights."""
 
 import bert_keras
 from bert_keras.errors import InputError

@@ -51,7 +51,7 @@ class MaskedTokens:
         return metrics if self.next_sentence else {**metrics, "nsp": []}
 
     def select(self, x, y, w):
-        """Return what the model takes of a batch of the pipeline."""
+        """Return the model's inputs from a batch of the pipeline."""
         return x, y, w
 
     def predict(self, model, batch, vocabulary):

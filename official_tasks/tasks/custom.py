@@ -1,6 +1,6 @@
 """Tasks on a user's tables: texts, spans, tags and choices; no code needed.
 
-A function for each says which columns are read and which example a row makes;
+One function per type of task maps the columns of a row to an example.
 `own_data.py` reads the table.
 """
 

@@ -110,7 +110,7 @@ class TagTask(Problem):
         return self.source.read("train")
 
     def take_arguments(self, arguments):
-        # The model's, before a training file is read for them.
+        # Use the model's labels rather than read the training file.
         if "labels" not in vars(self) and arguments.get("labels"):
             self.labels = list(arguments["labels"])
         self.recipe = self.recipe or arguments.get("recipe")
