@@ -41,7 +41,7 @@ def read_json(path, most=MOST_JSON):
     """Read one JSON value.
 
     Args:
-        path: of a file that may come from anybody.
+        path: path of a file, which may be untrusted.
         most: bytes that it may have; None for any number.
 
     Raises:
@@ -52,7 +52,7 @@ def read_json(path, most=MOST_JSON):
 
 
 def parse_json(text, **arguments):
-    """Return the value of JSON text, which may come from anybody.
+    """Return the value of JSON text, which may be untrusted.
 
     Args:
         text: str or bytes.

@@ -411,7 +411,7 @@ def _print_error(message):
     return USER_ERROR
 
 
-# Output that nobody reads any more, as after `| head`.
+# The reader of stdout has closed it, as `| head` does.
 
 
 class _Output(io.FileIO):

@@ -202,7 +202,7 @@ def write_records(
         The manifest.
 
     Raises:
-        InputError: the folder holds records of other settings.
+        InputError: the folder has records made with other settings.
     """
     write = WriteShard(store, folder, rules, seed, copies)
     record_files.refuse_other(folder, write.settings)

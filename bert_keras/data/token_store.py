@@ -179,7 +179,7 @@ def _check_manifest(manifest: dict):
 def _check_arrays(store: "TokenStore"):
     """Refuse arrays that point outside each other, or tokens without piece.
 
-    The hashes do not exclude that: anybody can write a manifest.
+    The hashes do not exclude that: anyone can write a manifest.
     """
     pairs = (
         ("sentences", store.sentences, len(store.tokens)),

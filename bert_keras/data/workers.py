@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bert_keras.errors import InputError
 
-# Items that take tenths of a second each, and so are worth starting processes.
+# Minimum number of items to start workers, at tenths of a second each.
 WORTH = 32
 _SOON = 0.5  # seconds: processes that begin by then are waited for
 
