@@ -130,9 +130,8 @@ def _check_held_out(task, models, split="dev") -> list[str]:
                     f"{flag}."
                 )
         elif split != "train":
-            paths = [
-                p for part in source.parts(split) for p in source.paths(part)
-            ]
+            parts = () if source.data_set(split) else source.parts(split)
+            paths = [path for part in parts for path in source.paths(part)]
             notes += [
                 f"{path} is a file that {model} was trained on: these "
                 "scores say nothing about new rows"
