@@ -5,6 +5,7 @@ manifests have the same bytes. A task writes files of the shared folder, so
 that no runner has to return anything. Apache Beam is imported only here.
 """
 
+import contextlib
 import dataclasses
 import os
 
@@ -48,27 +49,34 @@ def create_pretraining_data_with_beam(
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
     with one_writer(folder):
-        try:
-            if source == corpus.DOCUMENTATION or is_data_set(source):
-                documents = corpus.read_documents(source, layout, text_field)
-                stores = building.build_stores(
-                    documents, tokenizer, tokens, held_out_share, sentences
-                )
-            else:
-                tokenise = building.Tokenise(tokenizer, sentences)
-                settings = building.describe_build(
-                    tokenizer, sentences, held_out_share
-                )
-                task = TokeniseFile(tokenise, layout, text_field, settings)
-                stores = _build_stores(source, tokenizer, tokens, task, run)
+        if source == corpus.DOCUMENTATION or is_data_set(source):
+            documents = corpus.read_documents(source, layout, text_field)
+            stores = building.build_stores(
+                documents, tokenizer, tokens, held_out_share, sentences
+            )
+        else:
+            tokenise = building.Tokenise(tokenizer, sentences)
+            settings = building.describe_build(
+                tokenizer, sentences, held_out_share
+            )
+            task = TokeniseFile(tokenise, layout, text_field, settings)
+            stores = _build_stores(source, tokenizer, tokens, task, run)
+        with _remove_after_mistake(os.path.join(tokens, PARTS)):
             manifests = finish_data(
                 stores, folder, rules, seed, copies, records, run
             )
-        except InputError:
-            files.remove(os.path.join(tokens, PARTS))
-            raise
     files.remove(os.path.join(tokens, PARTS))
     return manifests
+
+
+@contextlib.contextmanager
+def _remove_after_mistake(folder):
+    """Remove a folder of parts if what is made of them is refused."""
+    try:
+        yield
+    except InputError:
+        files.remove(folder)
+        raise
 
 
 def _make_runner(flags):
@@ -145,7 +153,8 @@ def _build_stores(
     pairs = zip(paths, targets, strict=True)
     run(task, [pair for pair in pairs if os.path.basename(pair[1]) not in done])
     work = building.work_folder(folder)
-    stores = building.assemble_stores(
-        targets, task.names, work, tokenizer, task.settings
-    )
-    return building.move_stores(stores, work, folder)
+    with _remove_after_mistake(os.path.join(folder, PARTS)):
+        stores = building.assemble_stores(
+            targets, task.names, work, tokenizer, task.settings
+        )
+        return building.move_stores(stores, work, folder)

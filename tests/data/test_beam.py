@@ -147,6 +147,9 @@ def test_a_build_by_beam_resumes_with_what_is_missing(
         stop_at(limit, made, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             create(text, tokenizer, tmp_path / "beam")
+        # A mistake costs nothing of it.
+        with pytest.raises(InputError):
+            create(f"{text}/nothing", tokenizer, tmp_path / "beam")
     stop_at(None, made, monkeypatch)
     assert create(text, tokenizer, tmp_path / "beam") == manifests
     assert contents(tmp_path / "beam") == contents(folder)
