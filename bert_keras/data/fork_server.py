@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 
+from bert_keras.data.workers import without_stderr
+
 _CHECK_SECONDS = 0.2
 
 
@@ -18,18 +20,6 @@ def _end_with_parent(parent, is_ready):
     while not is_ready.wait(_CHECK_SECONDS):
         if os.getppid() != parent:
             os._exit(1)
-
-
-@contextlib.contextmanager
-def _without_stderr():
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _show_error(kind, error, trace):
@@ -46,13 +36,9 @@ def _import_libraries():
         target=_end_with_parent, args=(os.getppid(), is_ready), daemon=True
     )
     thread.start()
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # workers leave GPUs alone
-    with _without_stderr(), contextlib.suppress(ImportError):
+    with without_stderr(), contextlib.suppress(ImportError):
         import keras  # noqa: F401
-        import tensorflow as tf
         import tensorflow_text  # noqa: F401
-
-        tf.config.list_physical_devices()  # prints what a worker would
     is_ready.set()
     thread.join()  # a fork keeps no thread
 

@@ -6,11 +6,13 @@ ahead, so that a corpus of any size needs the memory of some of it.
 
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -99,13 +101,38 @@ def _ahead(pool, items: Iterator, count: int) -> Iterator:
         yield running.popleft().result()
 
 
+def hide_gpus():
+    """Hide the GPUs from this process; TensorFlow's lines on it are dropped.
+
+    Not in `fork_server`, whose other children may use them.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if "tensorflow" in sys.modules:
+        with without_stderr():
+            sys.modules["tensorflow"].config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def without_stderr():
+    """Drop what is written to stderr, by native code too."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 _function = None
 
 
 def _begin(function: Callable):
-    """Prepare a worker, which ends with its parent."""
+    """Prepare a worker, which leaves GPUs alone and ends with its parent."""
     global _function
     _function = function
+    hide_gpus()
     # Ctrl-C goes to all processes of a terminal: the parent acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

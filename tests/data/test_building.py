@@ -163,6 +163,17 @@ def test_workers_give_results_in_order_and_take_items_as_needed(
         list(workers.in_order(end, itertools.count(), 2, 4))
 
 
+def read_gpus(_):
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_workers_leave_gpus_alone_and_other_forks_keep_theirs(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert list(workers.in_order(read_gpus, range(4), 2, 4)) == ["-1"] * 4
+    with workers.forks().Pool(1) as pool:
+        assert pool.map(read_gpus, [0]) == [None]
+
+
 WORKERS = """
 import itertools, multiprocessing, time
 from bert_keras.data.workers import in_order
