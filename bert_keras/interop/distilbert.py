@@ -50,10 +50,12 @@ def translate_config(config):
     values = dict(config.values)
     for name, (other, default) in _SETTINGS.items():
         values[name] = config.raw(other, default)
+    names = config.texts("architectures", [])
     values["architectures"] = [
-        re.sub("^DistilBert", "Bert", name)
-        for name in config.texts("architectures", [])
+        re.sub("^DistilBert", "Bert", name) for name in names
     ]
+    if "DistilBertForTokenClassification" in names:
+        values["classifier_dropout"] = values["hidden_dropout_prob"]
     return Fields(values, config.path)
 
 
