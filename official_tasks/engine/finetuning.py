@@ -406,7 +406,8 @@ class _Run:
             raise InputError(
                 f"tune_thresholds is True, but --task={self.task.name} has no "
                 "threshold to choose: expected several labels a text, or "
-                "questions that may have no answer. Leave it out."
+                "questions that may have no answer and no null_threshold. "
+                "Leave it out."
             )
         self.task.take_arguments(chosen)
         for name, value in chosen.items():

@@ -191,7 +191,11 @@ class SpanTask(Problem):
     def build(self, encoder):
         from bert_keras import BertSpanPredictor
 
-        return BertSpanPredictor(encoder, may_be_none=self.may_be_none)
+        return BertSpanPredictor(
+            encoder,
+            may_be_none=self.may_be_none,
+            null_threshold=self.null_threshold,
+        )
 
     def loss(self):
         from bert_keras.modeling.task_models import span_losses

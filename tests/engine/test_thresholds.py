@@ -126,6 +126,11 @@ def test_the_threshold_of_no_answer_is_kept_scored_and_served(place, tmp_path):
     assert threshold != 0
     again = evaluate(custom_spans(dev=path), [str(run)])
     assert again["f1"] == pytest.approx(results["f1"])
+    fixed = tmp_path / "fixed"
+    task = custom_spans(train=path, dev=path, null_threshold=2.5)
+    finetuning.run(task, run / "model", fixed, epochs=0.1, **QUICK)
+    stored = json.loads((fixed / "model" / "config.json").read_text())
+    assert stored["bert_keras"]["arguments"]["null_threshold"] == 2.5
     never = evaluate(custom_spans(dev=path, null_threshold=1e9), [str(run)])
     assert never["unanswerable_f1"] == 0.0
     model = bert_keras.BertSpanPredictor.from_preset(run / "model")
