@@ -39,6 +39,7 @@ from official_tasks.tasks import registry
 from official_tasks.tasks.base import SPLITS, Task
 from official_tasks.tasks.own_data import Table
 from official_tasks.tasks.registry import task_from_flags
+from official_tasks.tasks.source import Source
 from official_tasks.tasks.table import make_dialect
 
 MLM = "mlm"
@@ -112,7 +113,7 @@ def _check_held_out(task, models, split="dev") -> list[str]:
     are compared by content: the same file may have another name.
     """
     source, notes = getattr(task, "source", None), []
-    if source is None:
+    if not isinstance(source, Source):  # a task from outside has its own
         return notes
     is_tenth = split == "dev" and "dev" not in source.files
     holds_out = isinstance(source, Table) and "train" in source.files

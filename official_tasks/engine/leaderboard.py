@@ -16,6 +16,7 @@ from official_tasks.engine import grid
 from official_tasks.engine.models import predict_split
 from official_tasks.tasks.base import SPLITS
 from official_tasks.tasks.glue import AX, BENCHMARK, MNLI, WNLI
+from official_tasks.tasks.source import Source
 
 ZIP = "glue.zip"
 
@@ -45,7 +46,8 @@ def predict_task(task, models, output, split="test", overwrite=False):
 def input_files(task) -> list:
     """Return the files that a task reads, with those to predict."""
     source = getattr(task, "source", None)
-    test = source.existing_files("test") if source else []
+    is_ours = isinstance(source, Source)  # a task from outside has its own
+    test = source.existing_files("test") if is_ours else []
     return [*task.data_files(), *test]
 
 

@@ -3,6 +3,7 @@
 import functools
 import json
 import sys
+import types
 
 import pytest
 from absl import flags
@@ -234,4 +235,9 @@ def test_rows_that_a_model_has_learned_from_are_noticed(
         notes = evaluate._check_held_out(custom_task(dev=name), [model])
         assert "was trained on" in notes[-1]
         task = custom_task(train="c.csv")
+        assert evaluate._check_held_out(task, [model]) == []
+        # A data set has no files to compare, nor has a task from outside.
+        task = glue_task(glue.RTE, data_dir="hf:nyu-mll/glue/rte")
+        assert evaluate._check_held_out(task, [model]) == []
+        task = types.SimpleNamespace(source="reviews.csv")
         assert evaluate._check_held_out(task, [model]) == []
