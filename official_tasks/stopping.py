@@ -7,6 +7,7 @@ libraries turn it into other errors: so the request is kept and delivered
 again, and `check` raises it.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -14,7 +15,7 @@ import sys
 import threading
 import types
 
-from bert_keras.interrupts import EXIT_CODE, Stopped, StopRequest
+from bert_keras.interrupts import EXIT_CODE, SIGNALS, Stopped, StopRequest
 
 AGAIN_AFTER = 0.05  # seconds from a dropped exception to the next
 
@@ -48,6 +49,18 @@ def install():
     _request.install()
     if _state.hook is None:
         _state.hook, sys.unraisablehook = sys.unraisablehook, _handle_dropped
+        atexit.register(_ignore_signals)
+
+
+def _ignore_signals():
+    """Ignore signals while the interpreter ends.
+
+    It would reset our handlers to the system's, so that a late signal would
+    change the exit code of finished work. It leaves ignored ones as they are.
+    """
+    for number in SIGNALS:
+        if signal.getsignal(number) is _request:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _handle_dropped(dropped):
