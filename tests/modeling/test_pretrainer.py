@@ -92,7 +92,7 @@ def test_rematerialised_gradients_are_the_same_with_dropout_on(dtype):
     batch = pretraining_batch(batch=4)
     results = []
     for rematerialize in (False, True):
-        keras.utils.set_random_seed(11)
+        keras.utils.set_random_seed(1)
         model = random_pretrainer(
             dropout=0.3,
             attention_dropout=0.3,
@@ -105,7 +105,7 @@ def test_rematerialised_gradients_are_the_same_with_dropout_on(dtype):
     # In bfloat16 the two graphs round differently.
     atol = 1e-6 if dtype == "float32" else 0.02
     assert loss == pytest.approx(again, abs=atol)
-    assert abs(loss - float(compute_loss(model, *batch))) > 0.01  # it did drop
+    assert abs(loss - float(compute_loss(model, *batch))) > 0.05  # it did drop
     for path, slope in gradients_by_path.items():
         np.testing.assert_allclose(
             slope, recomputed[path], atol=atol, err_msg=path
