@@ -1,4 +1,4 @@
-"""The published model sizes by name."""
+"""The published model sizes by name; other sizes are given as numbers."""
 
 # The whole numbers that the shapes of an encoder's weights follow from, but
 # for the heads; keras-hub calls them the same.

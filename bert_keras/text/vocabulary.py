@@ -30,8 +30,8 @@ def read_vocabulary(path):
     """Read the pieces of a `vocab.txt`, in the order of their ids.
 
     Raises:
-        InputError: a line is empty, not UTF-8 or a duplicate, or a special
-            token is missing.
+        InputError: a line, which it names, is empty, not UTF-8 or a
+            duplicate; or a special token is missing.
     """
     return check_vocabulary(read_pieces(path), str(path))
 

@@ -78,8 +78,8 @@ def run(
             row; otherwise pad all rows to `sequence_length`, as a TPU needs.
         distribution: devices; see `make_strategy`.
         tpu: name of the TPU; see `make_strategy`.
-        settings: further settings to record for this run, such as the
-            task's files.
+        settings: further settings, such as the task's files. A run resumes
+            only with the same ones.
         callbacks: Keras callbacks; `on_epoch_end` gets the scores of dev as
             `val_...`. `on_train_begin` comes again in a resumed run.
         **hyperparameters: fields of `Hyperparameters`.
