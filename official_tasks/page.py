@@ -5,9 +5,7 @@ are escaped. The sections of a run's report are next to that run's code.
 """
 
 import html
-import importlib.util
-import io
-import warnings
+import math
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from official_tasks import progress
 
 LONGEST_LABEL = 40  # characters of a class in a chart
 LONG_WORD = 30  # characters; a link is longer
+COLOURS = ("#2f6fde", "#e0872b")
 STYLE = """
 :root { --ink: #1d2433; --soft: #64708a; --line: #e3e7ef; --accent: #2f6fde;
   --good: #1a8f5a; --page: #f6f7fa; }
@@ -36,7 +35,7 @@ section { background: #fff; border: 1px solid var(--line); margin-top: 20px;
 .charts { display: grid; gap: 20px;
   grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
 svg { width: 100%; height: auto; }
-.small svg { max-width: 560px; }
+.cell { display: block; padding: 2px 6px; border-radius: 4px; }
 table { border-collapse: collapse; width: 100%; font-size: 15px; }
 td, th { padding: 7px 10px; border-top: 1px solid var(--line);
   text-align: left; vertical-align: top; }
@@ -168,36 +167,13 @@ def show_predictions(texts, explanation) -> Html:
     return section("Masked tokens", explanation, table(rows, head))
 
 
-def can_draw(name) -> bool:
-    """Return True if charts can be drawn; else print that `name` is missing."""
-    if importlib.util.find_spec("matplotlib") is not None:
-        return True
-    progress.console.print(
-        f"note: no {name}, which needs matplotlib: pip install "
-        "'bert_keras[plots]'"
-    )
-    return False
-
-
-def write_report(folder, render):
-    """Write report.html to a run's folder: the HTML that `render()` returns.
-
-    Without matplotlib, or where drawing fails, print a note: the drawing at
-    the end of a run is not worth the run.
-    """
-    if not can_draw("report.html"):
-        return
-    try:
-        with (
-            folder.output("report.html") as path,
-            open(path, "w", encoding="utf-8") as file,
-        ):
-            file.write(render())
-    except Exception as error:  # of any library
-        progress.console.print(
-            f"note: no report.html: it cannot be drawn ({type(error).__name__}:"
-            f" {error})"
-        )
+def write_report(folder, content):
+    """Write a page to report.html in the folder of a run."""
+    with (
+        folder.output("report.html") as path,
+        open(path, "w", encoding="utf-8") as file,
+    ):
+        file.write(content)
 
 
 def note_finished(folder):
@@ -208,10 +184,7 @@ def note_finished(folder):
     progress.console.print(
         f"{folder.path}: finished before; nothing trained", soft_wrap=True
     )
-    expected = ["logs"]
-    if importlib.util.find_spec("matplotlib") is not None:
-        expected.append("report.html")
-    for name in expected:
+    for name in ("logs", "report.html"):
         if not files.exists(folder.file(name)):
             progress.console.print(
                 f"note: {folder.file(name)} is missing. A run writes it once; "
@@ -220,84 +193,89 @@ def note_finished(folder):
             )
 
 
-def make_figure(width, height):
-    """Return an empty figure of this size in inches, and its axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def draw(figure):
-    """Return a figure as SVG, the same bytes for the same figure.
-
-    All text is shown as it is. By default matplotlib reads text between two
-    dollar signs as a formula, and warns of characters that its font lacks; a
-    browser has other fonts.
-    """
-    import matplotlib
-    from matplotlib.text import Text
-
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)
-    style = {"svg.fonttype": "none", "svg.hashsalt": "0"}
-    # For the texts that are made later, such as those of ticks.
-    style["text.parse_math"] = False
-    file = io.StringIO()
-    with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()[file.getvalue().index("<svg") :]
-
-
-def line_chart(title, axis, lines, is_fraction=False, bounds=()):
-    """Return a chart of lines over one axis.
+def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> Html:
+    """Return a chart of lines over one axis, as SVG.
 
     Args:
         title: of the chart.
         axis: name of the x axis.
-        lines: name -> (x, y).
+        lines: name -> (x, y); y is None where it is unknown.
         is_fraction: show y in percent.
         bounds: x of dotted vertical lines.
     """
-    figure, axes = make_figure(4.6, 3.2)
-    colours = ("#2f6fde", "#e0872b")
-    for (name, (x, y)), colour in zip(lines.items(), colours, strict=False):
-        axes.plot(x, y, label=name, color=colour, marker="o", markersize=3)
-    for x in bounds:
-        axes.axvline(x, color="#64708a", linestyle=":", linewidth=1)
-    axes.set_title(title, fontsize=11, loc="left")
-    axes.set_xlabel(axis)
-    if axis == "step":
-        steps = {"integer": True, "min_n_ticks": 1}
-        axes.xaxis.get_major_locator().set_params(**steps)
-    axes.grid(axis="y", color="#e3e7ef")
-    if is_fraction:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.legend(frameon=False, fontsize=9)
-    return Html(f"<div>{draw(figure)}</div>")
+    drawn = {
+        name: [(a, b) for a, b in zip(x, y, strict=True) if _is_number(b)]
+        for name, (x, y) in lines.items()
+    }
+    points = [point for line in drawn.values() for point in line]
+    if not points:
+        return Html()
+    xs, ys = zip(*points, strict=True)
+    left, low = min(xs), min(ys)
+    width, height = max(xs) - left or 1, max(ys) - low or 1
+
+    def place(x, y):
+        return 60 + 380 * (x - left) / width, 250 - 200 * (y - low) / height
+
+    parts = [_text(10, 20, title, 15)]
+    for part in (0, 0.5, 1):
+        value = low + part * height
+        _, y = place(left, value)
+        shown = f"{value:.1%}" if is_fraction else f"{value:.3g}"
+        parts.append(f"<path d='M60 {y:.1f}H440' stroke='#e3e7ef'/>")
+        parts.append(_text(54, y + 4, shown, 12, "end"))
+    parts += [
+        _text(60, 270, f"{left:,.4g}", 12),
+        _text(250, 290, axis, 12, "middle"),
+        _text(440, 270, f"{max(xs):,.4g}", 12, "end"),
+    ]
+    for bound in bounds:
+        x, _ = place(bound, low)
+        parts.append(
+            f"<path d='M{x:.1f} 50V250' stroke='#64708a' stroke-dasharray='2'/>"
+        )
+    for number, (name, line) in enumerate(drawn.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        places = [place(*point) for point in line]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        for x, y in places[-1:]:
+            parts.append(f"<circle cx={x} cy={y} r=3 fill='{colour}'/>")
+        parts.append(
+            f"<polyline points='{path}' fill=none stroke='{colour}' "
+            "stroke-width=2 stroke-linejoin=round stroke-linecap=round />"
+        )
+        parts.append(_text(440, 20 + 16 * number, name, 12, "end", colour))
+    return Html(f"<div><svg viewBox='0 0 450 300'>{''.join(parts)}</svg></div>")
 
 
-def confusion_chart(labels, counts):
-    """Return the confusion matrix as a chart; a row is a true class."""
+def _is_number(value):
+    return value is not None and math.isfinite(value)
+
+
+def _text(x, y, value, size, anchor="start", colour="#1d2433"):
+    return (
+        f"<text x={x} y={y:.1f} font-size={size} text-anchor={anchor} "
+        f"fill='{colour}'>{escape(value)}</text>"
+    )
+
+
+def confusion_table(labels, counts) -> Html:
+    """Return the confusion matrix; a row is a true class."""
     labels = [_shorten(label) for label in labels]
     counts = np.array(counts)
     fractions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure, axes = make_figure(
-        0.62 * len(labels) + 2.6, 0.42 * len(labels) + 1.5
-    )
-    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for row, column in np.ndindex(*counts.shape):
-        colour = "white" if fractions[row, column] > 0.55 else "#1d2433"
-        number = f"{counts[row, column]:,}"
-        axes.text(column, row, number, ha="center", va="center", color=colour)
-    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    return Html(f"<div class=small>{draw(figure)}</div>")
+    cells = [
+        [
+            Html(
+                "<span class=cell style='background:rgba(47,111,222,"
+                f"{0.7 * fraction:.2f})'>{count:,}</span>"
+            )
+            for count, fraction in zip(*pair, strict=True)
+        ]
+        for pair in zip(counts, fractions, strict=True)
+    ]
+    rows = [[label, *row] for label, row in zip(labels, cells, strict=True)]
+    return table(rows, ("", *labels), range(1, len(labels) + 1))
 
 
 def _shorten(label):

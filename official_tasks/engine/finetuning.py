@@ -454,16 +454,14 @@ class _Run:
             self.task.write(self.examples["dev"], predictions, path)
         with self.folder.output(RESULTS) as path:
             json_files.write_json(json_files.without_nan(results), path)
-        page.write_report(
-            self.folder,
-            lambda: task_report.render(
-                self.task.name,
-                self.metric,
-                results,
-                self.task.mistakes(self.examples["dev"], predictions),
-                {"init": self.init, "seed": self.seed, **self.arguments},
-            ),
+        report = task_report.render(
+            self.task.name,
+            self.metric,
+            results,
+            self.task.mistakes(self.examples["dev"], predictions),
+            {"init": self.init, "seed": self.seed, **self.arguments},
         )
+        page.write_report(self.folder, report)
 
 
 def scalars(scores) -> dict:

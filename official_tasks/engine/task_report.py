@@ -116,7 +116,7 @@ def _show_confusion(results):
         "Confusion",
         "Rows are the truth, columns the predictions; darker is a larger "
         "fraction of the row.",
-        page.confusion_chart(labels, results["confusion"]),
+        page.confusion_table(labels, results["confusion"]),
     )
 
 

@@ -183,7 +183,7 @@ class Run:
             single.save_preset(path, self.source.preprocessor())
         with self.folder.output("results.json") as path:
             write_json(without_nan(results), path)
-        page.write_report(self.folder, lambda: render(results, self.settings))
+        page.write_report(self.folder, render(results, self.settings))
 
 
 def find_notes(results) -> list[str]:
