@@ -182,11 +182,6 @@ def _walk_links(folder):
         above |= {inner[name]: known | {real[name]} for name in below}
 
 
-def folder_size(folder):
-    """Return the bytes of all files in a local folder and in those below."""
-    return sum(map(os.path.getsize, walk(folder)))
-
-
 def refuse_input_as_output(
     output: PathLike | None, *inputs: PathLike | None
 ) -> None:

@@ -4,9 +4,11 @@
 
 In: a JSONL file of what another server answered, one request a line,
 {"inputs": {"text": "..."}, "answer": {"label": "...", "probabilities": [...]}},
-and the folder of a SavedModel. Out: for each output the fraction of answers
-that are equal (numbers to 1e-5), the greatest difference of numbers, and the
-worst cases. Takes some seconds and the model's time for as many texts.
+or a file of official_tasks.predict, and the folder of a SavedModel. Out: for
+each output the fraction of answers that are equal (numbers to 1e-5), the
+greatest difference of numbers, and the worst cases. --label=COLUMN, a column
+that predict kept, also gives the accuracy of both. Takes some seconds and the
+model's time for as many texts.
 """
 
 import official_tasks  # noqa: F401  first: it handles Ctrl-C
@@ -29,13 +31,15 @@ TOLERANCE = 1e-5
 
 def define_flags():
     flags.DEFINE_integer("worst", 5, "Cases of an output to show.", 0)
+    flags.DEFINE_string("label", None, "Column of the true label.")
 
 
 def main(values, records, folder):
     from bert_keras.serving.load import load_saved_model
 
     records, served = read_records(records), load_saved_model(folder)
-    for name, summary in compare(records, served, values.worst).items():
+    summaries = compare(records, served, values.worst, values.label)
+    for name, summary in summaries.items():
         cases = summary.pop("worst")
         progress.console.print(name, summary)
         for case in cases:
@@ -79,17 +83,19 @@ def _is_record(record):
     )
 
 
-def compare(records, served, worst=5):
+def compare(records, served, worst=5, label=None):
     """Compare the answers of a served model with the recorded ones.
 
     Args:
         records: list of dict; see `read_records`.
         served: a `ServedModel`.
         worst: how many cases of an output to show.
+        label: column of `keep` with the true value of the output `label`.
 
     Returns:
         dict, output name -> dict of `compared`, `equal` (the fraction within
-        `TOLERANCE`) and, of numbers, `greatest_difference`; and `worst`, the
+        `TOLERANCE`) and, of numbers, `greatest_difference`; with `label`, the
+        `accuracy` of the recorded and of the new answers; and `worst`, the
         cases that differ, the greatest difference first.
     """
     cases = {}
@@ -97,18 +103,46 @@ def compare(records, served, worst=5):
         for first in range(0, len(group), BATCH):
             batch = group[first : first + BATCH]
             answers = _call(served, signature, batch)
+            labels = served.card["signatures"][signature].get("labels", [])
             for row, record in enumerate(batch):
                 for name, old in record["answer"].items():
                     new = answers[name][row] if name in answers else None
                     new = new.tolist() if hasattr(new, "tolist") else new
+                    if isinstance(old, list) and old and type(old[0]) is dict:
+                        old, new = _select_labels(old, new, labels)
                     case = {
                         "inputs": record["inputs"],
+                        "keep": record.get("keep", {}),
                         "old": old,
                         "new": new,
                         "difference": _difference(old, new),
                     }
                     cases.setdefault(name, []).append(case)
-    return {name: _summarize(some, worst) for name, some in cases.items()}
+    summaries = {name: _summarize(some, worst) for name, some in cases.items()}
+    if label is not None:
+        accuracies = _score_labels(cases.get("label", []), label)
+        summaries["label"]["accuracy"] = accuracies
+    return summaries
+
+
+def _select_labels(best, probabilities, labels):
+    """Return the values of the labels that `predict` wrote, old and new."""
+    values = dict(zip(labels, probabilities or (), strict=False))
+    new = [values.get(one.get("label")) for one in best]
+    return [one.get("probability") for one in best], new
+
+
+def _score_labels(cases, column):
+    """Return the accuracy of the recorded and of the new labels."""
+    if not cases or any(column not in case["keep"] for case in cases):
+        raise InputError(
+            f"--label={column}: expected records with the output label and "
+            f"the column {column!r}, as predict --keep={column} writes them."
+        )
+    return [
+        float(np.mean([case[side] == case["keep"][column] for case in cases]))
+        for side in ("old", "new")
+    ]
 
 
 def _group_by_signature(records, served):

@@ -26,6 +26,8 @@ except ImportError:  # Windows
 # Errors of reading a line that `predict` did not write.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 BATCHES_AT_ONCE = 16  # are sorted by length together
+MOST_LABELS = 100  # all probabilities of 5,000 labels are 73 kB a row
+BEST_LABELS = 10  # are written of more labels
 UNFINISHED = ".unfinished"  # suffix of an output
 
 
@@ -34,7 +36,8 @@ class Answers:
 
     JSONL is written and resumed in place, a line for each row: `{"row",
     "model", "signature", "inputs", "keep", "answer", "crc32"}`, which
-    `tools/compare.py` reads; the checksum is of the text before it. Other
+    `tools/compare.py` reads; the checksum is of the text before it. Of more
+    than 100 labels, `probabilities` has the best ten and their names. Other
     formats are made from such a file, NAME.unfinished, at the end.
 
     Args:
@@ -55,6 +58,7 @@ class Answers:
         self.path, self.served, self.signature = path, served, signature
         entry = served.card["signatures"][signature]
         self.inputs, self.keep = entry["input_order"], list(keep)
+        self._labels = entry.get("labels", ())
         self.model = served.card["fingerprint"][:12]
         self.counts_truncated = "truncated" in entry["outputs"]
         self.done, self.truncated = 0, 0  # rows
@@ -166,7 +170,9 @@ class Answers:
         count = len(self.inputs)
         while group := list(islice(rows, size - len(before))):
             inputs = [row[:count] for row in before + group]
-            answers = _answer_in_batches(signature, inputs, batch_size)
+            answers = _answer_in_batches(
+                signature, inputs, batch_size, self._labels
+            )
             for row, answer in zip(group, answers[len(before) :], strict=True):
                 self._file.write(self._line(*self._by_name(row), answer))
                 self.done += 1
@@ -237,7 +243,7 @@ def _encode(row):
     return json.dumps(row).encode() + b"\n"
 
 
-def _answer_in_batches(signature, rows, batch_size):
+def _answer_in_batches(signature, rows, batch_size, labels=()):
     """Return an answer for each row, computed in batches of similar length."""
     lengths = [sum(len(str(value)) for value in row) for row in rows]
     order = np.argsort(lengths, kind="stable")
@@ -251,7 +257,19 @@ def _answer_in_batches(signature, rows, batch_size):
             answers[i] = {
                 name: _as_json(outputs[name][index]) for name in sorted(outputs)
             }
+            if len(labels) > MOST_LABELS and "probabilities" in outputs:
+                answers[i]["probabilities"] = _find_best(
+                    answers[i]["probabilities"], labels
+                )
     return answers
+
+
+def _find_best(probabilities, labels):
+    """Return the labels with the highest probabilities, the best first."""
+    order = np.argsort(-np.array(probabilities), kind="stable")[:BEST_LABELS]
+    return [
+        {"label": labels[i], "probability": probabilities[i]} for i in order
+    ]
 
 
 def _as_json(value):

@@ -246,6 +246,34 @@ def answer_to(tmp_path, name, content="id,label,text\n7,x,a b\n8,y,\n"):
     return path
 
 
+@pytest.mark.parametrize("count", [100, 101])
+def test_of_more_than_100_labels_the_best_ten_are_written(tmp_path, count):
+    labels = [f"class {n}" for n in range(count)]
+    shares = np.random.default_rng(0).dirichlet(np.ones(count)).astype("f4")
+    served = Served()
+    served.card["signatures"]["count"] = {
+        "input_order": ["text"],
+        "outputs": {"probabilities": ""},
+        "labels": labels,
+    }
+    served.signatures = ["count"]
+    served.count = lambda texts: {"probabilities": [shares] * len(texts)}
+    path = tmp_path / "out.jsonl"
+    answered(path, served, [["a text"]])
+    answer = records(path)[0]["answer"]["probabilities"]
+    if count == 100:
+        np.testing.assert_array_equal(np.float32(answer), shares)
+    else:
+        best = np.argsort(-shares)[:10]
+        assert [one["label"] for one in answer] == [labels[i] for i in best]
+        written = np.float32([one["probability"] for one in answer])
+        np.testing.assert_array_equal(written, shares[best])
+    assert compare(read_records(path), served)["probabilities"]["equal"] == 1
+    shares[np.argmax(shares)] += 0.1
+    found = compare(read_records(path), served)["probabilities"]
+    assert found["greatest_difference"] == pytest.approx(0.1, rel=1e-5)
+
+
 def test_answers_are_jsonl_with_the_columns_that_are_kept(tmp_path):
     path = answer_to(tmp_path, "out.jsonl")
     first, second = records(path)

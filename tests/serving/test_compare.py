@@ -70,6 +70,19 @@ def test_numbers_are_equal_but_for_rounding():
     assert found["greatest_difference"] == pytest.approx(2e-5, rel=1e-2)
 
 
+def test_the_accuracy_is_that_of_both_models():
+    records = [record("a" * n, "short", n / 10) for n in (2, 4, 6, 8)]
+    for one, truth in zip(
+        records, ("short", "long", "long", "long"), strict=True
+    ):
+        one["keep"] = {"stars": truth}
+    found = compare(records, SERVED, label="stars")
+    assert found["label"]["accuracy"] == [1 / 4, 3 / 4]
+    for some, column in ((records, "label"), (records[:0], "stars")):
+        with pytest.raises(InputError, match="--keep="):
+            compare(some, SERVED, label=column)
+
+
 def test_only_what_was_recorded_is_compared():
     found = compare([{"inputs": {"text": "a"}, "answer": {"old": 1}}], SERVED)
     assert found["old"]["equal"] == 0

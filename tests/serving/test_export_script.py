@@ -10,7 +10,6 @@ from served_samples import VOCABULARY, encoder, preprocessor
 import bert_keras
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interop.saving import save_model
-from bert_keras.modeling.task_models import BertChooser
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from official_tasks import script
@@ -60,26 +59,6 @@ def test_models_of_two_tokenizers_are_not_exported_together(tmp_path):
         export.load_preprocessor([a, same, other])
     with pytest.raises(InputError, match="cased differ in lowercase"):
         export.load_preprocessor([a, cased])
-
-
-def test_choices_of_dev_are_read_as_predict_reads_them(
-    parsed, tmp_path, capsys, monkeypatch
-):
-    load = functools.cache(bert_keras.load_saved_model)
-    monkeypatch.setattr(bert_keras, "load_saved_model", load)
-    folder = bert_keras.export_saved_model(
-        BertChooser(encoder()), preprocessor(), tmp_path / "served"
-    )
-    table = tmp_path / "dev.csv"
-    table.write_text('id,a,b\n1,film,"[""good"", ""bad""]"\n')
-    lines = tmp_path / "dev.jsonl"
-    lines.write_text('{"a": "film", "b": ["good", 5]}\n')
-    for path in (table, lines):
-        values = parsed("--dtype=int8", f"--dev={path}", "--columns=a,b")
-        export.compare(folder, folder, values)
-        assert "same answer  100.00%" in capsys.readouterr().out
-    with pytest.raises(InputError, match="names 1; choose takes"):
-        export.compare(folder, folder, parsed(f"--dev={lines}", "--columns=a"))
 
 
 def test_every_option_reaches_the_export(parsed, monkeypatch):

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from served_samples import encoder, preprocessor, spread, task_models
 
-from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.serving.export import export_saved_model
 from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.quantize import convert_weights
-from tools.export import measure
 
 IDS = np.array([[2, 5, 9, 11, 3], [2, 13, 12, 3, 0]], "int32")
 INPUTS = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
@@ -62,7 +60,7 @@ def test_bfloat16_halves_every_weight():
 @pytest.mark.parametrize(
     "dtype", ["int8", pytest.param("bfloat16", marks=pytest.mark.long)]
 )
-def test_small_exports_are_verified_and_measured(
+def test_small_exports_are_verified_and_near(
     tmp_path, classifier_export, dtype
 ):
     model = spread(BertClassifier(encoder(), labels=["bad", "good"]))
@@ -71,73 +69,10 @@ def test_small_exports_are_verified_and_measured(
     options["portable"] = True
     export_saved_model(model, preprocessor(), folders[1], **options)
     before, after = map(load_saved_model, folders)
-    texts = ["an hour well spent", "bad film", "good"] * 15
-    labels = before.classify(texts)["label"]
-    labels[0] = "neither"
-    found = measure(before, after, {"text": texts}, labels)
-    assert found["rows"] == 45
-    assert found["accuracy"][0] == pytest.approx(44 / 45)
-    assert 0 < found["greatest_difference"] < 0.2
-    assert set(found["milliseconds"]) == {1, 32}
-    assert after.classify(texts)["probabilities"].dtype == np.float32
+    texts = ["an hour well spent", "bad film", "good"]
+    full, answers = before.classify(texts), after.classify(texts)
+    difference = np.abs(answers["probabilities"] - full["probabilities"]).max()
+    assert 0 < difference < 0.2
+    assert answers["probabilities"].dtype == np.float32
     weights = [f / "variables/variables.data-00000-of-00001" for f in folders]
     assert weights[1].stat().st_size < 0.8 * weights[0].stat().st_size
-    assert files.folder_size(folders[0]) > weights[0].stat().st_size
-
-
-def test_measuring_needs_rows_and_labels_that_are_comparable():
-    class Scores:
-        card = {
-            "default": "classify",
-            "signatures": {"classify": {"input_order": ["text"]}},
-        }
-
-        def __init__(self, factor):
-            self.factor = factor
-
-        def classify(self, texts):
-            lengths = [float(len(text)) * self.factor for text in texts]
-            return {"score": np.array(lengths)}
-
-    both = Scores(1.0), Scores(-2.0)
-    found = measure(*both, {"text": ["a", "bb", "ccc"]}, ["0.1", "0.2", "0.3"])
-    assert found["pearson"] == pytest.approx([1.0, -1.0])
-    assert found["greatest_difference"] == 9.0
-    with pytest.raises(InputError, match="one label a row"):
-        measure(*both, {"text": ["a"]}, ["1", "2"])
-    with pytest.raises(InputError, match="no rows"):
-        measure(*both, {"text": []})
-    for label in ("n/a", "nan", ""):
-        with pytest.raises(InputError, match=f"label of row 2 is '{label}'"):
-            measure(*both, {"text": ["a", "b"]}, ["1", label])
-    several = Scores(1.0), Scores(1.0)
-    for each in several:
-        each.classify = lambda texts: {"score": np.ones((len(texts), 2))}
-    with pytest.raises(InputError, match="Leave the labels out"):
-        measure(*several, {"text": ["a", "b"]}, ["1", "2"])
-
-
-class Tags:
-    """As many entities in each text as it was given."""
-
-    card = {
-        "default": "tag",
-        "signatures": {"tag": {"input_order": ["text"]}},
-    }
-
-    def __init__(self, count):
-        self.count = count
-
-    def tag(self, texts):
-        found = {"type": ["A"], "score": [0.25 * self.count]}
-        row = {name: value * self.count for name, value in found.items()}
-        answer = {name: [value] * len(texts) for name, value in row.items()}
-        return answer | {"count": np.array([self.count] * len(texts))}
-
-
-def test_rows_of_unequal_numbers_of_entities_are_other_answers():
-    for counts in ((1, 2), (0, 1), (2, 0)):
-        found = measure(*map(Tags, counts), {"text": ["a", "b"]})
-        assert (found["equal"], found["greatest_difference"]) == (0.0, 0.0)
-    found = measure(Tags(1), Tags(1), {"text": ["a"]})
-    assert (found["equal"], found["greatest_difference"]) == (1.0, 0.0)
