@@ -162,11 +162,11 @@ def prepare_pretraining(folder):
 
 
 def prepare_own_model(folder):
-    """Write sixteen books by someone, eight by Jane Austen."""
-    (folder / "corpus" / "classics").mkdir(parents=True)
+    """Write sixteen books to train on and eight that are held out."""
     for number, document in enumerate(documents()):
-        author = "Jane_Austen" if number % 3 == 0 else "Some_One"
-        path = folder / "corpus" / "classics" / f"{author}_{number}.txt"
+        side = "train" if number % 3 else "held_out"
+        path = folder / "clean" / side / f"{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"Of book {number}: {line}" for line in document.paragraphs]
         path.write_text("\n".join(lines), encoding="utf-8")
 
