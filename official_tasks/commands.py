@@ -15,14 +15,13 @@ import runpy
 import sys
 from pathlib import Path
 
-from official_tasks.script import USER_ERROR, outlive_reader
+from official_tasks.script import USER_ERROR
 
 PACKAGES = ("official_tasks", "official_tasks.tools")
 
 
 def main() -> int | None:
     """Run the command that the process was started with."""
-    outlive_reader()
     commands = find_commands()
     name, *words = sys.argv[1:] or ["--help"]
     name = name.replace("-", "_")

@@ -134,11 +134,15 @@ def _answer(values):
         counts = answers.answer(
             prediction.read_inputs(*rows), values.batch_size
         )
-        with progress.bar(f"Answers of {name}", total, before) as update:
-            for done in counts:
-                update(done)
-                if values.output == "-" and not script.output_is_read():
-                    return  # as after `| head`
+        try:
+            with progress.bar(f"Answers of {name}", total, before) as update:
+                for done in counts:
+                    update(done)
+        except BrokenPipeError:
+            if values.output != "-":
+                raise
+            script.drop_output()  # its reader has ended, such as `| head`
+            return
         answers.finish()
     message = f"{answers.done} rows, {answers.done - before} of them now"
     if answers.counts_truncated and answers.done:

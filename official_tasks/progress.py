@@ -5,6 +5,7 @@ its last state.
 """
 
 import datetime
+import os
 import time
 from contextlib import contextmanager
 
@@ -21,8 +22,18 @@ from rich.text import Text
 
 from official_tasks import stopping
 
+
+class _Console(Console):
+    """A console that is silent once its reader has ended, such as `| head`."""
+
+    def on_broken_pipe(self):
+        """Let the script go on and write its files."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 # No markup: the user's texts and names may hold [ and ].
-console = Console(highlight=False, markup=False)
+console = _Console(highlight=False, markup=False)
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 _printed: list = []  # lines on devices that this process printed
 

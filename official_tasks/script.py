@@ -8,7 +8,6 @@ resumes from what is saved, or starts again.
 import contextlib
 import errno
 import functools
-import io
 import os
 import platform
 import re
@@ -62,7 +61,6 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
-    outlive_reader()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
     if platform.machine() in ("x86_64", "AMD64"):
         # TensorFlow leaves oneDNN off on processors with AVX2 alone, where it
@@ -368,7 +366,7 @@ def _run(main, words):
         reason = _find_full_disk(error)
         if reason is None:
             raise
-        _drop_output()
+        drop_output()
         # Not 75: a queue would start it again on the same full disk.
         return _print_error(
             f"A file could not be written ({reason}). Finished work is kept. "
@@ -411,47 +409,7 @@ def _print_error(message):
     return USER_ERROR
 
 
-# The reader of stdout has closed it, as `| head` does.
-
-
-class _Output(io.FileIO):
-    """Output that is dropped once its reader has closed it."""
-
-    is_read = True
-
-    def write(self, data):
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            _Output.is_read = False
-            return len(data)
-
-
-def output_is_read() -> bool:
-    """Return False once the reader of the output has closed it."""
-    return _Output.is_read
-
-
-def outlive_reader():
-    """Let the process go on and write its files after `| head` has ended."""
-    for name in ("stdout", "stderr"):
-        output = getattr(sys, name)
-        kind = type(getattr(output, "buffer", None))
-        if kind not in (io.BufferedWriter, io.FileIO):
-            continue  # replaced by a caller
-        raw = _Output(output.fileno(), "w", closefd=False)
-        wrapped = io.TextIOWrapper(
-            # Python runs unbuffered where the buffer is a plain file.
-            raw if kind is io.FileIO else io.BufferedWriter(raw),
-            output.encoding,
-            output.errors,
-            line_buffering=output.line_buffering,
-            write_through=output.write_through,
-        )
-        setattr(sys, name, wrapped)
-
-
-def _drop_output():
+def drop_output():
     """Drop unwritten output: Python would try to write it again at its end."""
     try:
         sys.stdout.flush()

@@ -5,8 +5,9 @@
 In: nothing; the text is the documentation that is installed with Python.
 --corpus reads other text: files, a folder, a glob in quotes or a data set, as
 tools/train_vocabulary.py. Runs the other scripts one after another and prints
-each command. Out, in --output: the output of each script, report.html and
-report.json. The same command resumes an interrupted run.
+each command. Out, in --output: the output of each script, with a report.html
+of each training; and on the terminal the scores next to their baselines. The
+same command resumes an interrupted run.
 
 Takes about 6 minutes on two CPU cores with AVX-512, 8 on two with AVX2.
 """
@@ -18,7 +19,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 
 from absl import flags
 
@@ -26,9 +26,8 @@ from bert_keras import files, json_files
 from bert_keras.data.corpus import held_out, read_documents
 from bert_keras.interrupts import EXIT_CODE, Stopped
 from bert_keras.run_folder import RunFolder
-from official_tasks import commands, page, progress, script
-from official_tasks.demo import report
-from official_tasks.demo.source_task import write_source_task
+from official_tasks import commands, progress, script
+from official_tasks.source_task import write_source_task
 
 HELD_OUT_SHARE = 0.18  # enough sentences to score each library on
 TYPED = (
@@ -115,27 +114,45 @@ def main(values):
     is_folder = os.path.isdir(values.corpus)
     inputs = (files.walk if is_folder else files.find)(values.corpus)
     with RunFolder(values.output, settings, inputs) as folder:
-        draws = page.can_draw("report.html")
         _write_task(folder, values)
-        seconds = {}
         stages = list_stages(values.output, **settings)
         for number, (name, stage) in enumerate(stages.items(), 1):
             progress.console.print(f"{number}. {name}")
-            seconds[name] = _run_once(folder, name, *stage)
-        results = report.gather(values.output, seconds)
-        following = _next_commands(values.output)
-        with folder.output("report.json") as path:
-            json_files.write_json(results, path)
-        if draws:
-            page.write_report(folder, lambda: report.render(results, following))
-    for name, value in results.items():
-        if isinstance(value, float):
-            progress.console.print(f"{name}: {value:.1%}")
-    progress.console.print(
-        f"{values.output}/report.html shows the results. With your data:"
-        f"\n\n{following}\n",
-        soft_wrap=True,
+            _run_once(folder, name, *stage)
+    lines = [
+        *_list_scores(values.output),
+        f"Reports: {values.output}/pretrain/report.html, "
+        f"{values.output}/pretrained/report.html",
+        f"With your data:\n\n{_next_commands(values.output)}\n",
+    ]
+    progress.console.print("\n".join(lines), soft_wrap=True)
+
+
+def _list_scores(folder):
+    """Return a line for each score, with its baseline, and each answer."""
+    mlm = json_files.read_json(f"{folder}/pretrain/results.json")
+    tuned, scratch = (
+        json_files.read_json(f"{folder}/{name}/results.json")
+        for name in ("pretrained", "scratch")
     )
+    accuracies = [
+        run.get("mean") or run["accuracy"] for run in (tuned, scratch)
+    ]
+    with files.open_file(f"{folder}/answers.jsonl", "r") as file:
+        answers = list(map(json_files.parse_json, file))
+    return [
+        f"masked tokens: {mlm['mlm_accuracy']:.1%} right; always the most "
+        f"frequent one: {mlm['mlm_unigram_baseline']:.1%}",
+        f"next sentences: {mlm['nsp_accuracy']:.1%} right; always the more "
+        f"frequent answer: {mlm['nsp_majority_baseline']:.1%}",
+        f"sources of {tuned['dev_rows']:,} sentences: {accuracies[0]:.1%} "
+        f"right; from random weights: {accuracies[1]:.1%}; always the largest "
+        f"class: {tuned['majority_baseline']:.1%}",
+        *(
+            f"{row['inputs']['text']} -> {row['answer']['label']}"
+            for row in answers
+        ),
+    ]
 
 
 def _write_task(folder, values):
@@ -157,15 +174,11 @@ def _write_task(folder, values):
 
 
 def _run_once(folder, name, command, output, words):
-    """Run a script unless the stage is done; return its seconds."""
-    results = folder.read_results(name)
-    if results is None:
-        began = time.monotonic()
+    """Run a script unless the stage is done."""
+    if folder.read_results(name) is None:
         path = os.path.relpath(folder.file(output))
         _run(command, [*words, f"--output={path}"])
-        results = {"seconds": round(time.monotonic() - began, 1)}
-        folder.finish(name, results, [output])
-    return results["seconds"]
+        folder.finish(name, {}, [output])
 
 
 def _run(command, words):

@@ -4,7 +4,7 @@ import pytest
 
 from bert_keras import InputError
 from bert_keras.data.corpus import Document
-from official_tasks.demo.source_task import write_source_task
+from official_tasks.source_task import write_source_task
 
 
 def documents(group, first, count, sentences=20):

@@ -1,1 +1,0 @@
-"""The whole job on real text in a few minutes."""
