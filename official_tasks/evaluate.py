@@ -75,7 +75,7 @@ def evaluate(
         task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
         predictions: path of a file in the task's official form, instead.
-        split: of `SPLITS`.
+        split: one of `SPLITS`.
         output: folder for results.json and the task's official files; None
             writes nothing.
         overwrite: replace existing files.

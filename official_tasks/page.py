@@ -64,10 +64,10 @@ def page(title, heading, text, sections) -> str:
     """Return the page.
 
     Args:
-        title: of the browser's window.
-        heading: of the page.
+        title: title of the browser's window.
+        heading: heading of the page.
         text: the sentence below the heading.
-        sections: of `section`, `tiles` and the like; empty ones are left out.
+        sections: results of `section`, `tiles`, ...; empty ones are left out.
     """
     return "\n".join(
         [
@@ -197,7 +197,7 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> Html:
     """Return a chart of lines over one axis, as SVG.
 
     Args:
-        title: of the chart.
+        title: title of the chart.
         axis: name of the x axis.
         lines: name -> (x, y); y is None where it is unknown.
         is_fraction: show y in percent.
@@ -236,9 +236,9 @@ def line_chart(title, axis, lines, is_fraction=False, bounds=()) -> Html:
         )
     for number, (name, line) in enumerate(drawn.items()):
         colour = COLOURS[number % len(COLOURS)]
-        places = [place(*point) for point in line]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        for x, y in places[-1:]:
+        positions = [place(*point) for point in line]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
+        for x, y in positions[-1:]:
             parts.append(f"<circle cx={x} cy={y} r=3 fill='{colour}'/>")
         parts.append(
             f"<polyline points='{path}' fill=none stroke='{colour}' "

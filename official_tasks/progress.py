@@ -58,7 +58,7 @@ def show_devices(strategy=None, dtype="float32"):
     """Print the devices, the strategy and the dtype, once in a process.
 
     Args:
-        strategy: of `make_strategy`; one device where None.
+        strategy: `Strategy`; one device where None.
         dtype: Keras policy.
     """
     from bert_keras.training.strategy import describe_devices, make_strategy

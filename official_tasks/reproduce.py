@@ -236,12 +236,10 @@ class Commands:
             raise InputError(f"Table {values.table}: {fix}.")
         tasks = [column.task for column in self.columns]
         named = [option.partition(".")[0] for option in values.option]
-        for task in [*named, *(values.tasks or ())]:
-            if task not in tasks:
-                raise InputError(
-                    f"There is no task {task!r} here. Expected one of "
-                    f"{', '.join(tasks)}."
-                )
+        for task in {*named, *(values.tasks or ())} - {*tasks}:
+            raise InputError(
+                f"There is no task {task!r} here: expected {', '.join(tasks)}."
+            )
         kept = values.tasks or tasks
         self.columns = [c for c in self.columns if c.task in kept]
 
@@ -338,14 +336,13 @@ def main(values):
         if values.dry_run or not is_done:
             print(f"python -m {shlex.join(words)}", flush=True)
         if not (values.dry_run or is_done):
-            done = subprocess.run([sys.executable, "-m", *words])
-            if done.returncode:  # it has said why
-                sys.exit(done.returncode)
+            code = subprocess.run([sys.executable, "-m", *words]).returncode
+            if code:  # the script has printed why
+                sys.exit(code)
     if not values.dry_run:
         text = commands.format_table()
-        path = os.path.join(values.output, f"table{values.table}.md")
-        with files.atomic_output(path) as partial:
-            Path(partial).write_text(text, encoding="utf-8")
+        path = Path(values.output, f"table{values.table}.md")
+        path.write_text(text, encoding="utf-8")
         print(text, end="")
 
 

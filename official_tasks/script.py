@@ -141,7 +141,7 @@ def require(expected, check, *names):
     Args:
         expected: the message's words for a valid value: "a number above 0".
         check: function of a value, or of each value of a repeated flag.
-        *names: of flags.
+        *names: names of flags.
     """
 
     def holds(value):
@@ -160,7 +160,7 @@ def applies_only(to, acts, *names):
     Args:
         to: what the flags apply to, such as "with --packed".
         acts: function of absl's FLAGS; returns True if the flags act.
-        *names: of flags.
+        *names: names of flags.
     """
     _limits.append((to, acts, names))
 
@@ -176,7 +176,7 @@ def show_flags(choose, *names):
     Args:
         choose: function of absl's FLAGS; returns name -> help of the flags
             to show.
-        *names: of flags.
+        *names: names of flags.
     """
     _choices.append((choose, names))
 

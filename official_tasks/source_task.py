@@ -36,7 +36,7 @@ def write_source_task(
         labels: approximate number of rows of train.csv.
         dev_rows: rows of dev.csv; a half or a tenth of them in a corpus that
             is too small.
-        seed: of the sampling.
+        seed: seed of the sampling.
 
     Returns:
         dict with "classes", "train_rows" and "dev_rows".

@@ -96,7 +96,8 @@ def describe_run(folder, limits) -> dict:
     """Return a run's arguments of `model_card`: metrics, dataset, sections.
 
     Args:
-        folder: of the run; of a model folder the card has the limits alone.
+        folder: folder of the run, or a model folder, of which the card has
+            only the limits.
         limits: text of --limits, or None.
     """
     from official_tasks.engine.task_report import select_metrics

@@ -19,7 +19,7 @@ def find_writer(path, entry):
 
     Args:
         path: the output.
-        entry: of the signature, in the card.
+        entry: the signature's entry in the card.
 
     Raises:
         InputError: an unknown ending, or a format that cannot hold the

@@ -41,7 +41,7 @@ def compute_loss(task, encoded, outputs) -> float:
     Args:
         task: `Task`.
         encoded: the rows.
-        outputs: of the model, see `Task.decode`.
+        outputs: outputs of the model, see `Task.decode`.
     """
     losses = task.loss()
     if not isinstance(losses, dict):

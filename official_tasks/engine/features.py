@@ -44,7 +44,7 @@ class Extractor:
         recipe: `Recipe`, the layers to read.
         per: "token"; "word_first", a word's first token; or "word_mean", the
             mean of its tokens.
-        dtype: of the vectors, "float32" or "float16".
+        dtype: dtype of the vectors, "float32" or "float16".
         batch_size: rows that go through the encoder at once.
 
     Raises:
@@ -155,7 +155,7 @@ def write_features(path, features, shape, dtype, num_texts):
         path: ends in .npz or .tfrecord.
         features: iterable of `TextFeatures`.
         shape: (vectors, F), of all texts together.
-        dtype: of the vectors.
+        dtype: dtype of the vectors.
         num_texts: number of texts.
 
     Raises:

@@ -72,7 +72,7 @@ def run(
         learning_rate: at its peak; the default grows as the model gets
             smaller, see `scale_rate`.
         sequence_length: tokens of a row at most.
-        seed: of new weights, order and dropout.
+        seed: seed of new weights, order and dropout.
         dtype: Keras policy, or "auto"; see `choose_dtype`.
         pad_to_longest: group rows by length and pad a batch to its longest
             row; otherwise pad all rows to `sequence_length`, as a TPU needs.
@@ -170,8 +170,8 @@ def check(task, init, *, from_scratch=False, **arguments):
 
     Args:
         task: a `Task`.
-        init: as of `run`.
-        from_scratch: as of `run`.
+        init: see `run`.
+        from_scratch: see `run`.
         **arguments: further arguments of `run`.
 
     Raises:
@@ -299,7 +299,7 @@ class _Run:
         self.metric = hyperparameters.metric or task.metric
         if self.metric != task.metric or hyperparameters.tune_thresholds:
             # Refused now, and not after the first epoch.
-            check_metric(task, self.metric, self._score()[1])
+            check_metric(task, self.metric, self._predict_and_score()[1])
 
     def _compile_model(self):
         from_scratch = self.arguments["from_scratch"]
@@ -351,7 +351,7 @@ class _Run:
             ),
         )
         best_step = self._take_best()
-        predictions, scores = self._score()
+        predictions, scores = self._predict_and_score()
         results = {
             **scores,
             "rows": self.rows,
@@ -382,8 +382,11 @@ class _Run:
             )
         )
 
-    def _score(self):
-        """Return the predictions for dev and their scores."""
+    def _predict_and_score(self):
+        """Return the predictions for dev and their scores.
+
+        With `tune_thresholds` the thresholds are chosen in between.
+        """
         encoded = self.encoded["dev"]
         outputs = self.predictor(encoded)
         if self.scale:
@@ -391,13 +394,17 @@ class _Run:
         predictions = self.task.decode(self.examples["dev"], encoded, outputs)
         if self.hyperparameters.tune_thresholds:
             self._tune(predictions)
+        return predictions, self._score(outputs, predictions)
+
+    def _score(self, outputs, predictions):
         scores = self.task.score(self.examples["dev"], predictions)
         if self.metric == LOSS and self.task.has_dev_loss:
+            encoded = self.encoded["dev"]
             scores[LOSS] = compute_loss(self.task, encoded, outputs)
         if self.metric != self.task.metric:
             # It is the baseline of the task's metric.
             scores.pop("majority_baseline", None)
-        return predictions, scores
+        return scores
 
     def _tune(self, predictions):
         """Choose the thresholds of task and model on dev."""
@@ -415,7 +422,7 @@ class _Run:
 
     def _evaluate(self, step) -> dict:
         """Score the dev split; keep the weights if none were better."""
-        _, scores = self._score()
+        _, scores = self._predict_and_score()
         if self.strategy.is_chief:
             value = rank_value(self.metric, scores)
             self.best.update(step, value, self._save)

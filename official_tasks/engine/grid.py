@@ -44,14 +44,14 @@ def run(
 
     Args:
         task: a `Task`.
-        init: as for `finetuning.run`.
+        init: see `finetuning.run`.
         output: the folder.
         learning_rates: the rates to try; None tries `learning_rate` alone.
         seeds: number of seeds, from `seed` on.
-        learning_rate: as for `finetuning.run`.
+        learning_rate: see `finetuning.run`.
         seed: the first seed.
-        settings: as for `finetuning.run`.
-        **arguments: as for `finetuning.run`.
+        settings: see `finetuning.run`.
+        **arguments: further arguments of `finetuning.run`.
 
     Returns:
         The results of the best run; of several runs with "runs", "mean",

@@ -28,7 +28,7 @@ def predict_task(task, models, output, split="test", overwrite=False):
         task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
         output: folder, made where it is missing.
-        split: of `SPLITS`.
+        split: one of `SPLITS`.
         overwrite: replace existing files.
 
     Raises:
@@ -91,9 +91,9 @@ def run_glue(make_task, init, output, **arguments) -> dict:
     Args:
         make_task: function of a task's name; returns the task and its
             settings, as `task_from_flags` does.
-        init: as for `grid.run`.
+        init: see `grid.run`.
         output: folder; each task has a folder in it, under its name.
-        **arguments: as for `grid.run`.
+        **arguments: further arguments of `grid.run`.
 
     Returns:
         dict of "scores", task -> results on dev, and "average", the mean of

@@ -32,7 +32,7 @@ def score_masked_lm(
         texts: iterable of str.
         sequence_length: tokens of a row at most.
         batch_size: rows at once.
-        seed: of the masks.
+        seed: seed of the masks.
 
     Returns:
         dict of "loss" (mean cross-entropy of a masked token, in nats),

@@ -48,7 +48,8 @@ def load_model(
         from_scratch: keep the sizes of `preset` only, no weight.
         bilstm_dim: width of a BiLSTM between encoder and head; none where
             None.
-        **encoder_arguments: of `BertEncoder`, in place of the preset's.
+        **encoder_arguments: arguments of `BertEncoder` that replace the
+            preset's.
     """
     checkpoint, encoder = _open(preset, dtype, **encoder_arguments)
     if from_scratch:
@@ -208,7 +209,7 @@ def predict_split(task, models, split):
     Args:
         task: a `Task`.
         models: model or run folders; the outputs of several are averaged.
-        split: of `SPLITS`.
+        split: one of `SPLITS`.
     """
     if len(models) > 1 and not task.averages:
         raise InputError(

@@ -57,8 +57,8 @@ def note_results(metric, results, steps, learning_rate) -> list[str]:
     Args:
         metric: the key by which runs are compared.
         results: what `finetuning.run` returns.
-        steps: of the run.
-        learning_rate: of the run.
+        steps: steps of the run.
+        learning_rate: learning rate of the run.
     """
     if has_failed(metric, results):
         return [

@@ -25,7 +25,7 @@ def choose_signature(served, name, columns):
 
     Args:
         served: a `ServedModel`.
-        name: of the signature; the model's default where None.
+        name: name of the signature; the model's default where None.
         columns: names of the columns; those of the inputs where None.
     """
     name = name or served.card["default"]
@@ -69,7 +69,7 @@ def count_rows(paths, *arguments) -> int | None:
     """Read and check every row once; None if the input can be read only once.
 
     Args:
-        paths: of `read_inputs`.
+        paths: see `read_inputs`.
         *arguments: further ones of `read_inputs`.
     """
     from bert_keras.data.data_sets import is_data_set
@@ -86,7 +86,7 @@ def read_inputs(paths, kind, columns, lists, dialect=None):
         paths: files, also `.gz`, names of data sets, or "-" for standard
             input, one after another.
         kind: "lines", "csv", "tsv" or "jsonl"; None: by the file's name.
-        columns: of a table, in the order of the inputs; then those to keep.
+        columns: columns of a table: the inputs in order, then those to keep.
         lists: for each column True if it holds a list, written as JSON; `int`
             if it holds a list of integers.
         dialect: `Dialect`, of a file that is not UTF-8 or has no commas.

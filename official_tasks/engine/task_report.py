@@ -22,10 +22,10 @@ def render(name, metric, results, mistakes, settings) -> str:
     """Return the page of one run.
 
     Args:
-        name: of the task.
+        name: name of the task.
         metric: the key by which runs are compared.
-        results: of `finetuning.run`.
-        mistakes: of the task's `mistakes`.
+        results: what `finetuning.run` returns.
+        mistakes: what the task's `mistakes` returns.
         settings: dict of the run's settings.
     """
     counts = (
@@ -124,9 +124,9 @@ def show_mistakes(heading, text, mistakes):
     """Return the section of the first mistakes; nothing where there are none.
 
     Args:
-        heading: of the section.
+        heading: heading of the section.
         text: the sentence below it.
-        mistakes: of a task's `mistakes`.
+        mistakes: what a task's `mistakes` returns.
     """
     if not mistakes:
         return ""

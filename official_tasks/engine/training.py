@@ -21,7 +21,7 @@ def training_state(folder, strategy, every, **options):
 
     Args:
         folder: an open `RunFolder`; gets state/.
-        strategy: of `make_strategy`.
+        strategy: `Strategy`.
         every: steps between two checkpoints.
         **options: further arguments of `TrainingState`.
     """
@@ -57,7 +57,7 @@ def train(
         folder: an open `RunFolder`; gets logs/ and metrics.jsonl.
         model: the model.
         batches: function of the first step; returns the batches from it on.
-        state: of `training_state`.
+        state: what `training_state` returns.
         steps: steps of the run, from its first one.
         steps_per_epoch: steps between two calls of `validation`.
         validation: function of the step; returns metrics by name.
@@ -67,7 +67,7 @@ def train(
         predict: see `Board`.
         bounds: steps at which the batches take another shape.
         callbacks: further callbacks; they may add to the logs.
-        ended: of `bert_keras.training.loop.fit`.
+        ended: see `bert_keras.training.loop.fit`.
 
     Returns:
         The logs of each epoch, in order: dict with "step".
@@ -114,7 +114,7 @@ class Meter(keras.callbacks.Callback):
     "tokens_per_second" since the last evaluation.
 
     Args:
-        update: of a `progress.bar`.
+        update: function that `progress.bar` yields.
         state: `TrainingState`.
         steps: steps of the run, from its first one.
         tokens_until: function of the step, or None.
@@ -180,7 +180,7 @@ class Board(keras.callbacks.Callback):
     that the process writes later.
 
     Args:
-        folder: of the logs; gets train/ and held_out/.
+        folder: folder of the logs; gets train/ and held_out/.
         meter: `Meter`, an earlier callback of the same run.
         predict: function without arguments that returns predictions as
             `page.show_predictions` takes them, called at each evaluation; or

@@ -58,10 +58,10 @@ class Encoded(NamedTuple):
         inputs: dict of the model's inputs, each with R rows. An input with a
             token axis is a `tf.RaggedTensor`, `int32 (R, None)`, or
             `(R, K, None)` for choices; batches pad it to their longest row.
-        targets: of the loss: array `(R, ...)`, ragged where it has a token
-            axis, or a dict of them by the names of the model's outputs; None
-            where the labels are unknown.
-        weights: of the targets and shaped like them; all 1 where None. Each
+        targets: targets of the loss: array `(R, ...)`, ragged where it has a
+            token axis, or a dict of them by the names of the model's outputs;
+            None where the labels are unknown.
+        weights: weights of the targets, in their shape; all 1 where None. Each
             batch scales them to a mean of 1 over its slots, so that the
             loss's plain mean is sum(weight x loss) / sum(weight).
         cut: int `(R,)`, the number of tokens of the example that are cut, of
@@ -111,7 +111,7 @@ class Task(abc.ABC):
     """A task to fine-tune, score and predict; subclass it, define its methods.
 
     Attributes:
-        name: of the task in messages and files.
+        name: name of the task in messages and files.
         labels: list of str, the names of the classes; None for others.
         metric: the key of `score` by which runs are compared; the higher the
             better.
@@ -120,7 +120,7 @@ class Task(abc.ABC):
             be a plain value, because runs with other options are other runs.
         per_token: whether the model's outputs have a token axis, `(R, T,
             ...)`, which is then cut to each row's length.
-        loss_weights: of the model's outputs, as `compile` takes them.
+        loss_weights: argument of `compile`, by output.
         averages: whether the outputs of several models can be averaged.
         has_dev_loss: whether `loss` can compare dev's outputs and targets.
         standardises: whether the model, a `BertClassifier` with one number a
@@ -173,7 +173,7 @@ class Task(abc.ABC):
         the labels.
 
         Args:
-            arguments: of the model, as its folder has them.
+            arguments: arguments of the model, from its folder.
         """
         if self.labels is None:
             labels = arguments.get("labels")
@@ -196,9 +196,9 @@ class Task(abc.ABC):
         """Return the predictions, one an example: by default the outputs.
 
         Args:
-            examples: of a split.
+            examples: examples of a split.
             encoded: their rows.
-            outputs: of the model, or the mean over several models: array
+            outputs: outputs of the model, or their mean over several: array
                 `(R, ...)`; with `per_token` a list of R arrays `(T, ...)`; a
                 dict of such by name where the model has several outputs.
         """

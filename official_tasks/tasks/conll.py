@@ -14,7 +14,7 @@ class TaggedText(NamedTuple):
     """A sentence, or all sentences of a document, as one text.
 
     Attributes:
-        words: of all its sentences.
+        words: words of all its sentences.
         labels: one a word; None where unknown.
         starts: the first word of each sentence.
         document: identifies the document of the sentence.

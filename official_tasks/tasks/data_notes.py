@@ -56,7 +56,12 @@ def note_rows(placed) -> list[str]:
 
 
 def note_overlap(train, dev) -> list[str]:
-    """Return a note on texts that are in both; arguments as of `note_rows`."""
+    """Return a note on texts that are in train and in dev.
+
+    Args:
+        train: see `note_rows`.
+        dev: see `note_rows`.
+    """
     known = {example.texts for _, example in train}
     both = [row for row in dev if row[1].texts in known]
     if not both:
@@ -70,7 +75,12 @@ def note_overlap(train, dev) -> list[str]:
 
 
 def note_names(names, column) -> list[str]:
-    """Return notes on labels that may be one, or numbers; they are sorted."""
+    """Return notes on labels that are almost equal, or that are numbers.
+
+    Args:
+        names: the labels, sorted.
+        column: their column.
+    """
     alike: dict = {}
     for name in names:
         alike.setdefault("".join(name.casefold().split()), []).append(name)

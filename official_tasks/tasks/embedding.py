@@ -86,7 +86,7 @@ class EmbeddingTask(RetrievalTask):
         source: `PairTable`.
         objective: one of `OBJECTIVES`. With "in_batch" a score above 0 makes
             partners, and is the gain in nDCG.
-        pooling: of `BertEmbedder`.
+        pooling: see `BertEmbedder`.
         recall_at: see `RetrievalTask`.
     """
 

@@ -34,7 +34,7 @@ class GlueRow(NamedTuple):
 
     Attributes:
         name: on the command line, and the configuration of TFDS's "glue".
-        folder: of its files in the official distribution.
+        folder: folder of its files in the official distribution.
         labels: names of the classes, in the order of the logits, as in TFDS;
             None for a number.
         spelled: the same in the official files and submissions.

@@ -235,7 +235,7 @@ def entities(labels, is_perl: bool = False) -> list[Entity]:
     As in conlleval I- after O or after another type begins an entity.
 
     Args:
-        labels: of the words.
+        labels: labels of the words.
         is_perl: True if B- after E- of its type continues the entity, as in
             conlleval's Perl script; False if it begins another one.
     """

@@ -123,8 +123,8 @@ class ChoiceTask(Problem):
     into one row. A pair that is too long is cut from its longer text.
 
     Args:
-        source: of `ChoiceExample`s.
-        num_choices: of each example.
+        source: `Source` that reads `ChoiceExample`s.
+        num_choices: number of choices of each example.
         defaults: `Defaults`.
     """
 

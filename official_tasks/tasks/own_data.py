@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     """The columns of a table, and the example that each row makes.
 
     Attributes:
-        name: of the task.
+        name: name of the task.
         required: names of the columns of every file.
         labels: names of the columns that a test file may lack.
         parse: function of the location ("a.csv, line 4"), the number of the row

@@ -50,7 +50,7 @@ class PairTable(Table):
     """Rows of two or three texts, from columns of text or of ids.
 
     Args:
-        name: of the task.
+        name: name of the task.
         options: values of `PAIR_OPTIONS`.
         has_unknown: whether rows may lack a partner if passages are searched.
     """

@@ -66,7 +66,7 @@ def define_task_flags(default=None, more=None):
     --help shows the options of --task.
 
     Args:
-        default: of --task.
+        default: default of --task.
         more: names that the script takes in addition to those of `TASKS` ->
             the options that act with them; under None, without --task.
     """

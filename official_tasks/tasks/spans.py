@@ -33,7 +33,7 @@ class Question(NamedTuple):
             they are unknown (a test file).
         start: the character of the context at which the first answer begins;
             None where unknown.
-        title: of the article with the context.
+        title: title of the article with the context.
     """
 
     id: str
@@ -67,7 +67,7 @@ class SpanTask(Problem):
     without the answer points to `[CLS]`, as in the original.
 
     Args:
-        source: of `Question`s.
+        source: `Source` that reads `Question`s.
         may_be_none: whether a question may have no answer, as in SQuAD 2.0;
             None: as the rows say.
         stride: tokens from the beginning of a window to that of the next one.

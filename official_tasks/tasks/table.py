@@ -83,9 +83,9 @@ def read_rows(
             TSV; such lists are yielded unchanged.
         optional: columns that may be missing; their values are None or empty
             then.
-        dialect: of a user's file; messages name its flags then.
+        dialect: form of a user's file; messages then name its flags.
         notes: list that takes notes for the user.
-        split: of a data set without a split in its name.
+        split: split of a data set that names none.
         faults: list that takes the fault of a row, which is then left out;
             None raises the first.
         stream: open text to read instead of the file `path`, such as a pipe.
@@ -266,7 +266,7 @@ def plain_errors(path, dialect=None):
 
     Args:
         path: in messages.
-        dialect: of a user's file; messages name its flags then.
+        dialect: form of a user's file; messages then name its flags.
     """
     try:
         yield

@@ -70,7 +70,7 @@ class TagTask(Problem):
     context; a word without word pieces is read as `[UNK]`.
 
     Args:
-        source: of `TaggedText`s.
+        source: `Source` that reads `TaggedText`s.
         document_context: a word sees the sentences of its document, as far
             as a row goes.
         recipe: the feature-based way: the encoder is frozen, and two LSTMs
