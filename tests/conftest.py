@@ -43,7 +43,7 @@ tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task
 tasks/test_table tasks/test_tagging text/test_masking text/test_packing
 text/test_tokenizer_tools text/test_vocabulary text/test_wordpiece
-tools/test_arrows tools/test_quick_part
+tools/test_arrows
 training/test_checkpoint training/test_files training/test_similarity
 """.split()
 # What takes longest begins first, and the files of FAST come last, so that no

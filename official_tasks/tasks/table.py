@@ -7,10 +7,8 @@ import codecs
 import contextlib
 import csv
 import gzip
-import itertools
 import json
 import math
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,6 @@ LONGEST = 2**31 - 1  # characters of a cell; the csv module's limit is 2**17
 KINDS = (".csv", ".tsv", ".jsonl")
 # Separators that a user may need to name, and their names in messages.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "upright lines"}
-_EXCEL_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
 
 
 class Dialect(NamedTuple):
@@ -203,16 +200,10 @@ def _json_rows(lines, columns, optional):
 
 def _delimited_rows(path, lines, kind, columns, optional, dialect, notes):
     csv.field_size_limit(LONGEST)
-    skipped = 0
     if kind == ".tsv":
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
-        first = next(iter(lines), "")
-        mark = _EXCEL_SEPARATOR.fullmatch(first)
-        separator = (dialect and dialect.separator) or (mark and mark[1]) or ","
-        skipped = int(mark is not None)
-        if first and not mark:
-            lines = itertools.chain([first], lines)
+        separator = (dialect and dialect.separator) or ","
         rows = csv.reader(lines, strict=True, delimiter=separator)
     header = next(rows, None)
     if not header:
@@ -234,9 +225,9 @@ def _delimited_rows(path, lines, kind, columns, optional, dialect, notes):
         header.index(name) if name in header else None for name in columns
     ]
     for row in rows:
-        line = rows.line_num + skipped
         if not row and len(header) > 1:
             continue
+        line = rows.line_num
         row = row or [""]  # of one column, an empty line is an empty cell
         if len(row) != len(header):
             yield line, f"expected {len(header)} columns, got {len(row)}"

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,13 +47,6 @@ def run(command, folder):
 def exports(source):
     (command,) = [c for c in COMMANDS if f"--model={source} " in c]
     return command
-
-
-def test_the_page_names_these_commands():
-    scripts = [command.split()[1] for command in COMMANDS]
-    assert scripts.count("tools/export.py") == 3
-    assert scripts.count("tools/compare.py") == 1
-    assert len(scripts) == 4
 
 
 @pytest.mark.release
@@ -117,11 +109,3 @@ def test_the_habits_of_keras_hub_work(toy_model, tmp_path, monkeypatch):
         again = bert_keras.BertClassifier.from_preset("mine")
     texts = names["preprocess"](["An hour well spent."])
     np.testing.assert_array_equal(again(texts), names["model"](texts))
-
-
-def test_every_name_that_the_page_calls_ours_is_there():
-    for name in ("BertEncoder", "BertTagger", "BertChooser", "BertPretrainer"):
-        assert f"`{name}`" in PAGE
-        assert hasattr(bert_keras, name)
-    for link in ("formats.md", "devices.md"):
-        assert (Path(ROOT) / "docs" / link).exists()

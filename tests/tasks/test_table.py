@@ -33,19 +33,6 @@ def test_tsv_is_split_at_tabs_and_nowhere_else(tmp_path):
     assert rows(path, ["text", "label"]) == [['"odd quote', "1"]]
 
 
-@pytest.mark.parametrize("between", [";", "\t", "|"])
-@pytest.mark.parametrize("quoted", [True, False])
-def test_the_line_of_excel_says_what_separates_columns(
-    tmp_path, between, quoted
-):
-    path = tmp_path / "a.csv"
-    mark = f'"sep={between}"' if quoted else f"sep={between}"
-    path.write_text(f"{mark}\r\ntext{between}label\r\na, b{between}1\r\n")
-    assert rows(path, ["text", "label"]) == [["a, b", "1"]]
-    own = make_dialect(between)
-    assert list(read_rows(path, ["label"], dialect=own)) == [(3, ["1"])]
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_an_empty_line_of_one_column_is_a_row(tmp_path, name):
     path = tmp_path / name

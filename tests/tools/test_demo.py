@@ -1,9 +1,6 @@
 """The demo on a toy corpus: every stage, the scores, and resuming."""
 
-import os
 import re
-import shlex
-import sys
 
 import pytest
 from run_script import ROOT, run_script
@@ -62,17 +59,3 @@ def test_the_same_command_resumes_and_another_corpus_is_refused(folder, done):
     (folder / "corpus" / "7.txt").write_text(text.replace("slept", "ran"))
     refused = run(folder)
     assert refused.returncode == 2 and "7.txt changed since" in refused.stderr
-
-
-def test_the_closing_command_runs_as_it_stands(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for python, told in (
-        (tmp_path / ".venv/bin/python", ".venv/bin/python"),
-        (tmp_path.parent / "bin/python", str(tmp_path.parent / "bin/python")),
-    ):
-        monkeypatch.setattr(sys, "executable", str(python))
-        commands = demo._next_commands(os.fspath(tmp_path / "my runs"))
-        tuned, exported = map(shlex.split, commands.splitlines())
-        assert tuned[:3] == [told, "-m", "official_tasks.finetune"]
-        assert "--init=my runs/pretrain/model" in tuned
-        assert exported[:3] == [told, "-m", "official_tasks.tools.export"]
