@@ -20,7 +20,7 @@ from absl import app, flags, logging
 
 from bert_keras.errors import InputError, UntrainedWarning
 from bert_keras.interrupts import Stopped
-from official_tasks import stopping
+from official_tasks import loading, stopping
 
 USER_ERROR = 2
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")  # Keras policies
@@ -61,7 +61,7 @@ def start(main, define_flags, arguments=()):
         arguments: names of the arguments that are not flags.
     """
     stopping.install()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors
+    loading.set_log_level()
     if platform.machine() in ("x86_64", "AMD64"):
         # TensorFlow leaves oneDNN off on processors with AVX2 alone, where it
         # is faster too (docs/benchmarks.md).

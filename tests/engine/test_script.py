@@ -1,10 +1,15 @@
-"""What the scripts share: the help, and the flags that it shows."""
+"""What the scripts share: the help, its flags, TensorFlow's first lines."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
-from run_script import run_script
+from run_script import ROOT, run_script
 
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 RETRIEVAL = {"text", "queries", "recall_at", "separator"}
 
 
@@ -48,3 +53,52 @@ def test_help_on_a_task_that_does_not_exist_names_those_that_do(tmp_path):
         folder=tmp_path,
     )
     assert done.returncode == 2 and "sst2" in done.stderr
+
+
+# As TensorFlow 2.21 prints them from its libraries, without Python.
+LOADS = r"""
+import os
+os.write(2, b"I0000 00:00:1 2 port.cc:153] oneDNN custom operations are on. \n")
+os.write(2, b"F0000 00:00:1 2 cpu.cc:1] This library needs AVX instructions\n")
+os.abort()
+"""
+USES = """
+from official_tasks import loading, script
+loading.GPU_FILES = {files}
+def main(values):
+    import tensorflow as tf
+    tf.config.list_physical_devices()
+    print("done")
+script.start(main, lambda: None)
+"""
+
+
+def start(path, files, **environment):
+    environment = {**os.environ, **environment, "PYTHONPATH": f"{path}:{ROOT}"}
+    return subprocess.run(
+        [sys.executable, "-c", USES.format(files=files)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def no_level(monkeypatch):
+    monkeypatch.delenv(LEVEL, raising=False)
+
+
+def test_a_native_abort_is_seen_and_known_lines_are_not(tmp_path, no_level):
+    (tmp_path / "tensorflow.py").write_text(LOADS)
+    done = start(tmp_path, [])
+    assert done.returncode == -signal.SIGABRT
+    assert "needs AVX instructions" in done.stderr
+    assert "oneDNN" not in done.stderr
+    for files, level in ((["/dev/null"], {}), ([], {LEVEL: "0"})):
+        assert "oneDNN" in start(tmp_path, files, **level).stderr
+
+
+@pytest.mark.release
+def test_scripts_start_without_a_line_of_tensorflow(tmp_path, no_level):
+    done = start(tmp_path, [])
+    assert (done.stdout, done.stderr) == ("done\n", "")
