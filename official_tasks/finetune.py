@@ -13,9 +13,9 @@ such as tfds:glue or hf:rajpurkar/squad; --task=custom reads any CSV, TSV,
 JSONL, Parquet or Arrow file and any data set; --task=my_task.py is a Python
 file with your task); weights to start from, also of another run. Out, in
 --output: model/ (the weights with the best score on dev, the vocabulary and
-the labels, ready for tools/export.py, except with --recipe), results.json with
-all official metrics, predictions/ of the dev split, report.html, TensorBoard
-logs. The same command resumes an interrupted run.
+the labels, ready for tools/export.py, except a tagger with --recipe),
+results.json with all official metrics, predictions/ of the dev split,
+report.html, TensorBoard logs. The same command resumes an interrupted run.
 
 --task=glue trains all nine tasks of GLUE, predicts the diagnostic set with
 MNLI's model and writes glue.zip for the leaderboard. --grid tries the paper's
@@ -143,6 +143,7 @@ def _define_training_flags():
         "without --recipe, which freezes the encoder",
         lambda v: not v.recipe or registry.is_file(v),
         *("lora_rank", "freeze_layers", "layer_decay", "rematerialize"),
+        "bilstm_dim",
     )
     script.applies_only(
         "to one task, not to --task=glue",

@@ -31,8 +31,8 @@ from absl import flags
 
 from bert_keras import files, json_files
 from bert_keras.errors import InputError
+from bert_keras.modeling.recipes import RECIPES
 from official_tasks import script
-from official_tasks.tasks.recipes import RECIPES
 
 RESULTS = "results.json"  # of a finished run
 BASE = "hf://google-bert/bert-base-uncased"

@@ -37,10 +37,6 @@ ARGUMENTS = (
     *("pair", "top_k", "pooling", "normalize", "features", "long_text"),
     *("ids_signature", "portable", "license"),
 )
-FEATURES = (
-    *("embeddings", "second_to_last", "last", "sum_last_four"),
-    *("concat_last_four", "sum_all"),
-)
 
 
 def define_flags():
@@ -94,11 +90,11 @@ def _define_saved_model_flags():
         None,
         "Make embed's vectors of length 1; the default comes with the weights.",
     )
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "features",
         None,
-        FEATURES,
-        "embed also returns a vector for each token, of these layers.",
+        "embed also returns a vector for each token, of these layers: last, "
+        "concat_last_four, sum_last_four, ...",
     )
     flags.DEFINE_enum(
         "long_text",

@@ -28,10 +28,10 @@ from absl import flags
 
 import bert_keras
 from bert_keras.errors import InputError
+from bert_keras.modeling.recipes import find_recipe
 from official_tasks import progress, script
 from official_tasks.engine.features import PER, Extractor, write_features
 from official_tasks.tasks.conll import read_columns
-from official_tasks.tasks.recipes import find_recipe
 from official_tasks.tasks.table import plain_errors
 
 

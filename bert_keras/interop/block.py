@@ -145,6 +145,7 @@ def read_arguments(block):
         "thresholds": settings.numbers,
         "pair": settings.boolean,
         "pooling": settings.text,
+        "recipe": settings.text,
         "normalize": settings.boolean,
     }
     for name in filter(settings.__contains__, checks):

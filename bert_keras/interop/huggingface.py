@@ -511,9 +511,11 @@ def _find_unused_pooler(model):
 def _choose_architecture(model, weights):
     """Return the class of transformers with exactly these weights."""
     encoder, head = getattr(model, "encoder", model), type(model).__name__
-    is_same = not getattr(model, "bilstm_dim", None) and all(
+    is_same = all(
         getattr(model, f"mlm_{name}", None) in (None, getattr(encoder, name))
         for name in ("activation", "norm_epsilon")
+    ) and not any(
+        getattr(model, name, None) for name in ("bilstm_dim", "recipe")
     )
     if head == "BertPretrainer" and is_same:
         return {

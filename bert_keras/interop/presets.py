@@ -342,8 +342,11 @@ def _select_head(cls, checkpoint, arguments):
     was_score = stored.get("problem") in ("regression", "ranking")
     if differs and has_one and was_score:  # new labels mean classes
         arguments["problem"] = new.get("problem", "single")
-    if stored.get("bilstm_dim") != arguments.get("bilstm_dim"):
-        differs = "bilstm_dim"
+    of_input = ["bilstm_dim", "recipe"]  # what the dense layer reads
+    of_input += ["pooling"] if arguments.get("recipe") else []
+    for name in of_input:
+        if stored.get(name) != arguments.get(name):
+            differs = name
     if differs is not None:
         why = (
             f"the weights are for {differs}={stored.get(differs)}, "

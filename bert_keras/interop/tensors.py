@@ -18,6 +18,7 @@ from bert_keras import files
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.interop.head_table import HEADS, count_outputs
 from bert_keras.modeling.memory import paged_zeros
+from bert_keras.modeling.recipes import find_recipe
 
 # The license of weights: its name in the model card, and its text.
 
@@ -387,6 +388,14 @@ def head_shapes(head, arguments, encoder):
     if row is None or row.layer is None:
         return {}
     layer, outputs = row.layer, count_outputs(row, arguments.get("labels"))
+    if arguments.get("recipe"):
+        recipe = find_recipe(arguments["recipe"])
+        count = len(recipe.find_layers(encoder["num_layers"]))
+        width = recipe.width(encoder["num_layers"], hidden)
+        shapes = _dense(layer, width, outputs)
+        if recipe.how == "weighted_sum":
+            shapes |= {"features/mix": (count,), "features/scale": ()}
+        return shapes
     units = arguments.get("bilstm_dim")
     if not units:
         return _dense(layer, hidden, outputs)

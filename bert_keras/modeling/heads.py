@@ -1,4 +1,4 @@
-"""Layers on the encoder: masked words, logits of classes, a BiLSTM, pooling.
+"""Layers on the encoder: masked words, logits, a BiLSTM, features, pooling.
 
 Their models are in task_models.py and pretrainer.py.
 """
@@ -22,6 +22,7 @@ from bert_keras.modeling.layers import (
     gather_positions,
     make_initializer,
 )
+from bert_keras.modeling.recipes import find_recipe
 from bert_keras.modeling.weights import KeepsLora
 
 PROBLEMS = ("single", "multi", "regression", "ranking")
@@ -261,6 +262,55 @@ class BiLSTM(KeepsArguments):
         # Both directions side by side, (B, T, 2 units).
         shape = (*inputs.shape[:-1], 2 * self.units)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class LayerMix(KeepsArguments):
+    """One vector a token from hidden states, by a recipe.
+
+    A weighted sum learns its weights: a softmax over the layers, equal at
+    first, times a scale, 1 at first.
+
+    Weights, by path: of a weighted sum, mix (L,) and scale (); else none.
+
+    Args:
+        recipe: see `find_recipe`.
+        num_layers: of the encoder.
+
+    Call arguments:
+        states: list of float (B, T, D), as `BertEncoder` returns them.
+
+    Returns:
+        float (B, T, F): D, or of a concatenation D times the layers.
+    """
+
+    def __init__(self, recipe, num_layers, **kwargs):
+        super().__init__(**kwargs)
+        self.recipe, self.num_layers = recipe, num_layers
+        self.indices = find_recipe(recipe).find_layers(num_layers)
+        self.how = find_recipe(recipe).how
+
+    def build(self, states_shape):
+        if self.how == "weighted_sum":
+            self.mix = self.add_weight(
+                (len(self.indices),), "zeros", name="mix"
+            )
+            self.scale = self.add_weight((), "ones", name="scale")
+
+    def call(self, states):
+        if self.how != "weighted_sum":
+            return find_recipe(self.recipe).vectors(states)
+        chosen = [states[index] for index in self.indices]
+        factors = ops.unstack(self.scale * ops.softmax(self.mix), axis=0)
+        return sum(
+            ops.cast(factor, state.dtype) * state
+            for factor, state in zip(factors, chosen, strict=True)
+        )
+
+    def compute_output_spec(self, states):
+        *shape, dim = states[0].shape
+        width = find_recipe(self.recipe).width(self.num_layers, dim)
+        return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
 
 
 # A padding row of a batch has no token: its vector is 0 for the mean.

@@ -6,7 +6,7 @@ import keras
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.heads import BiLSTM
+from bert_keras.modeling.heads import BiLSTM, LayerMix
 from bert_keras.modeling.inputs import (
     INPUT_NAMES,
     POOLING_MASK,
@@ -236,3 +236,19 @@ def encode(encoder, inputs, bilstm_dim=None, examples_per_row=None):
     sequence = bilstm(outputs["sequence_output"], inputs["padding_mask"])
     # (B, T, 2 bilstm_dim) and (B, 2 bilstm_dim)
     return {"sequence_output": sequence, "pooled_output": sequence[:, 0]}
+
+
+def freeze_and_mix(encoder, inputs, recipe):
+    """Freeze the encoder; return its features by a recipe, (B, T, F).
+
+    It runs without dropout.
+    """
+    encoder.trainable = False
+    states = encoder(inputs, training=False, hidden_states=True)
+    mix = LayerMix(
+        recipe,
+        encoder.num_layers,
+        name="features",
+        dtype=encoder.dtype_policy,
+    )
+    return mix(states["hidden_states"])

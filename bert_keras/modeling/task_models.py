@@ -19,7 +19,15 @@ from bert_keras.modeling.heads import (
     logits_dtype,
 )
 from bert_keras.modeling.inputs import INPUT_NAMES, POOLING_MASK
-from bert_keras.modeling.task_base import TaskModel, encode, symbolic_inputs
+from bert_keras.modeling.task_base import (
+    TaskModel,
+    encode,
+    freeze_and_mix,
+    symbolic_inputs,
+)
+
+# Poolings of features; the pooler reads the last layer only.
+FEATURE_POOLINGS = ("mean", "max", "cls", "last")
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -29,8 +37,13 @@ class BertClassifier(TaskModel):
     Equals `create_model` of the original's `run_classifier.py`. On an encoder
     with `attention="left_to_right"` it reads the vector of the last token.
 
+    With `recipe` it is the paper's feature-based approach (section 5.3): the
+    encoder is frozen, also in other models with it, and runs without dropout;
+    the layer reads pooled features.
+
     Weights, by path: the encoder's, classifier/{kernel,bias}; with
-    `bilstm_dim` those of `BiLSTM` behind bilstm/.
+    `bilstm_dim` those of `BiLSTM` behind bilstm/; of a weighted sum
+    features/{mix,scale}.
 
     Args:
         encoder: a `BertEncoder`.
@@ -52,6 +65,11 @@ class BertClassifier(TaskModel):
         thresholds: for "multi", the probability from which a text has each
             label, above 0 and below 1; 0.5 where None. The export reads it;
             no weight depends on it.
+        recipe: layers of the frozen encoder that make a token's features, such
+            as "concat_last_four", "sum_last_four" or "concat:-1,-2"; None
+            fine-tunes the encoder.
+        pooling: of the features over the tokens: "mean" (where None), "max",
+            "cls" or "last".
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -62,8 +80,8 @@ class BertClassifier(TaskModel):
         float32 (B, C), logits; of packed rows (B, E, C).
 
     Raises:
-        InputError: labels missing or repeated, an unknown problem, packed
-            rows under a BiLSTM.
+        InputError: labels missing or repeated, an unknown problem or recipe,
+            packed rows under a BiLSTM or a recipe.
 
     Example:
     >>> encoder = BertEncoder(100, 2, 2, 8, 16)
@@ -81,6 +99,8 @@ class BertClassifier(TaskModel):
         examples_per_row: int | None = None,
         pair: bool = False,
         thresholds: Sequence[float] | None = None,
+        recipe: str | None = None,
+        pooling: str | None = None,
         name: str = "classifier_model",
     ) -> None:
         self.encoder = encoder
@@ -92,12 +112,16 @@ class BertClassifier(TaskModel):
                 f"{bilstm_dim}: the LSTM would read from one example into "
                 "the next. Leave one of them out."
             )
+        _check_recipe(recipe, pooling, bilstm_dim or examples_per_row)
         self.problem = problem
         self.dropout = encoder.dropout if dropout is None else dropout
         self.bilstm_dim = bilstm_dim
+        self.recipe = recipe
+        self.pooling = (pooling or "mean") if recipe else None
         # Left to right, [CLS] attends to itself alone and the last token to
         # all tokens. The paper, section 5.1, does not say which one it reads.
-        reads_last = encoder.attention == "left_to_right" and not bilstm_dim
+        reads_last = encoder.attention == "left_to_right"
+        reads_last = reads_last and not (bilstm_dim or recipe)
         if reads_last and examples_per_row:
             raise InputError(
                 f"examples_per_row is {examples_per_row}, but with "
@@ -105,7 +129,7 @@ class BertClassifier(TaskModel):
                 "of a row. Leave examples_per_row out."
             )
         # A BiLSTM's first vector replaces the pooled output.
-        self.pools = bilstm_dim is None and not reads_last
+        self.pools = not (bilstm_dim or recipe or reads_last)
         self.examples_per_row = examples_per_row
         self.pair = pair
         self.classifier = LogitsHead(
@@ -117,14 +141,33 @@ class BertClassifier(TaskModel):
         )
         policy = encoder.dtype_policy.name
         inputs = symbolic_inputs(packed=examples_per_row is not None)
-        encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
-        pooled = encoded["pooled_output"]
-        if reads_last:
-            last = Pooling("last", False, name="last", dtype=policy)
-            pooled = last(encoded, inputs["padding_mask"])
+        if recipe:
+            features = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
+            encoded = {"sequence_output": features}
+        else:
+            encoded = encode(encoder, inputs, bilstm_dim, examples_per_row)
+        if recipe or reads_last:
+            way = self.pooling or "last"
+            pool = Pooling(way, False, name=way, dtype=policy)
+            pooled = pool(encoded, inputs["padding_mask"])
+        else:
+            pooled = encoded["pooled_output"]
         # (B, D) to (B, C); of packed rows (B, E, D) to (B, E, C)
         logits = self.classifier(pooled)
         super().__init__(inputs, logits, encoder, name)
+
+
+def _check_recipe(recipe, pooling, others):
+    if recipe and others:
+        raise InputError(
+            f"recipe is {recipe!r}: the dense layer reads pooled features. "
+            "Leave bilstm_dim and examples_per_row out."
+        )
+    if pooling and not (recipe and pooling in FEATURE_POOLINGS):
+        raise InputError(
+            f"pooling is {pooling!r}; expected one of "
+            f"{', '.join(FEATURE_POOLINGS)}, with a recipe."
+        )
 
 
 def _check_thresholds(thresholds, labels, problem):

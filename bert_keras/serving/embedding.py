@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_keras.errors import InputError
 from bert_keras.modeling import heads
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.recipes import find_recipe
 from bert_keras.serving.graph import (
     SENTENCE,
     TOKENS,
@@ -17,22 +18,11 @@ from bert_keras.serving.graph import (
 )
 from bert_keras.text.preprocessor import count_prompt, leave_out
 
-# Vectors of tokens from the hidden states: the rows of the paper's table 7.
-# Sums have equal weights.
-RECIPES = {
-    "embeddings": lambda states: states[0],
-    "second_to_last": lambda states: states[-2],
-    "last": lambda states: states[-1],
-    "sum_last_four": lambda states: tf.add_n(states[-4:]),
-    "concat_last_four": lambda states: tf.concat(states[-4:], axis=-1),
-    "sum_all": lambda states: tf.add_n(states[1:]),
-}
 # Signature -> names of its prompt; the first one that is there counts.
 PROMPTS = {
     "embed_query": ("query",),
     "embed_document": ("document", "passage", "corpus"),
 }
-LAST_FOUR = ("sum_last_four", "concat_last_four")
 
 
 def embed(
@@ -59,7 +49,7 @@ def embed(
         truncate_dim: number of values to keep of each vector, or None.
         long_text: "truncate", or "windows": the mean over windows of the
             text, each with the weight of its length.
-        features: adds a vector a token, by one of `RECIPES`.
+        features: adds a vector a token; see `find_recipe`.
         prompt: text put before each; None: the default of the preprocessor.
         name: of the signature.
     """
@@ -88,7 +78,8 @@ def embed(
         **TOKENS,
     }
     outputs |= of_token | {"count": "int32 (B,): its tokens"}
-    function = functools.partial(texts.embed_tokens, recipe=RECIPES[features])
+    recipe = find_recipe(features).vectors
+    function = functools.partial(texts.embed_tokens, recipe=recipe)
     return Signature(name, inputs, function, outputs, tuple(of_token))
 
 
@@ -185,10 +176,8 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
             f"The prompt {prompt!r} is not pooled, and windows are pooled as "
             'a whole. Export them with long_text="truncate".'
         )
-    if features is not None and features not in RECIPES:
-        raise InputError(
-            f"features is {features!r}. Expected one of {', '.join(RECIPES)}."
-        )
+    if features:
+        find_recipe(features).find_layers(encoder.num_layers)
     if features and long_text == "windows":
         raise InputError(
             "Features of the tokens are not read in windows. Export them "
@@ -198,9 +187,4 @@ def _check(encoder, pooling, long_text, features, prompt, unpooled):
         raise InputError(
             f"Features of the tokens are of the text alone, and {prompt!r} is "
             "put before it. Pass preprocessor.with_prompt(None)."
-        )
-    if features in LAST_FOUR and encoder.num_layers < 4:
-        raise InputError(
-            f"features is {features!r}, and the encoder has "
-            f"{encoder.num_layers} layers. Choose a recipe of fewer."
         )

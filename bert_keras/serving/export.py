@@ -97,9 +97,9 @@ def export_saved_model(
             "pooled"; None: as in the weights' folder, else "mean".
         normalize: True for vectors of `embed` of length 1; None: as in the
             weights' folder, else False.
-        features: `embed` also returns a vector a token: "embeddings",
-            "second_to_last", "last", "sum_last_four", "concat_last_four" or
-            "sum_all".
+        features: `embed` also returns a vector a token, of these layers:
+            "embeddings", "second_to_last", "last", "sum_last_four",
+            "concat_last_four", "sum_all", or such as "concat:-1,-2".
         long_text: "truncate", or "windows": a text longer than a row is
             read in overlapping windows; `classify` and `embed` return the
             mean.

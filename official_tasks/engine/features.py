@@ -9,9 +9,9 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_output
+from bert_keras.modeling.recipes import Recipe
 from official_tasks.tasks.base import Encoded
 from official_tasks.tasks.encoding import windowed_rows
-from official_tasks.tasks.recipes import Recipe
 
 CHUNK = 256  # texts in memory at a time
 PER = ("token", "word_first", "word_mean")

@@ -22,7 +22,7 @@ from official_tasks.tasks.base import RATES
 
 PREDICTION_BATCH = 64
 # Arguments of a head that decide what its weights mean.
-DECISIVE = ("labels", "problem", "recipe", "lstm_dim")
+DECISIVE = ("labels", "problem", "recipe", "pooling", "lstm_dim")
 # Hidden size -> factor of the learning rates that the paper gives for 768 and
 # 1024. Turc et al. 2019 fine-tune smaller models with up to 3e-4.
 RATE_FACTORS = {256: 6, 512: 2}
@@ -91,9 +91,10 @@ def load_trained(task, preset):
             "this task."
         )
     arguments = model.arguments()
-    for name in DECISIVE:
+    for name in DECISIVE if has_head else ():
         stored = checkpoint.head_arguments.get(name)
-        if stored and stored != arguments.get(name, stored):
+        differs = stored != arguments.get(name, stored)
+        if differs and (stored or name == "recipe"):
             raise InputError(
                 f"The model {checkpoint.source} has the {name} {stored}; the "
                 f"task {task.name} has {arguments[name]}. Name a model that "

@@ -4,8 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_keras.modeling.recipes import find_recipe
 from official_tasks.tasks import metrics
-from official_tasks.tasks.base import Encoded, require_labels
+from official_tasks.tasks.base import (
+    Defaults,
+    Encoded,
+    Option,
+    require_labels,
+)
 from official_tasks.tasks.encoding import encode_texts
 from official_tasks.tasks.source import Problem
 from official_tasks.tasks.table import write_csv
@@ -15,6 +21,18 @@ METRICS = {"single": "accuracy", "multi": "micro_f1", "regression": "pearson"}
 # Classes up to which the confusion matrix is written; for more classes only
 # so many of the most frequent errors: a matrix of 1,500 is 19 MB of JSON.
 MOST_CLASSES = 100
+# One dense layer on a frozen encoder needs longer steps than the encoder.
+ON_FEATURES = Defaults(32, 10.0, 1e-2, 128)
+VECTOR_OPTIONS = {
+    "recipe": Option(
+        None,
+        "Freeze the encoder and classify by features of these layers: last, "
+        "...",
+    ),
+    "pooling": Option(
+        None, "mean, max, cls, last: how --recipe makes one vector of a text."
+    ),
+}
 
 
 class TextTask(Problem):
@@ -31,6 +49,9 @@ class TextTask(Problem):
             predictions.
         standardises: see `Task`.
         defaults: `Defaults`.
+        recipe: the feature-based way: the encoder is frozen, and one dense
+            layer reads the features of these layers; see `find_recipe`.
+        pooling: of the features; see `BertClassifier`.
     """
 
     def __init__(
@@ -41,8 +62,13 @@ class TextTask(Problem):
         label_separator=",",
         standardises=False,
         defaults=None,
+        recipe=None,
+        pooling=None,
     ):
-        super().__init__(source, defaults)
+        if recipe:
+            find_recipe(recipe)  # refuses an unknown one
+        super().__init__(source, ON_FEATURES if recipe else defaults)
+        self.recipe, self.pooling = recipe, pooling
         self.problem, self.pair = problem, pair
         self.label_separator = label_separator
         self.standardises = standardises
@@ -61,6 +87,8 @@ class TextTask(Problem):
     def take_arguments(self, arguments):
         super().take_arguments(arguments)
         self.thresholds = arguments.get("thresholds")
+        self.recipe = self.recipe or arguments.get("recipe")
+        self.pooling = self.pooling or arguments.get("pooling")
 
     def encode(self, examples, preprocess):
         segments = [[example.text for example in examples]]
@@ -90,7 +118,12 @@ class TextTask(Problem):
         from bert_keras import BertClassifier
 
         return BertClassifier(
-            encoder, labels=self.labels, problem=self.problem, pair=self.pair
+            encoder,
+            labels=self.labels,
+            problem=self.problem,
+            pair=self.pair,
+            recipe=self.recipe,
+            pooling=self.pooling,
         )
 
     def loss(self):

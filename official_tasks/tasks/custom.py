@@ -16,7 +16,7 @@ from official_tasks.tasks.base import (
     fill_options,
 )
 from official_tasks.tasks.character_spans import tag_words
-from official_tasks.tasks.classify import METRICS, TextTask
+from official_tasks.tasks.classify import METRICS, VECTOR_OPTIONS, TextTask
 from official_tasks.tasks.conll import TaggedText, check_tags, split_words
 from official_tasks.tasks.data_notes import (
     format_lines,
@@ -53,6 +53,7 @@ TEXT_OPTIONS = {
         None, "Class into which --min_rows_per_class merges them instead."
     ),
     **DROP_UNLABELLED,
+    **VECTOR_OPTIONS,
 }
 
 
@@ -93,6 +94,8 @@ def custom_task(train=None, dev=None, test=None, **options) -> TextTask:
         chosen.text_pair is not None,
         chosen.label_separator,
         standardises=problem == "regression",
+        recipe=chosen.recipe,
+        pooling=chosen.pooling,
     )
 
 

@@ -1,63 +1,16 @@
 """The paper's tagger on features: two BiLSTMs over a frozen encoder."""
 
 import keras
-from keras import ops
 
 from bert_keras.modeling.heads import BiLSTM, LogitsHead, check_labels
-from bert_keras.modeling.layers import KeepsArguments
-from bert_keras.modeling.task_base import TaskModel, symbolic_inputs
-from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
+from bert_keras.modeling.task_base import (
+    TaskModel,
+    freeze_and_mix,
+    symbolic_inputs,
+)
+from official_tasks.tasks.tagging import LSTM_DIM
 
 LSTM_LAYERS = 2  # the paper, section 5.3
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class LayerMix(KeepsArguments):
-    """One vector a token from hidden states, by a recipe.
-
-    A weighted sum learns its weights: a softmax over the layers, equal at
-    first, times a scale, 1 at first.
-
-    Weights, by path: of a weighted sum, mix (L,) and scale (); else none.
-
-    Args:
-        recipe: see `find_recipe`.
-        num_layers: of the encoder.
-
-    Call arguments:
-        states: list of float (B, T, D), as `BertEncoder` returns them.
-
-    Returns:
-        float (B, T, D), or of a concatenation (B, T, D times the layers).
-    """
-
-    def __init__(self, recipe, num_layers, **kwargs):
-        super().__init__(**kwargs)
-        self.recipe, self.num_layers = recipe, num_layers
-        self.indices = find_recipe(recipe).find_layers(num_layers)
-        self.is_sum = find_recipe(recipe).how == "weighted_sum"
-
-    def build(self, states_shape):
-        if self.is_sum:
-            self.mix = self.add_weight(
-                (len(self.indices),), "zeros", name="mix"
-            )
-            self.scale = self.add_weight((), "ones", name="scale")
-
-    def call(self, states):
-        chosen = [states[index] for index in self.indices]
-        if not self.is_sum:
-            return ops.concatenate(chosen, axis=-1)
-        factors = ops.unstack(self.scale * ops.softmax(self.mix), axis=0)
-        return sum(
-            ops.cast(factor, state.dtype) * state
-            for factor, state in zip(factors, chosen, strict=True)
-        )
-
-    def compute_output_spec(self, states):
-        *shape, dim = states[0].shape
-        width = dim if self.is_sum else dim * len(self.indices)
-        return keras.KerasTensor((*shape, width), dtype=self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -104,14 +57,9 @@ class FeatureTagger(TaskModel):
         self.labels = check_labels(labels)
         self.recipe, self.lstm_dim = recipe, lstm_dim
         self.dropout = encoder.dropout if dropout is None else dropout
-        encoder.trainable = False
         policy = encoder.dtype_policy
         inputs = symbolic_inputs()
-        states = encoder(inputs, training=False, hidden_states=True)
-        mix = LayerMix(
-            recipe, encoder.num_layers, name="features", dtype=policy
-        )
-        vectors = mix(states["hidden_states"])
+        vectors = freeze_and_mix(encoder, inputs, recipe)  # (B, T, F)
         for number in range(LSTM_LAYERS):
             bilstm = BiLSTM(lstm_dim, name=f"bilstm_{number}", dtype=policy)
             vectors = bilstm(vectors, inputs["padding_mask"])

@@ -192,12 +192,12 @@ ROWS = (*BENCHMARK,)  # add further tasks in GLUE's form here
 HEADER = ("index", "prediction")  # of a submission's files
 
 
-def glue_task(row, data_dir=None, train=None, dev=None, test=None):
-    """Return a task of GLUE's form; see `Source` for the arguments.
+def glue_task(row, data_dir=None, train=None, dev=None, test=None, **options):
+    """Return a task of GLUE's form; see `Source` and `TextTask`.
 
     `data_dir` may also be the folder of GLUE with the task's folder in it.
     """
-    return GlueTask(Source(row, data_dir, train, dev, test))
+    return GlueTask(Source(row, data_dir, train, dev, test), **options)
 
 
 class GlueTask(TextTask):
@@ -205,13 +205,22 @@ class GlueTask(TextTask):
 
     Args:
         source: `Source` of a `GlueRow`.
+        recipe: see `TextTask`.
+        pooling: see `TextTask`.
     """
 
-    def __init__(self, source):
+    def __init__(self, source, recipe=None, pooling=None):
         row = source.row
         problem = "regression" if row.labels is None else "single"
         pair = row.text_pair is not None
-        super().__init__(source, problem, pair, defaults=row.defaults)
+        super().__init__(
+            source,
+            problem,
+            pair,
+            defaults=row.defaults,
+            recipe=recipe,
+            pooling=pooling,
+        )
         self.row, self.labels, self.metric = row, row.labels, row.paper
 
     def score(self, examples, predictions):

@@ -14,6 +14,7 @@ from bert_keras.errors import InputError
 from official_tasks import script
 from official_tasks.tasks import conll, custom, glue, multiple_choice, squad
 from official_tasks.tasks.base import Option, Task
+from official_tasks.tasks.classify import VECTOR_OPTIONS
 from official_tasks.tasks.embedding import EMBEDDING_OPTIONS, embedding_task
 from official_tasks.tasks.pairs import PAIR_OPTIONS
 from official_tasks.tasks.retrieval import ranking_task
@@ -35,7 +36,9 @@ def _make_entries(make, rows, options):
 
 
 TASKS = {
-    **_make_entries(glue.glue_task, glue.ROWS, FILE_OPTIONS),
+    **_make_entries(
+        glue.glue_task, glue.ROWS, {**FILE_OPTIONS, **VECTOR_OPTIONS}
+    ),
     "custom": Entry(custom.custom_task, custom.TEXT_OPTIONS),
     # The same as --task=custom --problem=spans.
     "customspans": Entry(custom.custom_spans, custom.SPANS_OPTIONS),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.modeling.recipes import find_recipe
 from bert_keras.text.labels import OUTSIDE
 from official_tasks.tasks.base import (
     Defaults,
@@ -25,9 +26,9 @@ from official_tasks.tasks.conll import (
 )
 from official_tasks.tasks.encoding import windowed_rows
 from official_tasks.tasks.metrics import entity_scores, probabilities
-from official_tasks.tasks.recipes import LSTM_DIM, find_recipe
 from official_tasks.tasks.source import FILE_OPTIONS, Problem, Source
 
+LSTM_DIM = 768  # of the LSTMs on the features, each way: section 5.3
 AROUND = 12  # words on each side of a mistake in the report
 # New LSTMs need longer steps than a trained encoder.
 ON_FEATURES = Defaults(32, 10.0, 1e-3, 128)

@@ -91,6 +91,13 @@ def test_what_hugging_face_lacks_is_in_the_block(tmp_path, problem):
         # It has no such heads: it must take the encoder alone.
         ("BertClassifier", {}, {"bilstm_dim": 3}, "BertModel", "bert"),
         (
+            "BertClassifier",
+            {},
+            {"recipe": "weighted_sum:0,1", "pooling": "cls"},
+            "BertModel",
+            "bert",
+        ),
+        (
             "BertPretrainer",
             {},
             {"mlm_activation": "gelu_exact"},

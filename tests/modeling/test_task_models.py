@@ -53,6 +53,9 @@ MODELS = {
         encoder(), problem="regression", pair=True
     ),
     "with a BiLSTM": lambda: BertClassifier(encoder(), LABELS, bilstm_dim=4),
+    "on features": lambda: BertClassifier(
+        encoder(), LABELS, recipe="weighted_sum:0,1", pooling="max"
+    ),
     "span": lambda: BertSpanPredictor(encoder()),
     "tagger": lambda: BertTagger(encoder(), LABELS),
     "chooser": lambda: BertChooser(encoder()),
@@ -177,6 +180,51 @@ def test_heads_equal_the_numpy_restatement(name):
         compute_outputs(model, inputs), expected, strict=True
     ):
         np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pooling"),
+    [
+        ("concat:-1,0", None),
+        ("sum:0,1,2", "max"),
+        ("weighted_sum:1,-1", "mean"),
+        ("second_to_last", "cls"),
+        ("last", "last"),
+    ],
+)
+def test_a_classifier_on_features_equals_numpy_and_only_its_head_learns(
+    recipe, pooling
+):
+    body = encoder(num_layers=2)
+    model = fill(BertClassifier(body, LABELS, recipe=recipe, pooling=pooling))
+    inputs = random_inputs()
+    weights, second = restated(model, inputs)
+    states = second["hidden_states"]
+    parts = {"second_to_last": [1], "last": [2]}.get(recipe)
+    parts = parts or [int(n) for n in recipe.split(":")[1].split(",")]
+    chosen = [states[part] for part in parts]
+    if recipe.startswith("weighted"):
+        mix = np.exp(weights["features/mix"])
+        mix *= weights["features/scale"] / mix.sum()
+        vectors = np.tensordot(mix, np.stack(chosen), 1)
+    elif recipe.startswith("sum"):
+        vectors = sum(chosen)
+    else:
+        vectors = np.concatenate(chosen, axis=-1)
+    pool = {
+        "mean": lambda rows: rows.mean(axis=0),
+        "max": lambda rows: rows.max(axis=0),
+        "cls": lambda rows: rows[0],
+        "last": lambda rows: rows[-1],
+    }[pooling or "mean"]
+    real = inputs["padding_mask"].astype(bool)
+    pooled = [pool(row[mask]) for row, mask in zip(vectors, real, strict=True)]
+    expected = dense(weights, "classifier", np.stack(pooled))
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
+    assert {w.path.split("/")[0] for w in model.trainable_weights} <= {
+        "classifier",
+        "features",
+    }
 
 
 @pytest.mark.parametrize("attention", ["left_to_right", "right_to_left"])
@@ -437,6 +485,20 @@ def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
                 encoder(), ["a"], bilstm_dim=2, examples_per_row=2
             ),
             "from one example into",
+        ),
+        (
+            lambda: BertClassifier(
+                encoder(), ["a"], bilstm_dim=2, recipe="last"
+            ),
+            "Leave bilstm_dim",
+        ),
+        (lambda: BertClassifier(encoder(), ["a"], recipe="x"), "no recipe"),
+        (lambda: BertClassifier(encoder(), ["a"], pooling="cls"), "a recipe"),
+        (
+            lambda: BertClassifier(
+                encoder(), ["a"], recipe="last", pooling="pooled"
+            ),
+            "pooling is 'pooled'",
         ),
         (lambda: BertCausalModel(encoder()), "sees the very token"),
         (

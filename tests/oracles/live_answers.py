@@ -16,7 +16,6 @@ from bert_keras.modeling.task_models import (
     BertSpanPredictor,
     BertTagger,
 )
-from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import MASK
 
 
@@ -281,6 +280,13 @@ def embed(model, preprocessor, options, answer, texts):
     return worst
 
 
+FEATURES = {
+    "last": lambda states: np.array(states[-1]),
+    "sum_last_four": lambda states: np.sum(states[-4:], axis=0),
+    "concat_last_four": lambda states: np.concatenate(states[-4:], axis=-1),
+}
+
+
 def _features(encoder, preprocessor, options, answer, texts):
     """The greatest difference of the tokens' vectors, row by row."""
     worst = 0.0
@@ -288,7 +294,7 @@ def _features(encoder, preprocessor, options, answer, texts):
     for row, text in enumerate(texts):
         ids = np.array(preprocessor.tokenizer(text))[:room]
         encoded = encoder(framed(preprocessor, ids), hidden_states=True)
-        expected = RECIPES[options["features"]](encoded["hidden_states"])
+        expected = FEATURES[options["features"]](encoded["hidden_states"])
         count = answer["count"][row]
         served = answer["features"][row, :count]
         worst = max(worst, difference(served, expected[0, 1:-1]))

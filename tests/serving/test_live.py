@@ -16,7 +16,6 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer
 from bert_keras.modeling.task_models import BertClassifier, BertEmbedder
-from bert_keras.serving.embedding import RECIPES
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor
 from bert_keras.serving.signatures import make_signatures, settle_options
@@ -125,22 +124,6 @@ def test_rows_beyond_the_pieces_fill_no_mask():
 def test_taggers_read_windows(models):
     options = {"long_text": "windows"}
     assert greatest_difference(models["tagger"], **options) <= 1e-5
-
-
-def test_recipes_are_the_rows_of_the_papers_table_7():
-    states = np.random.default_rng(0).normal(size=(6, 2, 3, 4))
-    expected = {
-        "embeddings": states[0],
-        "second_to_last": states[4],
-        "last": states[5],
-        "sum_last_four": states[2:].sum(0),
-        "concat_last_four": np.concatenate(states[2:], axis=-1),
-        "sum_all": states[1:].sum(0),
-    }
-    assert set(expected) == set(RECIPES)
-    for name, recipe in RECIPES.items():
-        found = recipe([tf.constant(state) for state in states])
-        np.testing.assert_allclose(found, expected[name], atol=1e-12)
 
 
 @pytest.mark.parametrize(

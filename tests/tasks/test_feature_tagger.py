@@ -1,13 +1,25 @@
-"""The tagger on the features of a frozen encoder."""
+"""The tagger and the classifier on the features of a frozen encoder."""
 
 import numpy as np
 import pytest
 from feature_samples import TEXTS, encoder, save_encoder, states
+from glue_samples import write_glue
+from task_samples import save_toy_model, sentences, write_reviews
 
-from bert_keras import BertEncoder, InputError
+from bert_keras import (
+    BertClassifier,
+    BertEncoder,
+    BertPreprocessor,
+    InputError,
+    export_saved_model,
+    load_saved_model,
+)
+from bert_keras.modeling.heads import LayerMix
 from official_tasks.engine import finetuning
 from official_tasks.evaluate import evaluate
-from official_tasks.tasks.feature_tagger import FeatureTagger, LayerMix
+from official_tasks.tasks.custom import custom_task
+from official_tasks.tasks.feature_tagger import FeatureTagger
+from official_tasks.tasks.glue import STS_B, glue_task
 from official_tasks.tasks.tagging import tag_task
 
 
@@ -53,6 +65,64 @@ def test_the_tagger_learns_on_features_and_the_encoder_does_not(tmp_path):
     ):
         with pytest.raises(InputError, match=f"has the {message}"):
             evaluate(tag_task(dev=data, **other), [str(output)])
+
+
+def test_a_classifier_learns_on_features_and_its_export_answers(tmp_path):
+    model = save_toy_model(tmp_path / "model", num_layers=2)
+    train = str(write_reviews(tmp_path / "train.csv", 80))
+    dev = str(write_reviews(tmp_path / "dev.csv", 40, seed=1))
+    way = {"recipe": "weighted_sum_all", "pooling": "mean"}
+    task = custom_task(train, dev, **way)
+    output = tmp_path / "run"
+    results = finetuning.run(
+        task,
+        model,
+        output,
+        epochs=8,
+        batch_size=8,
+        learning_rate=0.1,
+        sequence_length=16,
+        pad_to_longest=False,  # one shape, traced once
+    )
+    assert results["accuracy"] > 0.75  # at random 0.5
+    before = BertEncoder.from_preset(str(model))
+    trained = BertClassifier.from_preset(str(output / "model"))
+    assert {n: trained.arguments()[n] for n in way} == way
+    for one, other in zip(before.weights, trained.encoder.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    again = evaluate(custom_task(dev=dev), [str(output)])
+    assert again["accuracy"] == results["accuracy"]
+    # The encoder's own output or other layers would give wrong answers.
+    for other in ({"recipe": "last"}, {"pooling": "cls"}):
+        with pytest.raises(InputError, match=f"has the {next(iter(other))}"):
+            evaluate(custom_task(dev=dev, **other), [str(output)])
+    preprocess = BertPreprocessor.from_preset(str(output / "model"))
+    texts = [text for text, _ in sentences(9, seed=2)]
+    folder = export_saved_model(
+        trained, preprocess, tmp_path / "served", verify=True
+    )
+    served = load_saved_model(folder).classify(texts)["probabilities"]
+    logits = np.array(trained(preprocess(texts)))
+    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(served, expected, atol=1e-5)
+
+
+def test_a_number_of_a_pair_is_learned_on_features_too(tmp_path):
+    write_glue(tmp_path / "glue")
+    model = save_toy_model(tmp_path / "model")
+    task = glue_task(STS_B, tmp_path / "glue", recipe="sum:0,1")
+    small = {"epochs": 1, "batch_size": 8, "sequence_length": 16}
+    finetuning.run(task, model, tmp_path / "run", **small)
+    trained = BertClassifier.from_preset(str(tmp_path / "run"))
+    assert trained.problem == "regression" and trained.recipe == "sum:0,1"
+    with pytest.raises(InputError, match="recipe"):  # it is no plain model
+        evaluate(
+            glue_task(STS_B, tmp_path / "glue", recipe="last"),
+            [str(tmp_path / "run")],
+        )
+    lacks = glue_task(STS_B, tmp_path / "glue", pooling="cls")
+    with pytest.raises(InputError, match="with a recipe"):
+        finetuning.run(lacks, model, tmp_path / "other", **small)
 
 
 def test_the_weights_of_a_sum_are_learned_and_equal_at_first():

@@ -223,6 +223,7 @@ OPTIONS = [
     (SQUAD2, {"stride": 0}, "stride is 0: expected 1"),
     (tag_task, {"lstm_dim": 0}, "lstm_dim is 0"),
     (tag_task, {"recipe": "first"}, "no recipe 'first'"),
+    (custom_task, {"recipe": "first"}, "no recipe 'first'"),
     (embedding_task, {"label": "score", "negative": "n"}, "give one of them"),
     (embedding_task, {"objective": "cosine"}, "cosine: expected --label="),
     (embedding_task, {"objective": "triplet"}, "expected --negative=COL"),

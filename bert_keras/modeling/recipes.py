@@ -1,12 +1,14 @@
-"""Which layers make a token's features: the paper's six ways, and others."""
+"""Features of tokens from the layers of a frozen encoder.
+
+The paper's six recipes (section 5.3, table 7), and others.
+"""
 
 from typing import NamedTuple
 
 from bert_keras.errors import InputError
 
 ALL = "all"
-HOW = ("concat", "weighted_sum")
-LSTM_DIM = 768  # of the LSTMs on the features, each way: section 5.3
+HOW = ("concat", "sum", "weighted_sum")
 
 
 class Recipe(NamedTuple):
@@ -15,7 +17,7 @@ class Recipe(NamedTuple):
     Attributes:
         layers: numbers of the hidden states, 0 the embeddings, 1 the first
             layer, -1 the last; or "all" layers (not the embeddings).
-        how: "concat" or "weighted_sum".
+        how: "concat", "sum", or "weighted_sum" with weights that are learned.
     """
 
     layers: tuple[int, ...] | str
@@ -48,8 +50,7 @@ class Recipe(NamedTuple):
     def vectors(self, states):
         """Return features `(B, T, F)` of hidden states `(B, T, D)`.
 
-        The weights of a sum are all 1, as in the exported model's features;
-        a tagger on the features learns them: see `LayerMix`.
+        The weights of a sum are all 1; see `LayerMix` for learned ones.
         """
         from keras import ops
 
@@ -68,17 +69,22 @@ RECIPES = {
     "concat_last_four": Recipe((-4, -3, -2, -1), "concat"),
     "weighted_sum_all": Recipe(ALL, "weighted_sum"),
 }
+SUMS = {
+    "sum_last_four": Recipe((-4, -3, -2, -1), "sum"),
+    "sum_all": Recipe(ALL, "sum"),
+}
 
 
 def find_recipe(name: str) -> Recipe:
-    """Return a recipe by name, or by `concat:` or `weighted_sum:` and layers.
+    """Return a recipe by its name, or by `concat:`, `sum:`, ... and layers.
 
     >>> find_recipe("concat:-1,0").layers
     (-1, 0)
     """
-    if name in RECIPES:
-        return RECIPES[name]
-    how, _, layers = name.rpartition(":")
+    known = RECIPES | SUMS
+    if name in known:
+        return known[name]
+    how, _, layers = str(name).rpartition(":")
     try:
         numbers = tuple(int(layer) for layer in layers.split(","))
     except ValueError:
@@ -86,7 +92,7 @@ def find_recipe(name: str) -> Recipe:
     if how not in HOW or not numbers:
         raise InputError(
             f"There is no recipe {name!r}: expected one of "
-            f"{', '.join(RECIPES)}, or such as concat:-1,-2 or "
+            f"{', '.join(known)}, or such as concat:-1,-2 or "
             "weighted_sum:0,6,12 with the numbers of layers"
         )
     return Recipe(numbers, how)
