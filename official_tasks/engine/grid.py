@@ -59,8 +59,8 @@ def run(
     """
     if learning_rates and learning_rate is not None:
         raise InputError(
-            "A grid tries its own learning rates: leave --learning_rate or "
-            "--grid out."
+            "A grid tries four learning rates: leave --learning_rate or --grid "
+            "out."
         )
     if seed + seeds - 1 > LARGEST_SEED:
         raise InputError(
@@ -95,18 +95,24 @@ def run(
         **{k: v for k, v in arguments.items() if k not in EXECUTION},
         **(settings or {}),
     }
+    return _run_all(task.name, metric, output, identity, run_one)
+
+
+def _run_all(name, metric, output, identity, run_one):
+    """Run the plan of `identity` in one folder; return `summarize` of all."""
+    plan = identity["plan"]
     with RunFolder(output, identity) as folder:
         rates = {_name(rate, seed): rate for rate, seed in plan}
         runs = {
-            name: run_one(folder.file("runs", name), rate, seed)
-            for name, (rate, seed) in zip(rates, plan, strict=True)
+            run: run_one(folder.file("runs", run), rate, seed)
+            for run, (rate, seed) in zip(rates, plan, strict=True)
         }
         results = summarize(metric, runs, rates)
         if folder.read_results("several") is None:
             _copy_best(folder, results)
             outputs = "model", "predictions", finetuning.RESULTS
             folder.finish("several", {}, outputs)
-        _show(task.name, metric, runs, results)
+        _show(name, metric, runs, results)
         return results
 
 

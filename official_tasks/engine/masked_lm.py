@@ -41,17 +41,7 @@ def score_masked_lm(
     Raises:
         InputError: the head is not trained; there is no text.
     """
-    with warnings.catch_warnings():
-        # The next-sentence head is not used.
-        warnings.simplefilter("ignore", UntrainedWarning)
-        model = bert_keras.BertPretrainer.from_preset(preset)
-    new = [w for w in weights.untrained_weights(model) if "nsp/" not in w]
-    new = [name for name in new if "pooler/" not in name]
-    if new:
-        raise InputError(
-            f"{preset} has no trained masked-word head: {', '.join(new)} would "
-            "be random. Name weights of pre-training."
-        )
+    model = _load_pretrainer(preset)
     preprocess = bert_keras.BertPreprocessor.from_preset(
         preset, sequence_length=sequence_length
     )
@@ -88,6 +78,25 @@ def score_masked_lm(
         "masked": int(count),
         "rows": rows,
     }
+
+
+def _load_pretrainer(preset):
+    """Return a model with a trained masked-word head; refuse another one."""
+    with warnings.catch_warnings():
+        # The next-sentence head is not used.
+        warnings.simplefilter("ignore", UntrainedWarning)
+        model = bert_keras.BertPretrainer.from_preset(preset)
+    new = [
+        name
+        for name in weights.untrained_weights(model)
+        if "nsp/" not in name and "pooler/" not in name
+    ]
+    if new:
+        raise InputError(
+            f"{preset} has no trained masked-word head: {', '.join(new)} would "
+            "be random. Name weights of pre-training."
+        )
+    return model
 
 
 def masked_rows(preprocess, texts, seed):

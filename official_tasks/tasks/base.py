@@ -18,14 +18,20 @@ RATES = (5e-5, 4e-5, 3e-5, 2e-5)  # the grid of the paper, appendix A.3
 class Example(NamedTuple):
     """A text or a pair of texts, and its label.
 
-    `label` is an index into the task's `labels`, a set of them, a number for
-    regression, or None where unknown. A task may have another class of
-    examples instead.
+    A task may have another class of examples instead.
+
+    Attributes:
+        label: an index into the task's `labels`, a set of them, a number for
+            regression, or None where unknown.
+        index: of GLUE, the number of the row in the test file.
+        part: of MNLI, 0 for the matched half, 1 for the mismatched one.
     """
 
     text: str
     text_pair: str | None
     label: Any
+    index: str = ""
+    part: int = 0
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -4,30 +4,10 @@ Functions take a `GlueRow`: the columns and labels of one task.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from bert_keras.errors import InputError
+from official_tasks.tasks.base import Example
 from official_tasks.tasks.table import read_number, read_text
-
-
-class GlueExample(NamedTuple):
-    """A row of a task, like `Example`.
-
-    Attributes:
-        index: the row's in the test file, as a submission has it.
-        part: 0 of MNLI's matched half, 1 of the mismatched one.
-    """
-
-    text: str
-    text_pair: str | None
-    label: Any
-    index: str
-    part: int = 0
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """All texts."""
-        return self[:1] if self.text_pair is None else self[:2]
 
 
 def read_tsv(row, path, split, notes, part=0):
@@ -46,7 +26,7 @@ def read_tsv(row, path, split, notes, part=0):
             ragged.append(number)
         elif is_in_split(cells):
             examples.append(
-                GlueExample(
+                Example(
                     cells[text],
                     None if pair is None else cells[pair],
                     None
@@ -75,7 +55,7 @@ def read_data_set(row, source, split, notes, part=0):
     text, pair = row.tfds_texts or (row.text, row.text_pair)
     number = float if row.labels is None else int
     return [
-        GlueExample(
+        Example(
             values[text],
             values[pair] if row.text_pair else None,
             # -1 is written where the label is not public.

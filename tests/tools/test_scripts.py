@@ -1,7 +1,6 @@
 """The README's job, script by script, on toy text; and what mistakes get."""
 
 import csv
-import importlib
 import json
 import os
 import pathlib
@@ -10,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from page_commands import small_commands
 from run_script import ROOT, call_script, run_script
 
 import bert_keras
-from bert_keras.errors import InputError
 from bert_keras.files import remove
 from bert_keras.training.strategy import choose_dtype
 
@@ -562,31 +559,6 @@ def test_a_flag_that_cannot_act_is_refused(command, given, flag, tmp_path):
     assert f": {name} only applies " in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "tool",
-    "benchmark.steps benchmark.data benchmark.serving benchmark.tokenizer "
-    "maintenance.prove_tokenizer "
-    "train_vocabulary extend_vocabulary extract_features".split(),
-)
-def test_a_place_to_write_is_made_before_the_work(tool, tmp_path):
-    main = importlib.import_module(f"tools.{tool}").main
-    (tmp_path / "file").touch()
-    for output in ("file/x.json", "", "runs/x.json"):
-        given = types.SimpleNamespace(
-            output=str(tmp_path / output), overwrite=False
-        )
-        expected = AttributeError if "runs" in output else InputError
-        with pytest.raises(expected):  # it goes on to a flag that is missing
-            main(given)
-    assert (tmp_path / "runs").is_dir()
-    given.output = str(tmp_path / "file")
-    with pytest.raises(InputError, match="--overwrite"):
-        main(given)
-    given.overwrite = True
-    with pytest.raises(AttributeError):
-        main(given)
 
 
 def test_no_script_imports_from_the_folder_of_scripts():
