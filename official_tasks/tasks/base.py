@@ -105,7 +105,7 @@ def fill_options(options: dict[str, Option], values) -> types.SimpleNamespace:
     """Return the values of options as attributes, the default where missing.
 
     Raises:
-        TypeError: a value is of none of the options.
+        TypeError: a name is not among the options.
     """
     if unknown := values.keys() - options.keys():
         raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
@@ -132,7 +132,7 @@ class Task(abc.ABC):
         standardises: whether the model, a `BertClassifier` with one number a
             row, learns targets of mean 0 and standard deviation 1. The saved
             model maps them back.
-        to_score: the end of messages on a file without labels: what to do.
+        to_score: advice at the end of messages about a file without labels.
     """
 
     name: str
@@ -173,10 +173,10 @@ class Task(abc.ABC):
         return []
 
     def take_arguments(self, arguments: dict) -> None:
-        """Take what a fine-tuned model knows about the task, before `read`.
+        """Take properties of the task from a fine-tuned model, before `read`.
 
-        There may be no training file to learn it from. By default it takes
-        the labels.
+        Without a training file they are not known otherwise. By default these
+        are the labels.
 
         Args:
             arguments: arguments of the model, from its folder.
@@ -227,10 +227,10 @@ class Task(abc.ABC):
         return []
 
     def tune(self, examples: list, predictions) -> dict:
-        """Return the arguments of the model that dev can choose.
+        """Return arguments of the model that are chosen on dev.
 
-        Such as thresholds: they are kept with the model and go to
-        `take_arguments`. None by default.
+        Such as thresholds: they are saved with the model, and passed to
+        `take_arguments` when it is loaded. Empty by default.
         """
         return {}
 

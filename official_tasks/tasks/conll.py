@@ -18,9 +18,9 @@ class TaggedText(NamedTuple):
         labels: one a word; None where unknown.
         starts: the first word of each sentence.
         document: identifies the document of the sentence.
-        text, offsets: the text that the words are cut from, and the first
-            character of each and the one after its last; None where the
-            words have no such text.
+        text: the text that the words are cut from, or None.
+        offsets: for each word its first character in `text` and the one
+            after its last, or None.
         num_inexact: spans of the text that begin or end inside a word.
     """
 
@@ -213,7 +213,7 @@ def _without_language(sentences):
 
 
 class TagRow(NamedTuple):
-    """All about one of the data sets; see `Source`."""
+    """Description of one of the data sets; see `Source`."""
 
     name: str
     files: dict = {}

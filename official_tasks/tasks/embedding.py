@@ -21,7 +21,7 @@ from official_tasks.tasks.table import write_csv
 
 OBJECTIVES = ("in_batch", "cosine", "triplet")
 WRITTEN = 10  # passages of a query in predictions.csv
-COSINES = 2**24  # that are in memory at once: 64 MB, and twice for their order
+COSINES = 2**24  # in memory at once: 64 MB, and twice as much to sort them
 EMBEDDING_OPTIONS = {
     **PAIR_OPTIONS,
     "objective": Option(

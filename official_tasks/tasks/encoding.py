@@ -83,8 +83,8 @@ class WindowedRows(NamedTuple):
         before: int64 `(R,)`, the number of tokens of a row before the window.
         indices: ragged int64 `(R, None)`, the index of each token of a window
             among the tokens of all texts.
-        counts: ragged bool `(R, None)`, whether a token has in this window
-            as much context as in any other, and in none before it.
+        counts: ragged bool `(R, None)`, True in the first of the windows in
+            which the token has the most context.
     """
 
     inputs: dict
@@ -104,7 +104,7 @@ def windowed_rows(preprocess, texts, stride: int, lead=None) -> WindowedRows:
     Args:
         preprocess: the `BertPreprocessor` with the frame and length of rows.
         texts: ragged int32 ids `(B, None)`.
-        stride: see above; no more than a window holds is skipped.
+        stride: see above; the window's length where that is less.
         lead: ragged ids `(B, None)`, the uncut first segment of each window of
             a text, such as a question.
     """

@@ -30,7 +30,7 @@ NLI = ["entailment", "neutral", "contradiction"]
 
 
 class GlueRow(NamedTuple):
-    """All about one of the tasks; see `Source` too.
+    """Description of one of the tasks; see `Source` too.
 
     Attributes:
         name: on the command line, and the configuration of TFDS's "glue".

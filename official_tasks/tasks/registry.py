@@ -70,8 +70,8 @@ def define_task_flags(default=None, more=None):
 
     Args:
         default: default of --task.
-        more: names that the script takes in addition to those of `TASKS` ->
-            the options that act with them; under None, without --task.
+        more: names that --task takes besides `TASKS` -> the options that
+            apply with them; None -> the options that apply without --task.
     """
     more = {None: tuple(FILE_OPTIONS), **(more or {})}
     flags.DEFINE_string(

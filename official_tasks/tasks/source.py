@@ -23,7 +23,7 @@ class Source:
     """The files of a task, or a data set instead of them.
 
     Args:
-        row: all about one data set; a NamedTuple of the family with these
+        row: description of one data set; a NamedTuple with these
             fields. `name`: of the task. `files`: split -> the names, one of
             which its official file has. `read_file`: function of the row, a
             path, the split and a list that takes notes; it returns examples.
@@ -62,7 +62,7 @@ class Source:
         return Examples(examples, notes)
 
     def parts(self, split) -> tuple[str, ...]:
-        """Return the names of the parts of a split: mostly the split alone."""
+        """Return the names of the parts of a split, usually its own name."""
         if split in self.files:
             return (split,)  # a named file has one part
         return getattr(self.row, "parts", {}).get(split, (split,))

@@ -72,8 +72,8 @@ class SpanTask(Problem):
             None: as the rows say.
         stride: tokens from the beginning of a window to that of the next one.
         null_threshold: no answer is predicted where its score exceeds the
-            best answer's by more than this; that of the model where None, of
-            a new one 0.
+            best answer's by more than this; None: the model's threshold, 0
+            for a new model.
         null_odds: file of these differences, for `read_predictions`.
         defaults: `Defaults`.
     """

@@ -92,7 +92,7 @@ def _question(context, qa, answers, title):
 
 
 class SquadRow(NamedTuple):
-    """All about one of the data sets; see `Source`.
+    """Description of one of the data sets; see `Source`.
 
     Attributes:
         may_be_none: whether a question may have no answer.
