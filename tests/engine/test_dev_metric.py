@@ -77,7 +77,7 @@ def imbalanced(place, tmp_path_factory):
     task = custom_task(str(place / "train.csv"), str(place / "dev.csv"))
     rows = [(e.text, task.labels[e.label]) for e in task.read("train")]
     rows = [r for i, r in enumerate(rows) if r[1] == "bad" or i % 10 == 1]
-    path = str(write_csv(folder / "train.csv", rows))
+    path = write_csv(folder / "train.csv", rows)
     return custom_task(path, str(place / "dev.csv"))
 
 

@@ -1,11 +1,11 @@
 """Pairs, spans and choices through the engine: learn, keep, score, read."""
 
-import csv
 import json
 
 import pytest
 import tiny
 from model_samples import fill
+from task_samples import write_csv
 
 from bert_keras import (
     BertClassifier,
@@ -35,12 +35,6 @@ RUN = {
 }
 
 
-def write(path, header, rows):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return str(path)
-
-
 def keep(task, init, run):
     """A model of the task, as if it had been trained in this folder."""
     task.read("train")  # its labels
@@ -60,7 +54,9 @@ def test_spans_are_learned_kept_and_scored_from_their_files(init, tmp_path):
         ("was it good", f"the cat sat {long}a dog ran", answer)
         for answer in ("cat", "dog ran", "", "the cat sat") * 3
     ]
-    data = write(tmp_path / "t.csv", ("question", "context", "answer"), rows)
+    data = write_csv(
+        tmp_path / "t.csv", rows, ("question", "context", "answer")
+    )
     task = custom_spans(train=data, dev=data, stride=4)
     results = finetuning.run(task, init, tmp_path / "run", **RUN)
     assert results["rows"] > len(rows)  # windows
@@ -82,8 +78,8 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
     columns = ("question", "context")
     row = ("was it good", "the cat sat")
     answers = [(*row, answer) for answer in ("cat", "") * 2]
-    data = write(tmp_path / "t.csv", (*columns, "answer"), answers)
-    test = write(tmp_path / "test.csv", columns, [row] * 4)
+    data = write_csv(tmp_path / "t.csv", answers, (*columns, "answer"))
+    test = write_csv(tmp_path / "test.csv", [row] * 4, columns)
     run = tmp_path / "run"
     keep(custom_spans(train=data, dev=data), init, run)
     # The difference that it takes for no answer is below any that there is.
@@ -103,7 +99,7 @@ def test_spans_of_a_test_file_may_have_no_answer_where_the_model_learned_it(
 
 def test_a_model_of_pairs_is_served_as_one_by_default(init, tmp_path):
     rows = [("the cat sat", "a dog ran", str(i % 2)) for i in range(8)]
-    data = write(tmp_path / "t.csv", ("text", "other", "label"), rows)
+    data = write_csv(tmp_path / "t.csv", rows, ("text", "other", "label"))
     folder = keep(custom_task(data, text_pair="other"), init, tmp_path / "run")
 
     def inputs(name, **options):
@@ -130,7 +126,9 @@ def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
         ("the film was", "very good", "awful", "a dog ran", str(i % 3))
         for i in range(12)
     ]
-    data = write(tmp_path / "t.csv", ("prompt", "a", "b", "c", "label"), rows)
+    data = write_csv(
+        tmp_path / "t.csv", rows, ("prompt", "a", "b", "c", "label")
+    )
     columns = {"choices": "a,b,c"}
     task = custom_choices(train=data, dev=data, **columns)
     results = finetuning.run(task, init, tmp_path / "run", **RUN)
@@ -147,7 +145,7 @@ def test_choices_are_learned_kept_and_scored_from_their_files(init, tmp_path):
 def test_partners_are_learned_kept_and_found_from_their_files(init, tmp_path):
     words = "good bad fine awful film book cat dog sat ran red blue".split()
     rows = [(f"the {word}", f"{word} was") for word in words]
-    data = write(tmp_path / "t.csv", ("text", "text_pair"), rows)
+    data = write_csv(tmp_path / "t.csv", rows, ("text", "text_pair"))
     task = embedding_task(train=data, dev=data, pooling="max")
     before = evaluate(task, [init])  # no head: it needs no training
     run = tmp_path / "run"
@@ -173,7 +171,7 @@ def test_ranking_is_learned_and_served_from_its_files(init, tmp_path):
         (f"the {word}", f"{word} was", "not one")
         for word in "good bad fine awful film book cat dog".split()
     ]
-    data = write(tmp_path / "t.csv", ("text", "text_pair", "no"), rows)
+    data = write_csv(tmp_path / "t.csv", rows, ("text", "text_pair", "no"))
     task = ranking_task(train=data, dev=data, negative="no")
     run = tmp_path / "run"
     learning = RUN | {"epochs": 5, "learning_rate": 1e-2}

@@ -391,7 +391,7 @@ def test_the_report_is_one_page_with_every_part(place, whole):
 
 def test_texts_that_are_cut_and_unknown_pieces_are_noted(place, tmp_path):
     rows = [(f"{GOOD[i % 2]} " + "zebra " * 30, i % 2) for i in range(20)]
-    task = custom_task(str(write_csv(tmp_path / "long.csv", rows)))
+    task = custom_task(write_csv(tmp_path / "long.csv", rows))
     preprocess = BertPreprocessor.from_preset(
         place / "init", sequence_length=12, pad_to_longest=True
     )
@@ -419,7 +419,7 @@ def test_several_labels_a_text_are_trained_and_kept(place, tmp_path):
         (text, ";".join(["good"] * y + ["film"] * ("film" in text)))
         for text, y in sentences(40)
     ]
-    path = str(write_csv(tmp_path / "labels.csv", rows))
+    path = write_csv(tmp_path / "labels.csv", rows)
     task = custom_task(path, problem="multi", label_separator=";")
     results = finetuning.run(
         task, place / "init", tmp_path / "run", epochs=1, **QUICK
@@ -434,7 +434,7 @@ def test_numbers_in_any_unit_are_learned_and_answered_in_it(place, tmp_path):
     results, outputs = {}, {}
     for unit, shift in ((1, 0), (200, 5000)):
         rows = [(text, unit * y + shift) for text, y in texts]
-        path = str(write_csv(tmp_path / f"{unit}.csv", rows))
+        path = write_csv(tmp_path / f"{unit}.csv", rows)
         task = custom_task(path, problem="regression")
         run = tmp_path / f"run {unit}"
         results[unit] = finetuning.run(

@@ -27,7 +27,7 @@ from official_tasks.tasks.custom import custom_task
 
 def other_labels(folder):
     rows = [(text, "xy"[y]) for text, y in sentences(20)]
-    return custom_task(str(write_csv(folder / "other.csv", rows)))
+    return custom_task(write_csv(folder / "other.csv", rows))
 
 
 def test_the_head_of_another_run_is_taken_where_labels_are_the_same(

@@ -67,7 +67,7 @@ def several(place, tmp_path_factory):
         (text, ",".join(["good"] * y + ["film"] * ("film" in text)))
         for text, y in sentences(80)
     ]
-    path = str(write_csv(folder / "t.csv", rows))
+    path = write_csv(folder / "t.csv", rows)
     task = custom_task(path, path, problem="multi")
     results = finetuning.run(
         task,
@@ -110,7 +110,7 @@ def test_the_threshold_of_no_answer_is_kept_scored_and_served(place, tmp_path):
         )
     ]
     header = ("question", "context", "answer")
-    path = str(write_csv(tmp_path / "t.csv", rows, header))
+    path = write_csv(tmp_path / "t.csv", rows, header)
     run = tmp_path / "run"
     results = finetuning.run(
         custom_spans(train=path, dev=path),

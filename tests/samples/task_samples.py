@@ -50,9 +50,15 @@ def sentences(count, seed=0):
 
 
 def write_csv(path, rows, header=("text", "label")):
+    """Write a table; return its path, a str."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])
-    return path
+    return str(path)
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def write_reviews(path, count, seed=0):

@@ -1,12 +1,13 @@
 """The user's own rows: texts, spans, tags, choices; what is noted of them."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from task_samples import read_csv
+from task_samples import write_csv as write
 
 from bert_keras import InputError
 from official_tasks.engine.finetuning import encode_splits
@@ -17,17 +18,6 @@ from official_tasks.tasks.custom import (
     custom_tags,
     custom_task,
 )
-
-
-def write(path, rows, header=("text", "label")):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return str(path)
-
-
-def read_csv(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def read_notes(task):

@@ -1,12 +1,11 @@
 """Rows of partners: read, scored and written; what is refused of them."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
 import tiny
-from task_samples import write_csv
+from task_samples import read_csv, write_csv
 
 from bert_keras import InputError
 from official_tasks.engine import finetuning
@@ -19,12 +18,7 @@ PAIRS = [("is it", "it is"), ("was it", "it was"), ("is it", "yes it is")]
 
 
 def write(path, rows, header=("text", "text_pair")):
-    return str(write_csv(path, rows, header))
-
-
-def read_csv(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return write_csv(path, rows, header)
 
 
 def vectors(task, examples):
