@@ -8,7 +8,6 @@ from bert_keras.modeling.task_base import (
     freeze_and_mix,
     symbolic_inputs,
 )
-from official_tasks.tasks.tagging import LSTM_DIM
 
 LSTM_LAYERS = 2  # the paper, section 5.3
 
@@ -50,7 +49,7 @@ class FeatureTagger(TaskModel):
         encoder,
         labels=None,
         recipe="concat_last_four",
-        lstm_dim=LSTM_DIM,
+        lstm_dim=768,  # the paper, section 5.3
         dropout=None,
         name="feature_tagger",
     ):
