@@ -187,88 +187,57 @@ def choose_words(word, starts, count, max_ngram, rng):
     Returns:
         bool `(B, T)`.
     """
-    words = _Words(word, starts, count)
-    order = np.argsort(rng.random(words.first.shape, np.float32), axis=1)
-    if max_ngram > 1:
-        words.choose_in_turn(order, words.draw_runs(max_ngram, rng))
-    words.choose_in_turn(order)
-    chosen = words.pieces()
+    shape = len(word), int(starts.sum(1).max(initial=1))  # (B, words)
+    order = np.argsort(rng.random(shape, np.float32), axis=1)
+    draws = rng.random(shape) if max_ngram > 1 else np.zeros(shape)
+    # Sums of 1/n: ALBERT's rule (Lan et al. 2020, section 4.1).
+    weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
+    chosen = np.zeros_like(word)
+    for row in np.flatnonzero(starts.any(1)):
+        first = np.flatnonzero(starts[row])
+        outside = np.flatnonzero(np.append(~word[row] | starts[row], True))
+        end = outside[np.searchsorted(outside, first, "right")]
+        # Counts [CLS], [SEP] and padding before each word.
+        segment = np.cumsum(~word[row])[first]
+        room = np.searchsorted(segment, segment, "right") - range(len(first))
+        room = np.minimum(room, max_ngram)  # words of a run from each word
+        drawn = draws[row, : len(first)] * weights[room - 1]
+        runs = np.searchsorted(weights, drawn, "right") + 1
+        turns = order[row][order[row] < len(first)]
+        arrays = (array.tolist() for array in (first, end, turns, runs))
+        is_chosen = np.array(_choose_runs(*arrays, int(count[row])))
+        chosen[row] = word[row] & is_chosen[np.cumsum(starts[row]) - 1]
     none = ~chosen.any(1)
     chosen[none] = choose_pieces(word[none], count[none], rng)
     return chosen
 
 
-class _Words:
-    """The words of some rows `(B, W)`, and which of them are chosen."""
+def _choose_runs(first, end, turns, runs, left):
+    """Choose runs of words of a row in turn, then single words.
 
-    def __init__(self, word, starts, count):
-        self._word = word
-        self._count = count
-        self._used = np.zeros(len(word), np.int64)
-        # The number of the word that each column belongs to, or is after.
-        self._number = np.cumsum(starts, axis=1) - 1
-        goes_on = np.zeros_like(word)
-        goes_on[:, :-1] = (word & ~starts)[:, 1:]
-        shape = len(word), int(starts.sum(1).max(initial=1))
-        self.first = self._place(starts, shape)
-        self._last = self._place(word & ~goes_on, shape)
-        # Counts [CLS], [SEP] and padding up to each word; -1 for no word.
-        breaks = np.take_along_axis(np.cumsum(~word, axis=1), self.first, 1)
-        real = np.arange(shape[1]) < starts.sum(1)[:, None]
-        self._segment = np.where(real, breaks, -1)
-        self._is_chosen = np.zeros(shape, bool)
+    Args:
+        first: first column of each word.
+        end: the column after each word.
+        turns: numbers of the words in random order.
+        runs: number of words of the run from each word.
+        left: tokens that may be chosen.
 
-    def _place(self, where, shape):
-        """Return the column of each word at which `where` is true."""
-        row, column = np.nonzero(where)
-        table = np.zeros(shape, np.int64)
-        table[row, self._number[row, column]] = column
-        return table
-
-    def draw_runs(self, max_ngram, rng):
-        """Draw the number of words of the run from each word, `(B, W)`."""
-        width = self.first.shape[1]
-        ends = np.diff(self._segment, axis=1, append=-2) != 0
-        # (B, W): the last word of each segment, by a minimum from the right.
-        last = np.where(ends, np.arange(width), width)[:, ::-1]
-        last = np.minimum.accumulate(last, axis=1)[:, ::-1]
-        room = np.minimum(last - np.arange(width) + 1, max_ngram)
-        # Sums of 1/n: ALBERT's rule (Lan et al. 2020, section 4.1).
-        weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
-        drawn = rng.random(room.shape) * weights[room - 1]
-        return np.searchsorted(weights, drawn, "right") + 1
-
-    def choose_in_turn(self, order, sizes=None):
-        """Choose runs of words, or single ones, in a random order."""
-        for start in order.T:
-            row = np.flatnonzero(self._used < self._count)
-            if not len(row):
-                return
-            start = start[row]
-            more = 0 if sizes is None else sizes[row, start] - 1
-            self._choose(row, start, start + more)
-
-    def _choose(self, row, start, stop):
-        """Choose the words `start` to `stop` of each row that has room."""
-        room = self._count[row] - self._used[row]
-        size = self._last[row, stop] - self.first[row, start] + 1
-        # A word less, in the rows where the run is too much.
-        while ((size > room) & (stop > start)).any():
-            stop = np.where(size > room, np.maximum(stop - 1, start), stop)
-            size = self._last[row, stop] - self.first[row, start] + 1
-        free = (self._segment[row, start] >= 0) & (size <= room)
-        run = range(int((stop - start).max(initial=0)) + 1)
-        for offset in run:
-            free &= ~self._is_chosen[row, np.minimum(start + offset, stop)]
-        row, start, stop = row[free], start[free], stop[free]
-        self._used[row] += size[free]
-        for offset in run:
-            self._is_chosen[row, np.minimum(start + offset, stop)] = True
-
-    def pieces(self):
-        """Return the pieces of the chosen words, bool `(B, T)`."""
-        number = np.maximum(self._number, 0)
-        return self._word & np.take_along_axis(self._is_chosen, number, 1)
+    Returns:
+        A list of bool, True for each chosen word.
+    """
+    is_chosen = [False] * len(first)
+    for lengths in (runs, [1] * len(first)):
+        for number in turns:
+            if not left:
+                return is_chosen
+            stop = number + lengths[number]
+            while stop > number + 1 and end[stop - 1] - first[number] > left:
+                stop -= 1
+            size = end[stop - 1] - first[number]
+            if size <= left and not any(is_chosen[number:stop]):
+                is_chosen[number:stop] = [True] * (stop - number)
+                left -= size
+    return is_chosen
 
 
 class TokenMasker:
