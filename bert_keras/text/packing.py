@@ -10,29 +10,25 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 
-LONGEST_FIRST = "longest_first"
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class SegmentPacker(keras.layers.Layer):
     """One or more segments a row, framed as BERT reads them.
 
     A row is `[CLS] first [SEP]`, then each further segment and its `[SEP]`,
-    then padding. What is too long is cut at its end: by default one token at
-    a time from the segment that is then the longest, the later of equals, as
-    the original does.
+    then padding. A row that is too long loses one token at a time, from the
+    end of the segment that is then the longest, the later of equals, as in
+    the original.
 
     Args:
         sequence_length: tokens in a row, the special ones included.
         cls_id, sep_id, pad_id: ids of the special tokens.
-        truncate: "longest_first", or the number of the one segment to cut
-            (where the others alone are too long, they are cut too).
         pad_to_longest: make rows as long as the longest of the batch, rather
             than `sequence_length`.
 
     Call arguments:
-        segments: a tuple of ragged `int32 (B, None)`, or one alone. Without
-            the batch axis, `int32 (None,)`, the rows come without it too.
+        segments: a tuple of ragged `int32 (B, None)`, or a single one.
+            Without the batch axis, `int32 (None,)`, the rows have none either.
 
     Returns:
         `token_ids`, `segment_ids` (0 to the first `[SEP]`, then 1, 2, ...)
@@ -53,7 +49,6 @@ class SegmentPacker(keras.layers.Layer):
         cls_id: int,
         sep_id: int,
         pad_id: int = 0,
-        truncate: int | str = LONGEST_FIRST,
         pad_to_longest: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -61,21 +56,16 @@ class SegmentPacker(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         check_length(sequence_length)
-        is_number = type(truncate) is int and truncate >= 0
-        if truncate != LONGEST_FIRST and not is_number:
-            raise InputError(
-                f"truncate is {truncate!r}; expected {LONGEST_FIRST!r} or the "
-                "number of a segment, from 0."
-            )
         self.sequence_length = sequence_length
         self.cls_id = cls_id
         self.sep_id = sep_id
         self.pad_id = pad_id
-        self.truncate = truncate
         self.pad_to_longest = pad_to_longest
         self.room(1)
-        # Not a dict: Keras would track it and export the graphs.
-        self._graphs = types.SimpleNamespace(by_key={})
+        # One by one the 200 operations take 15 ms. In a namespace: Keras would
+        # track the function, and an export would hold it.
+        graph = tf.function(self._rows, autograph=False, reduce_retracing=True)
+        self._graphs = types.SimpleNamespace(rows=graph)
         self.built = True
 
     def call(self, segments: Any) -> dict[str, tf.Tensor]:
@@ -93,7 +83,7 @@ class SegmentPacker(keras.layers.Layer):
             # (1, T) to (T,)
             return {name: rows[0] for name, rows in self.call(batch).items()}
         if tf.executing_eagerly():
-            return self._in_one_call(segments)
+            return self._graphs.rows(segments)
         return self._rows(segments)
 
     def _rows(self, segments):
@@ -101,34 +91,12 @@ class SegmentPacker(keras.layers.Layer):
         rows = [_first(s, kept[:, i]) for i, s in enumerate(segments)]
         return self.frame(rows)
 
-    def _in_one_call(self, segments):
-        """Run `_rows` as a graph: one by one its 200 operations take 15 ms.
-
-        From the second call on, since a graph takes ten times that to make.
-        """
-        specs = tuple(
-            tf.RaggedTensorSpec(
-                [None, None], ids.dtype, row_splits_dtype=ids.row_splits.dtype
-            )
-            for ids in segments
-        )
-        graphs, key = self._graphs.by_key, (specs, *self._settings().values())
-        if key not in graphs:
-            graphs[key] = tf.function(
-                self._rows, input_signature=[specs], autograph=False
-            )
-            return self._rows(tuple(segments))
-        return graphs[key](tuple(segments))
-
     def _lengths(self, segments):
         """Return the lengths before and after cuts, `(B, segments)`."""
         lengths = [segment.row_lengths() for segment in segments]
         # (B, segments)
         lengths = tf.stack(lengths, axis=1)
-        room = self.room(len(segments))
-        if self.truncate == LONGEST_FIRST:
-            return lengths, longest_first(lengths, room)
-        return lengths, cut_one(lengths, room, self.truncate)
+        return lengths, longest_first(lengths, self.room(len(segments)))
 
     def count_cut(self, segments: Any) -> tf.Tensor:
         """Return the number of tokens cut from each row, `int64 (B,)`."""
@@ -190,12 +158,10 @@ class SegmentPacker(keras.layers.Layer):
             for name in ("token_ids", "segment_ids", "padding_mask")
         }
 
-    def _settings(self):
-        names = "sequence_length cls_id sep_id pad_id truncate pad_to_longest"
-        return {name: getattr(self, name) for name in names.split()}
-
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self._settings()}
+        names = "sequence_length cls_id sep_id pad_id pad_to_longest".split()
+        settings = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **settings}
 
 
 def check_length(sequence_length):
@@ -217,9 +183,6 @@ def _first(rows, lengths):
     starts = rows.row_starts()
     ends = starts + tf.cast(lengths, starts.dtype)
     return tf.gather(rows.values, tf.ragged.range(starts, ends))
-
-
-# How many tokens of each segment stay when a row has no room for all.
 
 
 def longest_first(lengths, room):
@@ -258,19 +221,3 @@ def longest_first(lengths, room):
     rank = tf.cumsum(tf.cast(is_cut, lengths.dtype), axis=1)
     gets_one_more = is_cut & (rank <= left)
     return tf.minimum(lengths, level) + tf.cast(gets_one_more, lengths.dtype)
-
-
-def cut_one(lengths, room, segment):
-    """Return the lengths after cuts of one segment, and of others if needed.
-
-    Args:
-        lengths: integers `(B, segments)`.
-        room: tokens that a row may hold.
-        segment: the number of the segment to cut.
-    """
-    is_cut = tf.range(lengths.shape[1]) == segment
-    # (B, segments), and 0 at the one that is cut.
-    rest = tf.where(is_cut, tf.zeros_like(lengths), lengths)
-    others = longest_first(rest, room)
-    left = room - tf.reduce_sum(others, axis=1, keepdims=True)
-    return tf.where(is_cut, tf.minimum(lengths, left), others)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.text.packing import SegmentPacker, cut_one, longest_first
+from bert_keras.text.packing import SegmentPacker, longest_first
 
 A = tf.ragged.constant([[10, 11, 12], [13]])
 B = tf.ragged.constant([[20, 21], [22, 23, 24, 25]])
@@ -20,22 +20,11 @@ def lists(rows):
     return {name: values.numpy().tolist() for name, values in rows.items()}
 
 
-def test_it_is_traced_once_and_follows_its_settings():
+def test_it_is_traced_once_for_rows_of_any_number_and_length():
     pack = packer(6)
-    pack(A), pack(B), pack(tf.ragged.constant([[7]]))
-    (graph,) = pack._graphs.by_key.values()
-    assert graph.experimental_get_tracing_count() == 1
-    pack.pad_to_longest = True
-    assert pack(tf.ragged.constant([[7]]))["token_ids"].shape == (1, 3)
-
-
-def test_the_first_call_is_not_traced_and_gives_what_the_graph_does():
-    pack = packer(9)
-    rows = lists(pack((A, B)))
-    (graph,) = pack._graphs.by_key.values()
-    assert graph.experimental_get_tracing_count() == 0
-    assert lists(pack((A, B))) == rows
-    assert graph.experimental_get_tracing_count() == 1
+    for rows in (A, B, tf.ragged.constant([[7]]), tf.ragged.constant([[]])):
+        pack(tf.cast(rows, "int32"))
+    assert pack._graphs.rows.experimental_get_tracing_count() <= 2
 
 
 def test_one_segment_is_framed_and_padded():
@@ -81,16 +70,10 @@ def test_cutting_equals_taking_one_token_at_a_time(segments):
         assert longest_first(lengths, room).numpy().tolist() == expected
 
 
-def test_one_segment_alone_is_cut_on_request():
-    lengths = np.array([[5, 5], [2, 9], [9, 2], [1, 1]])
-    assert cut_one(lengths, 8, 0).numpy().tolist() == [
-        *([3, 5], [0, 8], [6, 2], [1, 1])
-    ]
-    rows = lists(packer(7, truncate=1)((A, B)))
-    assert rows["token_ids"][0] == [2, 10, 11, 12, 3, 20, 3]
-    in_graph = tf.function(packer(7, truncate=1), autograph=False)
-    assert lists(in_graph((A, B))) == rows
-    wide = packer(7, truncate=1)((tf.cast(A, "int64"), tf.cast(B, "int64")))
+def test_a_graph_and_wide_ids_give_the_same_rows():
+    rows = lists(packer(7)((A, B)))
+    assert lists(tf.function(packer(7), autograph=False)((A, B))) == rows
+    wide = packer(7)((tf.cast(A, "int64"), tf.cast(B, "int64")))
     assert wide["token_ids"].dtype == "int64" and lists(wide) == rows
 
 
@@ -104,7 +87,7 @@ def test_rows_are_as_long_as_asked_or_as_the_longest():
 
 
 def test_the_packer_survives_its_configuration():
-    original = packer(7, truncate=1, pad_to_longest=True, pad_id=1)
+    original = packer(7, pad_to_longest=True, pad_id=1)
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(original)
     )
@@ -117,8 +100,6 @@ def test_the_packer_survives_its_configuration():
         (lambda: packer(2), "at least 3"),
         (lambda: packer(4)((A, B)), "at least 5"),
         (lambda: packer(16.5), "16.5; expected a whole number"),
-        (lambda: packer(truncate="first"), "truncate is 'first'"),
-        (lambda: packer(truncate=-1), "truncate is -1"),
         (lambda: packer()(tf.ragged.constant([[5, -4]])), "has the id -4"),
     ],
 )
