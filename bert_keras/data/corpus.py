@@ -68,14 +68,6 @@ def content_hash(document: Document) -> bytes:
     return hashlib.sha256("\n".join(document.paragraphs).encode()).digest()
 
 
-def corpus_hash(documents: Iterable[Document]) -> str:
-    """Return one hash, in hex, of all documents in their order."""
-    total = hashlib.sha256()
-    for document in documents:
-        total.update(content_hash(document))
-    return total.hexdigest()
-
-
 def held_out(document: Document, fraction: float) -> bool:
     """Return True if a document is kept from training, by its content's hash.
 

@@ -144,10 +144,6 @@ class PackedPairs(NamedTuple):
     rows: np.ndarray  # int64 (N,), ascending
     count: int
 
-    @property
-    def nbytes(self):
-        return self.pairs.nbytes + self.rows.nbytes
-
     def __getitem__(self, span: slice):
         """Return some of the rows, counted from 0."""
         begin, end, _ = span.indices(self.count)

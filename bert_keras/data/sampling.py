@@ -17,8 +17,8 @@ from bert_keras.text.masking import (
     check_mask_rules,
 )
 
-# Of a default's type: what else may be given, and how that is called.
-_KINDS = {
+# Type of a field's default -> accepted types, and their name in messages.
+_TYPES = {
     int: (numbers.Integral, "a whole number"),
     float: (numbers.Real, "a number"),
     bool: (bool, "True or False"),
@@ -79,14 +79,13 @@ class SamplingRules:
         if self.max_predictions is None:
             count = count_predictions(self.sequence_length, self.mask_rate)
             object.__setattr__(self, "max_predictions", count)
-        # Of the kind of the default, and not "128" or None.
+        # Rules may come from a file, which may hold "128" or null.
         for field in dataclasses.fields(self):
-            value, usual = getattr(self, field.name), type(field.default)
-            usual = int if field.default is None else usual
-            kind, expected = _KINDS[usual]
-            if isinstance(value, bool) and usual is not bool:
-                kind = ()
-            if not isinstance(value, kind):
+            value, default = getattr(self, field.name), type(field.default)
+            default = int if field.default is None else default
+            types, expected = _TYPES[default]
+            is_flag = isinstance(value, bool) and default is not bool
+            if is_flag or not isinstance(value, types):
                 raise InputError(
                     f"{field.name} must be {expected}; got {value!r}."
                 )
@@ -148,10 +147,6 @@ class Pairs(NamedTuple):
     def count(self):
         """Number of rows: one a pair."""
         return len(self.labels)
-
-    @property
-    def nbytes(self):
-        return sum(field.nbytes for field in tuple(self))
 
     def __getitem__(self, rows):
         return Pairs(*(field[rows] for field in tuple(self)))

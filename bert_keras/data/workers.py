@@ -20,7 +20,6 @@ from bert_keras.errors import InputError
 
 # Minimum number of items to start workers, at tenths of a second each.
 WORTH = 32
-_SOON = 0.5  # seconds: processes that begin by then are waited for
 
 
 def in_order(
@@ -45,53 +44,34 @@ def in_order(
     if len(first) < worth:
         yield from map(function, items)
         return
-    with (
-        concurrent.futures.ProcessPoolExecutor(
-            workers,
-            forks(),
-            initializer=_begin,
-            initargs=(function,),
-        ) as pool,
-        concurrent.futures.ThreadPoolExecutor(1) as thread,
-    ):
-        # Blocks until the first of them is there, which may take seconds.
-        begun = thread.submit(lambda: pool.submit(os.getpid).result())
+    with concurrent.futures.ProcessPoolExecutor(
+        workers, forks(), initializer=_begin, initargs=(function,)
+    ) as pool:
         try:
-            yield from _until(begun, function, items)
             yield from _ahead(pool, items, 2 * workers)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
                 "A worker process was ended from outside, as the system does "
-                "where memory is short. Take fewer workers."
+                "when memory is short. Take fewer workers."
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def forks():
-    """Return the context of processes that begin with TensorFlow imported.
+    """Return the context of processes that start with TensorFlow imported.
 
     The import takes seconds and a fork tenths of one. So all workers are forks
-    of one process (see `fork_server`), whose environment variables are those
-    of the moment when it started.
+    of one process (see `fork_server`). They have the environment variables of
+    the moment when it started.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bert_keras.data.fork_server"])
     return context
 
 
-def _until(begun, function, items: Iterator) -> Iterator:
-    """Results that this process computes until a future is done."""
-    concurrent.futures.wait([begun], _SOON)
-    while not begun.done():
-        one = list(itertools.islice(items, 1))
-        if not one:
-            return
-        yield from map(function, one)
-
-
 def _ahead(pool, items: Iterator, count: int) -> Iterator:
-    """Results in order, with at most `count` items in work."""
+    """Yield results in order, with at most `count` items in work."""
     running = collections.deque()
     for item in items:
         running.append(pool.submit(_call, item))
@@ -104,7 +84,7 @@ def _ahead(pool, items: Iterator, count: int) -> Iterator:
 def hide_gpus():
     """Hide the GPUs from this process; TensorFlow's lines on it are dropped.
 
-    Not in `fork_server`, whose other children may use them.
+    Not in `fork_server`: its other children may use them.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if "tensorflow" in sys.modules:

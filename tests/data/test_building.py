@@ -1,5 +1,4 @@
 import itertools
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -11,12 +10,18 @@ import sys
 import numpy as np
 import pytest
 from damages import cut, double, empty, flip, remove
-from data_samples import contents, corpus, in_small_parts, toy_tokenizer
+from data_samples import (
+    contents,
+    corpus,
+    corpus_hash,
+    in_small_parts,
+    toy_tokenizer,
+)
 from run_script import waiting_process
 
 from bert_keras.data import building, workers
 from bert_keras.data.building import build_stores
-from bert_keras.data.corpus import Document, corpus_hash, held_out
+from bert_keras.data.corpus import Document, held_out
 from bert_keras.data.pretraining_data import (
     WriteShard,
     create_pretraining_data,
@@ -134,17 +139,10 @@ def test_a_shard_is_the_same_from_any_process_in_any_order(
 
 
 def end(number):
-    """Ends the process that gets it, unless that is pytest's own."""
-    if multiprocessing.parent_process():
-        os._exit(1)
+    os._exit(1)
 
 
-@pytest.mark.parametrize("waits", [0, 60])
-def test_workers_give_results_in_order_and_take_items_as_needed(
-    waits, monkeypatch
-):
-    # At 0 this process computes the first results, as none has begun by then.
-    monkeypatch.setattr(workers, "_SOON", waits)
+def test_workers_give_results_in_order_and_take_items_as_needed():
     taken = []
 
     def items():

@@ -1,5 +1,6 @@
 """Small corpora, of numbers and of words, for the tests of data."""
 
+import hashlib
 import os
 import random
 from types import SimpleNamespace
@@ -101,6 +102,13 @@ def corpus(count=60, seed=0):
         )
         for number in range(count)
     ]
+
+
+def corpus_hash(documents):
+    """The hash of all texts in their order, as a manifest has it."""
+    texts = ("\n".join(d.paragraphs).encode() for d in documents)
+    digests = [hashlib.sha256(text).digest() for text in texts]
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def write_texts(folder, documents):
