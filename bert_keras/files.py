@@ -502,12 +502,20 @@ def copy(source, target):
 
 
 def make_folder(path):
-    """Make the folder and its parents; raise `InputError` if that fails."""
+    """Make the folder and its parents; raise `InputError` if that fails.
+
+    Returns:
+        The outermost local folder that was missing, or None.
+    """
+    made = None
     try:
         if is_remote(path):
             with remote_files.gfile(path) as gfile:
                 gfile.makedirs(path)
-            return
+            return None
+        parent = os.path.abspath(path)
+        while not os.path.lexists(parent):
+            made, parent = parent, os.path.dirname(parent)
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise InputError(
@@ -519,6 +527,13 @@ def make_folder(path):
             f"The folder {path} is not writable. Name a folder that you may "
             "write to."
         )
+    return made
+
+
+def remove_made(made):
+    """Remove what `make_folder` made, unless a file is in it by now."""
+    if made is not None and not walk(made):
+        remove(made)
 
 
 def remove(path):

@@ -58,7 +58,7 @@ class RunFolder:
         if not writes:
             return
         settings = json.loads(json.dumps(settings))
-        files.make_folder(self.path)
+        self._made = files.make_folder(self.path)
         self._refuse_foreign()
         self._lock = FolderLock(self.path)
         try:
@@ -165,6 +165,7 @@ class RunFolder:
         if not files.is_remote(self.path):
             with contextlib.suppress(OSError):
                 os.rmdir(self.path)
+            files.remove_made(self._made)
 
     def _refuse_foreign(self):
         try:

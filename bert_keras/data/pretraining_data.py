@@ -24,6 +24,7 @@ from bert_keras.manifest import (
     check_fields,
     check_same_settings,
     describe_file,
+    find_fault,
     read_manifest,
     write_manifest,
 )
@@ -108,13 +109,13 @@ def create_pretraining_data(
 def one_writer(folder: str, progress: Callable | None = None):
     """Hold a folder's lock; yield `progress`, which checks it too.
 
-    After an error that left no file in a new folder, the folder is removed.
+    After an error that left no file in a new folder, the folder and its new
+    parents are removed.
 
     Raises:
         InputError: another process has the folder, or took it over.
     """
-    is_new = not files.is_folder(folder)
-    files.make_folder(folder)
+    made = files.make_folder(folder)
     lock = FolderLock(folder)
     checked = time.monotonic()
 
@@ -129,11 +130,9 @@ def one_writer(folder: str, progress: Callable | None = None):
     try:
         yield checking
     except InputError:
-        if is_new and {os.path.join(folder, LOCK)}.issuperset(
-            files.walk(folder)
-        ):
+        if made and set(files.walk(folder)) <= {os.path.join(folder, LOCK)}:
             lock.remove()
-            files.remove(folder)
+            files.remove_made(made)
         raise
     finally:
         lock.release()
@@ -306,5 +305,5 @@ class WriteShard:
         return {
             name: entry
             for name, entry in done.items()
-            if record_files.is_intact(self._folder, entry)
+            if not find_fault(os.path.join(self._folder, name), entry)
         }

@@ -24,8 +24,8 @@ from bert_keras.errors import InputError, cut_middle
 from bert_keras.manifest import (
     check_entries,
     check_fields,
+    check_files,
     check_same_settings,
-    find_fault,
 )
 from bert_keras.manifest import read_manifest as read_checked
 from bert_keras.manifest import write_manifest as write_checked
@@ -217,12 +217,6 @@ def remove_others(folder: str, names: list[str]):
             files.remove(os.path.join(folder, name))
 
 
-def is_intact(folder: str, shard: dict) -> bool:
-    """Return True if a shard has the bytes that its entry says."""
-    path = os.path.join(folder, shard["name"])
-    return find_fault(path, shard) is None
-
-
 def read_manifest(folder: str) -> dict:
     """Return the manifest of a folder of records.
 
@@ -246,6 +240,9 @@ def _check_manifest(manifest: dict):
     for shard in manifest["shards"]:
         check_fields(shard, {"examples": int, "name": str})
         check_entries({shard["name"]: shard})
+    names = {shard["name"] for shard in manifest["shards"]}
+    if len(names) < len(manifest["shards"]):
+        raise ValueError("'shards' has one of them twice")
     if not any(shard["examples"] for shard in manifest["shards"]):
         raise ValueError("'shards' must have examples")
 
@@ -254,19 +251,20 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
     """Compare every byte of the shards with the manifest; return that.
 
     Raises:
-        InputError: names the shard that is missing, empty, cut, changed, a
-            copy of another, or not in the manifest; or says that the
-            records were made with another vocabulary.
+        InputError: names the shard that is missing, empty, cut, changed, or
+            not in the manifest; or says that the records were made with
+            another vocabulary.
     """
     manifest = read_manifest(folder)
-    owners = {shard["sha256"]: shard["name"] for shard in manifest["shards"]}
-    for shard in manifest["shards"]:
-        _check_shard(os.path.join(folder, shard["name"]), shard, owners)
-    known = {shard["name"] for shard in manifest["shards"]}
-    if len(known) < len(manifest["shards"]):
-        raise InputError(f"The manifest in {folder} names a shard twice.")
+    shards = {shard["name"]: shard for shard in manifest["shards"]}
+    check_files(
+        folder,
+        shards,
+        "Delete it and run the command that made it again: only what is "
+        "missing is made again.",
+    )
     for name in files.list_folder(folder):
-        if ".tfrecord" in name and name not in known:
+        if ".tfrecord" in name and name not in shards:
             raise InputError(
                 f"{os.path.join(folder, name)} is not in the manifest next to "
                 "it. Remove it, or make the records again."
@@ -274,21 +272,6 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
     if vocabulary is not None:
         check_vocabulary_hash(manifest, vocabulary, folder)
     return manifest
-
-
-def _check_shard(path: str, shard: dict, owners: dict[str, str]):
-    fault = find_fault(path, shard)
-    content = shard["sha256"]
-    if fault and files.is_file(path):
-        content = files.sha256(path)
-    owner = owners.get(content, shard["name"])
-    if owner != shard["name"]:
-        fault = f"holds the bytes of {owner}"
-    if fault:
-        raise InputError(
-            f"Shard {path} {fault}. Delete it and run the command that made "
-            "it again: only what is missing is made again."
-        )
 
 
 # Examples that were drawn before and lie in TFRecords.

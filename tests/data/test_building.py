@@ -357,12 +357,13 @@ def test_a_folder_of_another_corpus_or_tokenizer_is_refused(
 def test_too_few_documents_are_refused_until_there_are_enough(
     tokenizer, tmp_path, documents, share, named
 ):
-    (tmp_path / "theirs").mkdir()
-    folder = str(tmp_path / "theirs" / "tokens")
+    folder = str(tmp_path / "new" / "data")
     with pytest.raises(InputError, match=named):
-        build_stores(documents, tokenizer, folder, share)
-    assert os.listdir(tmp_path) == ["theirs"]
-    assert build_stores(corpus(), tokenizer, folder, 0.3)
+        create_pretraining_data(
+            documents, tokenizer, folder, held_out_share=share
+        )
+    assert os.listdir(tmp_path) == []  # nor a new parent
+    assert create_pretraining_data(corpus(), tokenizer, folder)
 
 
 WRITER = """

@@ -204,8 +204,8 @@ def test_what_does_not_fit_is_refused_and_leaves_no_folder(
         (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     settings = {**CONTINUED, "init": str(weights), **arguments}
     with pytest.raises(InputError, match=message):
-        runner.run(data, tmp_path / "run", **settings)
-    assert not (tmp_path / "run").exists()
+        runner.run(data, tmp_path / "new" / "run", **settings)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["lowercase", "strip_accents"])
