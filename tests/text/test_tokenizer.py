@@ -64,11 +64,10 @@ def test_strange_strings_give_the_ids_of_the_reference(
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("step", [401, pytest.param(7, marks=pytest.mark.long)])
-def test_code_points_give_the_ids_of_the_reference(lowercase, step):
+def test_code_points_give_the_ids_of_the_reference(lowercase):
     texts = [
         form.replace("_", chr(code)).encode("utf-8", "surrogatepass")
-        for code in range(0, 0x110000, step)
+        for code in range(0, 0x110000, 401)
         for form in ("_", "a_b", "x_. (_Σ")
     ]
     vocabulary = glass_vocabulary(texts, lowercase=lowercase)

@@ -1,0 +1,147 @@
+"""The proof that the tokenizer is exact: docs/exactness.md has its results.
+
+BERT_KERAS_STEP=1 compares every code point; by default every seventh.
+"""
+
+import collections
+import itertools
+import os
+import unicodedata
+from pathlib import Path
+
+import original_wordpiece
+import pytest
+from strange_strings import strange_strings
+
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.vocabulary import read_vocabulary
+from bert_keras.text.wordpiece import WordPiece
+
+DATA = Path(os.environ.get("BERT_KERAS_DATA", "none"), "data")
+STEP = int(os.environ.get("BERT_KERAS_STEP", 7))
+# A code point by itself, in a word, next to punctuation, near a final sigma.
+FORMS = ("_", "un_able", "x_. (_Ab", "ΑΣ_ _Σ")
+MEGABYTES = [b"un" * 500_000, "…é".encode() * 200_000]  # one word, many
+BATCH = 20_000
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not DATA.is_dir(), reason="needs BERT_KERAS_DATA"),
+]
+needs_unicode_14 = pytest.mark.skipif(
+    unicodedata.unidata_version != "14.0.0",
+    reason="the original's rules need Python 3.11, whose Unicode is 14.0",
+)
+
+
+def batches():
+    """Code points in each form, strange strings, texts, and their lines."""
+    texts = [path.read_bytes() for path in sorted(DATA.glob("udhr/*.txt"))]
+    assert len(texts) > 300
+    strings = itertools.chain(
+        (
+            form.replace("_", chr(code)).encode("utf-8", "surrogatepass")
+            for code in range(0, 0x110000, STEP)
+            for form in FORMS
+        ),
+        strange_strings(100_000 // STEP, seed=0),
+        texts[:20],
+        MEGABYTES,
+        (line for text in texts for line in text.split(b"\n")),
+    )
+    while batch := list(itertools.islice(strings, BATCH)):
+        yield batch
+
+
+def vocabulary(case):
+    return DATA / "vocab" / f"bert-base-{case}-vocab.txt"
+
+
+def assert_no_difference(compared, wrong):
+    print(f"{compared:,} comparisons, {len(wrong):,} differences")
+    assert compared > 50_000 and not wrong, wrong[:20]
+
+
+@needs_unicode_14
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("strip", [True, False])
+def test_the_reference_equals_the_rules_of_the_original(lowercase, strip):
+    reference = WordPiece(["[UNK]"], lowercase, strip)
+    compared, wrong = 0, []
+    for text in itertools.chain.from_iterable(batches()):
+        compared += 1
+        if reference.words(text) != original_wordpiece.words(
+            text, lowercase, strip
+        ):
+            wrong.append(ascii(text)[:200])
+    assert_no_difference(compared, wrong)
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_both_paths_equal_the_reference(case):
+    pieces = read_vocabulary(vocabulary(case))
+    for lowercase in (True, False):
+        reference = WordPiece(pieces, lowercase)
+        tokenizers = [
+            WordPieceTokenizer(pieces, lowercase, portable=portable)
+            for portable in (False, True)
+        ]
+        compared, wrong = 0, []
+        for batch in batches():
+            expected = list(map(reference.ids, batch))
+            for tokenizer in tokenizers:
+                found = tokenizer(batch).to_list()
+                compared += len(batch)
+                wrong += [
+                    ascii(text)[:200]
+                    for text, ids, right in zip(
+                        batch, found, expected, strict=True
+                    )
+                    if ids != right
+                ]
+        assert_no_difference(compared, wrong)
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_the_reference_equals_tokenizers_where_the_page_says(case):
+    peers = pytest.importorskip("tokenizers")
+    path, lowercase = vocabulary(case), case == "uncased"
+    peer = peers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
+    # Its settings: 100 characters, and "[MASK]" in the text is a token.
+    reference = WordPiece(
+        read_vocabulary(path),
+        lowercase,
+        max_word_length=100,
+        keep_special_tokens=True,
+    )
+    differing = find_differing_characters(peer, reference)
+    print({k: f"{len(v)}, such as {v[0]!a}" for k, v in differing.items()})
+    left_out = {"Σ"} if lowercase else set()
+    left_out = left_out.union(*differing.values())
+    compared, wrong = 0, []
+    for batch in batches():
+        texts = [text.decode("utf-8", "ignore") for text in batch]
+        texts = [text for text in texts if left_out.isdisjoint(text)]
+        found = peer.encode_batch(texts, add_special_tokens=False)
+        compared += len(texts)
+        wrong += [
+            ascii(text)[:200]
+            for text, encoding in zip(texts, found, strict=True)
+            if encoding.ids != reference.ids(text)
+        ]
+    assert_no_difference(compared, wrong)
+
+
+def find_differing_characters(peer, reference):
+    """Return the characters that `tokenizers` splits otherwise, by category."""
+    characters = set()
+    for text in itertools.chain.from_iterable(batches()):
+        characters.update(text.decode("utf-8", "ignore"))
+    pipeline, found = peer._tokenizer, collections.defaultdict(list)
+    for character in sorted(characters):
+        normal = pipeline.normalizer.normalize_str(f"a{character}b")
+        split = pipeline.pre_tokenizer.pre_tokenize_str(normal)
+        words = reference.words(f"a{character}b")
+        if [word for word, _ in split] != words:
+            found[unicodedata.category(character)].append(character)
+    return found
