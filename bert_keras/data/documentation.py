@@ -6,13 +6,15 @@ and of the libraries that this package needs, and Python's language reference
 """
 
 import ast
+import contextlib
+import importlib.util
 import itertools
 import os
 import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
+from pydoc_data.topics import topics
 
 from bert_keras.data.sentences import split_sentences
 
@@ -115,9 +117,8 @@ def _is_prose(text: str) -> bool:
     return 3 * plain >= 2 * len(words)
 
 
-# What this package depends on, directly or through another; one that is not
-# installed is left out. A longer list would make the corpus depend on what
-# else happens to be installed.
+# What this package depends on, directly or not; one that is not installed is
+# left out. With all installed packages, machines would have other corpora.
 LIBRARIES = (
     "tensorflow keras tensorflow_text numpy absl google.protobuf grpc h5py "
     "markdown_it ml_dtypes opt_einsum optree packaging pygments requests rich "
@@ -141,8 +142,8 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (name, library, sentences) of each module or topic.
 
     The order is fixed. The library is "python" for the standard library. A
-    sentence that occurs in an earlier module is dropped, so that held-out
-    documents share none with the others. Modules without prose are skipped.
+    sentence of an earlier module is dropped, so that no held-out sentence is
+    trained on. Modules without prose are skipped.
     """
     seen: set[str] = set()
     for group, name, docstrings in _modules():
@@ -160,10 +161,9 @@ def documented_modules() -> Iterator[tuple[str, str, list[str]]]:
 
 def _modules() -> Iterator[tuple[str, str, list[str]]]:
     """Yield (library, module or topic, docstrings) of all that is there."""
-    standard = sysconfig.get_paths()["stdlib"]
-    for topic, text in sorted(_topics(standard).items()):
+    for topic, text in sorted(topics.items()):
         yield "python", f"pydoc_data.topics.{topic}", [text]
-    for name, path in _python_files(standard):
+    for name, path in _python_files(sysconfig.get_paths()["stdlib"]):
         yield "python", name, _docstrings(path)
     for library in LIBRARIES:
         for folder in _locate(library):
@@ -173,13 +173,10 @@ def _modules() -> Iterator[tuple[str, str, list[str]]]:
 
 def _locate(library: str) -> list[str]:
     """Return the folders of a package without importing it."""
-    folders = None
-    for part in library.split("."):
-        spec = PathFinder.find_spec(part, folders)
-        if spec is None or spec.submodule_search_locations is None:
-            return []
-        folders = list(spec.submodule_search_locations)
-    return folders
+    with contextlib.suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec(library)
+        return list(spec.submodule_search_locations or []) if spec else []
+    return []
 
 
 def _python_files(folder: str) -> Iterator[tuple[str, str]]:
@@ -197,11 +194,16 @@ def _python_files(folder: str) -> Iterator[tuple[str, str]]:
 
 def _docstrings(path: str) -> list[str]:
     """Return the docstrings of a module, its classes and functions."""
-    tree = _parse(path)
-    if tree is None:
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in others' code
+            text = file.read()
+            if b'"""' not in text and b"'''" not in text:
+                return []  # saves half of the time
+            nodes = _find_documented(ast.parse(text))
+            return [text for node in nodes if (text := ast.get_docstring(node))]
+    except (OSError, SyntaxError, ValueError):
         return []
-    found = (ast.get_docstring(node) for node in _find_documented(tree))
-    return [docstring for docstring in found if docstring]
 
 
 def _find_documented(node: ast.AST) -> Iterator[ast.AST]:
@@ -212,24 +214,3 @@ def _find_documented(node: ast.AST) -> Iterator[ast.AST]:
         for child in getattr(node, "body", ()):
             if isinstance(child, _BLOCKS):
                 yield from _find_documented(child)
-
-
-def _parse(path: str) -> ast.Module | None:
-    """Return a module's syntax tree, or None if Python cannot read it."""
-    try:
-        with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in others' code
-            text = file.read()
-            documented = b'"""' in text or b"'''" in text
-            return ast.parse(text) if documented else None
-    except (OSError, SyntaxError, ValueError):
-        return None
-
-
-def _topics(standard: str) -> dict[str, str]:
-    """Return the language reference that `help()` shows, by topic."""
-    tree = _parse(os.path.join(standard, "pydoc_data", "topics.py"))
-    for node in tree.body if tree else ():
-        if isinstance(node, ast.Assign) and node.targets[0].id == "topics":
-            return ast.literal_eval(node.value)
-    return {}
