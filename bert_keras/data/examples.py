@@ -27,7 +27,7 @@ _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 class Windows:
     """Order of the examples of an endless, shuffled run.
 
-    A corpus is many units (blocks of a store, pieces of a shard), each with
+    A corpus is many units (blocks of a store, parts of a shard), each with
     a number of examples. Each epoch takes all units in another order and cuts
     it into windows of a few ten thousand examples, which are shuffled within.
     Everything is a function of (seed, epoch), so that a run can begin at any
@@ -90,8 +90,8 @@ def fill_rows(lengths, width: int, most: int, rng):
     """Pack examples into rows, the longest first, each where it fits best.
 
     Args:
-        lengths: int `(N,)`, pieces of each example, at most `width`.
-        width: pieces of a row.
+        lengths: int `(N,)`, tokens of each example, at most `width`.
+        width: tokens of a row.
         most: examples of a row, at most.
         rng: puts the rows into a random order, and each row's examples.
 
@@ -174,7 +174,7 @@ def masked_rows(
     """Mask examples by the rules, each by itself, and pack them into rows.
 
     Args:
-        lengths: int `(N,)`, pieces of each example.
+        lengths: int `(N,)`, tokens of each example.
         rows: int `(N,)`, ascending, the row of each.
         count: number of rows.
         examples: a function of the numbers of some examples `(n,)` and of a
@@ -233,7 +233,7 @@ class _Packed:
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
-        # Each piece by its example and its position in that.
+        # Each token by its example and its position in that.
         example, inside = np.nonzero(masked["padding_mask"])
         where = row[example], start[example] + inside
         for name in _PER_TOKEN:

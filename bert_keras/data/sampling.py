@@ -24,7 +24,7 @@ _TYPES = {
     bool: (bool, "True or False"),
     tuple: ((tuple, list), "three percentages"),
 }
-SHORTEST = 8  # [CLS], two [SEP], and a few pieces in either segment
+SHORTEST = 8  # [CLS], two [SEP], and a few tokens in either segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,19 +32,19 @@ class SamplingRules:
     """How pairs and masks are drawn; the defaults are the paper's.
 
     Args:
-        sequence_length: pieces of an example, [CLS] and [SEP] included.
-        max_predictions: masked pieces of an example, at most; None for all
+        sequence_length: tokens of an example, [CLS] and [SEP] included.
+        max_predictions: masked tokens of an example, at most; None for all
             that `mask_rate` asks for in `sequence_length`.
         short_probability: fraction of documents with examples of a shorter
             target length, so that a model also sees short sequences.
-        mask_rate: fraction of an example's pieces to predict.
-        mask_mix: percent of these replaced by [MASK], by any piece of the
+        mask_rate: fraction of an example's tokens to predict.
+        mask_mix: percent of these replaced by [MASK], by any token of the
             vocabulary, and left as they are.
-        whole_word: masks all pieces of a word or none.
+        whole_word: masks all tokens of a word or none.
         max_ngram: masks runs of 1 to this many words, a run of n with a
             probability proportional to 1/n; implies `whole_word`.
         packed: puts several examples into a row of `sequence_length`, up to
-            one for each 16 pieces of it, so that little is padding.
+            one for each 16 tokens of it, so that little is padding.
     """
 
     sequence_length: int = 128
@@ -63,11 +63,11 @@ class SamplingRules:
 
     @property
     def masks_per_row(self) -> int:
-        """Most masked pieces in a row.
+        """Most masked tokens in a row.
 
-        Enough for all packed examples: an example has at least 5 pieces, and
-        rounding adds at most half a piece, or what is missing to the one
-        piece that is always masked.
+        Enough for all packed examples: an example has at least 5 tokens, and
+        rounding adds at most half a token, or what is missing to the one
+        token that is always masked.
         """
         if not self.packed:
             return self.max_predictions
@@ -120,12 +120,12 @@ def count_predictions(length: int, rate: float) -> int:
 
 
 def vocabulary_hash(vocabulary: list[str]) -> str:
-    """SHA-256, in hex, of the pieces in their order."""
+    """SHA-256, in hex, of the tokens in their order."""
     return hashlib.sha256("\n".join(vocabulary).encode()).hexdigest()
 
 
 # Sentence pairs by the original BERT's rule, drawn from a token store. Only
-# where each segment begins and how long it is are drawn here; the pieces
+# where each segment begins and how long it is are drawn here; the tokens
 # themselves are gathered later, batch by batch.
 
 
@@ -168,7 +168,7 @@ def draw_pairs(
     and if there is no rest, B is as much text of another document, from a
     random sentence on, label 1; then the rest is used again. The target is
     drawn once a document: the full length, or with `short_probability` any
-    length from 2 on. Pairs that are too long lose pieces at either end of the
+    length from 2 on. Pairs that are too long lose tokens at either end of the
     longer segment.
 
     One difference: the other document is never the same one (in the original,

@@ -24,7 +24,7 @@ _UNSPACED = (
     r"\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f"
     r"\uaaf0\uaaf1\uabeb\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61"
 )
-_BEYOND = (  # those beyond the first 65,536 characters
+_BEYOND = (  # those from U+10000 on
     r"\U00010a56\U00010a57\U00010f55-\U00010f59\U00011047\U00011048"
     r"\U000110be-\U000110c1\U00011141-\U00011143\U000111c5\U000111c6"
     r"\U000111cd\U000111de\U000111df\U00011238\U00011239\U0001123b\U0001123c"
@@ -50,8 +50,8 @@ def _boundary(terminators: str) -> re.Pattern:
     return re.compile(rf"[{terminators}]+[{_CLOSING}]*(?P<space>[\s\u1361]*)")
 
 
-# `re` looks for a set of characters several times as fast where all of them
-# are among the first 65,536; few texts need the others.
+# `re` searches several times faster for characters that are all below U+10000,
+# and few texts have others.
 _BOUNDARY = _boundary(_SPACED + _UNSPACED)
 _BOUNDARY_BEYOND = _boundary(_SPACED + _UNSPACED + _BEYOND)
 _AT_END = re.compile(rf"[{_SPACED}{_UNSPACED}{_BEYOND}][{_CLOSING}]*$")
@@ -68,7 +68,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Before a name or a number: these never end a sentence.
+# These stand before a name or a number, and never end a sentence.
 _TITLES = _words(
     "mr mrs ms mx dr prof rev hon st messrs mme mlle gen col maj capt lt sgt "
     "cpl adm cmdr gov sen rep pres sec supt fr sr sra srta dra don hr fig figs "
@@ -76,7 +76,7 @@ _TITLES = _words(
     "i.e eg ie al ed eds trans approx ca resp wrt def thm lem prop ex exs "
     "z.b d.h bzw u.a s.o s.u m.m"
 )
-# These may end one: it continues unless a usual first word follows.
+# These may end a sentence: it ends if a usual first word follows.
 _ABBREVIATIONS = _words(
     "etc inc ltd co corp bros jr jan feb mar apr jun jul aug sep sept oct nov "
     "dec mon tue tues wed thu thur thurs fri sat sun a.m p.m u.s u.k u.n e.u "
@@ -90,7 +90,7 @@ _FIRST_WORDS = _words(
     "what who how why where not no yes all some most many each"
 )
 _LONGEST_SHORT = 12  # characters; no abbreviation is longer
-_LONGEST = 1_000  # characters; about 250 pieces, two sequences of 128
+_LONGEST = 1_000  # characters; about 250 tokens, two sequences of 128
 _CLAUSE = re.compile(r".*[;:,\u2014\u060c\u061b\u3001\uff0c\uff1b]\s*", re.S)
 _SPACE = re.compile(r".*\s", re.S)
 
@@ -98,10 +98,10 @@ _SPACE = re.compile(r".*\s", re.S)
 def split_sentences(paragraph: str) -> list[str]:
     """Split a paragraph into its sentences.
 
-    Returns them stripped, none empty, in order: joined again they hold every
-    character of the paragraph but white space. What is longer than 1,000
-    characters without a terminator is cut after a clause mark, otherwise at a
-    space, otherwise at 1,000 characters, so that no text stays one sentence.
+    Returns them in order, stripped, none empty. Together they have all
+    characters of the paragraph except white space. A sentence of more than
+    1,000 characters is cut after a clause mark, or at a space, or at 1,000
+    characters.
 
     >>> split_sentences("Dr. Ito left at 3.15 p.m. It rained. “Go!” he said.")
     ['Dr. Ito left at 3.15 p.m.', 'It rained.', '“Go!” he said.']
@@ -126,7 +126,7 @@ def ends_sentence(text: str) -> bool:
 
 
 def document_sentences(document) -> list[str]:
-    """Return the sentences of a `Document`: as given, or as found."""
+    """Return the sentences of a `Document`; split its paragraphs if needed."""
     if document.sentences_given:
         return document.paragraphs
     return [
@@ -135,7 +135,7 @@ def document_sentences(document) -> list[str]:
 
 
 def _is_basic(text: str) -> bool:
-    """Return True if all characters are among the first 65,536."""
+    """Return True if all characters are below U+10000."""
     return len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
 
 
@@ -165,7 +165,7 @@ def _is_decimal(text: str, match: re.Match) -> bool:
 
 
 def _is_abbreviation(word: str, text: str, start: int, match) -> bool:
-    """Return True if the full stop after `word` only shortens it."""
+    """Return True if the full stop after `word` marks an abbreviation."""
     if word.isdigit():  # "1. First item": a number that opens the sentence
         return text[start : match.start()].strip() == word and len(word) <= 3
     lower = word.lower()

@@ -5,8 +5,8 @@ vocabulary allows, else int32), `sentences.bin` where each sentence begins in
 it, `documents.bin` where each document begins in `sentences.bin`, `blocks.bin`
 where each block of about 65,536 tokens begins in `documents.bin` (all int64,
 with the end as the last entry). `store.json`, the manifest, is written last.
-The arrays are mapped, not read: a store of any size needs the memory of what
-is looked at. A remote store is first copied to this machine.
+The arrays are mapped: only the pages that are used are in memory. A remote
+store is first copied to this machine.
 """
 
 import contextlib
@@ -136,9 +136,8 @@ def check_vocabulary_hash(manifest: dict, vocabulary: list[str], folder: str):
     if manifest["vocabulary_hash"] != vocabulary_hash(vocabulary):
         raise InputError(
             f"{folder} was made with another vocabulary "
-            f"({manifest['vocabulary_size']} pieces, the model's has "
-            f"{len(vocabulary)}). Give the model that vocabulary or build "
-            "the data again."
+            f"({manifest['vocabulary_size']} tokens, the model's has "
+            f"{len(vocabulary)}). Build the data with the model's vocabulary."
         )
 
 
@@ -177,7 +176,7 @@ def _check_manifest(manifest: dict):
 
 
 def _check_arrays(store: "TokenStore"):
-    """Refuse arrays that point outside each other, or tokens without piece.
+    """Refuse arrays that point outside each other, or ids out of range.
 
     The hashes do not exclude that: anyone can write a manifest.
     """
@@ -197,7 +196,7 @@ def _check_arrays(store: "TokenStore"):
     lowest = min(int(some.min()) for some in _slices(store.tokens))
     if not 0 <= lowest <= highest < len(store.vocabulary):
         fault = f"tokens.bin has ids from {lowest} to {highest}, and "
-        fault += f"{VOCABULARY} has {len(store.vocabulary)} pieces"
+        fault += f"{VOCABULARY} has {len(store.vocabulary)} tokens"
     if fault:
         raise InputError(
             f"The store {store.source} is damaged: {fault}. Build it again."

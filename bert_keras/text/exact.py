@@ -1,7 +1,7 @@
-"""The exact path: any bytes to ids in a graph, of core operations alone.
+"""The exact path: any bytes to ids in a graph of core operations.
 
-Text becomes words in normalizer.py; here words become pieces, by the greedy
-longest match of `WordPiece`, and pieces get their spans in the text.
+Text becomes words in normalizer.py; here words become tokens, by the greedy
+longest match of `WordPiece`, and tokens get their spans in the text.
 """
 
 import collections
@@ -17,12 +17,12 @@ from bert_keras.text.normalizer import (
 )
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# The first two nodes of the trie: before any piece, and behind "##".
+# The first two nodes of the trie: before any token, and behind "##".
 WORD_ROOT, REST_ROOT = 0, 1
-NO_SYMBOL = 0  # a character that no piece has, and the end of a word
+NO_SYMBOL = 0  # a character that no token has, and the end of a word
 
 Pieces = collections.namedtuple("Pieces", "ids words starts lengths")
-Pieces.__doc__ = """The pieces of some words, one after another.
+Pieces.__doc__ = """The tokens of some words, one after another.
 
     ids: `int32 (P,)`.
     words: the word of each, `int64 (P,)`.
@@ -33,11 +33,10 @@ Pieces.__doc__ = """The pieces of some words, one after another.
 class ExactText:
     """Ids of strings as `WordPiece` makes them, whatever is in the strings.
 
-    The pieces form a trie, numbered from its roots so that a sorted vector of
-    (node, symbol) has at index i the edge to node i + 2. It is walked from all
-    characters of all distinct words at once: the result is the longest piece
-    that begins at each. Then the pieces stay that follow each other from a
-    word's start.
+    The tokens form a trie. Its nodes are numbered so that the edge to node
+    i + 2 has index i in a sorted vector of (node, symbol). All characters of
+    all distinct words are searched at once for the longest token that begins
+    there. The tokens that follow each other from a word's start are kept.
 
     Args:
         settings: a `WordPiece`.
@@ -102,7 +101,7 @@ class ExactText:
         first = tf.cumsum(count + 1, exclusive=True)  # (words,)
         inside = tf.range(tf.size(word, tf.int64)) - tf.gather(first, word)
         is_start, is_end = inside == 0, inside == tf.gather(count, word)
-        # The end of the last word may lie behind the last character.
+        # The end of the last word may be after the last character.
         code_points = tf.pad(code_points, [[0, 1]])
         symbols = self._symbols(
             tf.gather(code_points, tf.gather(starts, word) + inside)
@@ -110,10 +109,10 @@ class ExactText:
         node = self._find_longest(
             tf.where(is_end, NO_SYMBOL, symbols), is_start
         )
-        depth = tf.gather(tf.constant(self._depths), node)  # piece's length
-        # From a word's start by the longest piece, from its end by the next.
+        depth = tf.gather(tf.constant(self._depths), node)  # token's length
+        # The tokens of a word follow each other from its start.
         reached = _follow_pieces(is_start, depth)
-        # Reached, but no piece begins there: the word is unknown.
+        # No token begins at a reached position: the word is unknown.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
         unknown = tf.tensor_scatter_nd_update(
             too_long,
@@ -135,7 +134,7 @@ class ExactText:
         )
 
     def _find_longest(self, symbols, is_start):
-        """Return the trie's node of the longest piece from each position."""
+        """Return the trie's node of the longest token from each position."""
         edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
@@ -173,9 +172,9 @@ class ExactText:
 
 
 def _row_splits(words, pieces, strings):
-    """Return the row splits of the pieces, `int64 (B + 1,)`."""
+    """Return the row splits of the tokens, `int64 (B + 1,)`."""
     return tf.searchsorted(
-        # (P,), ascending: the row of each piece.
+        # (P,), ascending: the row of each token.
         tf.gather(words.rows, pieces.words),
         tf.range(tf.size(strings, tf.int64) + 1),
         out_type=tf.int64,
@@ -199,9 +198,9 @@ def _find_distinct(words, ends):
 
 
 def _follow_pieces(is_start, depth):
-    """Return the positions that consecutive pieces reach from a start.
+    """Return the positions that consecutive tokens reach from a start.
 
-    In each round, all that are reached jump, and jumps grow twice as long.
+    In each round every reached position jumps; jumps double in length.
     """
 
     def jump_all(_, reached, jump):
@@ -209,7 +208,7 @@ def _follow_pieces(is_start, depth):
         after = tf.tensor_scatter_nd_update(
             reached, to, tf.ones_like(to[:, 0], tf.bool)
         )
-        # The next jump is this one twice, so log2 of the pieces are the rounds.
+        # The next jump is this one twice: log2(tokens) rounds.
         return tf.reduce_any(after != reached), after, tf.gather(jump, jump)
 
     jump = tf.range(tf.size(depth, tf.int64)) + depth
@@ -226,12 +225,12 @@ def _repeat(pieces, index, count):
     of_word = tf.math.unsorted_segment_sum(
         tf.ones_like(pieces.words), pieces.words, count
     )
-    # (words,): where the pieces of each begin, and how many they are.
+    # (words,): where the tokens of each begin, and their number.
     first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
     number = tf.gather(of_word, index)
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
-    # (P,): the index of each piece among those of the distinct words.
+    # (P,): the index of each token among those of the distinct words.
     place = tf.range(tf.size(words, tf.int64)) - before
     return Pieces(
         tf.gather(pieces.ids, place),
@@ -242,10 +241,10 @@ def _repeat(pieces, index, count):
 
 
 def _trie(bodies, symbols):
-    """Return the edges, and the piece's id (or -1) and depth of each node.
+    """Return the edges, and the token's id (or -1) and depth of each node.
 
     Args:
-        bodies: piece -> id, "##" before those that go on with a word.
+        bodies: token -> id; a token that continues a word begins with "##".
         symbols: code point -> number from 1.
     """
     rest = np.array([piece.startswith("##") for piece in bodies])
@@ -273,7 +272,7 @@ def _trie(bodies, symbols):
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
         total += len(distinct)
-    # One edge that nothing equals: a search may end behind the last.
+    # An edge that no key equals: a search may end after the last one.
     beyond = [np.array([np.iinfo(np.int64).max])]
     return (
         np.concatenate(edges + beyond),
@@ -286,14 +285,14 @@ def _trie(bodies, symbols):
 
 
 def _spans(words, pieces, strings, unit):
-    """Return each piece's start and end in its string, `int32 (P,)` both."""
+    """Return each token's start and end in its string, `int32 (P,)` both."""
     start = tf.gather(words.starts, pieces.words) + pieces.starts
-    # (characters of all pieces,)
+    # (characters of all tokens,)
     piece = tf.repeat(tf.range(tf.size(start)), pieces.lengths)
     before = tf.cumsum(pieces.lengths, exclusive=True) - start
     place = tf.range(tf.size(piece, tf.int64)) - tf.gather(before, piece)
-    # (P,): the first decoded character of each piece and the one behind it;
-    # least and greatest, because sorting marks may have moved them.
+    # (P,): the first decoded character of each token and the one after it;
+    # minimum and maximum, because sorting marks may have moved them.
     first = tf.math.segment_min(tf.gather(words.sources, place), piece)
     last = tf.math.segment_max(tf.gather(words.ends, place), piece)
     if unit == "characters":

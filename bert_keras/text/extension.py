@@ -15,25 +15,25 @@ from bert_keras.text.wordpiece import (
 )
 
 UNUSED = re.compile(r"\[unused\d+\]")
-# Ends of the paths of weights that have a row for each piece.
+# Ends of the paths of weights that have a row for each token.
 TABLES = ("embeddings/token/embeddings", "mlm/bias")
 
 Extension = collections.namedtuple("Extension", "vocabulary replaced")
-Extension.__doc__ = """A vocabulary with new pieces.
+Extension.__doc__ = """A vocabulary with new tokens.
 
-    vocabulary: all pieces in the order of their ids.
-    replaced: id of each new piece -> ids of the old pieces of its text.
+    vocabulary: all tokens in the order of their ids.
+    replaced: id of each new token -> ids of the old tokens of its text.
     """
 
 
 def extend_vocabulary(vocabulary, words):
-    """Return the `Extension` of a vocabulary by words, each one piece.
+    """Return the `Extension` of a vocabulary by words, each one token.
 
     The words replace `[unusedN]`, in their order, and then get new ids at the
-    end. Old pieces keep their ids.
+    end. Old tokens keep their ids.
 
     Args:
-        vocabulary: the old pieces.
+        vocabulary: the old tokens.
         words: new ones, normalised as the vocabulary's tokenizer does.
 
     Raises:
@@ -60,10 +60,10 @@ def extend_vocabulary(vocabulary, words):
 def domain_words(
     vocabulary, texts, number, lowercase=True, in_order=map, strip_accents=None
 ):
-    """Return the words that cost the most pieces in some texts.
+    """Return the words that cost the most tokens in some texts.
 
     Args:
-        vocabulary: list of pieces.
+        vocabulary: list of tokens.
         texts: iterable of strings, read once.
         number: words to return, at most.
         lowercase: as the tokenizer.
@@ -72,7 +72,7 @@ def domain_words(
 
     Returns:
         A list for `extend_vocabulary`. A word that is "[UNK]" counts as one
-        of two pieces. A word longer than the longest piece is left out.
+        of two tokens. A word longer than the longest token is left out.
     """
     wordpiece = WordPiece(vocabulary, lowercase)
     costs = collections.Counter()
@@ -87,12 +87,12 @@ def domain_words(
 
 
 def extend_model(model, extension):
-    """Return a copy of the model with a row for each piece of the extension.
+    """Return a copy of the model with a row for each token of the extension.
 
-    Each new row is the mean of the rows of the old pieces of its text, in
-    the token table and, where the model predicts pieces, in their bias. All
+    Each new row is the mean of the rows of the old tokens of its text, in
+    the token table and, where the model predicts tokens, in their bias. All
     other weights are equal, and so are the outputs for text without the new
-    pieces.
+    tokens.
 
     Args:
         model: a `BertEncoder` or a model with one.

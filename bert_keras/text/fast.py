@@ -1,9 +1,8 @@
 """The fast path: rows of plain text through tensorflow-text's operations.
 
 A row is plain if these operations are known to return the ids of `WordPiece`:
-it is valid UTF-8 and has only characters that they treat as `WordPiece` does,
-whatever stands next to them. Most text is plain, and one regular expression
-finds it out.
+it is valid UTF-8, and they treat each of its characters as `WordPiece` does,
+with any neighbours. Most text is plain; one regular expression recognises it.
 """
 
 import functools
@@ -22,7 +21,7 @@ from bert_keras.errors import InputError
 from bert_keras.text import unicode_tables as unicode
 from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 
-# Bytes of the longest that one character may become: three of four each.
+# Most bytes that one character becomes: three characters of four bytes.
 LONGEST_CHARACTER = 12
 
 
@@ -55,7 +54,7 @@ class FastText:
         """Return the flat ids and row splits of the plain strings of `(B,)`.
 
         Then `bool (B,)`, True for these rows, and a scalar, True if all are
-        plain; the ids of other rows mean nothing.
+        plain. The ids of other rows are not to be used.
         """
         plain = self.is_plain(strings)
         (rows,) = _unless_all(
@@ -121,7 +120,7 @@ class FastText:
         exact = tf.RaggedTensor.from_row_splits(
             *self._exact().ids(rare), validate=False
         )
-        # Where each row stands: among the fast ones, or behind them all.
+        # The index of each row: among the fast ones, or after all of them.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
         place = tf.where(certain, rows, tf.size(strings) + number)
@@ -159,11 +158,11 @@ def _pieces_model(vocabulary, max_word_length):
 
 
 def _long_word(max_bytes):
-    """Return a regular expression for text with a word of perhaps more bytes.
+    """Return a regular expression for text that may have a longer word.
 
-    It counts characters between white space and punctuation of ASCII, each
-    taken for the 12 bytes that the longest decomposition has, and so finds
-    every such word and some others. RE2 counts to 1,000.
+    A word is what ASCII white space and punctuation separate. Each character
+    counts as 12 bytes, the longest decomposition: every word of more than
+    `max_bytes` is found, and some shorter ones. RE2 counts to 1,000.
     """
     least = min(max_bytes // LONGEST_CHARACTER + 1, 1000)
     inside = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -176,8 +175,8 @@ def plain_codes(lowercase, strip_accents):
     agree = set(np.flatnonzero(is_plain).tolist())
     if lowercase == strip_accents:
         return agree
-    # tensorflow-text has one switch for both: plain are the characters that
-    # stripping accents leaves as they are.
+    # tensorflow-text has one switch for both. Plain characters are those that
+    # stripping accents does not change.
     with_it = unicode.map_code_points(lowercase, True)
     without = unicode.map_code_points(lowercase, False)
     kinds = unicode.kinds()

@@ -1,6 +1,6 @@
 """A WordPiece vocabulary learned from text, the same on every run.
 
-Words are counted first, in bounded memory; then pieces are merged.
+Words are counted first, in bounded memory; then tokens are merged.
 """
 
 import collections
@@ -28,7 +28,7 @@ MOST_UNKNOWN = 0.5
 # Rights it is below 0.001 in English, Dutch or Indonesian, 0.04 or more in
 # Italian, Russian, French or Vietnamese, where accents distinguish words.
 MANY_ACCENTS = 0.01
-BEFORE_UNKNOWN = 99  # unused pieces between "[PAD]" and "[UNK]"
+BEFORE_UNKNOWN = 99  # unused tokens between "[PAD]" and "[UNK]"
 
 
 def learn_vocabulary(
@@ -41,22 +41,22 @@ def learn_vocabulary(
     progress: Callable[[int, int], object] | None = None,
     in_order: Callable[..., Iterable[Any]] = map,
 ) -> list[str]:
-    """Learn pieces for text like `texts`: special tokens, characters, merges.
+    """Learn tokens for text like `texts`: special tokens, characters, merges.
 
     Words are counted as `WordPiece` splits them; then, from single
-    characters, the most frequent pair of neighbouring pieces is merged until
-    there are `size` pieces or no pair occurs `min_count` times. Of equally
-    frequent pairs, the one with the earlier pieces is merged; a pair that
-    would make a piece of more than 256 bytes is not. Memory grows with the
+    characters, the most frequent pair of neighbouring tokens is merged until
+    there are `size` tokens or no pair occurs `min_count` times. Of equally
+    frequent pairs, the one with the earlier tokens is merged; a pair that
+    would make a token of more than 256 bytes is not. Memory grows with the
     distinct words; beyond some millions the rarest are dropped.
 
     Args:
         texts: iterable of strings, read once.
-        size: pieces to learn, special tokens included.
+        size: tokens to learn, special tokens included.
         lowercase: as the tokenizer that will use it.
         strip_accents: as the tokenizer; None is `lowercase`.
         min_count: characters and pairs seen less often are not learned.
-        unused: pieces `[unused0]`, `[unused1]`, ... to keep free for words
+        unused: tokens `[unused0]`, `[unused1]`, ... to keep free for words
             of a later domain. They stand where the original has them: 994
             of them put `[UNK]` at 100, as in its uncased vocabulary.
         progress: called with (pieces so far, `size`).
@@ -65,7 +65,7 @@ def learn_vocabulary(
             result is the same for any.
 
     Returns:
-        A list of at most `size` pieces.
+        A list of at most `size` tokens.
 
     Raises:
         InputError: for texts without a word, or a size too small for the
@@ -145,9 +145,9 @@ def _refuse_useless(counts, symbols, size):
     fraction = unknown / sum(counts.values())
     if fraction > MOST_UNKNOWN:
         raise InputError(
-            f"In a vocabulary of {size} pieces {fraction:.0%} of the words are "
+            f"In a vocabulary of {size} tokens {fraction:.0%} of the words are "
             "[UNK]: it has no room for their characters, or they are too rare. "
-            "Take some thousands of pieces, or more text."
+            "Take some thousands of tokens, or more text."
         )
 
 
@@ -156,7 +156,7 @@ def _split_symbols(word):
 
 
 class _Merger:
-    """Words as lists of piece ids, and the counts that merging needs.
+    """Words as lists of token ids, and the counts that merging needs.
 
     `pairs` counts each pair of neighbours, `positions` the words it may be in,
     and `heap` has every pair under a count that is at least its present one.

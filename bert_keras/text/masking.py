@@ -22,7 +22,7 @@ MASKED = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
 
 
 class Pieces:
-    """Special ids of a vocabulary, and which pieces continue a word.
+    """Special ids of a vocabulary, and which tokens continue a word.
 
     Args:
         vocabulary: list of str, with [PAD], [CLS], [SEP] and [MASK].
@@ -34,7 +34,7 @@ class Pieces:
         self.cls_id = vocabulary.index("[CLS]")
         self.sep_id = vocabulary.index("[SEP]")
         self.mask_id = vocabulary.index("[MASK]")
-        # Whether a piece continues a word that an earlier piece began.
+        # Whether a token continues a word that an earlier token began.
         self.continues = np.array([piece[:2] == "##" for piece in vocabulary])
 
 
@@ -70,10 +70,10 @@ def check_mask_rules(rules):
 def mask_rows(rows: dict, rules, pieces: Pieces, rng) -> dict:
     """Add masks to rows by the original BERT's rule.
 
-    In each row `mask_rate` of its pieces, [CLS] and [SEP] counted, rounded
+    In each row `mask_rate` of its tokens, [CLS] and [SEP] counted, rounded
     half to even, at least one and at most `max_predictions`, is drawn from
-    its words: single pieces, or whole words and runs of words (see
-    `choose_words`). Each drawn piece becomes [MASK], any piece of the
+    its words: single tokens, or whole words and runs of words (see
+    `choose_words`). Each drawn token becomes [MASK], any token of the
     vocabulary, or stays, by `mask_mix`.
 
     Args:
@@ -137,11 +137,11 @@ def _replace(truth, rules, pieces: Pieces, rng):
     )
 
 
-# Random choices of pieces, of whole words, and of runs of words.
+# Random choices of tokens, of whole words, and of runs of words.
 
 
 def choose_pieces(word, count, rng):
-    """Choose `count` random pieces of each row, or all if there are fewer.
+    """Choose `count` random tokens of each row, or all if there are fewer.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
@@ -152,8 +152,7 @@ def choose_pieces(word, count, rng):
         bool `(B, T)`.
     """
     keys = rng.random(word.shape, np.float32)
-    # Above every random number: chosen last, and then cut off.
-    keys[~word] = 2
+    keys[~word] = 2  # above every random number: these columns come last
     most = int(count.max(initial=1))
     # (B, M): the columns of the smallest keys, smallest first.
     columns = np.argpartition(keys, most - 1, axis=1)[:, :most]
@@ -167,19 +166,19 @@ def choose_pieces(word, count, rng):
 
 
 def choose_words(word, starts, count, max_ngram, rng):
-    """Choose whole words of each row, at most `count` pieces.
+    """Choose whole words of each row, at most `count` tokens.
 
     The words of a row are chosen in random order, each as the first of a run
     of 1 to `max_ngram` words (n with a probability proportional to 1/n, among
     those that fit in its segment). A run that is too long loses words at its
     end; a run that holds a chosen word is left out. This is the original's
     rule of whole words, and ALBERT's of runs, with two differences: no run
-    crosses from one segment to the other, and single words use up what runs
-    leave. If no word is short enough, single pieces are chosen.
+    crosses from one segment to the other, and single words fill up what runs
+    leave. If no word is short enough, single tokens are chosen.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
-        starts: bool `(B, T)`, the first piece of each word.
+        starts: bool `(B, T)`, the first token of each word.
         count: int `(B,)`, 1 at least.
         max_ngram: words of a run, at most.
         rng: NumPy generator.

@@ -1,9 +1,9 @@
-"""Text to normalised words in a graph, of TensorFlow's core operations alone.
+"""Text to normalised words in a graph of TensorFlow's core operations.
 
-Equals `WordPiece.words` on any bytes, in time linear in them. Rows are decoded
-to one long vector of code points, each row closed by a line feed, and every
-step of `WordPiece` is an operation on that vector. What WordPiece makes of a
-character stands in tables, which are at the end.
+Equals `WordPiece.words` on any bytes, in linear time. Rows are decoded to one
+long vector of code points, with a line feed after each row, and every step of
+`WordPiece` is an operation on that vector. The tables at the end hold the
+result for each character.
 """
 
 import collections
@@ -20,9 +20,9 @@ FIRST_STAND_IN = 1
 
 # A mark that is no accent: it stays, but is sorted among marks.
 ORDERED = 6
-# An entry of the character table is KINDS * (what to add to the code point)
-# + the kind of the result. A sum from SEVERAL on is the number of a result
-# that has several characters.
+# The character table has KINDS * offset + kind for each code point: the result
+# is the code point plus the offset, and has this kind. A result of SEVERAL or
+# more stands for several characters: the one with number result - SEVERAL.
 KINDS, SEVERAL = 8, 0x200000
 
 Words = collections.namedtuple(
@@ -112,8 +112,7 @@ class Normalizer:
         length = tf.where(several, tf.gather(lengths, number), [1])
         # From (C,) to as many as the results have.
         sources = tf.repeat(sources, length)
-        # The index of a character in its result; of others any number, which
-        # is not used.
+        # The index of a character in its result; not used for other characters.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
         place = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources

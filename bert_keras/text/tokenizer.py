@@ -1,7 +1,7 @@
 """Text to ids and back, in a graph: the tokenizer layer.
 
-It chooses between the fast path (fast.py) and the exact one (exact.py), which
-know only vectors of strings, and brings strings of any shape to them.
+It chooses between the fast path (fast.py) and the exact one (exact.py), and
+reshapes strings of any shape to the vectors that these take.
 """
 
 import functools
@@ -47,16 +47,16 @@ class WordPieceTokenizer(keras.layers.Layer):
     its vocabulary inside.
 
     Args:
-        vocabulary: pieces in the order of their ids, or the path of a file
+        vocabulary: tokens in the order of their ids, or the path of a file
             with one a line. A `tokenizer_config.json` next to the file
             decides `lowercase` and `strip_accents`.
         lowercase: lower-case the text, as "uncased" vocabularies need; None
             is True where no file says otherwise.
         strip_accents: drop accents; None does as `lowercase` says.
         max_word_length: longest word, in characters, that is not "[UNK]".
-        keep_special_tokens: take "[CLS]" and its like, where they stand in
-            the text, for the token rather than for plain text.
-        portable: use core operations alone, for servers and platforms that
+        keep_special_tokens: "[CLS]", "[MASK]", ... in the text are tokens,
+            not plain text.
+        portable: use core operations only, for servers and platforms that
             have no tensorflow-text. Slower.
 
     Call arguments:
@@ -151,7 +151,7 @@ class WordPieceTokenizer(keras.layers.Layer):
 
     @property
     def vocabulary(self) -> list[str]:
-        """The pieces in the order of their ids, not to be changed.
+        """The tokens in the order of their ids, not to be changed.
 
         `get_vocabulary()` returns a copy.
         """
@@ -162,11 +162,11 @@ class WordPieceTokenizer(keras.layers.Layer):
         return len(self.vocabulary)
 
     def get_vocabulary(self) -> list[str]:
-        """Return a copy of the pieces in the order of their ids."""
+        """Return a copy of the tokens in the order of their ids."""
         return list(self.vocabulary)
 
     def id_to_token(self, token_id: int) -> str:
-        """Return the piece with this id."""
+        """Return the token of an id."""
         if not 0 <= token_id < self.vocabulary_size:
             raise InputError(
                 f"There is no token with id {token_id}; the vocabulary has "
@@ -175,11 +175,11 @@ class WordPieceTokenizer(keras.layers.Layer):
         return self.vocabulary[token_id]
 
     def token_to_id(self, token: str) -> int:
-        """Return the id of this piece."""
+        """Return the id of a token."""
         if token not in self._pieces.ids:
             raise InputError(
-                f"The vocabulary has no piece {token!r}; it has "
-                f"{self.vocabulary_size} others. Tokenize text to get pieces."
+                f"The vocabulary has no token {token!r}; it has "
+                f"{self.vocabulary_size} others. Tokenize text to get tokens."
             )
         return self._pieces.ids[token]
 
@@ -190,12 +190,12 @@ class WordPieceTokenizer(keras.layers.Layer):
     def tokenize_with_offsets(
         self, strings: Any, unit: str = "characters"
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Return ids, and the start and end of each piece in its string.
+        """Return ids, and the start and end of each token in its string.
 
-        The slice from start to end becomes the piece when it is normalised;
-        accents that follow a piece's last character belong to it. Where one
-        character becomes several in two pieces, both have all of it. Takes
-        the exact path for every row, which is slower than `call`.
+        The slice from start to end, normalised, is the token. Accents after a
+        token's last character belong to it. If one character becomes parts of
+        two tokens, both spans contain it. Every row takes the exact path, which
+        is slower than `call`.
 
         Args:
             strings: as `call`.
@@ -213,11 +213,11 @@ class WordPieceTokenizer(keras.layers.Layer):
         )
 
     def detokenize(self, token_ids: Any) -> tf.Tensor:
-        """Return strings of ids: a blank between words.
+        """Return the text of ids, with a blank between words.
 
         Args:
             token_ids: ragged or padded `int32 (..., T)`. `[PAD]`, `[CLS]` and
-                `[SEP]` are left out.
+                `[SEP]` are dropped.
 
         Returns:
             Strings `(...)`.
@@ -275,14 +275,14 @@ class WordPieceTokenizer(keras.layers.Layer):
         return {**super().get_config(), **settings}
 
 
-# Two, since a graph keeps its vocabulary in memory: those of training and of
-# its export, or of the two models that are compared.
+# Two, for training and its export, or two models to compare: a graph keeps its
+# vocabulary in memory.
 @functools.lru_cache(maxsize=2)
 def _make_graphs(portable, *settings):
     """Return the functions of equal tokenizers: tracing one takes time.
 
-    Apart from the layer, so that an export holds only those that it uses.
-    Tables of the exact path are made when it is traced.
+    They are not in the layer, so that an export holds only those that it uses.
+    The tables of the exact path are made when it is traced.
 
     Args:
         portable: use core operations alone.
@@ -313,8 +313,8 @@ def _make_graphs(portable, *settings):
 def _in_two_steps(text):
     """Return the function of strings `(B,)` of a `FastText`.
 
-    In a graph, one graph. Eagerly, plain rows come first: if all are plain, the
-    exact path is not traced, which would take longest.
+    In a graph both paths are one graph. Eagerly, plain rows come first: if all
+    rows are plain, the exact path, which is slow to trace, is not traced.
     """
     entire, plain = _compile(text.ids), _compile(text.plain_ids)
     values = tf.TensorSpec([None], tf.int32)
@@ -435,8 +435,8 @@ def _compile(function, *more):
 def _check_range(token_ids, size):
     wrong = tf.boolean_mask(token_ids, (token_ids < 0) | (token_ids >= size))
     message = (
-        f"The ids to detokenize are not all of the vocabulary; expected 0 to "
-        f"{size - 1}. Use the vocabulary that made them. Wrong ids: "
+        f"Some ids are not in the vocabulary; expected 0 to {size - 1}. Use "
+        "the tokenizer that made them. Wrong ids: "
     )
     if tf.executing_eagerly():
         if tf.size(wrong) > 0:

@@ -1,4 +1,4 @@
-"""Vocabularies: files read and written, and checked; a piece a line."""
+"""Vocabulary files, one token on each line: read, written, checked."""
 
 import codecs
 import os
@@ -21,13 +21,13 @@ from bert_keras.text.wordpiece import (
     utf8_length,
 )
 
-# LaBSE has the largest published one: 501,153 pieces, 5 MB.
+# LaBSE has the largest published one: 501,153 tokens, 5 MB.
 MOST_PIECES, MOST_BYTES = 1_000_000, 16 * 1024 * 1024
 SETTINGS = "tokenizer_config.json"
 
 
 def read_vocabulary(path):
-    """Read the pieces of a `vocab.txt`, in the order of their ids.
+    """Read the tokens of a `vocab.txt`, in the order of their ids.
 
     Raises:
         InputError: a line, which it names, is empty, not UTF-8 or a
@@ -52,14 +52,13 @@ def read_pieces(path, inside=None):
     except OSError as error:
         raise InputError(
             f"The vocabulary {path} cannot be read ({error.strerror}). "
-            "Name a text file with one piece a line."
+            "Name a text file with one token on each line."
         ) from None
     count = data.count(b"\n")
     if count > MOST_PIECES:
         raise InputError(
-            f"{path} has {count:,} lines; expected a vocabulary of "
-            f"at most {MOST_PIECES:,} pieces, one a line. Name the file of "
-            "pieces."
+            f"{path} has {count:,} lines; expected a vocabulary of at most "
+            f"{MOST_PIECES:,} tokens. Name a vocabulary file."
         )
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines[-1] == b"":
@@ -88,8 +87,8 @@ def write_vocabulary(tokens, path):
         file.writelines(f"{token}\n" for token in tokens)
 
 
-# How the text was normalised that a vocabulary was learned from: in the file
-# of Hugging Face's name next to it.
+# The settings of the tokenizer that a vocabulary was learned for: a file next to
+# it, with Hugging Face's name and keys.
 
 
 def write_settings(path, lowercase, strip_accents):
@@ -162,20 +161,20 @@ def _settings_path(path):
 
 
 def check_vocabulary(vocabulary, source="the vocabulary"):
-    """Return the pieces as a list, after all checks.
+    """Return the tokens as a list, after all checks.
 
     Args:
-        vocabulary: iterable of pieces, in the order of their ids.
+        vocabulary: iterable of tokens, in the order of their ids.
         source: what errors call it.
 
     Raises:
         InputError: naming the line at fault or the special token that is
             missing; also for the name of a file: its letters would be
-            pieces.
+            tokens.
     """
     if isinstance(vocabulary, str | os.PathLike):
         raise InputError(
-            f"vocabulary is {vocabulary!r}; expected a list of pieces. "
+            f"vocabulary is {vocabulary!r}; expected a list of tokens. "
             "bert_keras.text.vocabulary.read_vocabulary reads a file."
         )
     lines = {}
@@ -184,12 +183,12 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
         if fault:
             raise InputError(
                 f"Line {number} of {source} is {_shorten(token)}; expected "
-                f"one piece {fault}. {_advice(number)}"
+                f"{fault}. {_advice(number)}"
             )
         if token in lines:
             raise InputError(
                 f"Line {number} of {source} repeats {token!r} of line "
-                f"{lines[token]}; each piece has one id. {_advice(number)}"
+                f"{lines[token]}; each token has one id. {_advice(number)}"
             )
         lines[token] = number
     missing = [token for token in SPECIAL_TOKENS if token not in lines]
@@ -200,42 +199,41 @@ def check_vocabulary(vocabulary, source="the vocabulary"):
         )
     if not any(map(_is_text, lines)):
         raise InputError(
-            f"No line of {source} is a piece of a word; all text would be "
-            "[UNK]. Name the vocabulary that belongs to the model, or learn "
-            "one from text."
+            f"{source} has special tokens only; all text would be [UNK]. Name "
+            "the vocabulary of the model, or learn one from text."
         )
     return list(lines)
 
 
 def _advice(number):
     return (
-        f"Write [line{number}] there, which no text has: without the line, all "
-        "later ids would change."
+        f"Write [line{number}] there, which no text has: removing the line "
+        "would change all later ids."
     )
 
 
 def _is_text(token):
-    """Return True for a piece of words, not a name in brackets or "##"."""
+    """Return True unless a token is a name in brackets or "##"."""
     return token != "##" and not (len(token) > 1 and token.startswith("["))
 
 
-# Of printable ASCII, as nearly all pieces are.
+# Of printable ASCII, as nearly all tokens are.
 _USUAL = re.compile(f"[!-~]{{1,{LONGEST_PIECE}}}")
 
 
 def _find_fault(token):
-    """Return what the piece should be but is not, or None."""
+    """Return what is expected instead of the token, or None."""
     if not isinstance(token, str):
-        return "of text"
+        return "a string"
     if _USUAL.fullmatch(token):
         return None
     if utf8_length(token) > LONGEST_PIECE:
-        return f"of at most {LONGEST_PIECE} bytes"
+        return f"a token of at most {LONGEST_PIECE} bytes"
     if not token or re.search("[\0\ud800-\udfff]", token):
-        return "of at least one character, none of them NUL or half of a pair"
-    # The Chinese vocabulary has a line separator for a piece; no text has it.
+        return "a token, without NUL and half of a surrogate pair"
+    # The Chinese vocabulary has a line separator for a token; no text has it.
     if re.search(r"\s", token) and (token.isascii() or len(token) > 1):
-        return "without white space"
+        return "a token without white space"
     return None
 
 
@@ -247,7 +245,7 @@ def _shorten(token):
 def cased_words(pieces):
     """Return the words that might begin with a capital, if most might.
 
-    Otherwise none: Hebrew or Chinese pieces with a few Latin ones do not show
+    Otherwise none: Hebrew or Chinese tokens with a few Latin ones do not show
     whether text is lower-cased. Georgian has capitals, but not at beginnings.
     """
     words = [p for p in pieces if p.removeprefix("##").isalpha()]

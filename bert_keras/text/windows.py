@@ -1,11 +1,11 @@
-"""Texts longer than a row: cut into rows that overlap, and put together."""
+"""Long texts as overlapping windows, and their results merged."""
 
 import dataclasses
 
 import tensorflow as tf
 
-# Rows that go through the model at once: what a long text costs in memory
-# stays that of a batch, however long it is.
+# Rows that go through the model at once, so that a text of any length needs the
+# memory of one batch.
 ROWS_AT_ONCE = 32
 
 
@@ -49,7 +49,7 @@ def windows(ids, room, stride):
     room = tf.broadcast_to(tf.cast(room, tf.int64), tf.shape(lengths))
     stride = tf.broadcast_to(tf.cast(stride, tf.int64), tf.shape(lengths))
     beyond = tf.maximum(lengths - room, 0)
-    # (B,): the first window, and one a stride up to the end, rounded up.
+    # (B,): the first window, and one for each further stride, rounded up.
     counts = 1 + -(-beyond // stride)
     numbers = tf.ragged.range(counts)  # (B, windows of each)
     text = numbers.value_rowids()
@@ -65,16 +65,14 @@ def windows(ids, room, stride):
 def best_context(cut):
     """Return True for each token of a window that has the most context.
 
-    Context is the smaller of the tokens before and after it in the window and
-    a hundredth of the window's length; of equals the first counts. Equals
-    run_squad.py's maximum-context rule, in its float64: a last window that is
-    over 100 tokens shorter stands back. Each token counts in exactly one
-    window.
+    Context is min(tokens before, tokens after) + 0.01 * (length of the window);
+    of equal windows the first counts. Equals the maximum-context rule of
+    run_squad.py, in its float64. Each token counts in exactly one window.
 
     Returns:
         ragged bool (W, None).
     """
-    # From here to the end one value a token of a window, (tokens of all,).
+    # From here on a value for each token of each window, (tokens of all,).
     lengths = tf.gather(cut.ids.row_lengths(), cut.ids.value_rowids())
     before = tf.ragged.range(cut.ids.row_lengths()).values
     after = lengths - 1 - before
@@ -96,11 +94,11 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
     """Apply `function` to the rows 0 to `count`, `at_once` at a time.
 
     Args:
-        function: of the first row and the one after the last, int64;
+        function: takes the first row and the one after the last, int64;
             returns a list of tensors with these rows as the first axis.
-        count: int64, how many rows there are.
+        count: int64, number of rows.
         specs: `tf.TensorSpec` of each tensor, the first axis None.
-        at_once: how many rows.
+        at_once: number of rows of a call.
 
     Returns:
         list of tensors, each with a first axis of `count`.
@@ -130,7 +128,7 @@ def in_chunks(function, count, specs, at_once=ROWS_AT_ONCE):
         lambda number, _: number < chunks,
         one_chunk,
         [tf.constant(0, tf.int64), arrays],
-        # Two at a time would take the memory of two.
+        # Two at a time would need twice the memory.
         parallel_iterations=1,
     )
     return [array.concat() for array in arrays]

@@ -20,7 +20,7 @@ LONGEST_PIECE = 256  # bytes; tensorflow-text's limit, published ones have 60
 
 
 def utf8_length(piece):
-    """Return the bytes of a piece; half a surrogate pair counts as one."""
+    """Return the bytes of a token; half a surrogate pair counts as one."""
     return len(piece.encode(errors="replace"))
 
 
@@ -31,12 +31,12 @@ class WordPiece:
     and format characters vanish; white space separates words, and each
     ideograph is a word; words are lower-cased (with final sigma) and lose their
     accents (canonical decomposition, less Mn); each punctuation character
-    becomes a word. Then, from the left, the longest piece in the vocabulary
+    becomes a word. Then, from the left, the longest token in the vocabulary
     is taken, "##" before all but a word's first; a word that cannot be
     covered, or is longer than `max_word_length`, is one "[UNK]".
 
     Args:
-        vocabulary: pieces in the order of their ids; "[UNK]" among them.
+        vocabulary: tokens in the order of their ids; "[UNK]" among them.
         lowercase: lower-case the text, as "uncased" vocabularies need.
         strip_accents: drop accents; None does as `lowercase` says.
         max_word_length: characters; 200 in the original, 100 in transformers.
@@ -63,7 +63,7 @@ class WordPiece:
         self._ids = {piece: i for i, piece in enumerate(self.vocabulary)}
         if UNKNOWN not in self._ids:
             raise InputError(
-                f"The vocabulary of {len(self.vocabulary)} pieces has no "
+                f"The vocabulary of {len(self.vocabulary)} tokens has no "
                 f"{UNKNOWN}, which stands for words that it cannot cover. "
                 "Add it, as published vocabularies have it."
             )
@@ -101,7 +101,7 @@ class WordPiece:
         return words
 
     def cover(self, word):
-        """Return the pieces of one normalised word."""
+        """Return the tokens of one normalised word."""
         if len(word) > self.max_word_length:
             return [UNKNOWN]
         pieces, start = [], 0

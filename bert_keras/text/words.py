@@ -1,4 +1,4 @@
-"""Texts that come as words: their word pieces, and a label a word."""
+"""Texts that come as words: their tokens, and a label for each word."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ def align_words(
 ) -> tuple[dict[str, tf.Tensor], ...]:
     """Make rows of texts that come as words, for `BertTagger`.
 
-    A word counts at its first piece, as in the paper (section 5.3). Words
-    beyond the row's length are cut off.
+    The first token of a word stands for the word, as in the paper (section
+    5.3). Words beyond the row's length are cut off.
 
     Args:
         preprocessor: the model's.
@@ -31,7 +31,7 @@ def align_words(
         `(inputs, word_ids)`: the model's inputs, and int32 (B, T), the index
         of the word that begins here, elsewhere -1. With labels
         `(inputs, targets, weights)`, as `fit` takes them: weights are 1 at
-        first pieces and 0 elsewhere.
+        first tokens and 0 elsewhere.
 
     Raises:
         InputError: no texts, or labels that are not one a word.
@@ -50,11 +50,11 @@ def align_words(
         raise InputError("The labels are not one for each word of each text.")
     pieces, word, is_first = word_pieces(texts, preprocessor.tokenizer)
     inputs = preprocessor.packer((pieces,))
-    # A word's index in its text, of the indices in all texts.
+    # Index among all words -> index in the word's text.
     index = np.concatenate([np.arange(count) for count in counts])[word]
     first = pieces.with_values(np.where(is_first, index, -1).astype("int32"))
     width = int(inputs["token_ids"].shape[1])
-    # Between [CLS] and [SEP]; what is cut off, is cut off at the end.
+    # The words are between [CLS] and [SEP]; long texts are cut at the end.
     first = first[:, : width - 2].to_tensor(-1, shape=(None, width - 2))
     word_ids = np.pad(first.numpy(), ((0, 0), (1, 1)), constant_values=-1)
     if labels is None:
@@ -77,7 +77,7 @@ def word_pieces(texts, tokenizer):
     Returns:
         Ragged ids `(B, None)`; and for each of their flat values the number
         of its word among the words of all texts, and whether it is the
-        word's first. A word that has no pieces is one `[UNK]`.
+        word's first. A word that has no tokens is one `[UNK]`.
     """
     words = [word for text in texts for word in text]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
@@ -88,7 +88,7 @@ def word_pieces(texts, tokenizer):
     ids = tf.concat([ids, tf.cast(unknown, ids.dtype)], axis=1)
     of_word = tf.gather(ids, [distinct[word] for word in words])
     word = of_word.value_rowids().numpy()
-    pieces = tf.RaggedTensor.from_row_lengths(  # (B, words, pieces)
+    pieces = tf.RaggedTensor.from_row_lengths(  # (B, words, tokens)
         of_word, [len(text) for text in texts]
     ).merge_dims(1, 2)
     return pieces, word, np.diff(word, prepend=-1) != 0

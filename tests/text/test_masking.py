@@ -75,7 +75,7 @@ def test_one_row_and_static_shapes():
         ({"mask_mix": (80, 10, 20)}, "mask_mix"),
         ({"mask_mix": (110, -10, 0)}, "mask_mix"),
         ({"max_predictions": 0}, "max_predictions"),
-        ({"vocabulary": "vocab.txt"}, "list of pieces"),
+        ({"vocabulary": "vocab.txt"}, "list of tokens"),
     ],
 )
 def test_what_no_mask_can_be_drawn_with_is_refused(arguments, word):

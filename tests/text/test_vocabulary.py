@@ -68,7 +68,7 @@ def test_a_vocabulary_is_read_as_it_was_written(tmp_path):
         (b"", r"\[PAD\]"),
         (b"a\0b\n", "Line 1 .*NUL.* there, which no text"),
         (b"a" * 257 + b"\n", r"Line 1 .*aaa\.\.\.; .*at most 256 bytes"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n##\n", "piece of a word"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n##\n", "special tokens only"),
         (b"\xef\xbb\xbf[PAD]\n\n", "Line 2 "),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read_vocabulary(tmp_path / "none.txt")
     with pytest.raises(InputError, match="is 7"):
         check_vocabulary([*SPECIAL, 7])
-    with pytest.raises(InputError, match="half of a pair"):
+    with pytest.raises(InputError, match="surrogate pair"):
         check_vocabulary([*SPECIAL, "\ud800"])
 
 
@@ -186,7 +186,7 @@ def test_progress_goes_up_to_what_was_asked():
     [
         ([" \n"], 100, "no word"),
         (["a"], 5, "special"),
-        (["several words of many characters"], 10, "pieces 100% of the words"),
+        (["several words of many characters"], 10, "100% of the words"),
         ("some words", 100, "one string; expected several"),
     ],
 )
