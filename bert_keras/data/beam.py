@@ -48,7 +48,7 @@ def create_pretraining_data_with_beam(
     """
     run = _make_runner(beam_flags)
     tokens = os.path.join(folder, "tokens")
-    with one_writer(folder):
+    with one_writer(folder, copies):
         if source == corpus.DOCUMENTATION or is_data_set(source):
             documents = corpus.read_documents(source, layout, text_field)
             stores = building.build_stores(

@@ -88,7 +88,7 @@ def create_pretraining_data(
             holds data of other documents or settings, or another process
             writes to it.
     """
-    with one_writer(folder, progress) as progress:
+    with one_writer(folder, copies, progress) as progress:
         stores = build_stores(
             documents,
             tokenizer,
@@ -106,15 +106,18 @@ def create_pretraining_data(
 
 
 @contextlib.contextmanager
-def one_writer(folder: str, progress: Callable | None = None):
+def one_writer(folder: str, copies: int, progress: Callable | None = None):
     """Hold a folder's lock; yield `progress`, which checks it too.
 
     After an error that left no file in a new folder, the folder and its new
     parents are removed.
 
     Raises:
-        InputError: another process has the folder, or took it over.
+        InputError: another process has the folder, or took it over; or
+            `copies` is below 1.
     """
+    if copies < 1:
+        raise InputError(f"copies must be at least 1; got {copies}.")
     made = files.make_folder(folder)
     lock = FolderLock(folder)
     checked = time.monotonic()
@@ -152,8 +155,6 @@ def finish_data(
 
     The arguments are those of `create_pretraining_data` and `write_records`.
     """
-    if copies < 1:
-        raise InputError(f"copies must be at least 1; got {copies}.")
     manifests = {name: store.manifest for name, store in stores.items()}
     for name, store in stores.items() if records else ():
         manifests[name] = write_records(

@@ -15,7 +15,6 @@ from bert_keras.data.batches import evaluation_dataset, pretraining_dataset
 from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.pretraining_data import write_records
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
 
@@ -258,13 +257,6 @@ def test_losses_equal_those_of_the_same_examples_one_a_row(sources, kind):
     np.testing.assert_allclose(losses_of(packed, *batch), expected, atol=1e-5)
 
 
-def test_packed_records_need_their_manifest(sources):
-    with pytest.raises(InputError, match="holds packed rows"):
-        pretraining_dataset(
-            str(sources[0] / "packed" / "records" / "*.tfrecord"), 8, 0
-        )
-
-
 STILL_READING = """
 import sys
 from bert_keras.data.sampling import SamplingRules
@@ -289,16 +281,3 @@ def test_a_process_ends_while_a_data_set_is_being_read(sources):
     )
     assert process.returncode == 0 and process.stdout == "read\n"
     assert "Traceback" not in process.stderr
-
-
-@pytest.mark.parametrize(
-    ("place", "named"),
-    [
-        ("", "No finished records in"),
-        ("none/*.tfrecord", "No records at"),
-        ("none", "No records at"),
-    ],
-)
-def test_a_source_that_is_none_is_named(tmp_path, place, named):
-    with pytest.raises(InputError, match=named):
-        pretraining_dataset(str(tmp_path / place), 8, 0)

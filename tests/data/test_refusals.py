@@ -1,0 +1,140 @@
+"""What the package of data refuses: the input, and a word of the message."""
+
+import gzip
+import os
+
+import pytest
+import tensorflow as tf
+from data_samples import corpus, numbers, toy_tokenizer, write_store
+
+from bert_keras.data.batches import pretraining_dataset
+from bert_keras.data.building import build_stores
+from bert_keras.data.corpus import Document, read_documents
+from bert_keras.data.examples import DrawnExamples
+from bert_keras.data.pretraining_data import (
+    create_pretraining_data,
+    write_records,
+)
+from bert_keras.data.sampling import SamplingRules
+from bert_keras.data.token_store import TokenStore
+from bert_keras.errors import InputError
+from bert_keras.text.masking import generator
+
+EMPTY = [Document("a", "", [" "])] * 5
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("rules", "word"),
+    [
+        ({"sequence_length": 7}, "sequence_length"),
+        ({"max_predictions": 0}, "max_predictions"),
+        ({"max_predictions": 129}, "max_predictions"),
+        ({"mask_mix": (80, 10)}, "sum to 100"),
+        ({"mask_mix": (80, 10, 20)}, "sum to 100"),
+        ({"mask_mix": (float("nan"), 50, 50)}, "sum to 100"),
+        ({"mask_rate": 1.5}, "mask_rate"),
+        ({"short_probability": -1}, "short_probability"),
+        ({"max_ngram": 0}, "max_ngram"),
+    ],
+)
+def test_rules_that_cannot_be(rules, word):
+    with pytest.raises(InputError, match=word):
+        SamplingRules(**rules)
+
+
+def test_a_negative_seed():
+    with pytest.raises(InputError, match="negative; got -3"):
+        generator(-3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("", None, "No text found"),
+        ("none.txt", None, "No text found at .*none.txt"),
+        ("a.png", b"x", "No text found"),
+        ("a.txt", b"\n \n", "holds no text"),
+        ("a.jsonl", b"{}\n", "line 1: expected .* under 'text'"),
+        ("a.jsonl", b'{"text": 5}\n', "line 1: expected text in .* 5"),
+        ("a.jsonl", b'{"text": "x"}\n{\n', "line 2 is not JSON"),
+        ("a.jsonl", b"[1]\n", "line 1: expected an object"),
+        ("a.txt.gz", b"plain", "gzip"),
+        ("a.txt.gz", gzip.compress(b"x" * 99, mtime=0)[:20], "gzip"),
+    ],
+)
+def test_text_that_cannot_be_read(tmp_path, name, content, word):
+    source = tmp_path / name
+    if content is not None:
+        source.write_bytes(content)
+        source = tmp_path
+    with pytest.raises(InputError, match=word):
+        list(read_documents(str(source)))
+
+
+def test_an_unknown_layout(tmp_path):
+    with pytest.raises(InputError, match="Unknown layout 'lines'"):
+        list(read_documents(str(tmp_path), layout="lines"))
+
+
+@pytest.mark.parametrize(
+    ("documents", "settings", "word"),
+    [
+        (corpus(1), {"held_out_share": 0}, "two documents with text; got 1"),
+        (EMPTY, {"held_out_share": 0}, "with text; got 0"),
+        (corpus(3), {"held_out_share": 1e-9}, "are 0 documents.*larger"),
+        (corpus(3), {"held_out_share": 1.0}, "below 1; got 1.0"),
+        (corpus(3), {"held_out_share": -0.1}, "below 1; got -0.1"),
+        (corpus(3), {"held_out": corpus(2)}, "Give one of the two"),
+        (corpus(3), {"sentences": "words"}, "'split' or 'lines'"),
+        (corpus(3), {"copies": 0}, "copies"),
+        (
+            corpus(9),
+            {"held_out_share": 0, "held_out": corpus(1, seed=1)},
+            "are 1 documents",
+        ),
+    ],
+)
+def test_builds_that_cannot_be(tokenizer, tmp_path, documents, settings, word):
+    folder = str(tmp_path / "new" / "data")
+    with pytest.raises(InputError, match=word):
+        create_pretraining_data(documents, tokenizer, folder, **settings)
+    assert os.listdir(tmp_path) == []  # nor a new parent
+    assert create_pretraining_data(corpus(), tokenizer, folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        ("", "No finished records"),
+        ("none/*.tfrecord", "No records at"),
+        ("none", "No records at"),
+        ("packed/*.tfrecord", "holds packed rows"),
+        ("other.tfrecord", "lack input_ids"),
+        ("empty.tfrecord", "is empty"),
+    ],
+)
+def test_sources_of_batches_that_are_none(tmp_path, source, word):
+    if "packed" in source:
+        store = write_store(tmp_path / "store", numbers(9))
+        rules = SamplingRules(64, 9, packed=True)
+        write_records(store, str(tmp_path / "packed"), rules, 1)
+    for name, records in (("other", [b""]), ("empty", [])):
+        path = str(tmp_path / f"{name}.tfrecord")
+        with tf.io.TFRecordWriter(path) as writer:
+            list(map(writer.write, records))
+    with pytest.raises(InputError, match=word):
+        pretraining_dataset(str(tmp_path / source), 8, 0)
+
+
+def test_blocks_of_a_store_that_are_garbled(tokenizer, tmp_path):
+    store = build_stores(corpus(), tokenizer, str(tmp_path))["train"]
+    path = tmp_path / "train" / "blocks.bin"
+    for garbage in (b"\xff", b"\x11", b"\x00"):
+        path.write_bytes(garbage * path.stat().st_size)
+        with pytest.raises(InputError, match="is damaged"):
+            DrawnExamples(TokenStore(store.folder), SamplingRules(16, 3), 0)
