@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from bert_keras import TokenMasker
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.errors import InputError
 from bert_keras.text.masking import Pieces, generator, mask_rows
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -66,18 +65,3 @@ def test_one_row_and_static_shapes():
     shapes = {k: v.shape.as_list() for k, v in spec.element_spec.items()}
     assert shapes.pop("token_ids") == [60, 64]
     assert all(shape == [60, 6] for shape in shapes.values())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ({"mask_rate": 1.5}, "mask_rate"),
-        ({"mask_mix": (80, 10, 20)}, "mask_mix"),
-        ({"mask_mix": (110, -10, 0)}, "mask_mix"),
-        ({"max_predictions": 0}, "max_predictions"),
-        ({"vocabulary": "vocab.txt"}, "list of tokens"),
-    ],
-)
-def test_what_no_mask_can_be_drawn_with_is_refused(arguments, word):
-    with pytest.raises(InputError, match=word):
-        TokenMasker(**{"vocabulary": VOCABULARY, **arguments})

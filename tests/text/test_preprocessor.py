@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.errors import InputError
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.wordpiece import SPECIAL_TOKENS
@@ -101,44 +100,3 @@ def test_the_preprocessor_survives_its_configuration():
     again = BertPreprocessor.from_config(config)
     assert again.get_config() == config
     assert ids(again(FIRST)) == ids(original(FIRST))
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [[("an", "hour"), ("one", "two")], np.array([["an"], ["hour"]])],
-)
-def test_texts_of_another_shape_are_refused(texts):
-    with pytest.raises(InputError, match=r"shape \(2, [12]\). .*\(B,\)"):
-        preprocessor()(texts)
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["a", None], "Text 1 is None, not a string"),
-        (["a", float("nan")], "Text 1 is nan, not a string"),
-        (Column(["a", float("nan")]), "Text 1 is nan, .*fillna"),
-        ([1], "Text 0 is 1, not a string"),
-        (np.array([1, 2]), "ndarray of int64. Expected strings"),
-        (tf.constant([1]), "int32.*Expected strings"),
-        (None, "The texts are None. Expected strings"),
-        ({"text": ["a"]}, "Expected strings"),
-        (["a", ["b"]], "strings and lists of strings together"),
-        ((["a"], ["b", "c"]), "The segments are 1 texts and 2 texts"),
-        ((["a", "b"], "c"), "The segments are 2 texts and one text"),
-        ((["a"], None), "The texts are None"),
-        ((), "an empty tuple"),
-    ],
-)
-def test_what_is_no_text_is_named(texts, message):
-    with pytest.raises(InputError, match=message):
-        preprocessor()(texts)
-
-
-def test_arguments_of_another_type_are_refused():
-    with pytest.raises(InputError, match="sequence_length is '128'"):
-        preprocessor(sequence_length="128")
-    with pytest.raises(InputError, match="sequence_length is 2"):
-        preprocessor(sequence_length=2)
-    with pytest.raises(InputError, match="Expected a WordPieceTokenizer"):
-        BertPreprocessor("bert-base-uncased")

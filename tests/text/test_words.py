@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 import tiny
 
 from bert_keras import align_words
-from bert_keras.errors import InputError
 
 WORDS = [["good", "badly", "bad"], ["bad"]]
 
@@ -31,16 +29,3 @@ def test_labels_are_at_first_pieces_and_cut_words_have_none():
     short = tiny.preprocessor(sequence_length=3)
     _, cut = align_words(short, WORDS)
     assert cut.tolist() == [[-1, 0, -1], [-1, 0, -1]]
-
-
-@pytest.mark.parametrize(
-    ("texts", "labels", "message"),
-    [
-        ([], None, "no words"),
-        (["good bad"], None, "list of words"),
-        (WORDS, [[1, 2], [3]], "one for each word"),
-    ],
-)
-def test_what_cannot_be_aligned_is_refused(texts, labels, message):
-    with pytest.raises(InputError, match=message):
-        align_words(tiny.preprocessor(), texts, labels)
