@@ -121,7 +121,7 @@ def check_source(
 
 
 def open_examples(source: str, seed: int, rules: SamplingRules | None):
-    """Return the examples at a source, whatever its kind, without tf.data."""
+    """Return the examples of a store or of records, without tf.data."""
     if token_store.is_store(source):
         return DrawnExamples(
             token_store.TokenStore(source), rules or SamplingRules(), seed
@@ -130,7 +130,7 @@ def open_examples(source: str, seed: int, rules: SamplingRules | None):
 
 
 class _Batches:
-    """The rows of any step; keeps the windows that it looked at last."""
+    """The rows of any step; keeps the windows that it used last."""
 
     def __init__(self, examples, batch_size: int):
         self._examples = examples

@@ -51,7 +51,7 @@ def build_stores(
     again.
 
     Args:
-        documents: any number of them; only a few are held in memory.
+        documents: any number; only a few are in memory.
         tokenizer: a `WordPieceTokenizer`.
         folder: where to write; made where it is missing. For a remote one
             the stores are built on this machine (see `work_folder`) and
@@ -61,7 +61,7 @@ def build_stores(
         sentences: "split" finds the sentences of each paragraph, "lines"
             takes each paragraph as one. Documents with `sentences_given` are
             taken as they are.
-        workers: processes, once the corpus is worth them (64 MB); a script
+        workers: number of processes, for a corpus of 64 MB or more. A script
             that sets several must guard its call by
             `if __name__ == "__main__"`.
         progress: called with the documents and the characters done so far.
@@ -69,9 +69,9 @@ def build_stores(
             one of `documents` with the same text is left out.
 
     Raises:
-        InputError: an impossible fraction, fewer than two documents with text
-            on either side, or the folder holds the tokens of another corpus
-            or tokenizer.
+        InputError: the fraction is out of range, a side has fewer than two
+            documents with text, or the folder holds the tokens of another
+            corpus or tokenizer.
     """
     tokenise = Tokenise(tokenizer, sentences)
     held_out = iter(held_out)
@@ -102,7 +102,7 @@ def side_names(held_out_share: float, named: bool = False) -> list[str]:
 
     Args:
         held_out_share: fraction of the documents to hold out.
-        named: the documents of `held_out` are named, not chosen.
+        named: True if `held_out` names the documents.
     """
     if not 0 <= held_out_share < 1:
         raise InputError(
@@ -228,7 +228,7 @@ def _build_tokenizer(config: dict):
 
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
-    # A runner of Beam may have started TensorFlow in this process before.
+    # A runner of Beam may have started TensorFlow in this process.
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -338,22 +338,21 @@ def _refuse_few(name: str, documents: int):
     if name == "train":
         raise InputError(
             "A random next sentence needs at least two documents with text; "
-            f"got {documents}. Give more files, or one sentence a line with "
-            "blank lines between documents, as layout 'sentences'."
+            f"got {documents}. Give more files, or one file with layout "
+            "'sentences': one sentence a line, blank lines between documents."
         )
     raise InputError(
-        f"Held out for evaluation are {documents} documents with text, but a "
-        "random next sentence needs at least two. Take a larger "
-        "held_out_share, 0 for none, or name the documents by held_out. A hash "
-        "of their content chooses them, so that of few documents 0.1 and 0.15 "
-        "may hold out the same."
+        f"The held-out side has {documents} documents with text; a random next "
+        "sentence needs at least two. Take a larger held_out_share, 0 for none, or "
+        "name the documents with held_out. A hash chooses the documents: of "
+        "few, a slightly larger fraction may hold out the same ones."
     )
 
 
 def work_folder(folder: str) -> str:
-    """Return where a build writes what is not finished.
+    """Return the folder for unfinished files of a build.
 
-    In the folder itself, or for a remote one in `files.cache_folder()`.
+    It is in the build's folder or, if that is remote, in `cache_folder()`.
     """
     if not files.is_remote(folder):
         return os.path.join(folder, ".building")
@@ -364,9 +363,9 @@ def work_folder(folder: str) -> str:
 def find_finished(
     folder: str, names: list[str], settings: dict
 ) -> dict[str, dict] | None:
-    """Return the manifests of a folder's stores, or None.
+    """Return the manifests of a folder's stores; None if it lacks one.
 
-    None if a store is missing or damaged, and has to be built.
+    A damaged store counts as missing: it is built again.
 
     Raises:
         InputError: a store was built with other settings.
@@ -421,7 +420,8 @@ def move_stores(
     """Move the stores of a work folder to their folder, local or remote.
 
     Raises:
-        InputError: finished stores of other documents are there. They stay.
+        InputError: the folder has finished stores of other documents. They
+            stay.
     """
     moved = {}
     finished = {

@@ -33,7 +33,7 @@ DOCUMENTATION = "documentation:"
 LAYOUTS = ("auto", "document", "sentences")
 _PLAIN = (".txt", ".text", ".md", ".jsonl", ".json")
 SUFFIXES = (*_PLAIN, *(suffix + ".gz" for suffix in _PLAIN), *COLUMNAR)
-_SAMPLE = 50_000  # bytes that are enough to recognise a file's layout
+_SAMPLE = 50_000  # bytes from which a file's layout is recognised
 _WRAPPED = 100  # characters; longer lines were not wrapped by hand
 _ENDS = re.compile(r"\W$")
 
@@ -43,12 +43,11 @@ class Document:
     """A text that belongs together: a file, an article, a module's docs.
 
     Args:
-        name: what it is called, for messages and reports.
-        group: what it belongs to (a library, a folder), "" for nothing.
-        paragraphs: its text; each a paragraph, or a sentence where
-            `sentences_given`.
-        sentences_given: whether each paragraph is one sentence already, so
-            that nothing is to be split.
+        name: for messages and reports.
+        group: its library or folder; "" for none.
+        paragraphs: its text, in paragraphs or, with `sentences_given`, in
+            sentences.
+        sentences_given: True if each paragraph is one sentence already.
     """
 
     name: str
@@ -64,15 +63,15 @@ def paragraphs(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def content_hash(document: Document) -> bytes:
-    """SHA-256 of the text alone: the same text anywhere, the same hash."""
+    """Return the SHA-256 of a document's text."""
     return hashlib.sha256("\n".join(document.paragraphs).encode()).digest()
 
 
 def held_out(document: Document, fraction: float) -> bool:
-    """Return True if a document is kept from training, by its content's hash.
+    """Return True if a document is held out, by the hash of its text.
 
-    The same text is always on the same side, whatever its name, its position
-    and the other documents; about `fraction` of all documents are held out.
+    The same text is always on the same side, with any name, position and other
+    documents. About `fraction` of all documents are held out.
     """
     return is_below(content_hash(document), fraction)
 
@@ -106,9 +105,9 @@ def read_documents(
         below `source`, or the data set's name.
 
     Raises:
-        InputError: nothing there, no text in it, not UTF-8 (with the file
-            and the byte offset), an unknown layout, a package that is not
-            installed, and what else `column_rows` raises.
+        InputError: no file, no text, not UTF-8 (names the file and the byte
+            offset), an unknown layout, a package that is not installed, or an
+            error of `column_rows`.
     """
     if layout not in LAYOUTS:
         raise InputError(
@@ -193,7 +192,7 @@ def read_file(
 def _parts(path: str, layout: str, text_field: str):
     """Yield (number, paragraphs, whether they are sentences) of each document.
 
-    The number of a document that is all of its file is None.
+    The number is None if the document is the whole file.
     """
     kind = path.lower()
     if kind.endswith(COLUMNAR):
@@ -240,7 +239,7 @@ def _decode(raw: bytes, path: str, offset: int) -> str:
         return raw.decode("utf-8-sig" if offset == 0 else "utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        # Without the mark of UTF-8 that a file may begin with.
+        # The decoder drops the byte order mark from `error.object`.
         where = offset + error.start + len(raw) - len(error.object)
         raise InputError(
             f"{path} is not UTF-8: byte 0x{byte:02x} at offset {where}. "
@@ -309,7 +308,7 @@ def _json_texts(file, path: str, field: str) -> Iterator[tuple[int, str]]:
 
 
 def _text(value, where: str, field: str) -> str:
-    """Return a text as far as UTF-8 can hold it; of None an empty one."""
+    """Return a text that UTF-8 can encode; "" for None."""
     if isinstance(value, bytes):
         value = _decode(value, f"{where},", 0)
     if not isinstance(value, str | None):
@@ -364,10 +363,9 @@ def _passages(text: str, name: str, text_field: str) -> list[str]:
 def _is_passage(line: str) -> bool:
     """Return True if a line of an article is sentences.
 
-    It ends one, holds two, or is longer than any heading or item of a list.
-
-    A line that begins with a blank was an item: its asterisk is gone. It may
-    have been a passage after a picture, so that two sentences are kept.
+    It ends with a terminator, holds two sentences, or is longer than any
+    heading or list item. A line that begins with a blank was a list item (its
+    asterisk is gone), or a passage after a picture: it needs two sentences.
     """
     text = line.strip()
     if text.startswith(_MARKUP):

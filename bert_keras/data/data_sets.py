@@ -59,21 +59,20 @@ def column_rows(
 ) -> Iterator[tuple[int, list]]:
     """Yield `(number, the values of columns)` of each row, from 1.
 
-    Values are as the file has them: str, bytes, a number, None, a list, ...
-    Of `hf:`, numbers that the data set has names for come as these names.
-    The memory is that of some hundred rows; of an Arrow file, that of a
-    record batch.
+    Values are as in the file: str, bytes, a number, None, a list, ... Classes
+    of a data set come as their names. Needs the memory of some hundred rows, or
+    of one record batch of an Arrow file.
 
     Args:
         source: a file that ends in one of `COLUMNAR`, local or remote, or a
             data set's name.
         columns: names of the columns to read.
-        optional: columns that may be missing; their values are None then.
-        split: of a data set, if its name has none.
+        optional: columns that may be missing; their values are then None.
+        split: for a data set without a split in its name.
 
     Raises:
-        InputError: the library is missing, there is no such file, data set,
-            split or column, a column holds nothing, or the file is damaged.
+        InputError: the library, file, data set, split or column is missing,
+            a column is empty, or the file is damaged.
     """
     if is_data_set(source):
         rows = _cells_of_data_set(source, columns, optional, split)
@@ -174,8 +173,8 @@ def _plain_errors(source):
         yield
     except InputError:
         raise
-    # What pyarrow and the two libraries raise is of these kinds; arithmetic:
-    # a date out of range.
+    # The errors of pyarrow and the two libraries; arithmetic: a date out of
+    # range.
     except (
         OSError,
         ValueError,

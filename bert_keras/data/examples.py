@@ -16,7 +16,7 @@ from bert_keras.data.token_store import TokenStore
 from bert_keras.errors import InputError
 from bert_keras.text.masking import Pieces, generator, mask_rows
 
-# Examples of a window, about, as no unit is cut: 16 MB at length 128.
+# Approximate examples of a window, 16 MB at length 128: units are not cut.
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # examples up to each are masked together
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
@@ -96,8 +96,8 @@ def fill_rows(lengths, width: int, most: int, rng):
         rng: puts the rows into a random order, and each row's examples.
 
     Returns:
-        int64 `(N,)` twice: the examples in the order of the rows, and the
-        row of each; and the number of rows.
+        The examples in the order of the rows and the row of each, both int64
+        `(N,)`, and the number of rows.
     """
     rows, count = _best_fit(np.asarray(lengths), width, most)
     rows = rng.permutation(count)[rows]
@@ -233,7 +233,7 @@ class _Packed:
         row, start, number = (
             of[some] for of in (self._row, self._start, self._number)
         )
-        # Each token by its example and its position in that.
+        # The example of each token, and its position in the example.
         example, inside = np.nonzero(masked["padding_mask"])
         where = row[example], start[example] + inside
         for name in _PER_TOKEN:
@@ -276,16 +276,16 @@ class _Packed:
 class DrawnExamples:
     """Examples of a store, drawn again in each epoch.
 
-    An epoch has as many examples as the store's tokens fill sequences (or as
-    it has sentences, if these are fewer). The pair rule draws some more, as
-    text that a random next sentence displaced is used again; of each
-    window's pairs a random part is kept. Where the rules say so, examples are
-    packed, each window by itself, and the numbers count rows.
+    An epoch has as many examples as the store's tokens fill sequences, but at
+    most one for each sentence. The pair rule draws more, because it uses text
+    again that a random next sentence replaced; a random part of each window's
+    pairs is kept. Packed examples are packed within their window, and the
+    numbers count rows.
 
     Args:
         store: a `TokenStore`.
         rules: `SamplingRules`.
-        seed: int; everything is a function of it and the position in the run.
+        seed: int; the examples depend on it and the position in the run only.
     """
 
     def __init__(self, store: TokenStore, rules: SamplingRules, seed: int):

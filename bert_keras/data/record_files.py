@@ -1,10 +1,9 @@
 """TFRecords of examples under the original BERT's feature names.
 
-TensorFlow's encoder writes a batch at a time, because building the message
-objects one by one costs most of the time. Its parser reads these files and
-the original's. The manifest of a folder of shards is
-written last: a folder without one is unfinished. It names each shard with its
-number of examples.
+TensorFlow's encoder writes a batch at a time: building the message objects one
+by one is slow. Its parser reads these files and the original's. The manifest of
+a folder names each shard with its number of examples and is written last: a
+folder without one is unfinished.
 """
 
 import contextlib
@@ -42,7 +41,7 @@ FEATURES = {
     "mask_weights": "masked_lm_weights",
     "next_sentence_labels": "next_sentence_labels",
 }
-# What packed rows have in addition; the original has none of it.
+# Further parts of packed rows; the original has none of them.
 _PACKED = ("example_ids", "position_ids", "example_weights")
 _PER_MASK = ("mask_positions", "mask_ids", "mask_weights")
 
@@ -166,9 +165,8 @@ def check_lengths(path: str, rules: SamplingRules):
         count = len(getattr(feature[key], kind).value)
         if count != expected:
             raise InputError(
-                f"{path} has not the rows that are expected: {key} has "
-                f"{count} numbers, expected {expected}. Make the records "
-                "again."
+                f"{path} has other rows than expected: {key} has {count} "
+                f"values, expected {expected}. Make the records again."
             )
 
 
@@ -319,7 +317,7 @@ class RecordedExamples:
             parsed = self._parse(records)
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
-            # The vocabulary is the model's to know.
+            # The model checks ids against its vocabulary.
             positions = name.endswith("_positions")
             limit = self.rules.sequence_length if positions else np.inf
             if values.size and not 0 <= values.min() <= values.max() < limit:

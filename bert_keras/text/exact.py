@@ -21,8 +21,8 @@ from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
 WORD_ROOT, REST_ROOT = 0, 1
 NO_SYMBOL = 0  # a character that no token has, and the end of a word
 
-Pieces = collections.namedtuple("Pieces", "ids words starts lengths")
-Pieces.__doc__ = """The tokens of some words, one after another.
+Tokens = collections.namedtuple("Tokens", "ids words starts lengths")
+Tokens.__doc__ = """The tokens of some words, one after another.
 
     ids: `int32 (P,)`.
     words: the word of each, `int64 (P,)`.
@@ -49,11 +49,11 @@ class ExactText:
         )
         self._max_word_length = settings.max_word_length
         self._unknown = settings.vocabulary.index(UNKNOWN)
-        bodies = {piece: i for i, piece in enumerate(settings.vocabulary)}
+        bodies = {token: i for i, token in enumerate(settings.vocabulary)}
         for number, token in enumerate(SPECIAL_TOKENS if keeps else ()):
             if token in bodies:
                 bodies[chr(FIRST_STAND_IN + number)] = bodies[token]
-        characters = sorted({c for piece in bodies for c in piece})
+        characters = sorted({c for token in bodies for c in token})
         symbols = {ord(c): i for i, c in enumerate(characters, NO_SYMBOL + 1)}
         self._symbols = make_table(symbols, NO_SYMBOL)
         self._count = len(symbols) + 1
@@ -62,8 +62,8 @@ class ExactText:
     def ids(self, strings):
         """Return the flat ids and row splits of strings `(B,)`."""
         words = self._normalize(strings)
-        pieces = self._pieces(words)
-        return [pieces.ids, _row_splits(words, pieces, strings)]
+        tokens = self._tokens(words)
+        return [tokens.ids, _row_splits(words, tokens, strings)]
 
     def spans(self, strings, unit):
         """Return the flat ids, starts, ends and row splits of strings `(B,)`.
@@ -73,26 +73,26 @@ class ExactText:
             unit: of starts and ends, "characters" or "bytes".
         """
         words = self._normalize(strings)
-        pieces = self._pieces(words)
-        starts, ends = _spans(words, pieces, strings, unit)
-        return [pieces.ids, starts, ends, _row_splits(words, pieces, strings)]
+        tokens = self._tokens(words)
+        starts, ends = _spans(words, tokens, strings, unit)
+        return [tokens.ids, starts, ends, _row_splits(words, tokens, strings)]
 
-    def _pieces(self, words):
-        """Return the `Pieces` of `Words`."""
+    def _tokens(self, words):
+        """Return the `Tokens` of `Words`."""
         ends = tf.concat(
             [words.starts, [tf.size(words.code_points, tf.int64)]], 0
         )
         lengths = ends[1:] - words.starts
         distinct, index = _find_distinct(words, ends)
-        pieces = self._cover(
+        tokens = self._cover(
             words.code_points,
             tf.gather(words.starts, distinct),
             tf.gather(lengths, distinct),
         )
-        return _repeat(pieces, index, tf.size(distinct))
+        return _repeat(tokens, index, tf.size(distinct))
 
     def _cover(self, code_points, starts, lengths):
-        """Return the `Pieces` of words with these starts and lengths."""
+        """Return the `Tokens` of words with these starts and lengths."""
         too_long = lengths > self._max_word_length
         count = lengths * tf.cast(~too_long, lengths.dtype)
         # From here on vectors (positions,): all distinct words in a row.
@@ -111,7 +111,7 @@ class ExactText:
         )
         depth = tf.gather(tf.constant(self._depths), node)  # token's length
         # The tokens of a word follow each other from its start.
-        reached = _follow_pieces(is_start, depth)
+        reached = _follow_tokens(is_start, depth)
         # No token begins at a reached position: the word is unknown.
         stuck = tf.where(reached & (depth == 0) & ~is_end)
         unknown = tf.tensor_scatter_nd_update(
@@ -126,7 +126,7 @@ class ExactText:
         ids = tf.where(is_unknown, self._unknown, ids)
         length = tf.where(is_unknown, tf.gather(lengths, word), depth)
         kept = tf.where(kept)
-        return Pieces(
+        return Tokens(
             *(
                 tf.gather_nd(values, kept)
                 for values in (ids, word, inside, length)
@@ -148,11 +148,11 @@ class ExactText:
                 tf.gather_nd(edge, exists),
             )
             nodes += REST_ROOT + 1  # edge i leads to node i + 2
-            is_piece = tf.where(tf.gather(ids, nodes) >= 0)
+            is_token = tf.where(tf.gather(ids, nodes) >= 0)
             longest = tf.tensor_scatter_nd_update(
                 longest,
-                tf.gather_nd(places, is_piece)[:, tf.newaxis],
-                tf.gather_nd(nodes, is_piece),
+                tf.gather_nd(places, is_token)[:, tf.newaxis],
+                tf.gather_nd(nodes, is_token),
             )
             return ahead + 1, places, nodes, longest
 
@@ -171,11 +171,11 @@ class ExactText:
         return longest
 
 
-def _row_splits(words, pieces, strings):
+def _row_splits(words, tokens, strings):
     """Return the row splits of the tokens, `int64 (B + 1,)`."""
     return tf.searchsorted(
         # (P,), ascending: the row of each token.
-        tf.gather(words.rows, pieces.words),
+        tf.gather(words.rows, tokens.words),
         tf.range(tf.size(strings, tf.int64) + 1),
         out_type=tf.int64,
     )
@@ -197,7 +197,7 @@ def _find_distinct(words, ends):
     return first, index
 
 
-def _follow_pieces(is_start, depth):
+def _follow_tokens(is_start, depth):
     """Return the positions that consecutive tokens reach from a start.
 
     In each round every reached position jumps; jumps double in length.
@@ -220,10 +220,10 @@ def _follow_pieces(is_start, depth):
     return reached
 
 
-def _repeat(pieces, index, count):
-    """Return the `Pieces` of all words from those of the distinct ones."""
+def _repeat(tokens, index, count):
+    """Return the `Tokens` of all words from those of the distinct ones."""
     of_word = tf.math.unsorted_segment_sum(
-        tf.ones_like(pieces.words), pieces.words, count
+        tf.ones_like(tokens.words), tokens.words, count
     )
     # (words,): where the tokens of each begin, and their number.
     first = tf.gather(tf.cumsum(of_word, exclusive=True), index)
@@ -232,11 +232,11 @@ def _repeat(pieces, index, count):
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
     # (P,): the index of each token among those of the distinct words.
     place = tf.range(tf.size(words, tf.int64)) - before
-    return Pieces(
-        tf.gather(pieces.ids, place),
+    return Tokens(
+        tf.gather(tokens.ids, place),
         words,
-        tf.gather(pieces.starts, place),
-        tf.gather(pieces.lengths, place),
+        tf.gather(tokens.starts, place),
+        tf.gather(tokens.lengths, place),
     )
 
 
@@ -247,11 +247,11 @@ def _trie(bodies, symbols):
         bodies: token -> id; a token that continues a word begins with "##".
         symbols: code point -> number from 1.
     """
-    rest = np.array([piece.startswith("##") for piece in bodies])
+    rest = np.array([token.startswith("##") for token in bodies])
     numbers = [
-        [symbols[ord(c)] for c in piece.removeprefix("##")] for piece in bodies
+        [symbols[ord(c)] for c in token.removeprefix("##")] for token in bodies
     ]
-    piece_ids = np.array(list(bodies.values()))
+    token_ids = np.array(list(bodies.values()))
     lengths = np.array([len(body) for body in numbers])
     padded = np.zeros((len(numbers), lengths.max()), np.int64)
     for row, body in zip(padded, numbers, strict=True):
@@ -267,7 +267,7 @@ def _trie(bodies, symbols):
         node[alive] = total + place
         ends = lengths == depth + 1
         level_ids = np.full(len(distinct), -1)
-        level_ids[node[ends] - total] = piece_ids[ends]
+        level_ids[node[ends] - total] = token_ids[ends]
         edges.append(distinct)
         ids.append(level_ids)
         depths.append(np.full(len(distinct), depth + 1))
@@ -284,19 +284,19 @@ def _trie(bodies, symbols):
 # Position of each token in its input string.
 
 
-def _spans(words, pieces, strings, unit):
+def _spans(words, tokens, strings, unit):
     """Return each token's start and end in its string, `int32 (P,)` both."""
-    start = tf.gather(words.starts, pieces.words) + pieces.starts
+    start = tf.gather(words.starts, tokens.words) + tokens.starts
     # (characters of all tokens,)
-    piece = tf.repeat(tf.range(tf.size(start)), pieces.lengths)
-    before = tf.cumsum(pieces.lengths, exclusive=True) - start
-    place = tf.range(tf.size(piece, tf.int64)) - tf.gather(before, piece)
+    token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
+    before = tf.cumsum(tokens.lengths, exclusive=True) - start
+    place = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
     # (P,): the first decoded character of each token and the one after it;
     # minimum and maximum, because sorting marks may have moved them.
-    first = tf.math.segment_min(tf.gather(words.sources, place), piece)
-    last = tf.math.segment_max(tf.gather(words.ends, place), piece)
+    first = tf.math.segment_min(tf.gather(words.sources, place), token)
+    last = tf.math.segment_max(tf.gather(words.ends, place), token)
     if unit == "characters":
-        row = tf.gather(words.rows, pieces.words)
+        row = tf.gather(words.rows, tokens.words)
         origin = tf.gather(words.row_splits, row)
         return tf.cast(first - origin, tf.int32), tf.cast(
             last - origin, tf.int32

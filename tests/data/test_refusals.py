@@ -86,7 +86,7 @@ def test_an_unknown_layout(tmp_path):
     [
         (corpus(1), {"held_out_share": 0}, "two documents with text; got 1"),
         (EMPTY, {"held_out_share": 0}, "with text; got 0"),
-        (corpus(3), {"held_out_share": 1e-9}, "are 0 documents.*larger"),
+        (corpus(3), {"held_out_share": 1e-9}, "has 0 documents.*larger"),
         (corpus(3), {"held_out_share": 1.0}, "below 1; got 1.0"),
         (corpus(3), {"held_out_share": -0.1}, "below 1; got -0.1"),
         (corpus(3), {"held_out": corpus(2)}, "Give one of the two"),
@@ -95,7 +95,7 @@ def test_an_unknown_layout(tmp_path):
         (
             corpus(9),
             {"held_out_share": 0, "held_out": corpus(1, seed=1)},
-            "are 1 documents",
+            "has 1 documents",
         ),
     ],
 )
