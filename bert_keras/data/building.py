@@ -343,9 +343,9 @@ def _refuse_few(name: str, documents: int):
         )
     raise InputError(
         f"The held-out side has {documents} documents with text; a random next "
-        "sentence needs at least two. Take a larger held_out_share, 0 for none, or "
-        "name the documents with held_out. A hash chooses the documents: of "
-        "few, a slightly larger fraction may hold out the same ones."
+        "sentence needs at least two. Take a larger held_out_share, 0 for "
+        "none, or name the documents with held_out. A hash chooses the "
+        "documents: of few, a slightly larger fraction may hold out the same."
     )
 
 
