@@ -24,6 +24,7 @@ from official_tasks.pretraining.objectives import (
     Perplexity,
     TokenAccuracy,
 )
+from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.settings import Settings, phases
 from official_tasks.pretraining.source import PretrainingSource
 
@@ -193,18 +194,33 @@ def test_a_vocabulary_that_is_no_extension_is_refused_by_line():
         ({"init": None, "size": "huge"}, "Expected one of tiny"),
         ({"records": True, "phase_2_steps": 0}, "sequence_length 16"),
         ({"vocabulary": "other"}, "line 8 is 'a' there"),
+        ({"phase_2_max_predictions": 25}, "Phase 2: max_predictions"),
+        ({"phase_2_sequence_length": 7}, "Phase 2: sequence_length"),
+        ({"init": None, "hidden_dim": 16, "num_heads": 3}, "num_heads"),
+        ({"dropout": 1.5}, "dropout"),
+        ({"mask_rate": 2.0}, "mask_rate"),
+        ({"warmup": -1.0}, "warm-up"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_leaves_no_folder(
-    weights, data, tmp_path, arguments, message
+def test_what_does_not_fit_is_refused_by_run_and_plan_and_leaves_no_folder(
+    weights, data, tmp_path, monkeypatch, arguments, message
 ):
+    def train(*_):
+        raise AssertionError("a step was taken")
+
+    monkeypatch.setattr(runner.Run, "train", train)
     if "vocabulary" in arguments:
         arguments = {"vocabulary": str(tmp_path / "vocab.txt")}
         pieces = [*PIECES[:7], "a", *WORDS]
         (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     settings = {**CONTINUED, "init": str(weights), **arguments}
-    with pytest.raises(InputError, match=message):
-        runner.run(data, tmp_path / "new" / "run", **settings)
+    folder = tmp_path / "new" / "run"
+    for call in (
+        lambda: runner.run(data, folder, **settings),
+        lambda: plan(data, **settings),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
     assert not (tmp_path / "new").exists()
 
 

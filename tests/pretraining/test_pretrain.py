@@ -1,7 +1,6 @@
 """The pre-training script: phases, resuming, planning, flags."""
 
 import os
-import pathlib
 import re
 import shutil
 
@@ -55,6 +54,8 @@ def test_the_second_phase_is_a_share_of_the_steps_or_their_number(given, long):
 
 
 def test_impossible_phases_are_refused():
+    with pytest.raises(InputError, match="Phase 1: .* by 3 replicas"):
+        check_settings(Settings(**SMALLEST), 3)
     for wrong in (9, -1, -0.3, float("nan")):
         with pytest.raises(InputError, match=f"phase_2_steps is {wrong}"):
             phases(Settings(steps=8, phase_2_steps=wrong))
@@ -141,38 +142,6 @@ def test_signs_of_a_fault_are_noted(finished):
         assert words in note
     noted = runner.render({**results, "notes": [note]}, Settings())
     assert note in noted
-
-
-def refuse_to_train(*_):
-    raise AssertionError("a step was taken")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"phase_2_max_predictions": 25}, "Phase 2: max_predictions"),
-        ({"phase_2_sequence_length": 7}, "Phase 2: sequence_length"),
-        ({"num_heads": 3}, "num_heads"),
-        ({"dropout": 1.5}, "dropout"),
-        ({"mask_rate": 2.0}, "mask_rate"),
-        ({"warmup": -1.0}, "warm-up"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_both_phases_are_checked_before_the_first_step(
-    data, tmp_path, monkeypatch, wrong, named
-):
-    monkeypatch.setattr(runner.Run, "train", refuse_to_train)
-    for call in (
-        lambda: runner.run(data, tmp_path / "run", **{**SMALLEST, **wrong}),
-        lambda: pretrain.print_plan(data, **{**SMALLEST, **wrong}),
-    ):
-        with pytest.raises(InputError, match=named):
-            call()
-    # So that the folder takes the corrected command.
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(InputError, match="Phase 1: .* by 3 replicas"):
-        check_settings(Settings(**SMALLEST), 3)
 
 
 class Interrupted(Exception):
@@ -313,14 +282,10 @@ def test_a_dry_run_prints_the_plan(data, packed, capsys):
     assert "Phase 1: 8 steps of 4 sequences of 16, 512 tokens" in printed
     assert "Phase 2: 4 steps of 4 sequences of 24" in printed
     assert f"vocabulary of {len(PIECES)}" in printed
-
-
-@pytest.mark.parametrize(
-    "size", [{"hidden_dim": 1_000_000, "num_heads": 8}, {"num_layers": 10**6}]
-)
-def test_the_plan_of_any_size_allocates_nothing(data, capsys, size):
-    pretrain.print_plan(data, **{**SMALLEST, **size})
-    assert "about" in capsys.readouterr().out
+    # Of any size: nothing is allocated.
+    pretrain.print_plan(data, **{**SMALLEST, "num_layers": 10**6})
+    pretrain.print_plan(data, **{**SMALLEST, "hidden_dim": 10**6})
+    assert capsys.readouterr().out.count("memory of a device: about") == 4
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -360,16 +325,6 @@ def test_a_rate_has_room_for_all_its_masks_and_less_is_noted():
     assert not note_masks(
         Settings(max_predictions=9, objectives="left_to_right")
     )
-
-
-def test_a_dry_run_names_damaged_data(data, tmp_path):
-    shutil.copytree(data, tmp_path, dirs_exist_ok=True)
-    path = pathlib.Path(tmp_path) / "tokens" / "train" / "tokens.bin"
-    content = bytearray(path.read_bytes())
-    content[10] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(InputError, match="tokens.bin is damaged"):
-        pretrain.print_plan(str(tmp_path), **SMALLEST)
 
 
 @pytest.fixture
