@@ -107,10 +107,11 @@ def check_source(
             or says that the data were made with another vocabulary or for
             the other side.
     """
-    if token_store.is_store(source):
-        manifest = token_store.check_store(source, vocabulary)
-    else:
-        manifest = record_files.check_shards(source, vocabulary)
+    is_store = token_store.is_store(source)
+    check = token_store.check_store if is_store else record_files.check_shards
+    manifest = check(source)
+    if vocabulary is not None:
+        token_store.check_vocabulary_hash(manifest, vocabulary, source)
     if side is not None and manifest["side"] != side:
         raise InputError(
             f"{source} holds data that was made as {manifest['side']!r}, "

@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError
 from bert_keras import files
 from bert_keras.data.examples import Windows
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.data.token_store import check_vocabulary_hash
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.manifest import (
     check_entries,
@@ -245,13 +244,12 @@ def _check_manifest(manifest: dict):
         raise ValueError("'shards' must have examples")
 
 
-def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
-    """Compare every byte of the shards with the manifest; return that.
+def check_shards(folder: str) -> dict:
+    """Compare every byte of the shards with the manifest; return the manifest.
 
     Raises:
         InputError: names the shard that is missing, empty, cut, changed, or
-            not in the manifest; or says that the records were made with
-            another vocabulary.
+            not in the manifest.
     """
     manifest = read_manifest(folder)
     shards = {shard["name"]: shard for shard in manifest["shards"]}
@@ -267,8 +265,6 @@ def check_shards(folder: str, vocabulary: list[str] | None = None) -> dict:
                 f"{os.path.join(folder, name)} is not in the manifest next to "
                 "it. Remove it, or make the records again."
             )
-    if vocabulary is not None:
-        check_vocabulary_hash(manifest, vocabulary, folder)
     return manifest
 
 

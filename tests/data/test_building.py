@@ -72,7 +72,7 @@ def test_a_store_holds_the_ids_of_each_sentence(tokenizer, tmp_path):
     assert store.manifest["documents"] == store.num_documents == 2
     assert store.manifest["sentences"] == 5
     assert store.manifest["corpus_hash"] == corpus_hash(documents)
-    check_store(str(tmp_path / "train"), tokenizer.vocabulary)
+    check_store(str(tmp_path / "train"))
 
 
 def test_lines_are_taken_for_sentences(tokenizer, tmp_path):
