@@ -36,9 +36,8 @@ def pretraining_dataset(
     sees from there on.
 
     Args:
-        source: a folder of records, a path or glob of record files (the
-            original's too), or a folder with a token store; from a store,
-            pairs and masks are drawn again in each epoch.
+        source: a folder with a token store or records; from a store, pairs
+            and masks are drawn again in each epoch.
         batch_size: rows a batch, over all replicas.
         seed: int.
         first_step: the step to begin at.

@@ -131,30 +131,10 @@ def readable(path: str):
         ) from None
 
 
-def read_lengths(path: str) -> tuple[int, int]:
-    """Return (sequence_length, max_predictions) of a file's first record."""
-    feature = _first_features(path)
-    if "example_ids" in feature:
-        raise InputError(
-            f"{path} holds packed rows; only the manifest next to them has "
-            "their rules. Name the folder instead."
-        )
-    missing = [name for name in FEATURES.values() if name not in feature]
-    if missing:
-        raise InputError(
-            f"{path} holds no examples for pre-training: its records "
-            f"lack {', '.join(missing)}."
-        )
-    return (
-        len(feature["input_ids"].int64_list.value),
-        len(feature["masked_lm_ids"].int64_list.value),
-    )
-
-
 def check_lengths(path: str, rules: SamplingRules):
-    """Raise `InputError` if a first record is not a row of these rules.
+    """Raise `InputError` if the first record is not a row of these rules.
 
-    TensorFlow's parser takes the memory of the rules' sizes first.
+    TensorFlow's parser would allocate the rules' sizes first.
     """
     feature = _first_features(path)
     for name, shape in row_shapes(rules).items():
@@ -172,11 +152,9 @@ def check_lengths(path: str, rules: SamplingRules):
 def _first_features(path: str):
     with readable(path):
         for record in tf.data.TFRecordDataset(path).take(1):
-            try:
+            with contextlib.suppress(DecodeError):
                 example = tf.train.Example.FromString(record.numpy())
-            except DecodeError:
-                break
-            return example.features.feature
+                return example.features.feature
     raise InputError(f"{path} is empty; expected TFRecords of examples.")
 
 
@@ -278,22 +256,24 @@ class RecordedExamples:
     """Examples of record files, shuffled again in each epoch.
 
     Args:
-        source: a folder with a manifest, or a path or glob of TFRecords,
-            which may be the original's; these are counted first.
+        folder: with a manifest.
         seed: int.
     """
 
-    def __init__(self, source: str, seed: int):
-        paths, counts, rules = _find(source)
-        first = next(p for p, n in zip(paths, counts, strict=True) if n)
-        check_lengths(first, rules)
-        self._source = source
-        self.rules = rules
+    def __init__(self, folder: str, seed: int):
+        manifest = read_manifest(folder)
+        self.rules = read_rules(manifest)
+        self._folder = folder
         self.seed = seed
-        self._parse = parser(rules)
+        self._parse = parser(self.rules)
+        shards = [
+            (os.path.join(folder, shard["name"]), shard["examples"])
+            for shard in manifest["shards"]
+        ]
+        check_lengths(next(p for p, count in shards if count), self.rules)
         self._units = [
             (path, start, min(_PIECE, count - start))
-            for path, count in zip(paths, counts, strict=True)
+            for path, count in shards
             for start in range(0, count, _PIECE)
         ]
         self.windows = Windows([size for _, _, size in self._units], seed)
@@ -309,7 +289,7 @@ class RecordedExamples:
     def join(self, parts: list[np.ndarray], step: int) -> dict:
         """Return the rows of a step's parts of windows."""
         records = np.concatenate(parts)
-        with readable(self._source):
+        with readable(self._folder):
             parsed = self._parse(records)
         rows = {name: value.numpy() for name, value in parsed.items()}
         for name, values in rows.items():
@@ -323,35 +303,6 @@ class RecordedExamples:
                     f"below {self.rules.sequence_length}. Make them again."
                 )
         return rows
-
-
-def _find(source: str):
-    """Return (paths, examples of each, rules) of the records at a source."""
-    if files.is_file(os.path.join(source, MANIFEST)):
-        manifest = read_manifest(source)
-        paths = [
-            os.path.join(source, shard["name"]) for shard in manifest["shards"]
-        ]
-        counts = [shard["examples"] for shard in manifest["shards"]]
-        return paths, counts, read_rules(manifest)
-    if files.is_folder(source):
-        read_manifest(source)  # says what is missing
-    paths = files.find(source)
-    if not paths:
-        raise InputError(
-            f"No records at {source!r}. Expected a folder that "
-            "create_pretraining_data made, or a path or glob of TFRecords."
-        )
-    length, predictions = read_lengths(paths[0])
-    rules = SamplingRules(sequence_length=length, max_predictions=predictions)
-    return paths, [_count(path) for path in paths], rules
-
-
-def _count(path: str) -> int:
-    batches = tf.data.TFRecordDataset(path).batch(1_024)
-    sizes = batches.map(lambda batch: tf.size(batch, tf.int64))
-    with readable(path):
-        return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
 
 
 def _read(path: str, start: int, count: int) -> np.ndarray:

@@ -111,22 +111,20 @@ def test_builds_that_cannot_be(tokenizer, tmp_path, documents, settings, word):
     ("source", "word"),
     [
         ("", "No finished records"),
-        ("none/*.tfrecord", "No records at"),
-        ("none", "No records at"),
-        ("packed/*.tfrecord", "holds packed rows"),
-        ("other.tfrecord", "lack input_ids"),
-        ("empty.tfrecord", "is empty"),
+        ("none", "No finished records"),
+        ("packed", "other rows than expected"),
+        ("empty", "is empty"),
     ],
 )
 def test_sources_of_batches_that_are_none(tmp_path, source, word):
-    if "packed" in source:
+    if source in ("packed", "empty"):
         store = write_store(tmp_path / "store", numbers(9))
-        rules = SamplingRules(64, 9, packed=True)
-        write_records(store, str(tmp_path / "packed"), rules, 1)
-    for name, records in (("other", [b""]), ("empty", [])):
-        path = str(tmp_path / f"{name}.tfrecord")
-        with tf.io.TFRecordWriter(path) as writer:
-            list(map(writer.write, records))
+        rules = SamplingRules(64, 9, packed=source == "packed")
+        write_records(store, str(tmp_path / source), rules, 1)
+        for path in (tmp_path / source).glob("*.tfrecord"):
+            with tf.io.TFRecordWriter(str(path)) as writer:
+                if source == "packed":
+                    writer.write(b"")
     with pytest.raises(InputError, match=word):
         pretraining_dataset(str(tmp_path / source), 8, 0)
 

@@ -55,14 +55,6 @@ def write_store(folder, documents, size=1_000):
         return writer.finish()
 
 
-def open_kind(function, folder, kind, rules, *arguments, **more):
-    """A data set of a folder with store/ and records/, by its kind."""
-    if kind == "store":
-        return function(str(folder / "store"), *arguments, rules=rules, **more)
-    path = "records/*.tfrecord" if kind == "files" else "records"
-    return function(str(folder / path), *arguments, **more)
-
-
 def arrays(batches):
     """The tensors of each batch as arrays."""
     return [
