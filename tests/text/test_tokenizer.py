@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import sys
-import time
 from pathlib import Path
 
 import forks
@@ -295,11 +294,8 @@ def test_the_portable_one_loads_without_tensorflow_text(tmp_path):
 
 @pytest.mark.parametrize("portable", [False, True])
 @pytest.mark.parametrize("text", ["ab" * 500_000, "é…" * 200_000])
-def test_time_is_linear_where_nothing_separates_words(text, portable):
-    tokenizer = WordPieceTokenizer(
-        [*SPECIAL_TOKENS, "a", "##b", "."], portable=portable
-    )
-    tokenizer([text[:1000]])
-    start = time.process_time()
-    tokenizer([text])
-    assert time.process_time() - start < 1.5
+def test_a_megabyte_without_a_space_ends_soon(text, portable):
+    """A quadratic search would take hours."""
+    pieces = [*SPECIAL_TOKENS, "a", "##b", "."]
+    tokenizer = WordPieceTokenizer(pieces, portable=portable)
+    assert tokenizer([text]).to_list() == [WordPiece(pieces).ids(text)]
