@@ -5,6 +5,7 @@ import shutil
 import zipfile
 
 import numpy as np
+from data_samples import numbers, write_store
 from foreign_formats import (
     shape_with_heads,
     write_google,
@@ -41,26 +42,16 @@ def write_samples(folder):
 
 def write_data_samples(folder):
     """Writes pre-training data of each kind; returns dict of kind -> path."""
-    from bert_keras.data.building import build_stores
-    from bert_keras.data.corpus import Document
     from bert_keras.data.pretraining_data import write_records
     from bert_keras.data.sampling import SamplingRules
-    from bert_keras.text.tokenizer import WordPieceTokenizer
 
-    lines = ["good ! goodly goodly good !", "! goodly"] * 4
-    stores = build_stores(
-        [Document(f"{n}", "", lines[n:]) for n in range(6)],
-        WordPieceTokenizer(PIECES),
-        os.path.join(folder, "token"),
-        held_out_share=0,
-        sentences="lines",
-    )
-    store, paths = stores["train"], {"store": stores["train"].folder}
+    documents = numbers(6, longest=6, size=40)
+    store = write_store(os.path.join(folder, "store"), documents, size=40)
+    paths = {"store": store.folder}
     for name, packed in (("records", False), ("packed", True)):
         paths[name] = os.path.join(folder, name)
-        write_records(
-            store, paths[name], SamplingRules(16, 4, packed=packed), 0
-        )
+        rules = SamplingRules(16, 4, packed=packed)
+        write_records(store, paths[name], rules, 0)
     return paths
 
 
