@@ -30,8 +30,12 @@ def whole(tmp_path_factory):
     return folder
 
 
-def check_named(whole, tmp_path, kind, damage, most=None):
-    """Damages each file, or the first `most`, of a copy of its own."""
+@pytest.mark.parametrize(
+    "most", [1, pytest.param(None, marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named(whole, tmp_path, kind, damage, most):
     names = sorted(
         path.name
         for path in (whole / kind).iterdir()
@@ -48,19 +52,6 @@ def check_named(whole, tmp_path, kind, damage, most=None):
             check_source(str(folder), vocabulary())
         blamed = (name, other) if damage is swap else (name,)
         assert any(str(folder / n) in str(raised.value) for n in blamed)
-
-
-@pytest.mark.parametrize("kind", KINDS[:2])
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_named(whole, tmp_path, kind, damage):
-    check_named(whole, tmp_path, kind, damage, most=1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_every_damaged_file_is_named(whole, tmp_path, kind, damage):
-    check_named(whole, tmp_path, kind, damage)
 
 
 @pytest.mark.parametrize("kind", KINDS)
