@@ -33,70 +33,61 @@ def plan(data, **arguments) -> list[str]:
         checkpoint, _ = check_weights(
             settings, objective, source.vocabulary, source.tokenizer
         )
-        sizes = checkpoint.encoder
-        positions = sizes["max_sequence_length"]
+        sizes = dict(checkpoint.encoder)
     else:
-        sizes, positions = model_sizes(settings), max(512, settings.longest)
-    vocabulary_size = len(source.vocabulary)
-    parameters = count_parameters(
-        sizes, vocabulary_size, positions, objective.headline == "mlm"
-    )
+        sizes = model_sizes(settings)
+        sizes["max_sequence_length"] = max(512, settings.longest)
+    sizes["vocabulary_size"] = len(source.vocabulary)
+    parameters = count_parameters(sizes, objective.headline == "mlm")
     manifest = source.store.manifest
     lines = [
         f"Data: {manifest['documents']:,} documents, "
         f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens, "
-        f"every byte checked; vocabulary of {vocabulary_size:,}",
+        "every byte checked; vocabulary of "
+        f"{sizes['vocabulary_size']:,}",
         f"Devices: {strategy.name}, {strategy.num_replicas} replica(s)",
         f"Model: {parameters:,} parameters; objectives {settings.objectives}",
     ]
+    micro_batches = strategy.num_replicas * execution.accumulation
     for phase in phases(settings):
         steps = phase.last - phase.first
-        rows = steps * phase.batch_size
-        at_once = -(
-            -phase.batch_size
-            // (strategy.num_replicas * execution.accumulation)
-        )
-        memory = estimate_memory(
-            sizes, parameters, vocabulary_size, phase, settings, at_once
-        )
+        epochs = steps * phase.batch_size / source.epoch_size(phase)
+        rows = -(-phase.batch_size // micro_batches)  # rounded up
+        memory = estimate_memory(sizes, parameters, phase, settings, rows)
         lines += [
             f"Phase {phase.number}: {steps:,} steps of {phase.batch_size:,} "
             f"sequences of {phase.sequence_length}, "
-            f"{steps * phase.tokens_per_step:,} tokens, "
-            f"{rows / source.epoch_size(phase):.2f} epochs",
+            f"{steps * phase.tokens_per_step:,} tokens, {epochs:.2f} epochs",
             f"  memory of a device: about {memory / 1e9:,.3g} GB",
         ]
     return lines + note_masks(settings)
 
 
-def count_parameters(sizes, vocabulary_size, positions, is_masked=True) -> int:
+def count_parameters(sizes, is_masked=True) -> int:
     """Return the number of weights of the pre-training model.
 
     Args:
-        sizes: "num_layers", "hidden_dim" and "intermediate_dim".
-        vocabulary_size: number of tokens.
-        positions: longest sequence.
+        sizes: of `BertEncoder`.
         is_masked: True for `BertPretrainer`, which has a next-sentence head,
             False for `BertCausalModel`.
     """
     width, inner = sizes["hidden_dim"], sizes["intermediate_dim"]
+    tokens, positions = sizes["vocabulary_size"], sizes["max_sequence_length"]
     segments = sizes.get("num_segments", 2)
     # Two normalization weights for each unit, after every sum.
-    embeddings = (vocabulary_size + positions + segments + 2) * width
+    embeddings = (tokens + positions + segments + 2) * width
     attention = 4 * (width + 1) * width
     feed_forward = (width + 1) * inner + (inner + 1) * width
     layer = attention + feed_forward + 4 * width
     pooler = (width + 1) * width
     # Dense, normalization, and a bias for each token; the matrix is tied.
-    head = (width + 1) * width + 2 * width + vocabulary_size
+    head = (width + 1) * width + 2 * width + tokens
     next_sentence = 2 * width + 2 if is_masked else 0
     layers = sizes["num_layers"] * layer
     return embeddings + layers + pooler + head + next_sentence
 
 
-def estimate_memory(
-    sizes, parameters, vocabulary_size, phase, settings, rows
-) -> int:
+def estimate_memory(sizes, parameters, phase, settings, rows) -> int:
     """Return the bytes of a device's memory that a training step needs.
 
     16 bytes a parameter (weight, gradient, two moments); activations of each
@@ -104,9 +95,8 @@ def estimate_memory(
     (Korthikanti et al. 2022, equation 2) and twice that in float32; logits.
 
     Args:
-        sizes: of the model, as in `count_parameters`, and "num_heads".
+        sizes: of `BertEncoder`.
         parameters: number of weights.
-        vocabulary_size: number of tokens.
         phase: `Phase`.
         settings: `Settings`.
         rows: sequences of a device at a time.
@@ -118,5 +108,5 @@ def estimate_memory(
     is_masked = settings.objectives.startswith("mlm")
     predicted = phase.max_predictions if is_masked else length
     return 16 * parameters + rows * (
-        activations + 8 * predicted * vocabulary_size
+        activations + 8 * predicted * sizes["vocabulary_size"]
     )

@@ -292,9 +292,9 @@ def test_a_dry_run_prints_the_plan(data, packed, capsys):
 def test_parameters_are_counted_as_the_model_has_them(objective):
     settings = Settings(**SMALLEST)
     model = new_model(settings, OBJECTIVES[objective], len(PIECES))
-    counted = count_parameters(
-        model_sizes(settings), len(PIECES), 512, objective.startswith("mlm")
-    )
+    sizes = {"vocabulary_size": len(PIECES), "max_sequence_length": 512}
+    sizes |= model_sizes(settings)
+    counted = count_parameters(sizes, objective.startswith("mlm"))
     assert counted == model.count_params()
 
 
@@ -306,11 +306,12 @@ def test_parameters_are_counted_as_the_model_has_them(objective):
 )
 def test_the_plan_of_a_published_size_is_as_published(size, parameters, batch):
     settings = Settings(size=size, dtype="mixed_float16")
-    sizes = model_sizes(settings)
-    assert count_parameters(sizes, 30522, 512) == parameters
+    sizes = {"vocabulary_size": 30522, "max_sequence_length": 512}
+    sizes |= model_sizes(settings)
+    assert count_parameters(sizes) == parameters
     if batch:
         long = phases(settings)[1]
-        need = estimate_memory(sizes, parameters, 30522, long, settings, batch)
+        need = estimate_memory(sizes, parameters, long, settings, batch)
         assert 80e9 / 2.5 < need < 80e9
 
 
