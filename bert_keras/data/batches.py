@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_keras.data import record_files, token_store
 from bert_keras.data.examples import DrawnExamples
 from bert_keras.data.sampling import SamplingRules
-from bert_keras.data.tf_data import python_call, untuned
+from bert_keras.data.tf_data import disable_tuning, python_call
 from bert_keras.errors import InputError
 
 _WINDOWS = 3  # a batch spans two windows at most, while the next one loads
@@ -84,7 +84,7 @@ def evaluation_dataset(
         last = tf.data.Dataset.range(full, full + 1).map(call)
         weigh = functools.partial(_weigh_first_rows, rest)
         batches = batches.concatenate(last.map(weigh))
-    return untuned(batches.prefetch(2))
+    return disable_tuning(batches.prefetch(2))
 
 
 def check_source(

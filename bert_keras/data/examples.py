@@ -20,7 +20,7 @@ from bert_keras.text.masking import Pieces, generator, mask_rows
 CAPACITY = 32_768
 _WIDTHS = (32, 64, 128, 256)  # examples up to each are masked together
 _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
-# Each purpose has its own key, hence its own random numbers.
+# Keys of the random numbers, one for each purpose.
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 
 

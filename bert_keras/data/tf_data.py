@@ -8,12 +8,12 @@ import time
 import tensorflow as tf
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def disable_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return the data set without the thread that tunes `tf.data`.
 
-    That thread sleeps twice as long each time, and TensorFlow 2.21 now and
-    then waits for it at the end of a pass: 1.1 s in a loop of 1.4 s. Give
-    numbers instead of `tf.data.AUTOTUNE`, which nothing raises here.
+    That thread sleeps twice as long each time, and TensorFlow 2.21 sometimes
+    waits for it at the end of a pass: 1.1 s in a loop of 1.4 s. Use numbers
+    instead of `tf.data.AUTOTUNE`, which has no effect here.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -21,10 +21,10 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 # A data set that is alive when the interpreter ends still calls its Python
-# functions from TensorFlow's threads. A call that begins too late waits for an
-# interpreter that is gone, and the interpreter waits for the data set: the
-# process hangs. So, before the interpreter ends, further calls fail, and those
-# that run are waited for. A data set stops to call once its buffers are full.
+# functions from TensorFlow's threads. A late call waits for the interpreter,
+# and that waits for the data set: the process hangs. So before the interpreter
+# ends, new calls fail, and running calls are waited for. A data set makes no
+# calls once its buffers are full.
 
 _QUIET = 0.3  # seconds without a call after which none is expected
 _LONGEST = 10  # longest wait at process exit, in seconds

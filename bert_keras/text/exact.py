@@ -138,34 +138,34 @@ class ExactText:
         edges, ids = tf.constant(self._edges), tf.constant(self._ids)
         symbols = tf.cast(symbols, tf.int64)
 
-        def step(ahead, places, nodes, longest):
+        def step(ahead, positions, nodes, longest):
             # One search for all positions that have an edge left.
-            key = nodes * self._count + tf.gather(symbols, places + ahead)
+            key = nodes * self._count + tf.gather(symbols, positions + ahead)
             edge = tf.searchsorted(edges, key, out_type=tf.int64)
             exists = tf.where(tf.gather(edges, edge) == key)
-            places, nodes = (
-                tf.gather_nd(places, exists),
+            positions, nodes = (
+                tf.gather_nd(positions, exists),
                 tf.gather_nd(edge, exists),
             )
             nodes += REST_ROOT + 1  # edge i leads to node i + 2
             is_token = tf.where(tf.gather(ids, nodes) >= 0)
             longest = tf.tensor_scatter_nd_update(
                 longest,
-                tf.gather_nd(places, is_token)[:, tf.newaxis],
+                tf.gather_nd(positions, is_token)[:, tf.newaxis],
                 tf.gather_nd(nodes, is_token),
             )
-            return ahead + 1, places, nodes, longest
+            return ahead + 1, positions, nodes, longest
 
         # (positions,), fewer with each step: those that have an edge left.
-        places = tf.where(symbols != NO_SYMBOL)[:, 0]
+        positions = tf.where(symbols != NO_SYMBOL)[:, 0]
         roots = tf.where(is_start, WORD_ROOT, REST_ROOT)
-        nodes = tf.gather(tf.cast(roots, tf.int64), places)
+        nodes = tf.gather(tf.cast(roots, tf.int64), positions)
         longest = tf.zeros_like(symbols)
         vector = tf.TensorShape([None])
         *_, longest = tf.while_loop(
-            lambda ahead, places, *_: tf.size(places) > 0,
+            lambda ahead, positions, *_: tf.size(positions) > 0,
             step,
-            (tf.constant(0, tf.int64), places, nodes, longest),
+            (tf.constant(0, tf.int64), positions, nodes, longest),
             shape_invariants=(tf.TensorShape([]), vector, vector, vector),
         )
         return longest
@@ -231,12 +231,12 @@ def _repeat(tokens, index, count):
     words = tf.repeat(tf.range(tf.size(index, tf.int64)), number)
     before = tf.gather(tf.cumsum(number, exclusive=True) - first, words)
     # (P,): the index of each token among those of the distinct words.
-    place = tf.range(tf.size(words, tf.int64)) - before
+    position = tf.range(tf.size(words, tf.int64)) - before
     return Tokens(
-        tf.gather(tokens.ids, place),
+        tf.gather(tokens.ids, position),
         words,
-        tf.gather(tokens.starts, place),
-        tf.gather(tokens.lengths, place),
+        tf.gather(tokens.starts, position),
+        tf.gather(tokens.lengths, position),
     )
 
 
@@ -263,8 +263,8 @@ def _trie(bodies, symbols):
         alive = lengths > depth
         # Level by level, so that the edges come out sorted.
         keys = node[alive] * (len(symbols) + 1) + padded[alive, depth]
-        distinct, place = np.unique(keys, return_inverse=True)
-        node[alive] = total + place
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        node[alive] = total + inverse
         ends = lengths == depth + 1
         level_ids = np.full(len(distinct), -1)
         level_ids[node[ends] - total] = token_ids[ends]
@@ -290,11 +290,11 @@ def _spans(words, tokens, strings, unit):
     # (characters of all tokens,)
     token = tf.repeat(tf.range(tf.size(start)), tokens.lengths)
     before = tf.cumsum(tokens.lengths, exclusive=True) - start
-    place = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
+    position = tf.range(tf.size(token, tf.int64)) - tf.gather(before, token)
     # (P,): the first decoded character of each token and the one after it;
     # minimum and maximum, because sorting marks may have moved them.
-    first = tf.math.segment_min(tf.gather(words.sources, place), token)
-    last = tf.math.segment_max(tf.gather(words.ends, place), token)
+    first = tf.math.segment_min(tf.gather(words.sources, position), token)
+    last = tf.math.segment_max(tf.gather(words.ends, position), token)
     if unit == "characters":
         row = tf.gather(words.rows, tokens.words)
         origin = tf.gather(words.row_splits, row)

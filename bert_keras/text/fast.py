@@ -123,8 +123,8 @@ class FastText:
         # The index of each row: among the fast ones, or after all of them.
         number = tf.cumsum(tf.cast(~certain, tf.int32)) - 1
         rows = tf.range(tf.size(strings))
-        place = tf.where(certain, rows, tf.size(strings) + number)
-        merged = tf.gather(tf.concat([ids, exact], axis=0), place)
+        order = tf.where(certain, rows, tf.size(strings) + number)
+        merged = tf.gather(tf.concat([ids, exact], axis=0), order)
         return [merged.values, merged.row_splits]
 
 

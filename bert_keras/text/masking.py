@@ -121,9 +121,9 @@ def _as_positions(chosen, most: int):
     row, column = np.nonzero(chosen)
     count = chosen.sum(1)
     # The rank of each true column within its row.
-    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     positions: Any = np.zeros((len(chosen), most), np.int64)
-    positions[row, place] = column
+    positions[row, rank] = column
     return positions, np.arange(most) < count[:, None]
 
 

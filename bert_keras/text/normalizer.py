@@ -114,11 +114,11 @@ class Normalizer:
         sources = tf.repeat(sources, length)
         # The index of a character in its result; not used for other characters.
         offset = tf.gather(starts, number) - tf.cumsum(length, exclusive=True)
-        place = tf.range(tf.size(sources, tf.int64)) + tf.gather(
+        position = tf.range(tf.size(sources, tf.int64)) + tf.gather(
             offset, sources
         )
         entry = tf.gather(
-            results, tf.where(tf.gather(several, sources), place, [0])
+            results, tf.where(tf.gather(several, sources), position, [0])
         )
         several = tf.gather(several, sources)
         codes, kinds = tf.gather(codes, sources), tf.gather(kinds, sources)

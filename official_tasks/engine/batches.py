@@ -7,7 +7,7 @@ resumed run gets the batches of an uninterrupted one.
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.tf_data import untuned
+from bert_keras.data.tf_data import disable_tuning
 
 # Batches that are sorted by length together: enough that the rows of a batch
 # have similar lengths, few enough that a batch still mixes the epoch.
@@ -78,7 +78,7 @@ def training_batches(
     batches = tf.data.Dataset.range(first_step, steps)
     batches = batches.map(choose, AHEAD, deterministic=True)
     batches = batches.map(pad, AHEAD, deterministic=True)
-    return untuned(batches.prefetch(AHEAD))
+    return disable_tuning(batches.prefetch(AHEAD))
 
 
 def shuffled_rows(position, count, seed):
@@ -110,7 +110,7 @@ def prediction_batches(inputs, rows, batch_size, pad_id=0):
     batches = batches.map(
         lambda rows: _gather(inputs, rows, width, pad_id), AHEAD
     )
-    return untuned(batches.prefetch(AHEAD))
+    return disable_tuning(batches.prefetch(AHEAD))
 
 
 def row_lengths(inputs) -> np.ndarray:

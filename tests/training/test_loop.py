@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.data.tf_data import untuned
+from bert_keras.data.tf_data import disable_tuning
 from bert_keras.training import checkpoint
 from bert_keras.training.loop import fit
 from bert_keras.training.state import TrainingState
@@ -27,7 +27,7 @@ def batches(first_step):
         return x, tf.reduce_sum(x, axis=-1, keepdims=True)
 
     steps = tf.data.Dataset.range(first_step, STEPS)
-    return untuned(steps.map(batch))
+    return disable_tuning(steps.map(batch))
 
 
 class Stop(keras.callbacks.Callback):
