@@ -91,7 +91,7 @@ def test_long_runs_of_one_mark_end_soon():
     """A quadratic search would take hours."""
     for text in ("." * 200_000, "a. " * 70_000, "A" * 200_000, '."' * 100_000):
         found = "".join(split_sentences(text))
-        assert found == text.replace(" ", "")
+        assert found.replace(" ", "") == text.replace(" ", "")
 
 
 class Counted(str):
