@@ -128,8 +128,8 @@ class TokeniseFile:
         documents = corpus.read_file(
             path, path, "", self.layout, self.text_field
         )
-        share = self.settings["held_out_share"]
-        parts = building.iterate_parts(documents, share, self.names)
+        fraction = self.settings["held_out_share"]
+        parts = building.iterate_parts(documents, fraction, self.names)
         building.write_tokens(target, parts, self.tokenise, self.names)
         return target
 

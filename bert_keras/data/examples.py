@@ -24,7 +24,7 @@ _PER_TOKEN = ("token_ids", "segment_ids", "padding_mask")
 _ORDER, _PAIRS, _MASKS, _PACKING = 1, 2, 3, 6
 
 
-class Windows:
+class EpochWindows:
     """Order of the examples of an endless, shuffled run.
 
     A corpus is many units (blocks of a store, parts of a shard), each with
@@ -292,7 +292,7 @@ class DrawnExamples:
         self.store = store
         self.rules = rules
         self.seed = seed
-        self.windows = Windows(block_sizes(store, rules), seed)
+        self.windows = EpochWindows(block_sizes(store, rules), seed)
 
     def load(self, epoch: int, window: int) -> Pairs | PackedPairs:
         """Return a window's pairs, shuffled, as many as `windows` says."""

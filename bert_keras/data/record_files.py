@@ -16,7 +16,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_keras import files
-from bert_keras.data.examples import Windows
+from bert_keras.data.examples import EpochWindows
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.errors import InputError, cut_middle
 from bert_keras.manifest import (
@@ -276,7 +276,7 @@ class RecordedExamples:
             for path, count in shards
             for start in range(0, count, _PIECE)
         ]
-        self.windows = Windows([size for _, _, size in self._units], seed)
+        self.windows = EpochWindows([size for _, _, size in self._units], seed)
 
     def load(self, epoch: int, window: int) -> np.ndarray:
         """Return a window's serialized examples, shuffled."""

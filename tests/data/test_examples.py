@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from data_samples import write_store
 
-from bert_keras.data.examples import DrawnExamples, Windows, fill_rows
+from bert_keras.data.examples import DrawnExamples, EpochWindows, fill_rows
 from bert_keras.data.sampling import SamplingRules
 from bert_keras.text.masking import generator
 
@@ -12,7 +12,7 @@ from bert_keras.text.masking import generator
 def test_windows_hold_every_unit_once_an_epoch(monkeypatch):
     monkeypatch.setattr("bert_keras.data.examples.CAPACITY", 500)
     sizes = np.random.default_rng(0).integers(1, 90, 200)
-    windows = Windows(sizes, seed=3)
+    windows = EpochWindows(sizes, seed=3)
     orders = []
     for epoch in range(3):
         units, starts = windows.epoch(epoch)
@@ -26,7 +26,7 @@ def test_windows_hold_every_unit_once_an_epoch(monkeypatch):
 
 def test_spans_cover_a_run_without_gap_or_overlap(monkeypatch):
     monkeypatch.setattr("bert_keras.data.examples.CAPACITY", 100)
-    windows = Windows([70, 30, 40, 60], seed=0)
+    windows = EpochWindows([70, 30, 40, 60], seed=0)
     seen = []
     for first in range(0, 1_000, 37):
         spans = windows.span(first, 37)
