@@ -72,7 +72,10 @@ WORDS = [["good", "badly"], ["bad"]]
         (lambda: packer(16.5), "16.5; expected a whole number"),
         (lambda: packer()(tf.ragged.constant([[5, -4]])), "has the id -4"),
         (lambda: tokenizer(vocabulary=PIECES[:4]), r"\[MASK\]"),
-        (lambda: tokenizer(vocabulary=[*PIECES, "a.b"]), "text cannot use"),
+        (
+            lambda: tokenizer(vocabulary=[*SPECIAL_TOKENS, "a.b"]),
+            "text cannot use",
+        ),
         (lambda: tokenizer(vocabulary="no.txt"), "no.txt cannot be read"),
         (lambda: tokenizer(vocabulary=SPECIAL_TOKENS), "special tokens only"),
         (lambda: tokenizer(max_word_length=0), "max_word_length is 0"),
