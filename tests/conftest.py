@@ -34,7 +34,7 @@ HELPERS = (
 # holds them to: `-m fast` reads these alone.
 FAST = """
 data/test_corpus data/test_datasets data/test_examples data/test_record_files
-data/test_refusals data/test_sampling data/test_sentences
+data/test_data_refusals data/test_sampling data/test_sentences
 engine/test_task_report interop/test_keras_hub_format interop/test_names
 interop/test_presets interop/test_sentence_transformers modeling/test_encoder
 modeling/test_layers
@@ -42,7 +42,7 @@ serving/test_signatures tasks/test_encoding tasks/test_task_source
 tasks/test_glue tasks/test_metrics tasks/test_multiple_choice
 tasks/test_registry tasks/test_retrieval tasks/test_source_task
 tasks/test_table tasks/test_tagging text/test_masking text/test_packing
-text/test_refusals text/test_tokenizer_tools text/test_vocabulary
+text/test_text_refusals text/test_tokenizer_tools text/test_vocabulary
 text/test_wordpiece tools/test_arrows
 training/test_checkpoint training/test_files training/test_similarity
 """.split()
