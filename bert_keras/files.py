@@ -382,7 +382,7 @@ def atomic_output(path):
     _remove_old_partials(parent)
     # Short: the name of the output may be as long as a name can be.
     short = name.encode("utf-8", "ignore")[:80].decode("utf-8", "ignore")
-    suffix = f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    suffix = f"{process_space()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     partial = os.path.join(parent, f".{short}{PARTIAL}{suffix}")
     try:
         yield partial
@@ -424,15 +424,30 @@ def _remove_left(path):
     remove(path)
 
 
-@functools.cache  # the same name in all partial outputs of a process
-def _process_space() -> str:
-    """Return a name of the boot and container that number this process."""
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # Linux
-        parts.append(os.readlink("/proc/self/ns/pid"))
+@functools.cache
+def process_space() -> str:
+    """Return a name of the boot and container that number this process.
+
+    Containers on one machine, or with one host name, number their processes
+    separately.
+    """
+    try:  # Linux
         with open("/proc/sys/kernel/random/boot_id") as file:
-            parts.append(file.read())
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
+            name = file.read() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        name = f"{socket.gethostname()} {uuid.getnode()}"
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def is_running(pid: int) -> bool:
+    """Return True if a process of this process space has the number."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # another user's process
+    return True
 
 
 def _remove_old_partials(folder):
@@ -440,13 +455,9 @@ def _remove_old_partials(folder):
     for name in filter(is_partial, list_folder(folder)):
         space, _, rest = name.rpartition(PARTIAL)[2].partition("-")
         pid = rest.partition("-")[0]
-        if space == _process_space() and pid.isdecimal():
-            try:
-                os.kill(int(pid), 0)
-            except ProcessLookupError:
-                _remove_left(os.path.join(folder, name))
-            except OSError:  # another user's process
-                continue
+        is_ours = space == process_space() and pid.isdecimal()
+        if is_ours and not is_running(int(pid)):
+            _remove_left(os.path.join(folder, name))
 
 
 def is_partial(name):

@@ -41,7 +41,7 @@ class FolderLock:
         self._marker = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "machine": _machine(),
+            "space": files.process_space(),
             "token": uuid.uuid4().hex,
         }
         self._lock = None
@@ -143,25 +143,5 @@ def _read_marker(path):
 
 def _is_stale(holder):
     """Return True if a marker is of a process of this machine that ended."""
-    if holder.get("machine") is None or holder["machine"] != _machine():
-        return False
-    try:
-        os.kill(holder["pid"], 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:
-        pass  # another user's process
-    return False
-
-
-def _machine():
-    """Return the boot and the process namespace, or None if not on Linux.
-
-    Containers on one machine, or with one host name, number their processes
-    separately.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
+    is_ours = holder.get("space") == files.process_space()
+    return is_ours and not files.is_running(holder["pid"])

@@ -10,9 +10,9 @@ from bert_keras.folder_lock import LOCK, FolderLock
 from bert_keras.manifest import (
     check_entries,
     check_fields,
+    check_files,
     check_same_settings,
     describe_file,
-    find_fault,
     read_manifest,
     write_manifest,
 )
@@ -95,10 +95,7 @@ class RunFolder:
             )
         except InputError as error:
             raise InputError(f"{error} {fix}") from None
-        for name, entry in record["outputs"].items():
-            fault = find_fault(self.file(*name.split("/")), entry)
-            if fault:
-                raise InputError(f"{self.file(name)} {fault}. {fix}")
+        check_files(self.path, record["outputs"], fix)
         return record["results"]
 
     def finish(self, stage, results, outputs=()):

@@ -28,6 +28,7 @@ cores, and about 40 minutes for BERT base.
 
 from absl import flags
 
+from bert_keras.training import DISTRIBUTIONS
 from official_tasks import script
 from official_tasks.engine.hyperparameters import (
     CHOICES,
@@ -111,7 +112,7 @@ def define_flags():
         "--nopad_to_longest pads every row to --sequence_length.",
     )
     flags.DEFINE_enum(
-        "distribution", "off", script.DISTRIBUTIONS, "Devices to train on."
+        "distribution", "off", DISTRIBUTIONS, "Devices to train on."
     )
     flags.DEFINE_string("tpu", "local", "Name or address of the TPU.")
     _define_training_flags()

@@ -22,6 +22,7 @@ import functools
 from absl import flags
 
 from bert_keras.errors import InputError
+from bert_keras.training import DISTRIBUTIONS
 from official_tasks import script
 from official_tasks.pretraining.plan import plan
 from official_tasks.pretraining.runner import run
@@ -84,7 +85,7 @@ SETTINGS = {
 EXECUTION = {
     "distribution": (
         "Devices to train on; see docs/devices.md.",
-        script.DISTRIBUTIONS,
+        DISTRIBUTIONS,
     ),
     "tpu": "local, or a TPU's name.",
     "accumulation": "Micro-batches into which a batch is cut.",

@@ -31,7 +31,6 @@ DTYPE_HELP = (
     "Keras dtype policy of the computation; auto: bfloat16 where the "
     "processor, GPU or TPU has it, elsewhere float32."
 )
-DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
 LARGEST_SEED = 2**32 - 1  # that Keras and NumPy take
 LARGEST_BATCH = 2**20  # rows; the largest run published takes 65,536
 HELP = {"--help", "-h", "-help", "--helpshort"}

@@ -42,7 +42,7 @@ def attention_bias(length, attention, padding_mask=None, example_ids=None):
         positions = ops.arange(length)
         before = positions[:, None] >= positions[None, :]  # (T, S)
         if attention == "right_to_left":
-            before = ops.transpose(before)
+            before = ops.transpose(before)  # (T, S): S is T
         allowed.append(before[None, None])  # (1, 1, T, S)
     if not allowed:
         return None
@@ -169,7 +169,7 @@ class SelfAttention(layers.KeepsArguments):
         biases[0] = biases[0] * self._scale()
         x = ops.reshape(inputs, (-1, width))  # (B T, D)
         x = ops.matmul(x, ops.concatenate(weights, axis=1))  # (B T, 3 D)
-        x = kernels.add_bias(x, ops.concatenate(biases, axis=0))
+        x = kernels.add_bias(x, ops.concatenate(biases, axis=0))  # (3 D,)
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         x = ops.reshape(x, heads)  # (B, T, 3, N, H)
         # (3, B, N, T, H), then three of (B, N, T, H)

@@ -56,10 +56,10 @@ def _random_int16(shape, seed):
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )
     bits = ops.view(words, "int16")  # (..., last / 2 rounded up, 2)
+    # (..., last), or one number more where `last` is odd
     bits = ops.reshape(bits, (*lead, (last + 1) // 2 * 2))
     if isinstance(last, int) and last % 2 == 0:
         return bits
-    # One number more than units where `last` is odd.
     return bits[..., :last]
 
 

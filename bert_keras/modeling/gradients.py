@@ -118,7 +118,7 @@ def _after(x, upstream):
     A compiler would find the second computation equal to the first and keep
     the tensors of the first.
     """
-    first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])
+    first = tf.reduce_max(tf.reshape(upstream, (-1,))[:1])  # ()
     # Equal for every value, which no compiler knows.
     is_known = tf.cast(first, tf.bool)
     zero = tf.where(tf.equal(is_known, is_known), 0.0, float("nan"))

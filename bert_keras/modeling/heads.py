@@ -319,9 +319,9 @@ class LayerMix(KeepsArguments):
 def _mean(encoded, padding_mask):
     vectors = encoded["sequence_output"]  # (B, T, D)
     weights = ops.cast(padding_mask, vectors.dtype)
-    # LiteRT has no Einsum: (B, 1, T) by (B, T, D), squeezed to (B, D).
+    # LiteRT has no Einsum: (B, 1, T) by (B, T, D)
     total = ops.matmul(ops.expand_dims(weights, 1), vectors)
-    total = ops.squeeze(total, 1)
+    total = ops.squeeze(total, 1)  # (B, D)
     return total / ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1)
 
 
@@ -329,7 +329,8 @@ def _max(encoded, padding_mask):
     vectors = encoded["sequence_output"]
     # In this order: LiteRT adds no axis to a bool. (B, T, 1)
     is_token = ops.cast(ops.expand_dims(padding_mask, -1), "bool")
-    return ops.max(ops.where(is_token, vectors, -float("inf")), axis=1)
+    vectors = ops.where(is_token, vectors, -float("inf"))
+    return ops.max(vectors, axis=1)  # (B, D)
 
 
 def _last(encoded, padding_mask):

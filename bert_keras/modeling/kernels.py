@@ -110,7 +110,7 @@ def add_bias(x, bias):
 def _add_bias_in_bfloat16(x, bias):
     def gradient(upstream):
         ones = ops.ones((1, ops.shape(upstream)[0]), upstream.dtype)
-        return upstream, ops.matmul(ones, upstream)[0]
+        return upstream, ops.matmul(ones, upstream)[0]  # (rows, D), (D,)
 
     return ops.add(x, bias), gradient
 
@@ -128,7 +128,7 @@ def multiply_by_rows(x, table):
         table_gradient = ops.matmul(ops.transpose(upstream), x)  # (V, D)
         return x_gradient, table_gradient
 
-    return ops.matmul(x, ops.transpose(table)), gradient
+    return ops.matmul(x, ops.transpose(table)), gradient  # (rows, V)
 
 
 def normalize(x, gamma, beta, epsilon):
@@ -191,13 +191,14 @@ def cross_entropy(labels, logits):
             probabilities = ops.exp(logits - log_total)  # (..., C)
             right = ops.take_along_axis(probabilities, columns, axis=-1)
             rows = ops.arange(ops.size(columns), dtype="int32")  # (N,)
+            labelled = ops.stack([rows, ops.reshape(columns, (-1,))], axis=1)
             # The probabilities, less 1 at the label.
             difference = ops.scatter_update(
                 ops.reshape(probabilities, (-1, classes)),  # (N, C)
-                ops.stack([rows, ops.reshape(columns, (-1,))], axis=1),
+                labelled,  # (N, 2)
                 ops.reshape(right, (-1,)) - 1.0,  # (N,)
             )
-            difference = ops.reshape(difference, ops.shape(logits))
+            difference = ops.reshape(difference, ops.shape(logits))  # (..., C)
             return upstream[..., None] * difference
 
         return (log_total - label_logits)[..., 0], gradient

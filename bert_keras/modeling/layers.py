@@ -69,6 +69,7 @@ class Projection(KeepsLora, DropsWeights, keras.layers.Dense):
         x = ops.matmul(x, self.kernel)  # (B T, units)
         x = kernels.add_bias(x, ops.cast(self.bias, self.compute_dtype))
         x = self.activation(x)
+        # (B, T, units)
         return x if len(lead) == 1 else ops.reshape(x, (*lead, self.units))
 
 
@@ -180,10 +181,11 @@ def first_tokens(sequence, example_ids=None, examples_per_row=None):
         )
     # (E, 1)
     numbers = ops.arange(1, examples_per_row + 1, dtype="int32")[:, None]
+    # (B, 1, T) and (E, 1) to (B, E, T)
     is_inside = ops.cast(example_ids, "int32")[:, None, :] == numbers
-    # (B, E, T) to (B, E): the first position; 0 for a missing example.
+    # (B, E): the first position; 0 for a missing example.
     first = ops.argmax(ops.cast(is_inside, "int32"), axis=-1)
-    return gather_positions(sequence, first)
+    return gather_positions(sequence, first)  # (B, E, D)
 
 
 def gather_positions(sequence, positions):
@@ -194,6 +196,7 @@ def gather_positions(sequence, positions):
     flat = ops.reshape(ops.cast(positions, "int32") + rows, (-1,))  # (B M,)
     # (B T, D) to (B M, D): one gather over all rows
     picked = ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)
+    # (B, M, D)
     return ops.reshape(picked, (batch, ops.shape(positions)[1], width))
 
 
@@ -211,7 +214,7 @@ class Table(KeepsLora, DropsWeights, keras.layers.Embedding):
     def call(self, inputs):
         # The custom gradient needs a tensor: reshaping reads the variable.
         table = ops.reshape(self.embeddings, (self.input_dim, self.output_dim))
-        return kernels.look_up(table, inputs)
+        return kernels.look_up(table, inputs)  # (B, T) to (B, T, D)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -63,6 +63,10 @@ class Portable:
     ) -> Self:
         config = dict(config)
         adaptation = config.pop("adaptation", {})
+        if "encoder" in config:  # of a task model
+            config["encoder"] = keras.saving.deserialize_keras_object(
+                config["encoder"], custom_objects=custom_objects
+            )
         model = cls(**config)
         weights.adapt(model, **adaptation)
         return model

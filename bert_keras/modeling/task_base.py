@@ -175,17 +175,6 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
             **get_adaptation(self),
         }
 
-    @classmethod
-    def from_config(
-        cls,
-        config: dict[str, Any],
-        custom_objects: dict[str, Any] | None = None,
-    ) -> Self:
-        encoder = keras.saving.deserialize_keras_object(
-            config["encoder"], custom_objects=custom_objects
-        )
-        return super().from_config({**config, "encoder": encoder})
-
     def copy_structure(self, policy: Any) -> Self:
         """Return a new model of the same arguments in another dtype."""
         encoder = self.encoder.copy_structure(policy)

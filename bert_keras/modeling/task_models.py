@@ -399,7 +399,7 @@ class _ChoicesOfRows(keras.layers.Layer):
     """Scores (B K, 1) as (B, K), the first axes of the token ids."""
 
     def call(self, scores, token_ids):
-        return ops.reshape(scores, ops.shape(token_ids)[:2])
+        return ops.reshape(scores, ops.shape(token_ids)[:2])  # (B, K)
 
     def compute_output_spec(self, scores, token_ids):
         return keras.KerasTensor(token_ids.shape[:2], dtype=scores.dtype)

@@ -1,1 +1,5 @@
-"""What training needs beyond `compile` and `fit`."""
+"""Training: optimizers, steps, devices, checkpoints."""
+
+# The devices of a run by name; see `strategy.make_strategy`. Defined here,
+# because flags need the names before Keras is imported.
+DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")

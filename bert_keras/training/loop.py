@@ -64,7 +64,10 @@ def fit(
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
-        _build_metrics(model, batches(step - 1))
+        # Their variables are restored next. From shapes alone: no batch is
+        # read and no step taken.
+        with strategy_scope(model):
+            build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:
         epoch = (step - 1) // steps_per_epoch
         _add_missing_line(history, model, validation, state, callbacks, epoch)
@@ -108,13 +111,6 @@ def fit(
             # sizes; a run resumed here would compute with another graph.
             model.train_function = model.test_function = None
     return history.lines
-
-
-def _build_metrics(model, batches):
-    """Make the variables of the metrics, so that they can be restored."""
-    with strategy_scope(model):
-        # From shapes alone: no batch is read and no step taken.
-        build_metrics(model, batches.element_spec)
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):

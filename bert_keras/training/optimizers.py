@@ -162,7 +162,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
 
     Raises:
         InputError: an argument out of its range, or one of Keras's that would
-            act before the sum over replicas; weights in half precision.
+            act before the sum over replicas.
     """
 
     def __init__(
@@ -217,7 +217,6 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def build(self, variables):
         if self.built:
             return
-        check_dtypes(variables)
         super().build(variables)
         self.gradient_norm, self.skipped_steps, self.skipped_in_row = (
             self.add_variable((), dtype=dtype, name=name)
@@ -425,23 +424,6 @@ def layer_rates(paths, layer_decay):
 
     pairs = zip(paths, layers, strict=True)
     return [layer_decay ** depth(path, match) for path, match in pairs]
-
-
-def check_dtypes(variables):
-    """Raise if weights that train are in half precision.
-
-    Most updates are below the distance of a bfloat16 weight to the next one,
-    and 0.999, Adam's beta_2, is 1.
-    """
-    for variable in variables:
-        dtype = keras.backend.standardize_dtype(variable.dtype)
-        if dtype in ("bfloat16", "float16"):
-            raise InputError(
-                f"The weight {getattr(variable, 'path', variable.name)} is "
-                f"{dtype}, in which most updates round to 0. Train in "
-                f'dtype="mixed_{dtype}", with float32 weights: '
-                f'model.with_dtype("mixed_{dtype}").'
-            )
 
 
 def _import_tensorflow_part():

@@ -73,7 +73,7 @@ def adam_values(decay, epsilon, *, rate, gains, powers):
 
 
 def adam(variable, m, v, gradient, values, is_decayed):
-    """Take one step of Adam with decoupled decay, all in place.
+    """Take one step of Adam with decoupled decay; update all variables.
 
     Args:
         variable: a weight, a variable of TensorFlow.

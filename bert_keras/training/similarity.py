@@ -90,6 +90,7 @@ class InBatchNegatives(_SimilarityLoss):
         others, before = _gather_replicas(vectors[:, 1:])
         count, width = ops.shape(others)[1:]
         candidates = ops.reshape(others, (-1, width))  # (G (K-1), D)
+        # (B, D) by (D, G (K-1))
         scores = ops.matmul(vectors[:, 0], ops.transpose(candidates))
         # A row's partner is the first of its candidates.
         rows = before + ops.arange(ops.shape(y_pred)[0])
@@ -97,7 +98,7 @@ class InBatchNegatives(_SimilarityLoss):
         logits = self.scale * scores  # (B, G (K-1))
         if tuple(y_true.shape[1:]) == (y_pred.shape[1],):
             columns = ops.arange(ops.shape(logits)[1])
-            is_label = ops.equal(columns, labels[:, None])
+            is_label = ops.equal(columns, labels[:, None])  # (B, G (K-1))
             is_excluded = _is_partner(y_true) & ~is_label
             logits = ops.where(is_excluded, -1e9, logits)
         return ops.sparse_categorical_crossentropy(
@@ -125,8 +126,8 @@ class CosineRegression(_SimilarityLoss):
         super().__init__(name=name, **kwargs)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = normalize_vectors(y_pred)
-        cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        vectors = normalize_vectors(y_pred)  # (B, 2, D)
+        cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)  # (B,)
         return ops.square(cosines - ops.reshape(y_true, (-1,)))
 
 
@@ -158,7 +159,7 @@ class Triplet(_SimilarityLoss):
         self.margin = margin
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = normalize_vectors(y_pred)
+        vectors = normalize_vectors(y_pred)  # (B, 3, D)
         cosines = ops.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)  # (B, 2)
         return ops.relu(cosines[:, 1] - cosines[:, 0] + self.margin)
 
@@ -177,7 +178,7 @@ def _is_partner(numbers):
     candidates = ops.reshape(every[:, 1:], (-1,))  # (G (K-1),)
     is_its_partner = ops.equal(every[:, 1:2], candidates)  # (G, G (K-1))
     factors = (ops.cast(x, "float32") for x in (same_query, is_its_partner))
-    return ops.matmul(*factors) > 0
+    return ops.matmul(*factors) > 0  # (B, G) by (G, G (K-1))
 
 
 def _gather_replicas(vectors):
@@ -202,8 +203,8 @@ def _gather_replicas(vectors):
         context.num_replicas_in_sync,
     )
     count = tf.shape(vectors)[0]
-    counts = tf.one_hot(number, replicas, on_value=count, dtype="int32")
-    [counts] = sum_over_replicas([counts])  # (R,)
+    counts = tf.one_hot(number, replicas, on_value=count, dtype="int32")  # (R,)
+    [counts] = sum_over_replicas([counts])
     before = tf.cumsum(counts, exclusive=True)[number]
     after = tf.reduce_sum(counts) - before - count
     padding = [[before, after], *[[0, 0]] * (len(vectors.shape) - 1)]

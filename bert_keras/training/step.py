@@ -20,7 +20,6 @@ from keras import ops, tree
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import keras_adapter
-from bert_keras.training.optimizers import check_dtypes
 
 
 def build(model, batch):
@@ -90,8 +89,24 @@ def prepare_optimizer(model, replicas=1):
             "gradient_accumulation_steps does not work on several replicas. "
             "Take adamw(accumulate=...), which cuts each batch."
         )
-    check_dtypes(model.trainable_variables)
+    _check_dtypes(model.trainable_variables)
     keras_adapter.take_summed_gradients(optimizer)
+
+
+def _check_dtypes(variables):
+    """Raise if weights that train are in half precision.
+
+    Most updates are below the distance of a bfloat16 weight to the next one,
+    and 0.999, Adam's beta_2, is 1.
+    """
+    for variable in variables:
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if dtype in ("bfloat16", "float16"):
+            raise InputError(
+                f"The weight {variable.path} is {dtype}, in which most updates "
+                f'round to 0. Train in dtype="mixed_{dtype}", with float32 '
+                f'weights: model.with_dtype("mixed_{dtype}").'
+            )
 
 
 def micro_batches(model):

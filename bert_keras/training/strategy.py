@@ -13,8 +13,7 @@ import os
 import keras
 
 from bert_keras.errors import InputError
-
-DISTRIBUTIONS = ("off", "mirrored", "multi_worker", "tpu", "auto")
+from bert_keras.training import DISTRIBUTIONS
 
 # As TensorFlow documents it; the index differs between hosts.
 _TF_CONFIG = (

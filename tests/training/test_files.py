@@ -209,11 +209,11 @@ ENDED = 2**30  # above every number of a process
         ({"pid": ENDED}, True),
         ({"pid": ENDED, "host": "renamed"}, True),
         # Another machine or container of the same name, at any time.
-        ({"pid": ENDED, "machine": "other"}, False),
-        ({"pid": ENDED, "machine": None}, False),
+        ({"pid": ENDED, "space": "other"}, False),
+        ({"pid": ENDED, "space": None}, False),
         ({"pid": 1}, False),
         ({"pid": "1"}, False),
-        ({"host": 1, "pid": [], "machine": {}}, False),
+        ({"host": 1, "pid": [], "space": {}}, False),
     ],
 )
 def test_a_marker_is_replaced_where_its_process_surely_ended(
