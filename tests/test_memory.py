@@ -6,10 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import SMALL
+from model_samples import make_model
 
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.training.optimizers import adamw
 
 IDS = np.random.default_rng(0).integers(1, 30, (8, 7))
@@ -41,7 +39,7 @@ def predict_often(model, count):
 @pytest.mark.long
 @pytest.mark.parametrize("work", [fit_steps, fit_often, predict_often])
 def test_memory_does_not_grow(work):
-    model = BertClassifier(BertEncoder(**SMALL), labels=["no", "yes"])
+    model = make_model("classifier")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(adamw(1e-3), loss)
     work(model, 200)  # traces, and fills the allocator's caches

@@ -7,7 +7,6 @@ As a script, under a strategy: python test_plain_keras.py STRATEGY MODEL
 """
 
 import contextlib
-import csv
 import json
 import os
 import sys
@@ -18,19 +17,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras.optimizers import SGD
-from model_samples import SMALL, fill, pretraining_batch
+from model_samples import MODELS, STILL, fill, make_model, pretraining_batch
 from pytest import approx
 from test_devices import tf_configs
 
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
-from bert_keras.modeling.task_models import (
-    BertChooser,
-    BertClassifier,
-    BertEmbedder,
-    BertSpanPredictor,
-    BertTagger,
-)
 from bert_keras.training.strategy import make_strategy
 
 ROWS, RANDOM = 5, np.random.default_rng(0)
@@ -42,62 +33,26 @@ PRETRAINING, PREDICTED, _ = pretraining_batch(batch=ROWS)
 CLASSES, ENDS = np.array([0, 1, 2, 0, 1]), IDS % 6
 WEIGHTS = np.array([0.2, 1.0, 0.0, 2.5, 0.7], "float32")
 VECTORS = RANDOM.normal(size=(ROWS, 6, 8)).astype("float32")
-ARGUMENTS = {**SMALL, "num_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
-
-
-def encoder(**arguments):
-    return BertEncoder(**{**ARGUMENTS, **arguments})
 
 
 def entropy():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-# How to make the model, its inputs, its labels, the loss of each output.
-MODELS = {
+# The inputs of each model, its labels, the loss of each output.
+CASES = {
     "encoder": (
-        encoder,
         X,
         {"sequence_output": VECTORS, "pooled_output": VECTORS[:, 0]},
         keras.losses.MeanSquaredError,
     ),
-    "classifier": (
-        lambda: BertClassifier(encoder(), ["a", "b", "c"]),
-        X,
-        CLASSES,
-        entropy,
-    ),
-    "tagger": (
-        lambda: BertTagger(encoder(), ["a", "b", "c"]),
-        X,
-        IDS % 3,
-        entropy,
-    ),
-    "span": (
-        lambda: BertSpanPredictor(encoder()),
-        X,
-        {"start": ENDS[:, 0], "end": ENDS[:, 1]},
-        entropy,
-    ),
-    "chooser": (lambda: BertChooser(encoder()), CHOICES, CLASSES % 2, entropy),
-    "embedder": (
-        lambda: BertEmbedder(encoder()),
-        X,
-        VECTORS[:, 0],
-        keras.losses.MeanSquaredError,
-    ),
-    "pretrainer": (
-        lambda: BertPretrainer(encoder()),
-        PRETRAINING,
-        PREDICTED,
-        entropy,
-    ),
-    "causal": (
-        lambda: BertCausalModel(encoder(attention="left_to_right")),
-        X,
-        IDS,
-        entropy,
-    ),
+    "classifier": (X, CLASSES, entropy),
+    "tagger": (X, IDS % 3, entropy),
+    "span": (X, {"start": ENDS[:, 0], "end": ENDS[:, 1]}, entropy),
+    "chooser": (CHOICES, CLASSES % 2, entropy),
+    "embedder": (X, VECTORS[:, 0], keras.losses.MeanSquaredError),
+    "pretrainer": (PRETRAINING, PREDICTED, entropy),
+    "causal": (X, IDS, entropy),
 }
 
 
@@ -105,8 +60,13 @@ class Case:
     """A model, and what it is trained with."""
 
     def __init__(self, name):
-        self.make, self.x, self.y, self.loss = MODELS[name]
-        self.name, self.model = name, fill(self.make(), scale=0.2)
+        self.name = name
+        self.x, self.y, self.loss = CASES[name]
+        self.model = fill(self.make(), scale=0.2)
+
+    def make(self):
+        """Return the model with new weights."""
+        return make_model(self.name, **STILL)
 
     def each(self, value):
         """Return `value` for each output."""
@@ -272,15 +232,6 @@ def train_step_of_the_user(case, folder):
     case.fits_as_plain(kind=with_step)
 
 
-def mixed_policy(case, folder):
-    half = case.model.with_dtype("mixed_bfloat16")
-    case.assert_same_outputs(half, atol=0.1)
-    case.model = half
-    history = case.fit()
-    assert history["loss"][1] < history["loss"][0]
-    assert all(w.dtype == "float32" for w in half.trainable_weights)
-
-
 def model_checkpoint(case, folder):
     files = [folder / "whole.keras", folder / "only.weights.h5"]
     case.fit(
@@ -320,15 +271,6 @@ def backup_and_restore(case, folder):
         np.testing.assert_allclose(left, right, atol=1e-7)
 
 
-def csv_logger(case, folder):
-    log = keras.callbacks.CSVLogger(folder / "log.csv")
-    history = case.fit(callbacks=[log])
-    with open(folder / "log.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    for name, values in history.items():
-        assert [float(row[name]) for row in rows] == approx(values), name
-
-
 def tensor_board(case, folder):
     board = keras.callbacks.TensorBoard(folder, histogram_freq=1)
     losses = case.fit(callbacks=[board])["loss"]
@@ -356,41 +298,6 @@ def keras_tuner(case, folder):
 
 
 # Graphs and files.
-
-
-def clone_model(case, folder):
-    copy = keras.models.clone_model(case.model)
-    copy.set_weights(case.model.get_weights())
-    case.assert_same_outputs(copy)
-
-
-def export_of_keras(case, folder):
-    case.model.export(folder / "export", verbose=False)
-    loaded = tf.saved_model.load(folder / "export")
-    case.assert_same_outputs(loaded.serve, atol=1e-5)
-
-
-LOAD = """
-import sys, keras, numpy as np
-import bert_keras
-model = keras.saving.load_model(sys.argv[1])
-x = dict(np.load(sys.argv[2]))
-outputs = keras.tree.flatten(model.predict_on_batch(x))
-np.savez(sys.argv[3], *outputs)
-"""
-
-
-def load_model_in_a_fresh_process(case, folder):
-    case.model.save(folder / "model.keras")
-    np.savez(folder / "x.npz", **case.x)
-    words = ["-c", LOAD]
-    words += [folder / n for n in ("model.keras", "x.npz", "y.npz")]
-    done = forks.run([sys.executable, *words])
-    assert done.returncode == 0, done.stderr
-    expected = keras.tree.flatten(case.model.predict_on_batch(case.x))
-    with np.load(folder / "y.npz") as outputs:
-        for left, right in zip(outputs.values(), expected, strict=True):
-            np.testing.assert_array_equal(left, right)
 
 
 def get_layer_in_a_functional_model(case, folder):
@@ -457,15 +364,10 @@ OFFERS = WAYS | {
     for offer in (
         regularizer,
         train_step_of_the_user,
-        mixed_policy,
         model_checkpoint,
         backup_and_restore,
-        csv_logger,
         tensor_board,
         keras_tuner,
-        clone_model,
-        export_of_keras,
-        load_model_in_a_fresh_process,
         get_layer_in_a_functional_model,
         mirrored,
         multi_worker,
@@ -483,12 +385,6 @@ REFUSED = {
     # Keras would take the labels of a row for one label as a vector.
     ("tagger", "class_weight"): "sample_weight",
     ("causal", "class_weight"): "sample_weight",
-    # A clone has a token table of its own, a weight more.
-    ("pretrainer", "clone_model"): "weight",
-    ("causal", "clone_model"): "weight",
-    # A clone forgets which inputs are optional.
-    ("tagger", "clone_model"): "input",
-    ("embedder", "clone_model"): "input",
 }
 
 

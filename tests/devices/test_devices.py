@@ -11,7 +11,7 @@ import tempfile
 import forks
 import numpy as np
 import pytest
-from test_jax import WITHOUT_TENSORFLOW
+from run_script import WITHOUT_TENSORFLOW
 from weights_apart import check
 
 HERE = os.path.dirname(__file__)

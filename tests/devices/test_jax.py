@@ -5,20 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from run_script import ROOT
+from run_script import ROOT, WITHOUT_TENSORFLOW
 
 from bert_keras.errors import InputError
-
-WITHOUT_TENSORFLOW = """
-import importlib.abc, sys
-
-class Blocked(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
-            raise ModuleNotFoundError(f"blocked: {name}", name=name)
-
-sys.meta_path.insert(0, Blocked())
-"""
 
 FORWARD = """
 import keras, numpy as np

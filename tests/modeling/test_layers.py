@@ -33,100 +33,80 @@ POSITIONS = np.array([[4, 0, 0], [1, 1, 2]], "int32")
 DENSE = ("kernel", "bias")
 
 
-def paths(prefix, names=DENSE):
-    return [f"{prefix}/{name}" for name in names]
+NORM = ("gamma", "beta")
 
 
-ATTENTION = [
-    path for part in ("query", "key", "value", "output") for path in paths(part)
-]
+def paths(*prefixes, names=DENSE):
+    return [f"{prefix}/{name}" for prefix in prefixes for name in names]
 
 
-def masked_head(**arguments):
+def masked_head():
     embedding = keras.layers.Embedding(30, 8, name="token")
-    return MaskedLanguageModelHead(embedding, name="mlm", **arguments)
+    return MaskedLanguageModelHead(embedding, name="mlm")
 
 
-def test_the_masked_head_passes_the_layer_check(tmp_path):
-    check_layer(
-        masked_head(),
+ATTENTION = paths("query", "key", "value", "output")
+TABLES = paths("token", "position", "segment", names=["embeddings"])
+CELLS = paths(
+    "both/forward_lstm/lstm_cell",
+    "both/backward_lstm/lstm_cell",
+    names=("kernel", "recurrent_kernel", "bias"),
+)
+# Layer, inputs, paths of its weights, further arguments of `check_layer`.
+LAYERS = [
+    (
+        masked_head,
         [VECTORS, POSITIONS],
         [
             "bias",
             "token/embeddings",
-            "dense/kernel",
-            "dense/bias",
+            *paths("dense"),
             "norm/gamma",
             "norm/beta",
         ],
-        tmp_path,
-        dtype="float32",
-    )
-
-
-def test_the_logits_head_passes_the_layer_check(tmp_path):
-    check_layer(
-        LogitsHead(3, 0.5, name="classifier"),
+        {"dtype": "float32"},
+    ),
+    (
+        lambda: LogitsHead(3, 0.5, name="classifier"),
         [VECTORS],
-        ["kernel", "bias"],
-        tmp_path,
-        drops=True,
-        dtype="float32",
-    )
-
-
-def test_embeddings_pass_the_layer_check(tmp_path):
-    segments = (IDS > 9).astype("int32")
-    check_layer(
-        BertEmbeddings(20, 8, 6, dropout=0.5, name="embeddings"),
-        [IDS, segments],
-        [
-            "token/embeddings",
-            "position/embeddings",
-            "segment/embeddings",
-            "norm/gamma",
-            "norm/beta",
-        ],
-        tmp_path,
-        drops=True,
-    )
-
-
-def test_attention_passes_the_layer_check(tmp_path):
-    check_layer(
-        SelfAttention(2, 8, 0.5, name="attention"),
+        [*DENSE],
+        {"drops": True, "dtype": "float32"},
+    ),
+    (
+        lambda: BertEmbeddings(20, 8, 6, dropout=0.5, name="embeddings"),
+        [IDS, (IDS > 9).astype("int32")],
+        [*TABLES, "norm/gamma", "norm/beta"],
+        {"drops": True},
+    ),
+    (
+        lambda: SelfAttention(2, 8, 0.5, name="attention"),
         [VECTORS],
         ATTENTION,
-        tmp_path,
-    )
-
-
-def test_a_transformer_layer_passes_the_layer_check(tmp_path):
-    check_layer(
-        TransformerLayer(2, 8, 16, 0.3, 0.3, name="layer_0"),
+        {},
+    ),
+    (
+        lambda: TransformerLayer(2, 8, 16, 0.3, 0.3, name="layer_0"),
         [VECTORS],
         [
             *(f"attention/{path}" for path in ATTENTION),
-            *paths("attention_norm", ("gamma", "beta")),
-            *paths("intermediate"),
-            *paths("output"),
-            *paths("output_norm", ("gamma", "beta")),
+            *paths("attention_norm", names=NORM),
+            *paths("intermediate", "output"),
+            *paths("output_norm", names=NORM),
         ],
-        tmp_path,
-        drops=True,
-    )
+        {"drops": True},
+    ),
+    (lambda: Dropout(0.4, name="d"), [VECTORS], [], {"drops": True}),
+    (lambda: LayerNorm(name="n"), [VECTORS], [*NORM], {}),
+    (lambda: Projection(3, name="p"), [VECTORS], [*DENSE], {}),
+    (lambda: BiLSTM(4, name="b"), [VECTORS], CELLS, {}),
+]
 
 
-def test_the_small_layers_pass_the_layer_check(tmp_path):
-    check_layer(Dropout(0.4, name="d"), [VECTORS], [], tmp_path, drops=True)
-    check_layer(LayerNorm(name="n"), [VECTORS], ["gamma", "beta"], tmp_path)
-    check_layer(Projection(3, name="p"), [VECTORS], [*DENSE], tmp_path)
-    cells = [
-        f"both/{way}_lstm/lstm_cell/{name}"
-        for way in ("forward", "backward")
-        for name in ("kernel", "recurrent_kernel", "bias")
-    ]
-    check_layer(BiLSTM(4, name="b"), [VECTORS], cells, tmp_path)
+@pytest.mark.parametrize(("make", "inputs", "weights", "arguments"), LAYERS)
+def test_every_layer_passes_the_layer_check(
+    make, inputs, weights, arguments, tmp_path
+):
+    check_layer(make(), inputs, weights, tmp_path, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,15 @@ import functools
 import keras
 import numpy as np
 import pytest
-from model_samples import SMALL, fill, random_inputs
+from model_samples import fill, make_encoder, make_model, random_inputs
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.modeling.weights import enable_lora, published_weights
 from bert_keras.training.optimizers import adamw
 
-LABELS = ["no", "yes"]
-SIZE = {**SMALL, "num_layers": 1}
-
 
 def adapted(dtype="float32"):
-    model = fill(BertClassifier(BertEncoder(**SIZE, dtype=dtype), LABELS))
+    model = fill(make_model("classifier", dtype=dtype))
     enable_lora(model.encoder, rank=2)
     return model
 
@@ -54,7 +49,7 @@ def test_lora_trains_its_matrices_and_the_head_only():
 
 @pytest.mark.parametrize(("rank", "name"), [(0, "query"), (4, "pooler")])
 def test_what_no_lora_has_is_refused_and_freezes_nothing(rank, name):
-    encoder = BertEncoder(**SMALL)
+    encoder = make_encoder()
     with pytest.raises(InputError, match=f"rank is {rank}, .*'{name}'"):
         enable_lora(encoder, rank, [name])
     assert all(weight.trainable for weight in encoder.weights)
@@ -112,7 +107,7 @@ def assert_equal_weights(model, loaded, kind):
 
 
 def test_weights_go_between_models_with_lora_and_without(tmp_path):
-    model, plain = trained(), BertClassifier(BertEncoder(**SIZE), LABELS)
+    model, plain = trained(), make_model("classifier")
     model.save_weights(tmp_path / "lora.weights.h5")
     plain.load_weights(tmp_path / "lora.weights.h5")  # merged
     expected = np.array(model(random_inputs()))
@@ -127,7 +122,7 @@ def test_weights_go_between_models_with_lora_and_without(tmp_path):
 
 
 def test_kerass_own_lora_works_on_the_embeddings():
-    model = fill(BertClassifier(BertEncoder(**SIZE), LABELS))
+    model = fill(make_model("classifier"))
     before = np.array(model(random_inputs()))
     token = model.encoder.embeddings.token
     token.enable_lora(2)

@@ -1,8 +1,16 @@
-"""Small models at random and inputs for them, for the tests of the model."""
+"""The toy models of modeling and training, and inputs for them."""
 
 import numpy as np
 
 from bert_keras.modeling.encoder import BertEncoder
+from bert_keras.modeling.pretrainer import BertCausalModel, BertPretrainer
+from bert_keras.modeling.task_models import (
+    BertChooser,
+    BertClassifier,
+    BertEmbedder,
+    BertSpanPredictor,
+    BertTagger,
+)
 from bert_keras.modeling.weights import published_weights
 
 SMALL = {
@@ -13,6 +21,31 @@ SMALL = {
     "intermediate_dim": 12,
     "max_sequence_length": 16,
 }
+STILL = {"dropout": 0.0, "attention_dropout": 0.0}
+LABELS = ["no", "perhaps", "yes"]
+# Each task model, as a function of its encoder.
+HEADS = {
+    "classifier": lambda encoder: BertClassifier(encoder, LABELS),
+    "tagger": lambda encoder: BertTagger(encoder, LABELS),
+    "span": BertSpanPredictor,
+    "chooser": BertChooser,
+    "embedder": BertEmbedder,
+    "pretrainer": BertPretrainer,
+    "causal": BertCausalModel,
+}
+MODELS = {"encoder": lambda encoder: encoder, **HEADS}
+
+
+def make_encoder(**arguments):
+    """Return an encoder of one layer with new weights."""
+    return BertEncoder(**{**SMALL, "num_layers": 1, **arguments})
+
+
+def make_model(name, **arguments):
+    """Return one of `MODELS` with new weights; arguments of the encoder."""
+    if name == "causal":
+        arguments["attention"] = "left_to_right"
+    return MODELS[name](make_encoder(**arguments))
 
 
 def fill(model, seed=0, scale=0.4):
@@ -43,6 +76,16 @@ def random_inputs(seed=0, batch=3, length=7):
         "segment_ids": random.integers(0, 2, (batch, length)),
         "padding_mask": (np.arange(length) < lengths[:, None]).astype(int),
     }
+
+
+def make_inputs(name):
+    """Return inputs of one of `MODELS`."""
+    if name == "pretrainer":
+        return pretraining_batch()[0]
+    if name == "chooser":
+        rows = random_inputs(batch=6)  # two examples of three choices
+        return {key: x.reshape(2, 3, 7) for key, x in rows.items()}
+    return random_inputs()
 
 
 def pretraining_batch(seed=0, batch=3, length=7, masked=4):

@@ -14,6 +14,17 @@ from unittest import mock
 import forks
 
 ROOT = Path(__file__).parent.parent.parent
+# The beginning of a program in which TensorFlow is not installed.
+WITHOUT_TENSORFLOW = """
+import importlib.abc, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
 
 
 def run_script(*command, folder, largest_file=resource.RLIM_INFINITY):

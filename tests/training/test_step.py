@@ -6,23 +6,25 @@ On several replicas: tests/devices/two_replicas.py.
 import keras
 import numpy as np
 import pytest
-from model_samples import SMALL, fill, numpy_weights, pretraining_batch
+from model_samples import (
+    LABELS,
+    STILL,
+    fill,
+    make_encoder,
+    make_model,
+    numpy_weights,
+    pretraining_batch,
+)
 from numpy_bert import pretraining_loss
 
 from bert_keras.errors import InputError
 from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
-from bert_keras.modeling.task_models import (
-    BertClassifier,
-    BertSpanPredictor,
-    BertTagger,
-)
+from bert_keras.modeling.pretrainer import pretraining_losses
+from bert_keras.modeling.task_models import BertClassifier, BertTagger
 from bert_keras.training.optimizers import adamw
 
 pytest.importorskip("tensorflow")
 
-LABELS = ["a", "b", "c"]
-ENCODER = {**SMALL, "num_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
 IDS = np.random.default_rng(0).integers(1, 30, (5, 6))
 # All that Keras's functional model takes.
 X = {
@@ -40,15 +42,15 @@ TOKENS = ROWS[:, None] * X["padding_mask"]
 
 
 def classifier(problem="single"):
-    return fill(BertClassifier(BertEncoder(**ENCODER), LABELS, problem))
+    return fill(BertClassifier(make_encoder(**STILL), LABELS, problem))
 
 
 def tagger():
-    return fill(BertTagger(BertEncoder(**ENCODER), LABELS))
+    return fill(make_model("tagger", **STILL))
 
 
 def span():
-    return fill(BertSpanPredictor(BertEncoder(**ENCODER)))
+    return fill(make_model("span", **STILL))
 
 
 def sparse(reduction):
@@ -152,7 +154,7 @@ def test_one_device_takes_keras_own_step(case, penalty):
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_a_step_takes_the_gradients_of_the_numpy_restatement(accumulate):
     """Finite differences in a random direction of each weight."""
-    model = fill(BertPretrainer(BertEncoder(**ENCODER, dtype="float64")))
+    model = fill(make_model("pretrainer", **STILL, dtype="float64"))
     x, y, w = pretraining_batch(batch=5)
     w = {
         name: v * (1 + np.arange(v.size).reshape(v.shape) % 3)
@@ -254,7 +256,7 @@ def test_what_a_step_cannot_use_is_refused(compiling, labels, word):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("optimizer", ["adam", adamw(1e-3, 10)])
 def test_weights_in_half_precision_do_not_train(dtype, optimizer):
-    model = BertClassifier(BertEncoder(**ENCODER, dtype=dtype), LABELS)
+    model = make_model("classifier", **STILL, dtype=dtype)
     model.compile(optimizer, sparse("mean"))
     with pytest.raises(InputError, match=f"mixed_{dtype}"):
         model.train_on_batch(X, Y)
@@ -267,9 +269,7 @@ def test_weights_in_half_precision_do_not_train(dtype, optimizer):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adam"])
 def test_float16_scales_the_loss_and_skips_overflows(optimizer):
-    model = fill(
-        BertClassifier(BertEncoder(**ENCODER, dtype="mixed_float16"), LABELS)
-    )
+    model = fill(make_model("classifier", **STILL, dtype="mixed_float16"))
     model.compile(
         adamw(1e-3) if optimizer == "adamw" else optimizer, sparse("mean")
     )
@@ -286,7 +286,7 @@ def test_float16_scales_the_loss_and_skips_overflows(optimizer):
 
 
 def test_a_pooler_trains_in_the_models_that_read_it():
-    encoder = BertEncoder(**ENCODER)
+    encoder = make_encoder(**STILL)
     both = {"tagger": fill(BertTagger(encoder, LABELS))}
     both["classifier"] = fill(BertClassifier(encoder, LABELS))
     targets = {"tagger": IDS % 3, "classifier": Y}

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from model_samples import SMALL, fill, pretraining_batch
+from model_samples import fill, make_model, pretraining_batch
 
 from bert_keras.errors import InputError
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.training import strategy as strategies
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.strategy import make_strategy
@@ -128,7 +127,7 @@ def test_several_hosts_take_tf_config(monkeypatch):
 
 
 def test_a_whole_step_compiles_for_xla_with_static_shapes_and_no_callback():
-    model = fill(BertPretrainer(BertEncoder(**{**SMALL, "num_layers": 1})))
+    model = fill(make_model("pretrainer"))
     model.compile(adamw(1e-3, 10, accumulate=2), pretraining_losses())
     batch = tf.nest.map_structure(tf.constant, pretraining_batch(batch=4))
     model.train_on_batch(*batch)  # makes all variables, sooner without XLA
