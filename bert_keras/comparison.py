@@ -10,7 +10,7 @@ def greatest_difference(first, second, relative=False):
 
     Args:
         first: dict of name -> NumPy array, or one array.
-        second: likewise.
+        second: of the same form.
         relative: divide the differences of each output by its greatest
             absolute value in `first`, if that is over 1.
 

@@ -226,8 +226,8 @@ def _identities(source):
 def check_file(path, most=None, inside=None):
     """Return the bytes of a regular file, before it is opened.
 
-    Reading a pipe may never return and a device never ends; a link in
-    somebody else's folder can lead to any file of this machine.
+    Reading a pipe may never return, and a device never ends. A link in a
+    downloaded folder can lead to any file of this machine.
 
     Args:
         path: a link in it is followed.

@@ -1,4 +1,4 @@
-"""The right to write to a folder, which one process has at a time."""
+"""A lock that lets one process at a time write to a folder."""
 
 import contextlib
 import errno
@@ -26,7 +26,7 @@ class FolderLock:
     ends. A remote file system has no locks: there a marker file names the
     holder, and of two that come within half a second the later one has it. A
     marker that a killed process of this machine left is replaced; one of
-    another machine stays until somebody removes it.
+    another machine stays until a user removes it.
 
     Args:
         folder: may be remote; is there.
@@ -100,7 +100,7 @@ class FolderLock:
             self._take_marker()  # a network disk without locks
             return
         self._lock = lock
-        # For messages alone: a full disk does not matter.
+        # Only messages read it, so a full disk does not matter.
         with contextlib.suppress(OSError), open(self.path, "w") as file:
             json.dump(self._marker, file)
         self._inode = os.stat(self.path).st_ino

@@ -70,8 +70,8 @@ class SelfAttention(layers.KeepsArguments):
         bias: float, broadcast to (B, N, T, S), added to the scores; None
             lets every token look at every token.
         seed: int (2,), a drawn dropout seed; nothing is dropped where None.
-        tokens: `RealTokens` of the rows; input and output are then these
-            alone, (L, D).
+        tokens: `RealTokens` of the rows; input and output are then only
+            these, (L, D).
         attention_probabilities: bool; returns those before dropout too.
         training: bool.
 
@@ -189,7 +189,7 @@ class TransformerLayer(layers.SeededLayer):
 
     Attention, dropout, sum with the input, layer normalisation; then up to
     `intermediate_dim`, GELU, down again, dropout, sum, layer normalisation.
-    Normalisation runs in float32. Equals one turn of the loop in
+    Normalisation runs in float32. Equals one pass of the loop in
     `transformer_model` of the original (the paper, section 3).
 
     Args:
@@ -207,8 +207,8 @@ class TransformerLayer(layers.SeededLayer):
     Call arguments:
         inputs: float (B, T, D).
         bias: float, broadcast to (B, N, T, S), added to attention scores.
-        tokens: `RealTokens` of the rows; input and output are then these
-            alone, (L, D).
+        tokens: `RealTokens` of the rows; input and output are then only
+            these, (L, D).
         attention_probabilities: bool; returns those before dropout too.
         training: bool.
 
@@ -307,7 +307,7 @@ class TransformerLayer(layers.SeededLayer):
         return layer(inputs)
 
     def _call_layer(self, inputs, seed, attention_probabilities, **arguments):
-        # All (B, T, D), or (L, D) of real tokens alone. Attention drops its
+        # All (B, T, D), or (L, D) of the real tokens. Attention drops its
         # probabilities at site 0 of the seed.
         x = self.attention(
             inputs,

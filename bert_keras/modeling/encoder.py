@@ -70,8 +70,8 @@ class BertEncoder(Portable, keras.Model):
     Call arguments:
         inputs: dict of `token_ids` and, if needed, `segment_ids` (all 0
             without), `padding_mask` (all 1 without), and for packed rows
-            `example_ids` and `position_ids`, each int32 (B, T); or the token
-            ids alone.
+            `example_ids` and `position_ids`, each int32 (B, T); or only
+            the token ids.
         training: bool; drops units where true.
         hidden_states: bool; adds `hidden_states` to the result.
         attention_probabilities: bool; adds `attention_probabilities`.

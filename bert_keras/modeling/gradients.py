@@ -1,8 +1,8 @@
 """Gradients that are written out, and layers that are computed twice.
 
 TensorFlow's `custom_gradient` and Keras's `remat` register the gradients of a
-graph for the whole process, so that neither the graph nor the weights that it
-reads are ever freed. Here they live as long as the graph.
+graph for the whole process: the graph and its weights are never freed. Here
+the gradients live as long as the graph.
 """
 
 import functools

@@ -10,8 +10,8 @@ class Mode(NamedTuple):
 
     # False: weights begin at zero, because they are loaded next.
     draw_weights: bool = True
-    # False: outputs alone. A SavedModel with gradients loads more slowly, and
-    # TensorFlow warns whoever loads it of those that it lacks.
+    # False: outputs without gradients. A SavedModel with gradients loads more
+    # slowly, and loading it warns of the gradients that it lacks.
     gradients: bool = True
     # True: on TensorFlow, XLA compiles the functions with `compile_large`.
     compile_large: bool = False

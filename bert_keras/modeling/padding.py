@@ -1,4 +1,4 @@
-"""Computing on the real tokens of a batch alone, without its padding."""
+"""Computation on the real tokens of a batch, without its padding."""
 
 from keras import ops
 
@@ -46,7 +46,7 @@ class RealTokens:
         self.head_positions = first[:, None] + heads * self.length
 
     def select(self, x):
-        """Return the values (B, T) of the real tokens alone, (L,)."""
+        """Return those of the values (B, T) that are at real tokens, (L,)."""
         return gather(ops.reshape(x, (-1,)), self.positions)
 
     def position_ids(self):

@@ -128,7 +128,7 @@ class Portable:
         }
 
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise `InputError`: Keras leaves the layers of this package alone."""
+        """Raise `InputError`: Keras quantizes no layer of this package."""
         raise InputError(
             f"{type(self).__name__}.quantize({mode!r}) would change no layer. "
             "For int8 weights export the model: export_saved_model(model, "

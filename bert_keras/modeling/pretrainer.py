@@ -31,7 +31,8 @@ class BertPretrainer(TaskModel):
             packed where None.
         mlm_activation: form of GELU in the masked-word head; the encoder's
             where None. Presets of keras-hub have another one.
-        mlm_norm_epsilon: likewise.
+        mlm_norm_epsilon: epsilon of the head's normalisation; the encoder's
+            where None.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
@@ -90,7 +91,7 @@ def pretraining_losses():
 class CrossEntropy(keras.losses.Loss):
     """Cross entropy of integer labels and logits.
 
-    Keras's sparse one, but its gradient keeps the logits alone, and XLA
+    Keras's sparse one, but its gradient keeps only the logits, and XLA
     computes it in one pass on a CPU. The mean divides by the sum of weights;
     Keras's default divides by all positions, padded ones too. A label outside
     of 0 to C - 1 has the loss NaN.
@@ -139,7 +140,7 @@ class BertCausalModel(TaskModel):
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
             packed rows `position_ids` and `example_ids`, int32 (B, T); or
-            the token ids alone.
+            only the token ids.
 
     Returns:
         float32 (B, T, V), logits.

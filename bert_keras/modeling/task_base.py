@@ -26,13 +26,18 @@ from bert_keras.modeling.weights import (
 class TaskModel(Portable, TaskTrainer, keras.Model):
     """An encoder with a head, as a functional Keras model.
 
-    A subclass registers with Keras, keeps the arguments of its constructor as
-    attributes of the same names, the encoder first (weights are listed in this
-    order, and by Keras's clones), makes its head, sets `pools`, and calls
-    `super().__init__` with inputs from `symbolic_inputs()` and outputs computed
-    from `encode(...)`. Saving, loading, copying and optional inputs work then.
-    `from_config(get_config())` makes a model with new weights, `with_dtype` a
-    copy; Keras's `clone_model` loses the class.
+    A subclass
+
+    - registers with Keras;
+    - stores the arguments of its constructor under their names, `encoder`
+      first: weights are listed in this order;
+    - makes its head and sets `pools`;
+    - calls `super().__init__` with inputs from `symbolic_inputs()` and outputs
+      computed from `encode(...)`.
+
+    Saving, loading, copying and optional inputs then work.
+    `from_config(get_config())` makes a model with new weights; `with_dtype`
+    makes a copy. The result of Keras's `clone_model` is a plain Keras model.
 
     `fit` and `evaluate` compute the loss of the global batch with any
     optimizer, loss, metric and weights of Keras: for each loss sum(weight x
@@ -43,9 +48,9 @@ class TaskModel(Portable, TaskTrainer, keras.Model):
     gets Keras's step.
 
     A model that does not read the pooled output sets
-    `encoder.pooler.trainable` to False, when it is made and before each `fit`:
-    the pooler has no gradient. A model that reads it and shares the encoder
-    sets it to True again.
+    `encoder.pooler.trainable` to False when it is made and before each `fit`,
+    since the pooler has no gradient. Another model that shares the encoder and
+    reads the pooled output sets it to True again.
 
     Example:
     >>> @keras.saving.register_keras_serializable("mine")

@@ -74,7 +74,7 @@ class BertClassifier(TaskModel):
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
             packed rows `position_ids` and `example_ids`, int32 (B, T); or
-            the token ids alone.
+            only the token ids.
 
     Returns:
         float32 (B, C), logits; of packed rows (B, E, C).
@@ -118,8 +118,8 @@ class BertClassifier(TaskModel):
         self.bilstm_dim = bilstm_dim
         self.recipe = recipe
         self.pooling = (pooling or "mean") if recipe else None
-        # Left to right, [CLS] attends to itself alone and the last token to
-        # all tokens. The paper, section 5.1, does not say which one it reads.
+        # Left to right, [CLS] attends only to itself, and the last token to all
+        # tokens. The paper, section 5.1, does not say which one it reads.
         reads_last = encoder.attention == "left_to_right"
         reads_last = reads_last and not (bilstm_dim or recipe)
         if reads_last and examples_per_row:
@@ -209,7 +209,7 @@ class BertSpanPredictor(TaskModel):
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
-            int32 (B, T); or the token ids alone.
+            int32 (B, T); or only the token ids.
 
     Returns:
         dict of `start` and `end`, float32 (B, T), logits.
@@ -273,7 +273,7 @@ class BertTagger(TaskModel):
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, and for
             packed rows `position_ids` and `example_ids` (not under a
-            BiLSTM), int32 (B, T); or the token ids alone.
+            BiLSTM), int32 (B, T); or only the token ids.
 
     Returns:
         float32 (B, T, C), logits.
@@ -316,7 +316,7 @@ class BertTagger(TaskModel):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertChooser(TaskModel):
-    """One score a choice; the softmax runs over the choices.
+    """One score for each choice; the softmax runs over the choices.
 
     Each choice is one row: the first text and the choice as a pair. The score
     is a dense logit on its pooled output, with dropout before it. Equals the
@@ -331,7 +331,7 @@ class BertChooser(TaskModel):
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`,
-            int32 (B, K, T); or the token ids alone.
+            int32 (B, K, T); or only the token ids.
 
     Returns:
         float32 (B, K), logits.
@@ -418,7 +418,7 @@ class _Trace:
 
 @keras.saving.register_keras_serializable("bert_keras")
 class BertEmbedder(TaskModel):
-    """One pooled vector a text, to be compared by the cosine.
+    """One pooled vector for each text, to be compared by the cosine.
 
     It adds no weights. Equals sentence-transformers' `Transformer`, `Pooling`
     and `Normalize` (Reimers and Gurevych 2019, section 3). Losses on
@@ -434,13 +434,14 @@ class BertEmbedder(TaskModel):
         normalize: True to make each vector's length 1.
         truncate_dim: number of values of a vector to keep, the first ones,
             after it is normalized.
-        None for any of these: as the folder of the weights says, or else
-            "mean", True and all values.
+
+    Where one of these is None, the folder of the weights decides; without it
+    they are "mean", True and all values.
 
     Call arguments:
         inputs: dict of `token_ids`, `segment_ids`, `padding_mask`, int32
-            (B, T), or (B, K, T) of K texts an example; or the token ids
-            alone. `pooling_mask` is 1 at tokens that are pooled; a
+            (B, T), or (B, K, T) of K texts an example; or only the token
+            ids. `pooling_mask` is 1 at tokens that are pooled; a
             preprocessor with `include_prompt=False` makes it.
 
     Returns:
@@ -483,7 +484,7 @@ class BertEmbedder(TaskModel):
             dtype=logits_dtype(encoder.dtype_policy),
         )
         self.pools = self.pooling == "pooled"
-        # An export and a preset of the encoder alone read it.
+        # An export or a preset of the encoder without this model reads it.
         self.sentence_embedding = self.arguments()
         inputs = symbolic_inputs(optional=(POOLING_MASK,))
         encoded = encode(encoder, inputs)

@@ -152,8 +152,8 @@ def enable_lora(
     (D, rank) random and B (rank, D) zero at first (Hu et al. 2021, "LoRA").
     Heads stay trainable, and so do weights of the encoder that the preset
     lacked, such as a pooler. Call it before `compile`. Saving to a preset,
-    `with_dtype` and the export merge the matrices; `save_lora` writes them
-    alone.
+    `with_dtype` and the export merge the matrices; `save_lora` writes only
+    them.
 
     Args:
         model: a task model, or a `BertEncoder`.

@@ -64,8 +64,8 @@ def fit(
     history = History(history, state, upto=step)
     history.check_complete({*range(0, step, steps_per_epoch), *ends})
     if step:
-        # Their variables are restored next. From shapes alone: no batch is
-        # read and no step taken.
+        # Their variables are restored next. From shapes: no batch is read
+        # and no step taken.
         with strategy_scope(model):
             build_metrics(model, batches(step - 1).element_spec)
     if step % steps_per_epoch == 0 or step in ends:

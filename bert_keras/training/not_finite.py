@@ -8,6 +8,8 @@ from bert_keras.errors import InputError
 from bert_keras.training.optimizers import AdamW
 
 logger = logging.getLogger(__name__)
+# Successive skipped steps that end a run; a single broken batch does not.
+IN_A_ROW = 10
 
 
 class NotFiniteError(ArithmeticError):
@@ -19,21 +21,13 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     `AdamW` and `Lamb` skip a step with gradients that are not finite. The
     number of skipped steps is logged as `skipped_steps` at the end of each
-    epoch, and a warning says when it grew. It is read every `in_a_row` steps,
-    so that no step waits for the one before: a run ends after `in_a_row` to
+    epoch, and a warning says when it grew. It is read every `IN_A_ROW` steps,
+    so that no step waits for the one before: a run ends after that many to
     twice as many.
-
-    Args:
-        in_a_row: number of successive skipped steps that end the run.
     """
 
-    def __init__(self, in_a_row=10):
+    def __init__(self):
         super().__init__()
-        if in_a_row < 1:
-            raise InputError(
-                f"in_a_row is a number of steps, 1 or more; got {in_a_row}."
-            )
-        self.in_a_row = in_a_row
         self._known = 0
         self._unchecked = 0
 
@@ -57,7 +51,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         # `batch` grows by more than 1 under `steps_per_execution`.
         self._unchecked += batch + 1 - self._seen
         self._seen = batch + 1
-        if self._unchecked >= self.in_a_row:
+        if self._unchecked >= IN_A_ROW:
             self._check()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -77,10 +71,10 @@ class StopWhenNotFinite(keras.callbacks.Callback):
                 skipped,
             )
             self._known = skipped
-        if in_row >= self.in_a_row:
+        if in_row >= IN_A_ROW:
             raise NotFiniteError(
                 f"The gradients of the last {in_row} steps were not finite; "
-                f"expected fewer than {self.in_a_row} such steps in a row. The "
+                f"expected fewer than {IN_A_ROW} such steps in a row. The "
                 "weights are those before them. Take a lower learning rate, a "
                 "longer warm-up, or float32 instead of half precision; look at "
                 "the data of these steps."

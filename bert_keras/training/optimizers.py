@@ -42,7 +42,6 @@ def adamw(
     clip_norm: float | None = 1.0,
     layer_decay: float = 1.0,
     bias_correction: bool = True,
-    power: float = 1.0,
     accumulate: int = 1,
 ) -> "AdamW":
     """Return BERT's optimizer with its schedule, ready for `compile`.
@@ -63,12 +62,11 @@ def adamw(
         bias_correction: True as in Adam's paper, False as in the original
             code. Short runs and fine-tuning on few labels are more stable with
             it (Mosbach et al. 2021, Zhang et al. 2021).
-        power: of the decay of the rate after the warm-up; 1 is a line.
         accumulate: number of micro-batches of a batch. They are computed one
             after another in the memory of one; the step is that of the batch.
     """
     return AdamW(
-        _rate(learning_rate, steps, warmup, power),
+        _rate(learning_rate, steps, warmup),
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
@@ -84,7 +82,6 @@ def lamb(
     weight_decay: float = 0.01,
     clip_norm: float | None = 1.0,
     layer_decay: float = 1.0,
-    power: float = 1.0,
     accumulate: int = 1,
 ) -> "Lamb":
     """Return LAMB with the schedule of BERT, ready for `compile`.
@@ -98,11 +95,10 @@ def lamb(
         weight_decay: as of `adamw`.
         clip_norm: as of `adamw`.
         layer_decay: as of `adamw`.
-        power: as of `adamw`.
         accumulate: as of `adamw`.
     """
     return Lamb(
-        _rate(learning_rate, steps, warmup, power),
+        _rate(learning_rate, steps, warmup),
         weight_decay,
         clip_norm=clip_norm,
         layer_decay=layer_decay,
@@ -110,14 +106,14 @@ def lamb(
     )
 
 
-def _rate(peak, steps, warmup, power):
+def _rate(peak, steps, warmup):
     """Return the schedule, or without `steps` a constant rate."""
     if steps is not None:
-        return schedule(peak, steps, warmup, power)
-    if (warmup, power) != (0.1, 1.0):
+        return schedule(peak, steps, warmup)
+    if warmup != 0.1:
         raise InputError(
-            f"warmup is {warmup} and power {power}, but without steps the "
-            "learning rate is constant. Give steps, or leave both out."
+            f"warmup is {warmup}, but without steps the learning rate is "
+            "constant. Give steps, or leave warmup out."
         )
     return WarmupLinearDecay(to_number("learning_rate", peak), 1).peak
 

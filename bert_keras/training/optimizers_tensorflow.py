@@ -27,8 +27,8 @@ def sum_over_replicas(gradients):
 def _sum_in_one_batch(strategy, *values):
     """Sum as `ReplicaContext.all_reduce` does, but without a gradient.
 
-    Its gradient is registered for the whole process and keeps the graph, with
-    all weights, for ever.
+    Its gradient is registered for the whole process: the graph and all weights
+    would never be freed.
     """
     # On a TPU a value is one tensor, elsewhere one for each replica.
     pairs = [(x, x.device if tf.is_tensor(x) else x) for x in values]

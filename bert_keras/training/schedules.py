@@ -10,7 +10,7 @@ from bert_keras.errors import InputError
 from bert_keras.modeling.keras_adapter import learning_rate_schedule
 
 
-def schedule(peak, steps, warmup=0, power=1.0):
+def schedule(peak, steps, warmup=0):
     """Return the learning rate of the original: linear up, linear to 0.
 
     Args:
@@ -18,12 +18,11 @@ def schedule(peak, steps, warmup=0, power=1.0):
         steps: number of optimizer steps in all.
         warmup: fraction of the steps (below 1) or number of steps (1 and
             more).
-        power: of the decay; 1 is a line.
 
     Raises:
         InputError: rate, steps or warm-up are not possible.
     """
-    peak, power = to_number("learning_rate", peak), to_number("power", power)
+    peak = to_number("learning_rate", peak)
     steps, warmup = to_number("steps", steps), to_number("warmup", warmup)
     if steps < 0 or not math.isfinite(steps):
         raise InputError(
@@ -37,7 +36,7 @@ def schedule(peak, steps, warmup=0, power=1.0):
             "the steps or a number of them."
         )
     warmup_steps = int(warmup * steps) if 0 < warmup < 1 else int(warmup)
-    return WarmupLinearDecay(peak, steps, warmup_steps, power)
+    return WarmupLinearDecay(peak, steps, warmup_steps)
 
 
 def to_number(name, value):
@@ -59,15 +58,14 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate from 0 to `peak` at `warmup_steps`, and to 0 at `steps`.
 
     Equals `create_optimizer` of the original: after the warm-up the rate is
-    `peak * (1 - step / steps) ** power`, a line (for power 1) that starts at
-    step 0 and not at the end of the warm-up. Steps are optimizer steps.
+    `peak * (1 - step / steps)`, a line that starts at step 0 and not at the
+    end of the warm-up. Steps are optimizer steps.
     """
 
-    def __init__(self, peak, steps, warmup_steps=0, power=1.0):
+    def __init__(self, peak, steps, warmup_steps=0):
         self.peak = float(peak)
         self.steps = int(steps)
         self.warmup_steps = int(warmup_steps)
-        self.power = float(power)
         if not 0 <= self.peak < math.inf:
             raise InputError(
                 f"The learning rate is {peak}; expected a number, 0 or more."
@@ -83,12 +81,12 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         # float32 counts exactly to 16 million steps.
         step = ops.cast(step, "float32")
         # After the last step the rate stays 0.
-        left = ops.maximum(1.0 - step / self.steps, 0.0) ** self.power
+        left = ops.maximum(1.0 - step / self.steps, 0.0)
         warmup = step / max(self.warmup_steps, 1)
         return self.peak * ops.where(step < self.warmup_steps, warmup, left)
 
     def get_config(self):
-        names = "peak", "steps", "warmup_steps", "power"
+        names = "peak", "steps", "warmup_steps"
         return {name: getattr(self, name) for name in names}
 
 

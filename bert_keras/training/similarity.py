@@ -196,8 +196,8 @@ def _gather_replicas(vectors):
     # Keras builds the loss outside of any replica.
     if context is None or context.num_replicas_in_sync == 1:
         return vectors, 0
-    # A sum of rows among zeros: `all_gather` registers a gradient that keeps
-    # the graph, with all weights, for ever.
+    # A sum of rows among zeros. The gradient of `all_gather` is registered for
+    # the whole process: the graph and all weights would never be freed.
     number, replicas = (
         context.replica_id_in_sync_group,
         context.num_replicas_in_sync,

@@ -4,7 +4,7 @@ A batch is split among the replicas, and each replica's rows into micro-batches
 that are computed one after another. For any split, each loss is its mean over
 the global batch, sum(weight x loss) / sum(weight), and the losses are added.
 
-The divisor of a mean follows from the weights alone. It is summed over all
+The divisor of a mean depends only on the sample weights. It is summed over all
 rows of all replicas before the first micro-batch is computed. Each
 micro-batch's mean then counts by its fraction of the divisor: one computation
 and one gradient for all losses. Gradients are summed over the replicas, then

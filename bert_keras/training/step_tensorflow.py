@@ -24,7 +24,7 @@ def train_step(model, data):
     batch = keras.utils.unpack_x_y_sample_weight(data)
     step.build(model, batch)
     step.prepare_optimizer(model, _replicas())
-    # They follow from the sample weights alone.
+    # They depend only on the sample weights.
     [divisors] = sum_over_replicas([step.normalisers(model, batch)])
     compute = _Gradients(model, divisors)
     accumulate = step.micro_batches(model)

@@ -12,7 +12,7 @@ import forks
 import numpy as np
 import pytest
 from run_script import WITHOUT_TENSORFLOW
-from weights_apart import check
+from train_on_devices import check
 
 HERE = os.path.dirname(__file__)
 

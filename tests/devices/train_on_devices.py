@@ -14,12 +14,10 @@ import sys
 
 import keras
 import numpy as np
-from model_samples import SMALL, fill, pretraining_batch
+from model_samples import STILL, fill, make_model, pretraining_batch
 
 from bert_keras import adamw
-from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.pretrainer import (
-    BertPretrainer,
     pretraining_losses,
     pretraining_metrics,
 )
@@ -28,8 +26,7 @@ from bert_keras.training.strategy import make_strategy
 
 ROWS, STEPS = 8, 20
 OPTIMIZERS = {"adamw": adamw, "lamb": lamb}
-SIZE = {**SMALL, "num_layers": 1, "hidden_dim": 16}
-SIZE |= {"dropout": 0.0, "attention_dropout": 0.0}
+BOUNDS = {"float32": 1e-6, "float64": 1e-9}
 
 
 def global_batches():
@@ -87,7 +84,7 @@ def train(strategy, optimizer, parts, options):
         from bert_keras.training import step_tensorflow
 
         step_tensorflow._compile_here = lambda: "xla" in options
-    model = fill(BertPretrainer(BertEncoder(**SIZE)))
+    model = fill(make_model("pretrainer", hidden_dim=16, **STILL))
     model.compile(
         OPTIMIZERS[optimizer](
             1e-4, STEPS, clip_norm=0.1, accumulate=int(parts)
@@ -106,6 +103,38 @@ def train(strategy, optimizer, parts, options):
     weights = {weight.path: weight for weight in model.trainable_weights}
     convert = keras.ops.convert_to_numpy
     return {name: convert(x) for name, x in (weights | figures).items()}
+
+
+def differences(ours, reference):
+    """Norm of the difference over that of the weights; the largest one."""
+    names = [name for name in reference if "/" in name]
+    assert len(names) == 30
+    apart = [ours[name] - reference[name] for name in names]
+    norm = np.sqrt(sum((d.astype("float64") ** 2).sum() for d in apart))
+    length = np.sqrt(
+        sum((reference[n].astype("float64") ** 2).sum() for n in names)
+    )
+    return norm / length, max(abs(d).max() for d in apart)
+
+
+def check(results, reference, dtype="float32"):
+    """Each case, such as "lamb-4", with its optimizer's of one device.
+
+    Args:
+        results: case -> name -> array, weights by their paths and figures.
+        reference: the same for "adamw-1" and "lamb-1".
+        dtype: of the training; see `BOUNDS`.
+    """
+    for case, ours in results.items():
+        expected = reference[f"{case.split('-')[0]}-1"]
+        relative, largest = differences(ours, expected)
+        print(f"{case}: {relative:.1e} of the norm, at most {largest:.1e}")
+        assert relative <= BOUNDS[dtype], case
+        assert largest <= BOUNDS[dtype], case
+        assert ours["norm"] > 1.5, "clipping was not active"
+        for name in ours.keys() - {"norm"}:
+            if "/" not in name:
+                assert abs(ours[name] - expected[name]) <= 1e-5, name
 
 
 def main(devices, output, *cases):

@@ -66,19 +66,6 @@ def test_several_texts_an_example_are_as_each_alone():
         preprocess.each((FIRST, SECOND[:2]))
 
 
-def test_partners_are_learned_to_be_near():
-    preprocess = tiny.preprocessor(pad_to_longest=True)
-    dataset = tf.data.Dataset.from_tensors((FIRST, SECOND)).repeat(20)
-    model = BertEmbedder(tiny.encoder(**STILL))
-    model.compile(
-        bert_keras.adamw(3e-2, steps=20), bert_keras.InBatchNegatives()
-    )
-    rows = dataset.map(lambda first, second: preprocess.each((first, second)))
-    before = model.evaluate(rows.take(1), verbose=0)
-    model.fit(rows, verbose=0, shuffle=False)
-    assert model.evaluate(rows.take(1), verbose=0) < before / 2
-
-
 def test_micro_batches_are_refused_to_a_loss_that_compares_rows():
     model = BertEmbedder(tiny.encoder())
     model.compile(

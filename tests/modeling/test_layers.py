@@ -2,14 +2,10 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_check import check_layer
-from numpy_bert import gelu_exact as numpy_gelu_exact
-from numpy_bert import gelu_tanh as numpy_gelu_tanh
 
 from bert_keras.modeling.attention import (
     SelfAttention,
     TransformerLayer,
-    attention_bias,
 )
 from bert_keras.modeling.dropout import dropout
 from bert_keras.modeling.heads import (
@@ -17,7 +13,6 @@ from bert_keras.modeling.heads import (
     LogitsHead,
     MaskedLanguageModelHead,
 )
-from bert_keras.modeling.kernels import gelu_exact, gelu_tanh
 from bert_keras.modeling.layers import (
     BertEmbeddings,
     Dropout,
@@ -52,7 +47,8 @@ CELLS = paths(
     "both/backward_lstm/lstm_cell",
     names=("kernel", "recurrent_kernel", "bias"),
 )
-# Layer, inputs, paths of its weights, further arguments of `check_layer`.
+# Layer, inputs, paths of its weights, True if it drops units in training,
+# dtype of its outputs under `mixed_bfloat16`.
 LAYERS = [
     (
         masked_head,
@@ -64,25 +60,29 @@ LAYERS = [
             "norm/gamma",
             "norm/beta",
         ],
-        {"dtype": "float32"},
+        False,
+        "float32",
     ),
     (
         lambda: LogitsHead(3, 0.5, name="classifier"),
         [VECTORS],
         [*DENSE],
-        {"drops": True, "dtype": "float32"},
+        True,
+        "float32",
     ),
     (
         lambda: BertEmbeddings(20, 8, 6, dropout=0.5, name="embeddings"),
         [IDS, (IDS > 9).astype("int32")],
         [*TABLES, "norm/gamma", "norm/beta"],
-        {"drops": True},
+        True,
+        "bfloat16",
     ),
     (
         lambda: SelfAttention(2, 8, 0.5, name="attention"),
         [VECTORS],
         ATTENTION,
-        {},
+        False,
+        "bfloat16",
     ),
     (
         lambda: TransformerLayer(2, 8, 16, 0.3, 0.3, name="layer_0"),
@@ -93,56 +93,52 @@ LAYERS = [
             *paths("intermediate", "output"),
             *paths("output_norm", names=NORM),
         ],
-        {"drops": True},
+        True,
+        "bfloat16",
     ),
-    (lambda: Dropout(0.4, name="d"), [VECTORS], [], {"drops": True}),
-    (lambda: LayerNorm(name="n"), [VECTORS], [*NORM], {}),
-    (lambda: Projection(3, name="p"), [VECTORS], [*DENSE], {}),
-    (lambda: BiLSTM(4, name="b"), [VECTORS], CELLS, {}),
+    (lambda: Dropout(0.4, name="d"), [VECTORS], [], True, "bfloat16"),
+    (lambda: LayerNorm(name="n"), [VECTORS], [*NORM], False, "bfloat16"),
+    (lambda: Projection(3, name="p"), [VECTORS], [*DENSE], False, "bfloat16"),
+    (lambda: BiLSTM(4, name="b"), [VECTORS], CELLS, False, "bfloat16"),
 ]
 
 
-@pytest.mark.parametrize(("make", "inputs", "weights", "arguments"), LAYERS)
-def test_every_layer_passes_the_layer_check(
-    make, inputs, weights, arguments, tmp_path
-):
-    check_layer(make(), inputs, weights, tmp_path, **arguments)
+def run(layer, inputs, **arguments):
+    return np.array(layer(*inputs, **arguments), "float32")
 
 
 @pytest.mark.parametrize(
-    ("gelu", "formula"),
-    [(gelu_tanh, numpy_gelu_tanh), (gelu_exact, numpy_gelu_exact)],
+    ("make", "inputs", "weights", "drops", "dtype"), LAYERS
 )
-def test_gelu_and_its_gradient_equal_the_formula(gelu, formula):
-    tf = pytest.importorskip("tensorflow")
-    x = np.linspace(-6, 6, 241)
-    variable = tf.Variable(x)
-    with tf.GradientTape() as tape:
-        y = gelu(tf.convert_to_tensor(variable))
-    np.testing.assert_allclose(y, formula(x), atol=1e-12)
-    difference = (formula(x + 1e-6) - formula(x - 1e-6)) / 2e-6
-    gradient = tape.gradient(y, variable)
-    np.testing.assert_allclose(gradient, difference, atol=1e-8)
-
-
-def test_layer_norm_and_its_gradient_equal_keras():
-    tf = pytest.importorskip("tensorflow")
-    tested = LayerNorm(epsilon=1e-3, dtype="float64")
-    second = keras.layers.LayerNormalization(epsilon=1e-3, dtype="float64")
-    x = tf.Variable(RANDOM.normal(2.0, 3.0, (2, 5, 8)))
-    upstream = RANDOM.normal(size=(2, 5, 8))
-    values = RANDOM.normal(size=(2, 8))
-    results = []
-    for layer in (tested, second):
-        layer.build((None, None, 8))
-        layer.set_weights(list(values))
-        with tf.GradientTape() as tape:
-            y = layer(tf.convert_to_tensor(x))
-        weights = [weight.value for weight in layer.weights]
-        gradients = tape.gradient(y, [x, *weights], upstream)
-        results.append([y, *gradients])
-    for left, right in zip(*results, strict=True):
-        np.testing.assert_allclose(left, right, atol=1e-10)
+def test_a_layer_is_saved_runs_in_half_precision_and_drops_in_training(
+    make, inputs, weights, drops, dtype, tmp_path
+):
+    layer = make()
+    outputs = run(layer, inputs)
+    assert [w.path.removeprefix(f"{layer.name}/") for w in layer.weights] == (
+        weights
+    )
+    np.testing.assert_array_equal(run(layer, inputs), outputs)
+    if drops:
+        first, second = (run(layer, inputs, training=True) for _ in range(2))
+        assert not np.array_equal(first, second)
+    # Through a `.keras` file, in a graph that knows no batch nor length.
+    symbols = [
+        keras.Input((None, *x.shape[2:]), dtype=x.dtype.name) for x in inputs
+    ]
+    symbolic = layer(*symbols)
+    assert len(symbolic.shape) == outputs.ndim
+    for known, actual in zip(symbolic.shape, outputs.shape, strict=True):
+        assert known in (None, actual)
+    assert symbolic.shape[-1] == outputs.shape[-1]
+    keras.Model(symbols, symbolic).save(tmp_path / "layer.keras")
+    loaded = keras.saving.load_model(tmp_path / "layer.keras")
+    np.testing.assert_array_equal(np.array(loaded(inputs)), outputs)
+    assert loaded.layers[-1].get_config() == layer.get_config()
+    config = {**layer.get_config(), "dtype": "mixed_bfloat16"}
+    half = type(layer).from_config(config)(*inputs)
+    assert keras.backend.standardize_dtype(half.dtype) == dtype
+    assert np.isfinite(np.array(half, "float32")).all()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -214,23 +210,6 @@ def test_half_precision_embeddings_are_rounded_once_at_the_end():
     np.testing.assert_array_equal(
         half(IDS, segments), ops.cast(outputs, "bfloat16")
     )
-
-
-def test_the_attention_bias_says_who_sees_whom():
-    padding = np.array([[1, 1, 0]])
-    examples = np.array([[1, 2, 2]])
-
-    def visible(*arguments, **inputs):
-        bias = attention_bias(3, *arguments, **inputs)
-        return (np.array(bias) == 0).astype(int)[0, 0].tolist()
-
-    assert attention_bias(3, "bidirectional") is None
-    assert visible("bidirectional", padding_mask=padding) == [[1, 1, 0]]
-    assert visible("left_to_right") == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
-    assert visible("right_to_left") == [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
-    assert visible(
-        "left_to_right", padding_mask=padding, example_ids=examples
-    ) == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
 
 
 def test_a_variable_takes_memory_and_writes_to_none_but_its_own():

@@ -127,7 +127,8 @@ def test_left_out_inputs_are_filled_in(name):
         "padding_mask": np.ones_like(ids),
     }
     expected = compute_outputs(model, whole)
-    for alone in (ids, {"token_ids": ids}, ids.tolist()):
+    alike = [ids.tolist(), ids.astype("int8"), ids.astype("float32")]
+    for alone in (ids, {"token_ids": ids}, *alike):
         pairs = zip(compute_outputs(model, alone), expected, strict=True)
         for left, right in pairs:
             np.testing.assert_allclose(left, right, atol=1e-6)

@@ -23,8 +23,9 @@ SMALL = {
 }
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 LABELS = ["no", "perhaps", "yes"]
-# Each task model, as a function of its encoder.
-HEADS = {
+# Each model, as a function of its encoder.
+MODELS = {
+    "encoder": lambda encoder: encoder,
     "classifier": lambda encoder: BertClassifier(encoder, LABELS),
     "tagger": lambda encoder: BertTagger(encoder, LABELS),
     "span": BertSpanPredictor,
@@ -33,7 +34,6 @@ HEADS = {
     "pretrainer": BertPretrainer,
     "causal": BertCausalModel,
 }
-MODELS = {"encoder": lambda encoder: encoder, **HEADS}
 
 
 def make_encoder(**arguments):

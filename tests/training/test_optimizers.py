@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
+from bert_keras.training import not_finite
 from bert_keras.training.not_finite import NotFiniteError, StopWhenNotFinite
 from bert_keras.training.optimizers import (
     AdamW,
@@ -142,13 +143,17 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(
         np.testing.assert_array_equal(left.numpy(), right.numpy())
 
 
-def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(caplog):
+def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(
+    caplog, monkeypatch
+):
+    monkeypatch.setattr(not_finite, "IN_A_ROW", 3)
+
     def fit(broken):
         x = np.ones((8, 1), "float32")
         x[broken] = np.nan
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         model.compile(AdamW(0.01), "mse")
-        guard = StopWhenNotFinite(in_a_row=3)
+        guard = StopWhenNotFinite()
         return model.fit(
             x, x * 0, batch_size=1, shuffle=False, verbose=0, callbacks=[guard]
         )
@@ -196,14 +201,8 @@ def test_the_schedule_equals_the_originals():
     expected = [0, 0.5, 1.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0, 0]
     rates = [float(rate(step)) for step in range(12)]
     np.testing.assert_allclose(rates, expected, atol=1e-6)
-    curved = schedule(2.0, 10, warmup=4, power=2.0)
-    np.testing.assert_allclose(
-        [float(curved(step)) for step in (3, 4, 9, 10)],
-        [1.5, 0.72, 0.02, 0],
-        atol=1e-6,
-    )
-    again = WarmupLinearDecay.from_config(curved.get_config())
-    assert float(again(7)) == float(curved(7))
+    again = WarmupLinearDecay.from_config(rate.get_config())
+    assert float(again(7)) == float(rate(7))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,6 @@ def test_the_warmup_is_a_share_or_a_number_of_steps(warmup, steps):
             lambda: apply(AdamW(accumulate=2), variables(), np.ones((4, 3, 2))),
             "takes a task model",
         ),
-        (lambda: StopWhenNotFinite(0), "got 0"),
     ],
 )
 def test_what_is_not_possible_is_refused(make, message):
@@ -258,7 +256,7 @@ def test_what_is_not_possible_is_refused(make, message):
     "optimizer",
     [
         adamw(1e-3, 50, 5, 0.02, 0.5, layer_decay=0.8, bias_correction=False),
-        lamb(1e-3, 50, 5, 0.02, 0.5, power=2.0, accumulate=3),
+        lamb(1e-3, 50, 5, 0.02, 0.5, accumulate=3),
     ],
 )
 def test_an_optimizer_comes_back_from_its_configuration(optimizer):
