@@ -1,8 +1,8 @@
 """Atomic writes of files and folders.
 
 A path may be remote (`gs://` and the like). There a file is uploaded from a
-finished local one, and a folder counts only once its manifest, which is
-uploaded last, is in it: no file system needs to append or rename.
+finished local one, and a folder counts only if its manifest exists, which is
+uploaded last. No file system needs to append or rename.
 """
 
 import contextlib
@@ -355,9 +355,9 @@ def atomic_output(path):
     """Yield a free local path; at the end, what is there replaces `path`.
 
     The caller writes a file or a folder there. It is flushed to the disk and
-    renamed to `path`. A folder is replaced between two renames: a kill may
-    leave neither there, and the next output in the parent puts the old one
-    back. If the caller fails, the partial output is removed.
+    renamed to `path`. A folder is replaced by two renames. After a kill between
+    them neither folder is there; the next output in the parent puts the old
+    one back. If the caller fails, the partial output is removed.
 
     A remote `path` is uploaded to. Of a folder, the old content is removed
     and the manifest goes last: without it, the folder does not count.

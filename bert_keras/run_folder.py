@@ -33,8 +33,8 @@ class RunFolder:
         settings: JSON dict of all that determines the results.
         inputs: paths of the files that the run reads. Their size, time of
             change and hash are recorded when the run begins. A file with
-            another time is read again and must have the same hash. A path
-            without a file passes.
+            another time is read again and must have the same hash. Paths
+            without a file are skipped.
         writes: False in the other workers of a run: they only read.
 
     Raises:
@@ -183,7 +183,7 @@ class RunFolder:
     def _take(self, settings, inputs):
         files.remove_partials(self.path)
         path = self.file(SETTINGS)
-        # Whoever reads a missing file refuses it.
+        # The reader of a missing file refuses it.
         inputs = list(filter(files.is_file, inputs))
         if files.is_file(path):
             try:

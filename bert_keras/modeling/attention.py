@@ -141,7 +141,7 @@ class SelfAttention(layers.KeepsArguments):
 
     def _project(self, inputs, tokens):
         """Compute the scaled query, key and value by a product each."""
-        # The query is scaled: (B, T, D) is less than the scores are.
+        # The query is scaled and not the scores: it has fewer values.
         query = self.query(inputs) * self._scale()
         projected = query, self.key(inputs), self.value(inputs)
         if tokens is not None:

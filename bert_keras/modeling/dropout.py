@@ -50,8 +50,8 @@ def dropout(x, rate, seed, site=0):
 def _random_int16(shape, seed):
     """Draw every 16-bit number equally often, two from each random word."""
     *lead, last = shape
-    # Keras leaves the upper end out, and 2**31 is no int32: of 2**32 words one
-    # never comes. The view splits the last axis.
+    # Keras excludes the upper bound, and 2**31 is no int32: one of 2**32 words
+    # is never drawn. The view splits the last axis.
     words = keras.random.randint(  # (..., last / 2 rounded up, 1)
         (*lead, (last + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed
     )

@@ -290,8 +290,8 @@ class BertEncoder(Portable, keras.Model):
     def output(self) -> Any:
         """Symbolic outputs of the call that had most of them.
 
-        Keras's are of the first call. Keras counts them to test whether the
-        outputs of any call are connected, and would miss `hidden_states`.
+        Keras returns those of the first call. It tests by their number whether
+        the outputs of a call are connected, and would miss `hidden_states`.
         """
         return list(self._most_outputs) or super().output
 

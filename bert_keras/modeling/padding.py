@@ -32,7 +32,7 @@ class RealTokens:
         flat = ops.reshape(is_real, (-1,))  # (B T,)
         (positions,) = ops.nonzero(flat)
         # (L,): the index of each real token among B T positions; and (B, T):
-        # at each position, which token of L is there or was the last before.
+        # the index among L of the token at a position, or of the last before.
         self.positions = ops.cast(positions, "int32")
         tokens = ops.cumsum(ops.cast(flat, "int32")) - 1
         self.tokens = ops.reshape(tokens, shape)

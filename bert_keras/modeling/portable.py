@@ -13,7 +13,7 @@ from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
 
 
 class Portable:
-    """Loading, saving, copying and exporting; `fit` without texts."""
+    """Loading, saving, copying and exporting; `fit` that refuses texts."""
 
     copy_structure: Callable[[Any], Any]  # new weights, another dtype policy
 
@@ -91,8 +91,8 @@ class Portable:
         try:
             return loop(x, *args, **kwargs)
         except Exception:
-            # A trace that failed half-way has made variables of the optimizer;
-            # the same function could make none at the next call. Keras makes
+            # A failed trace may have made the optimizer's variables, and the
+            # same function cannot be traced again without them. Keras makes
             # new functions.
             self.train_function = None
             self.test_function = None

@@ -189,7 +189,7 @@ def _check_thresholds(thresholds, labels, problem):
 class BertSpanPredictor(TaskModel):
     """Two logits a token: the first and the last token of the answer.
 
-    Padding and the question get logits too; readers of answers leave them out.
+    Padding and the question get logits too; answers never contain them.
     Equals `create_model` of the original's `run_squad.py`. Its loss is the
     mean of two cross entropies: `compile(loss=span_losses(),
     loss_weights={"start": 0.5, "end": 0.5})`.
@@ -202,7 +202,7 @@ class BertSpanPredictor(TaskModel):
         bilstm_dim: width of a new bidirectional LSTM between encoder and
             head; none where None.
         may_be_none: True if it was trained on questions without an answer.
-            Readers of answers need it; no weight depends on it.
+            The export reads it; no weight depends on it.
         null_threshold: no answer is predicted where its score exceeds the
             best answer's by more than this. The export reads it; no weight
             depends on it.

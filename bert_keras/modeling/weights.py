@@ -58,8 +58,7 @@ def copy_weights(source, target):
 def mark_new_weights(model, names):
     """Mark these weights as new and random.
 
-    A weight that begins as one number throughout (a bias, a scale) does not
-    count.
+    Weights that begin with equal values (biases, scales) are not marked.
     """
     weights = published_weights(model)
     # A hash shows whether a weight was trained or loaded since.
@@ -68,10 +67,10 @@ def mark_new_weights(model, names):
 
 
 def untrained_weights(model):
-    """Return the sorted names of new weights that still are as at random.
+    """Return the sorted names of new weights that were not trained since.
 
-    Only in a model that was loaded, or that has a loaded encoder: a model made
-    from sizes is new as a whole.
+    A model made from sizes has none: only loaded models, and models with a
+    loaded encoder, are marked.
     """
     hashes = {}
     for part in (model, getattr(model, "encoder", model)):

@@ -33,8 +33,8 @@ def fit(
 
     An interrupted epoch is finished first, so that an epoch's end, and with it
     the evaluation, falls on the same steps as in an uninterrupted run.
-    `steps_per_execution` is that of `compile`, or less where an epoch is no
-    multiple of it.
+    `steps_per_execution` is that of `compile`, or less if it does not divide
+    an epoch.
 
     Args:
         model: a compiled and built Keras model.
@@ -114,7 +114,7 @@ def fit(
 
 
 def _add_missing_line(history, model, validation, state, callbacks, epoch):
-    """Do the end of an epoch that a kill came before."""
+    """Evaluate and write the line of an epoch, if a kill prevented it."""
     if history.last_step == state.step:
         return
     logs = state.restored_metrics(model)
@@ -142,7 +142,7 @@ def _next_stretch(step, steps, steps_per_epoch):
 
 
 def _execute_at_once(model, most, length):
-    """Cut an epoch into equal groups: Keras would run over its end."""
+    """Execute a divisor of the epoch at once; Keras would pass its end."""
     most = min(most, length)
     steps = next(n for n in range(most, 0, -1) if length % n == 0)
     if steps < most:

@@ -288,7 +288,7 @@ class AdamW(SumsGradients, keras.optimizers.Optimizer):
     def _shared_values(self, dtype, layer_rate):
         """Return the values of this step, common to the weights of a group.
 
-        Once a step and not once a weight: a base model has 199 of them.
+        Computed once a step: a base model has 199 weights.
 
         Args:
             dtype: of the weights.

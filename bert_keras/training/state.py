@@ -20,8 +20,8 @@ from bert_keras.interrupts import Stopped, StopRequest
 from bert_keras.manifest import check_same_settings
 from bert_keras.training import checkpoint
 
-# Folder -> the last save of this process there. An interrupted `fit` leaves the
-# thread writing while the next one restores.
+# Folder -> the last save there. After an interrupted `fit` the thread may still
+# write when the next `fit` restores.
 _saves: dict[str, concurrent.futures.Future] = {}
 _writer = concurrent.futures.ThreadPoolExecutor(1)
 

@@ -35,7 +35,7 @@ def make_strategy(distribution="off", tpu="local"):
         distribution: "off", one device; "mirrored", all GPUs of this host;
             "multi_worker", all GPUs of all hosts that the environment
             variable TF_CONFIG names; "tpu"; "auto", the first of
-            multi_worker, tpu and mirrored for which something is there.
+            multi_worker, tpu and mirrored that finds its devices.
         tpu: "local", the TPU of this host, or the name or the address of
             one.
 

