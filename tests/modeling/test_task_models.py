@@ -450,9 +450,7 @@ def test_parts_of_a_batch_of_no_fixed_size_are_refused_under_xla():
         (lambda x: BertClassifier(x, ["a"], recipe="x"), "no recipe"),
         (lambda x: BertClassifier(x, ["a"], pooling="cls"), "a recipe"),
         (
-            lambda x: BertClassifier(
-                x, ["a"], recipe="last", pooling="pooled"
-            ),
+            lambda x: BertClassifier(x, ["a"], recipe="last", pooling="pooled"),
             "pooling is 'pooled'",
         ),
         (lambda x: BertCausalModel(x), "sees the very token"),
