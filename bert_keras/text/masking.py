@@ -168,13 +168,13 @@ def choose_pieces(word, count, rng):
 def choose_words(word, starts, count, max_ngram, rng):
     """Choose whole words of each row, at most `count` tokens.
 
-    The words of a row are chosen in random order, each as the first of a run
-    of 1 to `max_ngram` words (n with a probability proportional to 1/n, among
-    those that fit in its segment). A run that is too long loses words at its
-    end; a run that holds a chosen word is left out. This is the original's
-    rule of whole words, and ALBERT's of runs, with two differences: no run
-    crosses from one segment to the other, and single words fill up what runs
-    leave. If no word is short enough, single tokens are chosen.
+    Each word of a row, in random order, starts a run of 1 to `max_ngram` words:
+    n words with a probability proportional to 1/n, as far as the segment goes.
+    A run that is too long loses words at its end. A run with a word that is
+    already chosen is skipped. This is the original's rule of whole words, and
+    ALBERT's of runs, with two differences: no run crosses segments, and single
+    words fill up what runs leave. If no word is short enough, single tokens
+    are chosen.
 
     Args:
         word: bool `(B, T)`, what may be chosen.
@@ -193,19 +193,26 @@ def choose_words(word, starts, count, max_ngram, rng):
     weights = np.cumsum(1 / np.arange(1, max_ngram + 1))
     chosen = np.zeros_like(word)
     for row in np.flatnonzero(starts.any(1)):
+        # (words,): the first column of each word, and the column after it.
         first = np.flatnonzero(starts[row])
-        outside = np.flatnonzero(np.append(~word[row] | starts[row], True))
-        end = outside[np.searchsorted(outside, first, "right")]
-        # Counts [CLS], [SEP] and padding before each word.
+        stops = np.flatnonzero(np.append(~word[row] | starts[row], True))
+        end = stops[np.searchsorted(stops, first, "right")]
+        # Words of one segment have as many [CLS] and [SEP] before them.
         segment = np.cumsum(~word[row])[first]
         room = np.searchsorted(segment, segment, "right") - range(len(first))
-        room = np.minimum(room, max_ngram)  # words of a run from each word
+        room = np.minimum(room, max_ngram)  # most words of a run
         drawn = draws[row, : len(first)] * weights[room - 1]
         runs = np.searchsorted(weights, drawn, "right") + 1
         turns = order[row][order[row] < len(first)]
-        arrays = (array.tolist() for array in (first, end, turns, runs))
-        is_chosen = np.array(_choose_runs(*arrays, int(count[row])))
-        chosen[row] = word[row] & is_chosen[np.cumsum(starts[row]) - 1]
+        is_chosen = _choose_runs(
+            first.tolist(),
+            end.tolist(),
+            turns.tolist(),
+            runs.tolist(),
+            int(count[row]),
+        )
+        number = np.cumsum(starts[row]) - 1  # (T,), the word of each column
+        chosen[row] = word[row] & np.array(is_chosen)[number]
     none = ~chosen.any(1)
     chosen[none] = choose_pieces(word[none], count[none], rng)
     return chosen
