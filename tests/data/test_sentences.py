@@ -1,7 +1,5 @@
-import os
-from pathlib import Path
-
 import pytest
+from shared_data import shared
 
 from bert_keras.data.corpus import Document
 from bert_keras.data.sentences import document_sentences, split_sentences
@@ -76,10 +74,7 @@ def test_a_long_sentence_is_cut_behind_a_clause():
 
 
 def test_every_character_stays_in_order():
-    data = os.environ.get("BERT_KERAS_DATA")
-    if not data:
-        pytest.skip("BERT_KERAS_DATA is not set")
-    files = sorted(Path(data, "data", "udhr").glob("*.txt"))
+    files = sorted(shared("udhr").glob("*.txt"))
     assert len(files) > 300
     for file in files:
         text = file.read_text(encoding="utf-8")

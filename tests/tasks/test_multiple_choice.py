@@ -1,9 +1,9 @@
 import csv
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from shared_data import shared
 from toy_words import PIECES, preprocessor
 
 from bert_keras import InputError
@@ -98,8 +98,5 @@ def test_predictions_of_another_form_are_refused(tmp_path):
 
 
 def test_the_real_files_have_the_published_counts():
-    folder = os.environ.get("BERT_KERAS_DATA")
-    if not folder:
-        pytest.skip("BERT_KERAS_DATA is not set: no real data")
-    file = Path(folder) / "data/swag/swag_allennlp_fixture.csv"
+    file = shared("swag/swag_allennlp_fixture.csv")
     assert len(choice_task(SWAG, dev=str(file)).read("dev")) == 11

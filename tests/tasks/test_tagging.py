@@ -1,8 +1,6 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
+from shared_data import shared
 from toy_words import PIECES, pieces_of, preprocessor
 
 from bert_keras import InputError
@@ -207,18 +205,14 @@ def test_labels_that_training_has_not_seen_weigh_nothing_and_are_noted(
 
 
 def test_the_real_files_have_the_published_counts():
-    folder = os.environ.get("BERT_KERAS_DATA")
-    if not folder:
-        pytest.skip("BERT_KERAS_DATA is not set: no real data")
-    root = Path(folder) / "data"
-    task = tag_task(WNUT_17, data_dir=str(root / "wnut17"))
+    task = tag_task(WNUT_17, data_dir=str(shared("wnut17")))
     assert [len(task.read(s)) for s in ("train", "dev", "test")] == [
         3394,
         1009,
         1287,
     ]
     assert len(task.labels) == 13
-    task = tag_task(WIKI_ANN, data_dir=str(root / "wikiann_en"))
+    task = tag_task(WIKI_ANN, data_dir=str(shared("wikiann_en")))
     dev = task.read("dev")
     assert len(dev) == 10000
     assert not any(word.startswith("en:") for e in dev for word in e.words)

@@ -1,10 +1,8 @@
 """What other BERT tokenizers make other ids of, as docs/exactness.md says."""
 
-import os
-from pathlib import Path
-
 import pytest
 import tensorflow as tf
+from shared_data import shared
 
 from bert_keras import BertPreprocessor, WordPieceTokenizer
 from bert_keras.text.vocabulary import read_vocabulary
@@ -107,10 +105,7 @@ MAKERS = {
 @pytest.mark.parametrize("case", ["uncased", "cased"])
 @pytest.mark.parametrize("peer", PEERS)
 def test_others_differ_where_the_docs_say_and_nowhere_else(peer, case):
-    folder = os.environ.get("BERT_KERAS_DATA")
-    if not folder:
-        pytest.skip("BERT_KERAS_DATA names no folder with real vocabularies")
-    path = Path(folder) / "data" / "vocab" / f"bert-base-{case}-vocab.txt"
+    path = shared(f"vocab/bert-base-{case}-vocab.txt")
     pieces, lowercase = read_vocabulary(path), case == "uncased"
     reference = WordPiece(pieces, lowercase)
     ids_of = MAKERS[peer](str(path), pieces, lowercase)

@@ -1,7 +1,6 @@
 """The ids in a graph are the reference's, by both paths and in every form."""
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from shared_data import shared
 from strange_strings import strange_strings
 
 from bert_keras.errors import InputError
@@ -41,14 +41,6 @@ def assert_equals_reference(texts, vocabulary, **settings):
         rows = zip(texts, made(texts).to_list(), expected, strict=True)
         wrong = [text for text, ids, right in rows if ids != right]
         assert not wrong, (portable, wrong[:5])
-
-
-def shared(name):
-    """A file of the shared data; skips where there is none."""
-    folder = os.environ.get("BERT_KERAS_DATA")
-    if not folder:
-        pytest.skip("BERT_KERAS_DATA names no folder with real vocabularies")
-    return Path(folder) / "data" / name
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

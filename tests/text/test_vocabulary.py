@@ -3,15 +3,14 @@
 import codecs
 import collections
 import itertools
-import os
 import pickle
 import random
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from shared_data import shared
 
 from bert_keras.errors import InputError
 from bert_keras.interop.tensors import License
@@ -262,11 +261,8 @@ def measure_fit(pieces, texts):
 
 def corpus_texts(files):
     """The first paragraphs of the shared corpus: to learn from, held out."""
-    folder = os.environ.get("BERT_KERAS_DATA")
-    if not folder:
-        pytest.skip("BERT_KERAS_DATA names no folder with a real corpus")
     learned, held_out = [], []
-    with tarfile.open(Path(folder) / "data" / "corpus.tar.xz") as archive:
+    with tarfile.open(shared("corpus.tar.xz")) as archive:
         members = (member for member in archive if member.isfile())
         for number, member in enumerate(itertools.islice(members, files)):
             lines = archive.extractfile(member).read().decode().split("\n")
