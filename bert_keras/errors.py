@@ -1,6 +1,7 @@
 """The errors and warnings of the package; imports no other module of it."""
 
 import contextlib
+import os
 
 LONGEST = 4_000  # characters of a message: a page
 
@@ -39,6 +40,21 @@ def require_tensorflow(what):
             f"{what} needs Keras on TensorFlow; it runs on {backend}. Run this "
             "with KERAS_BACKEND=tensorflow; weights go over by save_preset "
             "and from_preset."
+        )
+
+
+def refuse_fork(process):
+    """Raise `InputError` in a fork of the process that made a model.
+
+    TensorFlow's threads are not forked: a call would not return.
+
+    Args:
+        process: id of the process that made the model.
+    """
+    if os.getpid() != process:
+        raise InputError(
+            "The model was loaded before this process was forked, where "
+            "TensorFlow would hang. Load it in this process."
         )
 
 

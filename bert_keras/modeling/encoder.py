@@ -3,13 +3,14 @@
 Its layers are in layers.py and attention.py.
 """
 
+import os
 from numbers import Integral
 from typing import Any
 
 import keras
 from keras import ops
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, refuse_fork
 from bert_keras.modeling import layers, weights
 from bert_keras.modeling.attention import (
     DIRECTIONS,
@@ -173,6 +174,7 @@ class BertEncoder(Portable, keras.Model):
             name="pooler",
             dtype=policy,
         )
+        self._process = os.getpid()
         # Before the first call, so that weights can be loaded.
         self.build()
 
@@ -215,6 +217,7 @@ class BertEncoder(Portable, keras.Model):
         attention_probabilities: bool = False,
         examples_per_row: int | None = None,
     ) -> dict[str, Any]:
+        refuse_fork(self._process)
         inputs = named_inputs(inputs)
         self._check_inputs(inputs)
         padding_mask = inputs.get("padding_mask")

@@ -1,12 +1,13 @@
 """Methods that `BertEncoder` and every task model have."""
 
 import functools
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import keras
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, refuse_fork
 from bert_keras.files import PathLike
 from bert_keras.modeling import modes, weights
 from bert_keras.modeling.inputs import INPUT_NAMES, refuse_text
@@ -88,16 +89,35 @@ class Portable:
     def _run(self, loop, x, *args, **kwargs):
         """Call `fit`, `evaluate` or `predict` of Keras."""
         refuse_text(x)
+        refuse_fork(getattr(self, "encoder", self)._process)
         try:
             return loop(x, *args, **kwargs)
-        except Exception:
+        except Exception as error:
             # A failed trace may have made the optimizer's variables, and the
             # same function cannot be traced again without them. Keras makes
             # new functions.
             self.train_function = None
             self.test_function = None
             self.predict_function = None
+            self._refuse_ids(error)
             raise
+
+    def _refuse_ids(self, error):
+        """Raise `InputError` if TensorFlow found an id outside of a table."""
+        message = getattr(error, "message", "")
+        found = re.search(r"= (-?\d+) is not in \[0, \d+\)", message)
+        if not found:
+            return
+        encoder = getattr(self, "encoder", self)
+        text = (
+            f"The inputs have the id {found[1]}. Expected token_ids below "
+            f"{encoder.vocabulary_size} and segment_ids below "
+            f"{encoder.num_segments}: make the ids with the preprocessor that "
+            "belongs to the model."
+        )
+        if encoder.num_segments == 1:
+            text += " A model with num_segments=1 reads no pairs of texts."
+        raise InputError(text) from None
 
     def export(
         self,

@@ -408,12 +408,12 @@ class _ChoicesOfRows(keras.layers.Layer):
 class _Trace:
     """A traced function and its key.
 
-    Keras would track the preprocessor, a layer, in a tuple.
+    Keras would track the tokenizer, a layer, in a tuple.
     """
 
-    def __init__(self, key, preprocessor, function):
+    def __init__(self, key, tokenizer, function):
         self.key, self.function = key, function
-        self.preprocessor = preprocessor  # kept, so that its id stays unique
+        self.tokenizer = tokenizer  # kept, so that its id stays unique
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -508,7 +508,7 @@ class BertEmbedder(TaskModel):
         """Compute the vectors of many texts, as fast as an export does.
 
         Texts are sorted by length and batched; one graph skips the padding.
-        Calls with the same preprocessor use one graph.
+        Calls with one tokenizer use one graph, whatever the prompt.
 
         Args:
             texts: strings, N of them.
@@ -518,32 +518,40 @@ class BertEmbedder(TaskModel):
         Returns:
             NumPy's float32 (N, D), in the order of the texts.
         """
+        from bert_keras.text.preprocessor import count_prompt
+
+        prompt = preprocessor.prompts.get(preprocessor.prompt, "")
+        unpooled = 0  # tokens of the prompt that are not pooled
+        if not preprocessor.include_prompt:
+            unpooled = count_prompt(
+                preprocessor.tokenizer, prompt, preprocessor.sequence_length
+            )
+        prompt = ops.convert_to_tensor(prompt, "string")
+        unpooled = ops.convert_to_tensor(unpooled, "int32")
         texts = np.asarray(texts, "object")
         width = self.output.shape[-1]
         vectors: Any = np.zeros((len(texts), width), "float32")
-        embed = self._trace_export(preprocessor)
+        embed = self._trace_texts(preprocessor)
         lengths = [len(text) for text in texts]
         # Longest first: a lack of memory shows at once.
         order = np.argsort(lengths, kind="stable")[::-1]
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            outputs = embed(ops.convert_to_tensor(texts[rows], "string"))
-            vectors[rows] = outputs["embedding"]
+            batch = ops.convert_to_tensor(texts[rows], "string")
+            vectors[rows] = embed(batch, prompt, unpooled)
         return vectors
 
-    def _trace_export(self, preprocessor):
-        """Return the function of an export, traced once."""
-        from bert_keras.serving.embedding import embed
+    def _trace_texts(self, preprocessor):
+        """Return the graph of texts, traced once."""
+        from bert_keras.serving.embedding import trace_embedder
         from bert_keras.serving.graph import Rows
 
+        tokenizer = preprocessor.tokenizer
         # LoRA adds weights, which an older trace would not read.
-        key = id(preprocessor), len(self.weights)
+        key = id(tokenizer), preprocessor.sequence_length, len(self.weights)
         if self._trace is None or self._trace.key != key:
-            rows = Rows(preprocessor)
-            signature = embed(
-                self, rows, self.pooling, self.normalize, self.truncate_dim
-            )
-            self._trace = _Trace(key, preprocessor, signature.trace())
+            function = trace_embedder(self, Rows(preprocessor))
+            self._trace = _Trace(key, tokenizer, function)
         return self._trace.function
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

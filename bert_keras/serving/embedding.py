@@ -6,7 +6,7 @@ import functools
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.modeling import heads
+from bert_keras.modeling import heads, modes
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.recipes import find_recipe
 from bert_keras.serving.graph import (
@@ -56,7 +56,7 @@ def embed(
     encoder = getattr(model, "encoder", model)
     if prompt is None:
         prompt = rows.prompts.get(rows.prompt, "")
-    unpooled = 0
+    unpooled = None
     if prompt and not rows.include_prompt:
         unpooled = count_prompt(rows.tokenizer, prompt, rows.sequence_length)
     _check(encoder, pooling, long_text, features, prompt, unpooled)
@@ -87,7 +87,8 @@ def embed(
 class _Texts:
     """The outputs of `embed` for texts; arguments as there.
 
-    `unpooled` is the number of tokens of the prompt that are not pooled.
+    `unpooled` is the number of first tokens that are not pooled, those of the
+    prompt; None pools all.
     """
 
     encoder: BertEncoder
@@ -96,7 +97,7 @@ class _Texts:
     normalize: bool
     truncate_dim: int | None
     prompt: str
-    unpooled: int
+    unpooled: int | tf.Tensor | None
 
     def embed(self, text):
         """Return the embeddings of texts, each cut to a row."""
@@ -144,7 +145,9 @@ class _Texts:
 
     def _pool(self, encoded, inputs):
         mask = inputs["padding_mask"]
-        pooled = leave_out(mask, self.unpooled) if self.unpooled else None
+        pooled = None
+        if self.unpooled is not None:
+            pooled = leave_out(mask, self.unpooled)
         return heads.pool(encoded, mask, self.pooling, pooled)
 
     def _scale(self, embedding):
@@ -167,6 +170,40 @@ def embed_with_prompts(model, rows, options):
         arguments = {**options, "features": None, "prompt": next(texts, None)}
         signatures.append(embed(model, rows, **arguments, name=name))
     return signatures
+
+
+def trace_embedder(model, rows):
+    """Return the graph of `BertEmbedder.encode`, one for all prompts.
+
+    It takes strings (B,), the prompt before each, a string (), and the number
+    of first tokens that are not pooled, int32 (). It returns float32 (B, D).
+
+    Args:
+        model: a `BertEmbedder`.
+        rows: `Rows` of its preprocessor.
+    """
+
+    def embed_texts(text, prompt, unpooled):
+        texts = _Texts(
+            model.encoder,
+            rows,
+            model.pooling,
+            model.normalize,
+            model.truncate_dim,
+            prompt="",
+            unpooled=unpooled,
+        )
+        text = tf.strings.join([prompt, text])
+        return texts.embed(text)["embedding"]
+
+    specs = (
+        tf.TensorSpec([None], tf.string),
+        tf.TensorSpec([], tf.string),
+        tf.TensorSpec([], tf.int32),
+    )
+    with modes.use(skip_padding=True, gradients=False):
+        graph = tf.function(embed_texts, autograph=False)
+        return graph.get_concrete_function(*specs)
 
 
 def _check(encoder, pooling, long_text, features, prompt, unpooled):

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, refuse_fork
 from bert_keras.manifest import check_fields, check_files, read_manifest
 from bert_keras.text.wordpiece import encodable
 
@@ -147,11 +147,7 @@ class ServedModel:
         function = self.loaded.signatures[name]
 
         def call(*texts, **named):
-            if os.getpid() != self._process:
-                raise InputError(
-                    "The model was loaded before this process was forked; "
-                    "TensorFlow would hang. Load it in this process."
-                )
+            refuse_fork(self._process)
             columns = _name_columns(name, entry["input_order"], texts, named)
             tensors = to_tensors(entry, read_columns(name, entry, columns))
             try:

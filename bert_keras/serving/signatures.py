@@ -230,11 +230,23 @@ def all_signatures(models, rows, options, left_out=()):
                     f"Two models have a signature {signature.name!r}. Export "
                     "them to two folders."
                 )
+            _check_segments(model, signature)
             signatures[signature.name] = signature
     signatures["tokenize"] = tokenize(rows)
     if options["ids_signature"]:
         signatures["ids"] = ids(models[0], rows, options["ids_signature"])
     return signatures
+
+
+def _check_segments(model, signature):
+    """Raise `InputError` for a signature of pairs of a model without them."""
+    is_pair = len(signature.inputs) == 2
+    if is_pair and getattr(model, "encoder", model).num_segments == 1:
+        raise InputError(
+            f"{signature.name} reads {' and '.join(signature.inputs)} as a "
+            "pair, and the model has num_segments=1. Export a model with two "
+            "segments."
+        )
 
 
 def _check_top_k(model, rows, options):

@@ -391,6 +391,20 @@ def test_options_that_do_not_fit_are_refused(tmp_path, model, options, message):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("kind", ["pair", "spans", "choices", "nsp"])
+def test_a_model_of_one_segment_serves_no_pairs(tmp_path, kind):
+    one = BertEncoder(len(VOCABULARY), 1, 2, 16, 32, 32, num_segments=1)
+    model = {
+        "pair": lambda: BertClassifier(one, ["bad", "good"], pair=True),
+        "spans": lambda: BertSpanPredictor(one),
+        "choices": lambda: BertChooser(one),
+        "nsp": lambda: BertPretrainer(one),
+    }[kind]()
+    with pytest.raises(InputError, match="num_segments=1"):
+        export_saved_model(model, preprocessor(), tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
 def test_no_more_guesses_than_pieces_may_be_asked_for(tmp_path):
     model = BertPretrainer(BertEncoder(len(VOCABULARY) + 9, 1, 2, 16, 32, 32))
     most = len(VOCABULARY)

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -130,6 +131,33 @@ def test_calls_that_make_no_sense_are_refused(toy_served, tmp_path):
         (tmp_path / name).write_text("{}")
     with pytest.raises(InputError, match="from_preset"):
         load_saved_model(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("kind", ["served", "call", "predict"])
+def test_a_fork_refuses_a_model_of_its_parent(toy_served, kind):
+    """gunicorn --preload forks; TensorFlow's threads are not forked."""
+    model = BertClassifier(encoder(), labels=["bad", "good"])
+    ids = np.array([[2, 5, 3]])
+    call = {
+        "served": lambda: toy_served.classify(["bad"]),
+        "call": lambda: model.encoder(ids),
+        "predict": lambda: model.predict(ids, verbose=0),
+    }[kind]
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(60)  # without a refusal it would hang
+            call()
+        except InputError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as file:
+        assert "forked" in file.read()
+    os.waitpid(child, 0)
 
 
 def test_a_served_model_shows_what_it_answers(toy_served):

@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
-import os
 import random
 import signal
 import socket
@@ -361,21 +360,3 @@ def assert_equal(found, expected):
         assert abs(found - expected) <= 1e-5
     else:
         assert found == expected
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_forked_process_is_told_to_load_the_model_itself(toy_served):
-    """gunicorn --preload does so; TensorFlow's threads are not forked."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            toy_served.classify(["bad"])
-        except InputError as error:
-            os.write(writing, str(error).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with open(reading) as file:
-        assert "forked" in file.read()
-    os.waitpid(child, 0)
