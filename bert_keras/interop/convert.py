@@ -127,7 +127,7 @@ def _is_spare(name):
     return any(re.search(pattern, name, re.IGNORECASE) for pattern in SPARE)
 
 
-# Outputs of both models on the same rows.
+# Outputs of two models on the same rows.
 
 
 def compare_models(first, second):
@@ -141,42 +141,53 @@ def compare_models(first, second):
         if name in second.load_report.initialised:
             weight.assign(weights[name])
     inputs = sample_inputs(first)
-    is_real = inputs["padding_mask"].astype(bool)
-    outputs = [_outputs(model, inputs) for model in (first, second)]
-    for output in outputs:
-        for name in set(output) & set(first.token_outputs):
-            output[name] = output[name][is_real]
-    return greatest_difference(*outputs)
+    return greatest_difference(
+        *(
+            real_outputs(first, inputs, model(inputs))
+            for model in (first, second)
+        )
+    )
 
 
-def _outputs(model, inputs):
-    """Return the outputs by name; the only one of a model is `logits`."""
-    outputs = model(inputs)
+def real_outputs(model, inputs, outputs):
+    """Return outputs of a model as arrays by name, without those at padding.
+
+    Args:
+        model: the model, or one with the same outputs.
+        inputs: its inputs, from `sample_inputs`.
+        outputs: dict, or the only output, which gets the name `logits`.
+    """
     if not isinstance(outputs, dict):
         outputs = {"logits": outputs}
-    return {k: ops.convert_to_numpy(v) for k, v in outputs.items()}
+    outputs = {k: ops.convert_to_numpy(v) for k, v in outputs.items()}
+    is_real = inputs["padding_mask"].astype(bool)
+    for name in {*model.token_outputs} & {*outputs}:
+        outputs[name] = outputs[name][is_real]
+    return outputs
 
 
-def sample_inputs(model):
-    """Return four rows of random tokens, each with more padding."""
+def sample_inputs(model, batch=4, length=32):
+    """Return random tokens, each row with more padding than the last one.
+
+    A `BertChooser` gets two choices an example.
+    """
     encoder = getattr(model, "encoder", model)
-    length = min(32, encoder.max_sequence_length)
-    random = np.random.default_rng(0)
-    shape = (4, length)
-    ids = random.integers(0, encoder.vocabulary_size, shape, "int32")
-    positions = np.arange(length)
-    lengths = length - np.arange(4)[:, None] * (length // 8)  # (4, 1)
+    length = min(length, encoder.max_sequence_length)
+    is_chooser = isinstance(model, bert_keras.BertChooser)
+    shape = (2 * batch if is_chooser else batch, length)
+    ids = np.random.default_rng(0).integers(
+        0, encoder.vocabulary_size, shape, "int32"
+    )
+    positions = np.arange(length, dtype="int32")
+    lengths = length - np.arange(shape[0])[:, None] * (length // 8)  # (B, 1)
+    segments = (positions >= length // 2) * (encoder.num_segments > 1)
     inputs = {
         "token_ids": ids,
-        "segment_ids": np.broadcast_to(
-            (positions >= length // 2) * (encoder.num_segments > 1), shape
-        ).astype("int32"),
+        "segment_ids": np.broadcast_to(segments, shape).astype("int32"),
         "padding_mask": (positions < lengths).astype("int32"),
     }
-    if isinstance(
-        model, bert_keras.BertChooser
-    ):  # two choices for each of two rows
-        return {k: v.reshape(2, 2, length) for k, v in inputs.items()}
+    if is_chooser:
+        return {k: v.reshape(batch, 2, length) for k, v in inputs.items()}
     if isinstance(model, bert_keras.BertPretrainer):
-        inputs["mask_positions"] = np.tile(positions[: length // 2], (4, 1))
+        inputs["mask_positions"] = np.tile(positions[: length // 2], (batch, 1))
     return inputs

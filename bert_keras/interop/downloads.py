@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import glob
-import hashlib
 import logging
 import os
 import re
@@ -11,6 +10,7 @@ import shutil
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 
 from bert_keras import files
 from bert_keras.errors import InputError
@@ -21,7 +21,6 @@ from bert_keras.interop import (
     text_settings,
 )
 from bert_keras.interop.block import CONFIG
-from bert_keras.interop.tensors import WeightsError
 from bert_keras.modeling.sizes import SIZES
 
 logger = logging.getLogger(__name__)
@@ -42,59 +41,6 @@ RELEASED = {
     "multi_cased_L-12_H-768_A-12": "2018_11_23",
     "wwm_uncased_L-24_H-1024_A-16": "2019_05_30",
     "wwm_cased_L-24_H-1024_A-16": "2019_05_30",
-}
-# SHA-256 of the files in a zip, in the order of HASHED. NVIDIA published them
-# (DeepLearningExamples, GooglePretrainedWeightDownloader.py); no hash of the
-# small and the whole-word models is published.
-HASHED = (
-    "bert_config.json",
-    "vocab.txt",
-    "bert_model.ckpt.index",
-    "bert_model.ckpt.data-00000-of-00001",
-)
-SHA256 = {
-    "uncased_L-12_H-768_A-12": (
-        "7b4e5f53efbd058c67cda0aacfafb340113ea1b5797d9ce6ee411704ba21fcbc",
-        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-        "04c1323086e2f1c5b7c0759d8d3e484afbb0ab45f51793daab9f647113a0117b",
-        "58580dc5e0bf0ae0d2efd51d0e8272b2f808857f0a43a88aaf7549da6d7a8a84",
-    ),
-    "uncased_L-24_H-1024_A-16": (
-        "bfa42236d269e2aeb3a6d30412a33d15dbe8ea597e2b01dc9518c63cc6efafcb",
-        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-        "68b52f2205ffc64dc627d1120cf399c1ef1cbc35ea5021d1afc889ffe2ce2093",
-        "bc6b3363e3be458c99ecf64b7f472d2b7c67534fd8f564c0556a678f90f4eea1",
-    ),
-    "cased_L-12_H-768_A-12": (
-        "f11dfb757bea16339a33e1bf327b0aade6e57fd9c29dc6b84f7ddb20682f48bc",
-        "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
-        "517d6ef5c41fc2ca1f595276d6fccf5521810d57f5a74e32616151557790f7b1",
-        "734d5a1b68bf98d4e9cb6b6692725d00842a1937af73902e51776905d8f760ea",
-    ),
-    "cased_L-24_H-1024_A-16": (
-        "7adb2125c8225da495656c982fd1c5f64ba8f20ad020838571a3f8a954c2df57",
-        "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
-        "ef42a53f577fbe07381f4161b13c7cab4f4fc3b167cec6a9ae382c53d18049cf",
-        "6ff33640f40d472f7a16af0c17b1179ca9dcc0373155fb05335b6a4dd1657ef0",
-    ),
-    "multilingual_L-12_H-768_A-12": (
-        "49063bb061390211d2fdd108cada1ed86faa5f90b80c8f6fdddf406afa4c4624",
-        "87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f",
-        "87c372c1a3b1dc7effaaa9103c80a81b3cbab04c7933ced224eec3b8ad2cc8e7",
-        "3cd83912ebeb0efe2abf35c9f1d5a515d8e80295e61c49b75c8853f756658429",
-    ),
-    "chinese_L-12_H-768_A-12": (
-        "7aaad0335058e2640bcb2c2e9a932b1cd9da200c46ea7b8957d54431f201c015",
-        "45bbac6b341c319adc98a532532882e91a9cefc0329aa57bac9ae761c27b291c",
-        "46315546e05ce62327b3e2cd1bed22836adcb2ff29735ec87721396edb21b82e",
-        "756699356b78ad0ef1ca9ba6528297bcb3dd1aef5feadd31f4775d7c7fc989ba",
-    ),
-    "multi_cased_L-12_H-768_A-12": (
-        "e76c3964bc14a8bb37a5530cdc802699d2f4a6fddfab0611e153aa2528f234f0",
-        "fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c",
-        "7d8509c2a62b4e300feb55f8e5f1eef41638f4998dd4d887736f42d4f6a34b37",
-        "55b8a2df41f69c60c5180e50a7c31b7cdf6238909390c4ddf05fbc0d37aa1ac5",
-    ),
 }
 # keras-hub's names for the same weights.
 ALIASES = {
@@ -224,58 +170,43 @@ def _simplify(name):
 
 
 def fetch_release(name):
-    """Return the path of the released zip; fetch it if it is not there yet.
+    """Return the folder of a release's files; fetch it if it is not there yet.
 
-    It is kept below `KERAS_HOME`, by default ~/.keras. Its files must have the
-    published hashes, if there are any; they are checked before the zip gets
-    its name.
+    It is kept below `KERAS_HOME`, by default ~/.keras.
     """
-    folder = os.path.join(files.keras_home(), "models", "bert_keras")
-    path = os.path.join(folder, f"{name}.zip")
-    if not os.path.exists(path):
-        with files.atomic_output(path) as partial:
-            _download(name, partial)
-            _check_hashes(name, partial)
-    return path
+    folder = os.path.join(files.keras_home(), "models", "bert_keras", name)
+    if not os.path.isdir(folder):
+        with files.atomic_output(folder) as partial:
+            os.mkdir(partial)
+            path = os.path.join(partial, f"{name}.zip")
+            _download(name, path)
+            _unpack(path, partial)
+            os.remove(path)
+    return folder
 
 
-def _check_hashes(name, path):
-    """Raise `WeightsError` unless a zip has the files that were released."""
-    if name not in SHA256:
-        logger.warning(
-            "No hash of %s is published: it is checked by its length alone.",
-            name,
-        )
-        return
-    found = _hashes(path)
-    for file, expected in zip(HASHED, SHA256[name], strict=True):
-        if found.get(file) != expected:
-            raise WeightsError(
-                f"{name}.zip",
-                f"{file} in it is not the one that was released",
-                "Fetch it again, from another network",
-                expected=f"the SHA-256 {expected}",
-                found=found.get(file, "none"),
-            )
+def _unpack(path, folder):
+    """Unpack the checkpoint, settings and vocabulary, without inner folders.
 
-
-def _hashes(path):
-    """Return the SHA-256 of each file in a zip, by its name without folders."""
-    found = {}
+    zipfile compares each file with its checksum in the zip.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
-                # Others can swell without bound while they are read.
-                if member.compress_type in google.METHODS:
-                    with archive.open(member) as file:
-                        digest = hashlib.file_digest(file, "sha256")
-                    name = member.filename.rpartition("/")[2]
-                    found[name] = digest.hexdigest()
-    except google.DAMAGED as error:
-        raise WeightsError(
-            path, f"the zip is damaged ({error})", "Fetch it again"
+                name = member.filename.rpartition("/")[2]
+                if ".ckpt" in name or name in (
+                    google.CONFIG,
+                    google.VOCABULARY,
+                ):
+                    with (
+                        archive.open(member) as source,
+                        open(os.path.join(folder, name), "wb") as target,
+                    ):
+                        shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise InputError(
+            f"{os.path.basename(path)} is damaged ({error}). Fetch it again."
         ) from None
-    return found
 
 
 def _download(name, path):

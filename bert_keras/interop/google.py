@@ -1,22 +1,16 @@
-"""Checkpoints of the original: a folder, one checkpoint in it, or a zip.
+"""Checkpoints of the original: a folder, or one checkpoint in it.
 
 Their files are bert_config.json, vocab.txt and bert_model.ckpt.
 """
 
-import io
 import math
 import os
 import re
-import shutil
-import tempfile
-import zipfile
-import zlib
 
 from bert_keras.interop import tensors, text_settings
 from bert_keras.interop.head_table import HEADS, layers_in
 from bert_keras.interop.tensor_bundle import read_tf_checkpoint
 from bert_keras.interop.tensor_files import read_json
-from bert_keras.interop.tensors import WeightsError
 
 CONFIG, VOCABULARY = "bert_config.json", "vocab.txt"
 
@@ -127,7 +121,7 @@ _CASE = re.compile(r"(?<![a-z])(un)?cased(?![a-z])")
 
 
 def name_cases(source):
-    """Return the case in the name of a released folder or zip."""
+    """Return the case in the name of a released folder."""
     name = os.path.basename(os.path.normpath(source)).lower()
     match = _CASE.search(name)
     return {f"the name {name}": match[1] == "un"} if match else {}
@@ -145,139 +139,3 @@ def _head(found):
     if "mlm/bias" in found or "nsp/bias" in found:
         return "BertPretrainer", {}
     return "BertEncoder", {}
-
-
-# The zip files in which the original's weights were released.
-
-# Raised by zipfile for a damaged file.
-DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    OSError,
-    EOFError,
-    RuntimeError,
-    ValueError,
-)
-FETCH = "Fetch the zip again"
-# The largest published ones have 500 bytes and 2 MB.
-MOST_BYTES = {CONFIG: 1024 * 1024, VOCABULARY: 16 * 1024 * 1024}
-# Weights, the optimizer's two copies of them, heads, and a reserve.
-MOST_COPIES, SLACK = 4, 64 * 1024 * 1024
-# The methods of every release; others unpack into memory as a whole.
-METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-# Bytes that are read at once. The list of members has 1 KB.
-PIECE = 1024 * 1024
-
-
-def open_google_zip(path):
-    """Return the `Checkpoint` of a released zip.
-
-    Its four files are unpacked to a temporary folder, which is removed with
-    the checkpoint. Folders inside the zip are ignored.
-    """
-    keep = tempfile.TemporaryDirectory(prefix="bert_keras_zip_")
-    try:
-        with _BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
-            members = _members(path, archive)
-            for name, most in MOST_BYTES.items():
-                if name in members:
-                    _check_size(path, name, members[name].file_size, most)
-                    _unpack(archive, members[name], keep.name, name)
-            prefix = _unpack_weights(path, archive, members, keep.name)
-    except WeightsError:
-        raise
-    except DAMAGED as error:
-        raise WeightsError(
-            path, f"the zip is damaged ({error})", FETCH
-        ) from None
-    checkpoint = open_google(os.path.join(keep.name, prefix), path)
-    checkpoint.keep = keep
-    return checkpoint
-
-
-class _BoundedFile(io.FileIO):
-    """File wrapper that bounds the size of each read."""
-
-    def read(self, size=-1):
-        if size > PIECE:
-            raise zipfile.BadZipFile(f"a list of members of {size} bytes")
-        return super().read(PIECE if size < 0 else size)
-
-
-def _members(path, archive):
-    """Return dict of plain file name -> member, of the checkpoint's files."""
-    found = {}
-    for member in archive.infolist():
-        name = member.filename.rpartition("/")[2]
-        if name in (CONFIG, VOCABULARY) or ".ckpt" in name:
-            if name in found:
-                raise WeightsError(
-                    path,
-                    f"the zip holds {name} twice",
-                    "Unpack it and name the folder that is meant",
-                )
-            if member.compress_type not in METHODS:
-                raise WeightsError(
-                    path,
-                    f"{name} is compressed in another way than a release is",
-                    "Unpack it and name the folder",
-                    expected="the methods 0 (stored) or 8 (deflated)",
-                    found=f"{member.compress_type}",
-                )
-            found[name] = member
-    if CONFIG not in found:
-        raise WeightsError(
-            path,
-            "this is no release of BERT",
-            "Name a zip as the original released them",
-            expected=CONFIG,
-            found="none",
-        )
-    return found
-
-
-def _unpack_weights(path, archive, members, folder):
-    """Unpack index and data; return the checkpoint's name."""
-    config = read_config(os.path.join(folder, CONFIG))
-    count = sum(map(math.prod, tensors.encoder_shapes(config).values()))
-    most = MOST_COPIES * 4 * count + SLACK
-    stems = {n.removesuffix(".index") for n in members if n.endswith(".index")}
-    if len(stems) != 1:
-        raise WeightsError(
-            path,
-            "the zip does not hold one checkpoint",
-            "Unpack it and name the checkpoint that is meant",
-            expected="one file .ckpt.index",
-            found=", ".join(sorted(stems)) or "none",
-        )
-    (stem,) = stems
-    parts = {
-        name: member
-        for name, member in members.items()
-        if name.startswith(f"{stem}.") and not name.endswith(".meta")
-    }
-    total = sum(member.file_size for member in parts.values())
-    _check_size(path, stem, total, most)
-    for name, member in parts.items():
-        _unpack(archive, member, folder, name)
-    return stem
-
-
-def _check_size(path, name, size, most):
-    if size > most:
-        raise WeightsError(
-            path,
-            f"{name} is absurdly large",
-            FETCH,
-            expected=f"at most {most} bytes",
-            found=f"{size}",
-        )
-
-
-def _unpack(archive, member, folder, name):
-    with (
-        archive.open(member) as source,
-        open(os.path.join(folder, name), "wb") as target,
-    ):
-        # zipfile unpacks no more bytes than the list of members states.
-        shutil.copyfileobj(source, target, PIECE)

@@ -10,7 +10,6 @@ import inspect
 import logging
 import os
 import warnings
-import zipfile
 
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 KNOWN = (
     "a folder of this package, of Hugging Face, of sentence-transformers or "
-    "of keras-hub, the folder of a run, a checkpoint or a zip of the "
+    "of keras-hub, the folder of a run, a checkpoint of the "
     "original, a checkpoint of Model Garden, a SavedModel of TF Hub; or a "
     "name: org/name on the Hugging Face Hub, or one of bert_keras.presets()"
 )
@@ -222,14 +221,12 @@ def _open_path(path):
         return _open_tensorflow(path, path)
     if os.path.exists(path):
         files.check_file(path)
-        if zipfile.is_zipfile(path):
-            from bert_keras.interop.google import open_google_zip
-
-            return open_google_zip(path)
     from bert_keras.interop.downloads import suggest_names
 
+    is_archive = str(path).endswith((".zip", ".tar.gz", ".tgz"))
     raise InputError(
-        f"No supported checkpoint at {path}.{suggest_names(path)} "
+        f"No supported checkpoint at {path}.{suggest_names(path)}"
+        f"{' Unpack it and pass its folder.' if is_archive else ''} "
         f"Expected {KNOWN}."
     )
 

@@ -235,7 +235,6 @@ class Checkpoint:
         by_class: for a head that fits several classes and names none: dict of
             class name -> function that returns its `Checkpoint`. `head` is
             then "BertEncoder".
-        keep: object that must live as long as the tensors are read.
     """
 
     source: str
@@ -253,7 +252,6 @@ class Checkpoint:
     untrained: list = dataclasses.field(default_factory=list)
     head_fault: InputError | None = None
     by_class: dict = dataclasses.field(default_factory=dict)
-    keep: object = None
 
 
 def hide_default_label(labels, problem):

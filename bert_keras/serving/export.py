@@ -37,21 +37,6 @@ from bert_keras.serving.signatures import (
 )
 from bert_keras.text.preprocessor import BertPreprocessor
 
-# Operations that run Python, or read and write files, when the model is called.
-FORBIDDEN = {
-    "EagerPyFunc",
-    "FixedLengthRecordReaderV2",
-    "InitializeTableFromTextFile",
-    "InitializeTableFromTextFileV2",
-    "MatchingFiles",
-    "PyFunc",
-    "PyFuncStateless",
-    "ReadFile",
-    "TFRecordReaderV2",
-    "TextLineReaderV2",
-    "WholeFileReaderV2",
-    "WriteFile",
-}
 # Number of axes of an input -> how the card calls them.
 AXES = {1: "(B,)", 2: "(B, N)", 3: "(B, K, N)"}
 
@@ -168,7 +153,7 @@ def export_saved_model(
             tf.saved_model.save(module, plain, default | functions)
         card = {
             **_card(signatures, functions, options),
-            **_needs(audit(partial, portable)),
+            **_needs(find_foreign_operations(partial, portable)),
             "fingerprint": fingerprint,
             "sequence_length": rows.sequence_length,
             "files": describe_files(partial, _names(partial)),
@@ -195,15 +180,11 @@ def _check_answers(folder, answered, tolerance):
         )
 
 
-def audit(folder, portable):
-    """Raise `InputError` for an export that a server should not run.
-
-    Returns:
-        Operation -> count, of those outside TensorFlow's core.
+def find_foreign_operations(folder, portable):
+    """Return operation -> count, of those outside TensorFlow's core.
 
     Raises:
-        InputError: it runs Python or touches files when called, or is
-            `portable` and needs more than TensorFlow's core.
+        InputError: the export is `portable` and needs such operations.
     """
     proto = saved_model_pb2.SavedModel()
     with open(os.path.join(folder, PROTO), "rb") as file:
@@ -219,12 +200,6 @@ def audit(folder, portable):
         for name, count in sorted(counts.items())
         if not hasattr(tf.raw_ops, name)
     }
-    harmful = sorted(FORBIDDEN & counts.keys())
-    if harmful:
-        raise InputError(
-            f"The export holds operations that no server should run: "
-            f"{', '.join(harmful)}. Take what makes them out of the model."
-        )
     if portable and foreign:
         raise InputError(
             "The portable export needs operations outside TensorFlow's core: "

@@ -267,14 +267,12 @@ _FOLDERS = ("", "variables", "0_*")
 
 
 def list_weight_files(init) -> list:
-    """Return the weight files of a local folder, zip, checkpoint or package."""
+    """Return the weight files of a local folder, checkpoint or package."""
     from bert_keras.interop import downloads
 
     preset = os.fspath(find_model_folder(init))
     if not os.path.exists(preset) and preset in downloads.packaged_names():
         preset = os.path.join(downloads.PACKAGED, preset)
-    if os.path.isfile(preset):
-        return [preset]
     name = glob.escape(preset)
     patterns = [f"{name}.*"]  # a checkpoint by its path without .index
     if os.path.isdir(preset):

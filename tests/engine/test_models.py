@@ -111,7 +111,6 @@ def test_a_change_of_any_file_of_the_weights_is_noticed(tmp_path, save):
         ("bert_[1].ckpt", ["bert_[1].ckpt.index", "bert_[1].ckpt.data-0-of-1"]),
         ("", ["variables/variables.index", "variables/variables.data-0-of-1"]),
         ("", ["0_Transformer/model.safetensors"]),
-        ("uncased.zip", ["uncased.zip"]),
     ],
 )
 def test_list_weight_files_each_format_are_noted_and_nothing_else(

@@ -1,8 +1,6 @@
 """A toy folder in every readable format, for the fuzzing of the readers."""
 
 import os
-import shutil
-import zipfile
 
 import numpy as np
 from data_samples import numbers, write_store
@@ -86,15 +84,6 @@ def _sharded(path, model, text):
     return path
 
 
-def _zip(path, model, text):
-    write_google(path, model, text)
-    with zipfile.ZipFile(f"{path}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(os.listdir(path)):
-            archive.write(os.path.join(path, name), f"uncased/{name}")
-    shutil.rmtree(path)
-    return f"{path}.zip"
-
-
 def _saved_model(path, model, text):
     """The encoder as TF Hub has it: numbered variables that have names."""
     import tensorflow as tf
@@ -166,7 +155,6 @@ WRITERS = {
     "huggingface": _plain(_foreign),
     "huggingface_sharded": _sharded,
     "google": _plain(write_google),
-    "google_zip": _zip,
     "keras_hub": _plain(write_keras_hub),
     "saved_model": _saved_model,
     "model_garden": _object_checkpoint,

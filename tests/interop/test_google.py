@@ -1,8 +1,7 @@
-"""Checkpoints of the original, its zip, Model Garden and TF Hub."""
+"""Checkpoints of the original, Model Garden and TF Hub."""
 
 import json
 import os
-import zipfile
 
 import numpy as np
 import pytest
@@ -81,21 +80,6 @@ def test_each_variable_comes_to_its_place(tmp_path, head):
     assert len(report.skipped) == 2 * len(numbers) + 1
     encoder = getattr(model, "encoder", model)
     assert encoder.activation == "gelu_tanh"
-
-
-def test_the_released_zip_is_read(tmp_path):
-    numbers = released(tmp_path / "x", PRETRAINER)
-    path = tmp_path / "uncased_L-1_H-6_A-2.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in os.listdir(tmp_path / "x"):
-            archive.write(tmp_path / "x" / name, f"uncased_L-1_H-6_A-2/{name}")
-    checkpoint = open_checkpoint(path)
-    assert_holds(load_model(CLASSES["BertPretrainer"], checkpoint), numbers)
-    text = BertPreprocessor.from_preset(checkpoint, sequence_length=8)
-    assert text.tokenizer.lowercase is True
-    unpacked = checkpoint.keep.name
-    del checkpoint, text
-    assert not os.path.exists(unpacked)
 
 
 @pytest.mark.parametrize(
@@ -222,28 +206,6 @@ def test_an_exported_model_is_sent_to_the_right_function(tmp_path):
     tf.saved_model.save(root, str(tmp_path / "served"))
     with pytest.raises(WeightsError, match="load_saved_model"):
         load_model(CLASSES["BertEncoder"], tmp_path / "served")
-
-
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [("vocab.txt", 20_000_000), ("bert_model.ckpt.data-x", 100_000_000)],
-)
-def test_a_zip_that_swells_is_refused(tmp_path, name, size):
-    released(tmp_path / "x")
-    path = tmp_path / "bomb.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in set(os.listdir(tmp_path / "x")) - {name}:
-            archive.write(tmp_path / "x" / file, file)
-        archive.writestr(name, bytes(size))
-    with pytest.raises(WeightsError, match="absurdly large"):
-        open_checkpoint(path)
-
-
-def test_a_zip_of_something_else_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        archive.writestr("readme.txt", "hello")
-    with pytest.raises(WeightsError, match="no release of BERT"):
-        open_checkpoint(tmp_path / "x.zip")
 
 
 def test_the_blank_line_of_the_chinese_vocabulary_keeps_its_id(tmp_path):

@@ -380,6 +380,9 @@ def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(InputError, match="No supported checkpoint"):
         BertEncoder.from_preset(tmp_path / "notes.txt")
+    (tmp_path / "uncased.zip").write_text("packed")
+    with pytest.raises(InputError, match="Unpack it"):
+        BertEncoder.from_preset(tmp_path / "uncased.zip")
     with pytest.raises(InputError, match="in the folder"):
         BertEncoder.from_preset(tmp_path)
     with pytest.raises(InputError, match="revision is 'main'"):

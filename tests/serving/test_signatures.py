@@ -12,7 +12,6 @@ from live_answers import windows as plain_windows
 from bert_keras.errors import InputError
 from bert_keras.serving.classification import choose, classify
 from bert_keras.serving.embedding import embed
-from bert_keras.serving.export import audit
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.pieces import MASKS_AT_ONCE, _likeliest, ids, tokenize
 from bert_keras.serving.spans import answer, cut_out, tag
@@ -420,15 +419,3 @@ def test_tokens_say_where_they_come_from():
     spans = zip(found["start"][0], found["end"][0], strict=True)
     assert [text[a:b] for a, b in spans] == ["Ada", "met", "caf\u00e9", "!"]
     assert found["pieces"][0][:2] == [b"ada", b"met"]
-
-
-def test_the_audit_names_what_no_server_should_run(tmp_path):
-    class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def harm(self, path):
-            return tf.map_fn(tf.io.read_file, path)
-
-    module = Module()
-    tf.saved_model.save(module, str(tmp_path / "out"), {"harm": module.harm})
-    with pytest.raises(InputError, match="ReadFile"):
-        audit(tmp_path / "out", portable=False)

@@ -129,13 +129,11 @@ def tables():
         (
             f"`{name}`",
             " ".join(f"`{alias}`" for alias in aliases.get(name, ())),
-            "yes" if name in downloads.SHA256 else "no",
         )
         for name in downloads.RELEASED
     ]
     presets[:0] = [
-        (f"`{name}`, in the package", "", "yes")
-        for name in downloads.packaged_names()
+        (f"`{name}`, in the package", "") for name in downloads.packaged_names()
     ]
     signatures = [
         (
@@ -154,7 +152,7 @@ def tables():
             "## Presets",
             "Names that `from_preset` takes. `hf://org/name` is a model of "
             "the Hugging Face Hub; [Weights](formats.md) lists the formats.",
-            table(("name", "keras-hub's name", "hash published"), presets),
+            table(("name", "keras-hub's name"), presets),
             "## Signatures",
             "Signatures of each model's export, the default first. "
             "[Serving](serving.md) lists inputs and outputs. Every export "
