@@ -80,16 +80,11 @@ def save_lora(model: "keras.Model", folder: files.PathLike) -> None:
     trained = _collect_weights(model, names)
     arrays |= trained
     saved = {name.removeprefix("bert.").split(".")[0] for name in trained}
-    about = {
-        "class": type(model).__name__,
-        "labels": getattr(model, "labels", None),
-        "encoder": _read_sizes(model),
-    }
     with new_folder(folder, (CONFIG, WEIGHTS, LICENSE), model, None) as partial:
         write_safetensors(
             os.path.join(partial, WEIGHTS),
             {PREFIX + k: ("float32", *array) for k, array in arrays.items()},
-            {"format": "pt", KEY: json.dumps(about)},
+            {"format": "pt", KEY: json.dumps(_describe(model))},
             is_finite=True,
         )
         config = _make_config(model, layers, modules, sorted(saved))
@@ -167,7 +162,7 @@ def load_lora(
 ) -> None:
     """Add the adapters of `save_lora` or PEFT to a model with their encoder.
 
-    A model without LoRA gets it, with the folder's ranks, and is frozen as by
+    The model gets LoRA of the folder's ranks and is frozen as by
     `enable_lora`; call it before `compile`.
 
     Args:
@@ -178,10 +173,15 @@ def load_lora(
             is as fast as before.
 
     Raises:
-        InputError: the folder has no LoRA adapters of PEFT, or they are of
-            another class, labels, size or rank than the model, or lack a
-            weight that is random in the model.
+        InputError: the model has LoRA already, or the folder has no LoRA
+            adapters of PEFT, or they are of another class, labels or size
+            than the model, or lack a weight that is random in the model.
     """
+    if weights.lora_layers(model):
+        raise InputError(
+            "The model has LoRA already. Load the adapters into the model that "
+            "training began with."
+        )
     bases = published_weights(model)
     layers = {
         _name(model, layer): layer
@@ -206,7 +206,6 @@ def load_lora(
     _check_shapes(path, found, expected)
     alpha = _read_alpha(config, adapted, ranks)
     _check_new_weights(model, path, found)
-    is_adapted = _check_ranks(model, path, ranks, merge)
     arrays = {name: tensor.load() for name, tensor in found.items()}
     for name in adapted:
         if merge:
@@ -214,8 +213,6 @@ def load_lora(
             change = alpha[name] / ranks[name] * np.matmul(down, up)
             kernel = bases[f"{name}/kernel"]
             kernel.assign(kernel.numpy() + change)
-        elif is_adapted:
-            layers[name].lora_alpha = alpha[name]
         else:
             layers[name].enable_lora(ranks[name], lora_alpha=alpha[name])
     if not merge:
@@ -236,25 +233,6 @@ def _check_new_weights(model, path, found):
             f"the file lacks {', '.join(missing)}, random in this model",
             OTHERS,
         )
-
-
-def _check_ranks(model, path, ranks, merge):
-    """Return True if the model has LoRA of these ranks, False if it has none.
-
-    Raise `WeightsError` if it has LoRA of others, or any LoRA with `merge`.
-    """
-    present = {
-        _name(model, layer): layer.lora_rank
-        for layer in weights.lora_layers(model)
-    }
-    if present and (merge or present != ranks):
-        raise WeightsError(
-            path,
-            f"the file has LoRA {_format_ranks(ranks)}, and the model has it "
-            f"already, {_format_ranks(present)}",
-            "Load it into a model without LoRA, which takes the file's",
-        )
-    return bool(present)
 
 
 def _read_folder(model, folder, bases):
@@ -353,39 +331,33 @@ def _check_model(model, path):
     if text is None:
         return
     try:
-        about = tensor_files.Fields(dict(json_files.parse_json(text)), path)
+        about = dict(json_files.parse_json(text))
     except (ValueError, TypeError) as error:
         raise WeightsError(path, f"the header is damaged ({error})") from None
-    sizes = about.object("encoder").values
-    for what, expected, found in (
-        ("class", type(model).__name__, about.text("class")),
-        ("labels", getattr(model, "labels", None), about.raw("labels")),
-        *((name, x, sizes.get(name)) for name, x in _read_sizes(model).items()),
-    ):
-        if found != expected:
+    for name, expected in _describe(model).items():
+        if about.get(name) != expected:
             raise WeightsError(
                 path,
-                f"the file is for a model with another {what}",
+                f"the file is for a model with another {name}",
                 OTHERS,
                 expected=expected or "none",
-                found=found or "none",
+                found=about.get(name) or "none",
             )
 
 
-def _read_sizes(model):
-    """Return the encoder's arguments that decide what its weights mean."""
+def _describe(model):
+    """Return the class, labels and sizes that give the weights a meaning."""
     encoder = getattr(model, "encoder", model)
     names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
-    return {name: getattr(encoder, name) for name in names}
+    return {
+        "class": type(model).__name__,
+        "labels": getattr(model, "labels", None),
+        **{name: getattr(encoder, name) for name in names},
+    }
 
 
 def _name(model, part):
     return weights.published_name(model, part.path)
-
-
-def _format_ranks(ranks):
-    each = sorted(set(ranks.values()))
-    return f"of rank {', '.join(map(str, each))} on {len(ranks)} layers"
 
 
 def _check_shapes(path, found, expected):

@@ -8,11 +8,9 @@ import math
 import os
 import re
 
-import numpy as np
-
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.interop.tensor_files import shorten, stored_tensor
+from bert_keras.interop.tensor_files import shorten
 from bert_keras.interop.tensors import Tensor, WeightsError
 
 # The index of a TensorFlow checkpoint. TensorFlow's reader ends the process on
@@ -179,8 +177,7 @@ def read_bytes(entry):
 
 # Variables of a TensorFlow checkpoint as tensors.
 
-FLOAT32, FLOATS = 1, (1, 2, 14, 19)
-LARGE = 16 * 1024 * 1024  # bytes
+FLOATS = (1, 2, 14, 19)
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
@@ -216,13 +213,8 @@ def _tensor(reader, name, entry):
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _damage_error(entry.file, name, error) from None
 
-    if entry.size < LARGE or entry.dtype != FLOAT32:
-        return Tensor(entry.file, name, entry.shape, read)
-    # TensorFlow reads it once for the checksum. The rows are then read from the
-    # file into memory that the variable uses.
-    float32 = np.dtype("<f4")
-    stored = stored_tensor(entry.file, name, float32, entry.shape, entry.offset)
-    return dataclasses.replace(stored, check=lambda: read() is None)
+    # TensorFlow compares the checksum.
+    return Tensor(entry.file, name, entry.shape, read)
 
 
 def variable_names(prefix):

@@ -72,8 +72,7 @@ def export_saved_model(
     Args:
         models: a model, or a list of models with one preprocessor.
         preprocessor: the `BertPreprocessor` that they were trained with.
-        folder: a new folder. It may have the same export already, which is
-            written again if a file of it is damaged.
+        folder: a new folder, or one with the same export, which is kept.
         pair: True if the classifier reads `text` and `text_pair`; None: as
             in the classifier.
         top_k: number of pieces of `fill_mask` for a mask, and of answers of
@@ -128,7 +127,7 @@ def export_saved_model(
         [] if allow_untrained else find_untrained_signatures(models, options)
     )
     fingerprint = compute_fingerprint(models, preprocessor, options)
-    is_there = is_whole(folder, fingerprint)
+    is_there = is_present(folder, fingerprint)
     if is_there and not verify:
         return folder
     rows = Rows(preprocessor, portable)
@@ -302,36 +301,25 @@ def _without_names(config):
     }
 
 
-def is_whole(folder, fingerprint):
-    """Return True if the folder has the same export, undamaged.
+def is_present(folder, fingerprint):
+    """Return True if the folder has the same export, False if it has nothing.
 
-    Return False if it is to be written. Refuse another export, and a damaged
-    one next to other files.
+    Raises:
+        InputError: it has another export, a damaged one or other files.
     """
     files.check_name(folder)
     if not (os.path.lexists(folder) or files.exists(folder)):
         return False
+    if files.is_folder(folder) and not files.list_folder(folder):
+        return False
+    fix = "Name a new folder, or remove that one."
     try:
         card = read_card(folder)
     except InputError:
-        card = {"fingerprint": None, "files": {}}
-    if card["fingerprint"] != fingerprint:
-        if files.is_folder(folder) and not files.list_folder(folder):
-            return False
-        what = "another export" if card["fingerprint"] else "something else"
         raise InputError(
-            f"{folder} exists and holds {what}. Name a new folder, or remove "
-            "that one."
-        )
-    try:
-        check_files(folder, card["files"], "")
-    except InputError:
-        others = sorted({*_names(folder)} - {CARD, *card["files"]})
-        if others:
-            raise InputError(
-                f"The export in {folder} is damaged, and other files are in "
-                f"the folder ({', '.join(others[:5])}), which writing it again "
-                "would remove. Name a new folder."
-            ) from None
-        return False
+            f"{folder} exists and holds something else. {fix}"
+        ) from None
+    if card["fingerprint"] != fingerprint:
+        raise InputError(f"{folder} exists and holds another export. {fix}")
+    check_files(folder, card["files"], fix)
     return True

@@ -98,10 +98,6 @@ def test_loaded_and_merged_adapters_answer_as_the_saved_ones(saved, dtype):
     assert not any("lora" in weight.path for weight in merged.weights)
     bound = 1e-5 if dtype == "float32" else 0.05
     np.testing.assert_allclose(merged(inputs), expected, atol=bound)
-    other = classifier(dtype=dtype)
-    enable_lora(other, 2)  # of the same rank, and scaled otherwise
-    load_lora(other, saved)
-    np.testing.assert_array_equal(other(inputs), expected)
 
 
 def test_the_file_holds_matrices_and_head_alone(saved):
@@ -217,11 +213,8 @@ def test_missing_files_other_sizes_and_ranks_are_refused(saved, tmp_path):
         message = f"with another {name}. Expected {value}"
         with pytest.raises(InputError, match=message):
             load_lora(classifier(**{name: value}), saved)
-    for rank, merge in ((4, False), (2, True)):
-        with pytest.raises(
-            InputError, match=f"rank 2 on 2 layers, and .* rank {rank} on"
-        ):
-            load_lora(adapted(rank), saved, merge)
+    with pytest.raises(InputError, match="has LoRA already"):
+        load_lora(adapted(), saved)
     with pytest.raises(InputError, match="no LoRA to save"):
         save_lora(classifier(), tmp_path / "none")
     with pytest.raises(InputError, match="has LoRA already"):

@@ -88,20 +88,10 @@ def test_each_variable_comes_to_its_place(tmp_path, head):
         ("uncased_L-1_H-6_A-2", True),
         ("multi_cased_L-1_H-6_A-2", False),
         ("bert-base-cased", False),
-        ("lowercased", None),
-        ("showcased_2", None),
-        ("cross-encased", None),
     ],
 )
 def test_the_case_is_in_the_name(tmp_path, name, lowercase):
     released(tmp_path / name)
-    if lowercase is None:  # it says nothing: the caller decides
-        for lowercase in (True, False):
-            text = BertPreprocessor.from_preset(
-                tmp_path / name, lowercase=lowercase
-            )
-            assert text.tokenizer.lowercase is lowercase
-        return
     text = BertPreprocessor.from_preset(tmp_path / name, sequence_length=8)
     assert text.tokenizer.lowercase is lowercase
     with pytest.raises(WeightsError, match=f"lowercase={lowercase}"):
@@ -162,6 +152,19 @@ def attach(root, path, variable):
             setattr(root, part, tf.train.Checkpoint())
         root = getattr(root, part)
     setattr(root, last, variable)
+
+
+@pytest.mark.parametrize("write", ["google", "model garden"])
+def test_the_case_is_not_in_a_folder_above_nor_within_a_word(tmp_path, write):
+    folder = tmp_path / "uncased" / "lowercased"
+    if write == "google":
+        released(folder)
+    else:
+        folder.mkdir(parents=True)
+        object_checkpoint(folder, "encoder")
+        (folder / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    for preset in (folder, folder / "bert_model.ckpt"):
+        assert open_checkpoint(preset).read_text().cases == {}
 
 
 @pytest.mark.parametrize("prefix", ["model", "encoder"])

@@ -1,17 +1,20 @@
-"""What memory loading a model of base size takes."""
+"""Memory of loading a model of base size, and weights over 2 GB."""
 
 import json
+import math
 import os
 import struct
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tiny
 
 from bert_keras.interop.huggingface import names
 from bert_keras.interop.tensors import encoder_shapes, map_name
 from bert_keras.manifest import describe_file
+from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.sizes import SIZES
 
 MEASURE = """
@@ -27,30 +30,35 @@ def megabytes(field):
             return int(line.split()[1]) / 1024
 
 before = megabytes("VmRSS")
-open("/proc/self/clear_refs", "w").write("5")  # begin the peak anew
+open("/proc/self/clear_refs", "w").write("5")  # reset the peak
 BertEncoder.from_preset(sys.argv[1])
 print(megabytes("VmHWM") - before)
 """
 
 
-def base_folder(folder):
-    """A folder of base size whose numbers are all zero: it takes no disk."""
-    size = {**SIZES["uncased_L-12_H-768_A-12"], "num_segments": 2}
-    size["max_sequence_length"] = 512
-    header, end = {}, 0
-    for ours, shape in encoder_shapes(size).items():
-        name = map_name(ours, names("BertEncoder"))
-        shape = shape[::-1] if ours.endswith("/kernel") else shape
-        start, end = end, end + 4 * shape[0] * (shape[1:] or (1,))[0]
-        header[name] = {
-            "dtype": "F32",
-            "shape": shape,
-            "data_offsets": [start, end],
-        }
+def sparse_weights(path, size):
+    """Write weights of zeros, which take no disk; return where each ends."""
+    header, ends, end = {}, {}, 0
+    for name, shape in encoder_shapes(size).items():
+        stored = map_name(name, names("BertEncoder"))
+        shape = shape[::-1] if name.endswith("/kernel") else shape
+        start, end = end, end + 4 * math.prod(shape)
+        entry = {"dtype": "F32", "shape": shape}
+        header[stored] = entry | {"data_offsets": [start, end]}
+        ends[stored] = end
     text = json.dumps(header).encode()
-    path = folder / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text)
     os.truncate(path, 8 + len(text) + end)
+    return {name: 8 + len(text) + end for name, end in ends.items()}
+
+
+def base_folder(folder):
+    """Write a folder of base size, all zeros; return its megabytes."""
+    path = folder / "model.safetensors"
+    base = SIZES["uncased_L-12_H-768_A-12"]
+    sparse_weights(
+        path, {**base, "num_segments": 2, "max_sequence_length": 512}
+    )
     block = {"version": 1, "class": "BertEncoder"}
     block |= {"attention": "bidirectional", "sha256": ""}
     block["files"] = {"model.safetensors": describe_file(path)}
@@ -58,6 +66,31 @@ def base_folder(folder):
     (folder / "config.json").write_text(json.dumps(config))
     tiny.edit_config(folder)  # the hash
     return os.path.getsize(path) / 2**20
+
+
+@pytest.mark.long
+def test_weights_over_two_gigabytes_are_loaded(tmp_path):
+    """The token table has 2.25 GB; all other tensors lie behind it."""
+    size = {**tiny.SIZES, "vocabulary_size": 2_200_000, "hidden_dim": 256}
+    size |= {"num_segments": 2, "num_layers": 1}
+    path = tmp_path / "model.safetensors"
+    ends = sparse_weights(path, size)
+    assert os.path.getsize(path) > 2**31 + 2**20
+    values = np.arange(256, dtype="<f4")
+    stored = "embeddings.word_embeddings.weight", "pooler.dense.bias"
+    with open(path, "r+b") as file:
+        for name in stored:
+            file.seek(ends[name] - values.nbytes)
+            file.write(values.tobytes())
+    config = {"vocab_size": 2_200_000, "hidden_size": 256}
+    config |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config |= {"intermediate_size": 12, "max_position_embeddings": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = BertEncoder.from_preset(tmp_path)
+    table = model.embeddings.token.embeddings
+    np.testing.assert_array_equal(table[-1], values)
+    np.testing.assert_array_equal(table[-2], 0 * values)
+    np.testing.assert_array_equal(model.pooler.bias, values)
 
 
 @pytest.mark.skipif(
