@@ -190,20 +190,8 @@ def load_lora(
     }
     config, found, adapted = _read_folder(model, folder, bases)
     path = os.path.join(folder, WEIGHTS)
-    expected = {
-        name: tuple(bases[name].shape) for name in found if name in bases
-    }
-    ranks = {}
-    for name in adapted:
-        is_present = name in layers and f"{name}/kernel" in bases
-        inputs, outputs = (
-            bases[f"{name}/kernel"].shape if is_present else (0, 0)
-        )
-        down, up = (f"{name}/lora_kernel_{side}" for side in "ab")
-        shape = [*found[down].shape] if down in found else []
-        ranks[name] = shape[1] if len(shape) == 2 else 0
-        expected |= {down: (inputs, ranks[name]), up: (ranks[name], outputs)}
-    _check_shapes(path, found, expected)
+    ranks = _read_ranks(found, adapted)
+    _check_shapes(path, found, _expect_shapes(bases, layers, found, ranks))
     alpha = _read_alpha(config, adapted, ranks)
     _check_new_weights(model, path, found)
     arrays = {name: tensor.load() for name, tensor in found.items()}
@@ -222,6 +210,36 @@ def load_lora(
             weight.assign(arrays[_name(model, weight)])
 
 
+def _read_ranks(found, adapted):
+    """Return dict of adapted layer -> rank, the columns of A; 0 without A."""
+    ranks = {}
+    for name in adapted:
+        matrix = found.get(f"{name}/lora_kernel_a")
+        is_matrix = matrix is not None and len(matrix.shape) == 2
+        ranks[name] = matrix.shape[1] if is_matrix else 0
+    return ranks
+
+
+def _expect_shapes(bases, layers, found, ranks):
+    """Return the shapes that the model needs, by name of the tensor.
+
+    Args:
+        bases: published weights of the model.
+        layers: the layers that can have LoRA, by published name.
+        found: tensors of the file.
+        ranks: dict of adapted layer -> rank.
+    """
+    expected = {
+        name: tuple(bases[name].shape) for name in found if name in bases
+    }
+    for name, rank in ranks.items():
+        kernel = bases.get(f"{name}/kernel") if name in layers else None
+        inputs, outputs = (0, 0) if kernel is None else kernel.shape
+        expected[f"{name}/lora_kernel_a"] = inputs, rank
+        expected[f"{name}/lora_kernel_b"] = rank, outputs
+    return expected
+
+
 def _check_new_weights(model, path, found):
     """Raise `WeightsError` if the file lacks a weight that is random."""
     random = weights.untrained_weights(model)
@@ -230,7 +248,8 @@ def _check_new_weights(model, path, found):
     if missing:
         raise WeightsError(
             path,
-            f"the file lacks {', '.join(missing)}, random in this model",
+            f"the file lacks {', '.join(missing)}, which are random in the "
+            "model",
             OTHERS,
         )
 
@@ -346,7 +365,7 @@ def _check_model(model, path):
 
 
 def _describe(model):
-    """Return the class, labels and sizes that give the weights a meaning."""
+    """Return the class, labels and sizes of the model that is adapted."""
     encoder = getattr(model, "encoder", model)
     names = (*DIMENSIONS, "activation", "attention", "norm_epsilon")
     return {

@@ -108,8 +108,8 @@ def _modules(folder):
         if kind not in KINDS:
             raise WeightsError(
                 path,
-                f"the embedding needs a module {kind}, which is not computed",
-                "Name the folder of its Transformer for the encoder alone",
+                f"the folder has the module {kind}, which is not supported",
+                "Pass the folder of its Transformer to load the encoder only",
                 expected=", ".join(KINDS),
                 found=kind,
             )

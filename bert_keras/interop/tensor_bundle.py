@@ -13,9 +13,9 @@ from bert_keras.errors import InputError
 from bert_keras.interop.tensor_files import shorten
 from bert_keras.interop.tensors import Tensor, WeightsError
 
-# The index of a TensorFlow checkpoint. TensorFlow's reader ends the process on
-# some damaged indices, and does not check shapes. Here every entry is compared
-# with the data files' sizes first; then TensorFlow reads values and checksums.
+# The index of a TensorFlow checkpoint. On some damaged ones TensorFlow's reader
+# ends the process, and it does not check shapes. So each entry is compared with
+# the sizes of the data files here, before TensorFlow reads the values.
 
 FETCH = "Fetch the checkpoint again"
 # The index of a large model with optimizer slots has 100 KB.
@@ -59,7 +59,7 @@ def read_index(prefix):
 
 
 def _table(data):
-    """Return key and value pairs of a sorted string table, in order."""
+    """Return the (key, value) pairs of a sorted string table."""
     if data[-8:] != MAGIC or len(data) < FOOTER:
         raise ValueError("no footer")
     footer = data[-FOOTER:]
@@ -76,7 +76,10 @@ def _table(data):
 
 
 def _block(data, start, size):
-    """Return the pairs of a block; a key repeats a prefix of the last one."""
+    """Return the (key, value) pairs of a block.
+
+    A key is stored as the bytes that differ from the key before it.
+    """
     block = data[start : start + size]
     if len(block) < size or start + size > len(data) - FOOTER:
         raise ValueError("a block outside the file")
@@ -113,7 +116,7 @@ def _varint(data, at):
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
-    raise ValueError("a number that does not end")
+    raise ValueError("an endless number")
 
 
 def _entries(prefix, pairs):
@@ -125,7 +128,7 @@ def _entries(prefix, pairs):
             raise ValueError("no header")
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(pairs[0][1])
         if header.endianness != header.LITTLE or header.num_shards > 10_000:
-            raise ValueError("a header of another kind")
+            raise ValueError("an unknown header")
         found, sizes = {}, {}
         for key, value in pairs[1:]:
             proto = tensor_bundle_pb2.BundleEntryProto.FromString(value)
@@ -142,7 +145,7 @@ def _entry(prefix, shards, name, proto, sizes):
     shape = tuple(dim.size for dim in proto.shape.dim)
     problem = None
     if not 0 <= proto.shard_id < shards or proto.slices:
-        problem = "it lies in parts or in a file that is not there"
+        problem = "it is split, or its data file does not exist"
     elif (
         proto.shape.unknown_rank or len(shape) > 8 or min(shape, default=0) < 0
     ):
@@ -150,13 +153,13 @@ def _entry(prefix, shards, name, proto, sizes):
     elif min(proto.offset, proto.size) < 0 or (
         proto.offset + proto.size > _size(file, sizes)
     ):
-        problem = "it lies outside the file, which may have been cut"
+        problem = "it ends after the file, which may have been cut"
     elif proto.dtype in SIZES:
         expected = math.prod(shape) * SIZES[proto.dtype]
         if proto.size != expected:
             problem = f"the shape {shape} contradicts its {proto.size} bytes"
     elif proto.dtype != STRING or math.prod(shape) > proto.size:
-        problem = "unknown kind of value"
+        problem = "unknown dtype"
     if problem:
         raise WeightsError(file, problem, FETCH, tensor=shorten(name))
     return Entry(proto.dtype, shape, file, proto.offset, proto.size)

@@ -17,7 +17,8 @@ from bert_keras.interop.tensors import Tensor, WeightsError
 
 # JSON: bounded in size and depth, each field checked.
 
-# Settings have some hundred. 15 MB of them would take 0.8 GB and 7 seconds.
+# Lists and objects in a file; real ones have some hundred. A file of 15 MB with
+# nothing else would take 0.8 GB of memory and 7 seconds.
 MOST_LISTS = 100_000
 
 
@@ -54,7 +55,7 @@ def read_json(path, kind=dict, optional=False):
     if not isinstance(value, kind):
         raise WeightsError(
             path,
-            "the file holds no settings",
+            "the file has another JSON value",
             expected=f"a JSON {'object' if kind is dict else 'array'}",
             found=f"a {type(value).__name__}",
         )
@@ -176,7 +177,7 @@ def shorten(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# Values that are in the file as they are in memory, read by rows.
+# Values that a file stores as memory does, read by rows.
 
 
 def stored_tensor(path, name, dtype, shape, offset):
@@ -210,8 +211,8 @@ def stored_tensor(path, name, dtype, shape, offset):
 
 
 # Safetensors files. The `safetensors` package checks the header: gaps,
-# overlaps, cuts, shapes that contradict the bytes. It would map the file into
-# memory, so that a file cut meanwhile ends the process; values are read here.
+# overlaps, cuts, shapes that contradict the bytes. The values are read here: it
+# maps the file into memory, and a cut of a mapped file ends the process.
 
 DTYPES = {
     "F64": np.dtype("<f8"),
@@ -282,11 +283,14 @@ def read_safetensors(path):
 
 
 def _refuse_whole(tensor):
-    """Raise `WeightsError`: integers are no weights, but position numbers."""
+    """Raise `WeightsError` for a weight of integers.
+
+    It is raised when the weight is loaded: files also have position ids.
+    """
     raise WeightsError(
         tensor.file,
-        "a weight is stored as whole numbers or booleans",
-        "Take the checkpoint that it was made from",
+        "the weight has integers or booleans, as after quantization",
+        "Load the checkpoint that was quantized",
         tensor=tensor.name,
         expected="F32, F16, BF16 or F64",
         found="another dtype",

@@ -28,8 +28,8 @@ class TextSide:
         prompts: name -> text that embeddings put before a text.
         prompt: name of the one that is put there by default, or None.
         include_prompt: False if prompts are not pooled.
-        settled: True if this package wrote `cases`; the pieces then do not
-            count.
+        settled: True if this package wrote `cases`, which the pieces then
+            cannot contradict.
     """
 
     pieces: list
@@ -107,8 +107,8 @@ def write_pieces(preprocessor, path):
 
 # The case of the text: from the folder, the caller, and the pieces.
 
-# In a language with capitals, a lower-cased vocabulary has none, a cased one
-# thousands. Below these limits the pieces decide nothing.
+# In a language with capitals a lower-cased vocabulary has none, and a cased one
+# has thousands. The case of a vocabulary below these limits stays open.
 FEW_PIECES = 1000
 CASED_FRACTION = 0.01
 
@@ -298,7 +298,7 @@ def _read_ids(made):
     if not whole or set(ids.values()) != set(range(len(ids))):
         raise WeightsError(
             path,
-            "the ids of the vocabulary have gaps or are there twice",
+            "the ids of the vocabulary have gaps or repeat",
             "Put the vocab.txt that the model was trained with next to it",
             expected=f"each of 0 to {len(ids) - 1} once",
             found="others",

@@ -102,7 +102,7 @@ TOKENIZER = {
 
 
 def check_files(settings, special, made, config):
-    """Raise `InputError` if a tokenizer's files give different ids.
+    """Raise `InputError` if a tokenizer makes other ids than the original's.
 
     Args:
         settings: `Fields` of tokenizer_config.json.
@@ -114,7 +114,7 @@ def check_files(settings, special, made, config):
         raise WeightsError(
             settings.path,
             "the folder asks to run code that came with it (auto_map)",
-            "Take its vocab.txt alone, if it is plain WordPiece",
+            "Keep its vocab.txt only, if it is plain WordPiece",
         )
     # As AutoTokenizer does.
     states = settings if "tokenizer_class" in settings else config
@@ -256,13 +256,13 @@ def make_template(ids):
     }
 
 
-# Tokens that the tokenizer finds whole in a text.
+# Added tokens, which a tokenizer does not split.
 
 
 def check_extra_tokens(added, special, settings, made, pieces, lowercase):
-    """Raise `WeightsError` for tokens that only transformers finds in a text.
+    """Raise `WeightsError` for added tokens, which only transformers has.
 
-    It finds added tokens anywhere, also pieces such as "[unused0]", which the
+    It finds them anywhere in a text, also pieces such as "[unused0]", which the
     original splits at the brackets.
 
     Args:
@@ -278,10 +278,9 @@ def check_extra_tokens(added, special, settings, made, pieces, lowercase):
         if content not in SPECIAL_TOKENS:
             raise WeightsError(
                 token.path,
-                "tokens were added to the tokenizer, to be found whole in a "
-                "text",
-                "Take its vocab.txt alone, if your texts do without them",
-                expected="the special tokens alone",
+                "the tokenizer has added tokens, which it does not split",
+                "If your texts have none of them, keep its vocab.txt only",
+                expected="the special tokens only",
                 found=content,
             )
         if index is not None and pieces.index(content) != index:

@@ -9,8 +9,7 @@ from bert_keras.comparison import check_finite
 from bert_keras.errors import InputError
 from bert_keras.modeling.layers import Projection, Table
 
-# dtype -> largest difference of an export from the model in that dtype, in the
-# process that exported it.
+# dtype of an export -> largest difference from the model of the same dtype.
 TOLERANCES = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 0.05}
 
 

@@ -77,7 +77,7 @@ def create_app(served, name="model", limits=None, hosts=("*",)):
             Route(path, service.describe, methods=["GET"]),
             Route(path, service.predict, methods=["POST"]),
         ],
-        # Another site's name may point to this machine.
+        # Refuse pages of a site with a name that resolves to 127.0.0.1.
         middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
         exception_handlers={
             InputError: _refuse,
@@ -170,9 +170,10 @@ class _Service:
         return found[3]
 
     async def _body(self, request):
-        """Return the body; read and drop one that is too large.
+        """Return the body.
 
-        A client that is cut off while it sends never reads why.
+        A body that is too large is read and dropped: a client reads the
+        reason after it has sent all.
         """
         most = 6 * self.limits.max_bytes + (1 << 16)  # "\u0061" for each "a"
         chunks, size = [], 0

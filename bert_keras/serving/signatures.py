@@ -115,8 +115,7 @@ def settle_options(models, options):
             ):
                 raise InputError(
                     f"{name} is not for a BertClassifier with problem="
-                    "'ranking', which answers `rank`: it reads pairs, and "
-                    "cuts them. Leave it out."
+                    "'ranking', which has the signature `rank`. Leave it out."
                 )
             raise InputError(
                 f"{name} is for a {' or '.join(known)}, and none is exported. "
@@ -137,7 +136,7 @@ def settle_options(models, options):
 
 
 def _takes(option, families):
-    """Return True if one of the signatures can meet the option."""
+    """Return True if one of the signatures takes the option."""
     return any(option in (*f.options, *f.unchanged_by) for f in families)
 
 
@@ -174,8 +173,8 @@ def find_untrained_signatures(models, options):
 def refuse_random_weights(model, names):
     raise InputError(
         f"These weights of the {type(model).__name__} are random: "
-        f" {list_names(names)}. Train the model first, or export "
-        "it as it is with allow_untrained=True."
+        f"{list_names(names)}. Train the model first, or export it with "
+        "allow_untrained=True."
     )
 
 

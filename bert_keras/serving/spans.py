@@ -31,51 +31,26 @@ def answer(model, rows, top_k=5):
         rows: `Rows` of its preprocessor.
         top_k: how many answers.
     """
+    outputs = _describe_answers(model, top_k)
+    inputs = {
+        "question": "Where was it found?",
+        "context": "It was lost for years, then found in an attic in Bern.",
+    }
 
     def function(question, context):
-        most = min(QUESTION_LENGTH, (rows.sequence_length - 3) // 2)
-        question_ids = rows.tokenizer(question)[:, :most]
-        ids, begins, ends = rows.tokenizer.tokenize_with_offsets(
-            context, unit="bytes"
-        )
-        room = rows.sequence_length - 3 - question_ids.row_lengths()
-        cut = windows(ids, room, tf.minimum(room, STRIDE))
-        scores, first, last, null = _spans(
-            model, rows, question_ids, cut, top_k
-        )
-        best, index = tf.math.top_k(_by_text(cut, scores, NOWHERE), top_k)
-        first, last = (
-            tf.gather(_by_text(cut, x, 0), index, batch_dims=1)  # (B, top_k)
-            for x in (first, last)
-        )
-        is_real = best > NOWHERE / 2
-        slices, start, end = cut_out(
-            context, _at(begins, first), _at(ends, last), is_real
-        )
-        null_score = tf.math.unsorted_segment_min(null, cut.text, cut.num_texts)
-        answers = {
-            "answer": slices,
-            "start": start,
-            "end": end,
-            "score": tf.where(is_real, best, -1.0),
-            "count": tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1),
-            "null_score": null_score,
-        }
-        if model.may_be_none:
-            odds = null_score - best[:, 0]
-            answers["has_answer"] = is_real[:, 0] & (
-                odds <= model.null_threshold
-            )
-        return answers
+        return _find_answers(model, rows, top_k, question, context)
 
-    of_answer = {
+    padded = ("answer", "start", "end", "score")
+    return Signature("answer", inputs, function, outputs, padded)
+
+
+def _describe_answers(model, top_k):
+    """Return output name -> what it means."""
+    outputs = {
         "answer": f"string (B, {top_k}): cut from the context, best first",
         "start": f"int32 (B, {top_k}): its first character, -1 padded",
         "end": f"int32 (B, {top_k}): one after its last, -1 padded",
         "score": f"float32 (B, {top_k}): start logit plus end logit",
-    }
-    outputs = {
-        **of_answer,
         "count": "int32 (B,): how many answers there are",
         "null_score": "float32 (B,): of no answer, comparable with `score`",
     }
@@ -84,11 +59,41 @@ def answer(model, rows, top_k=5):
             "bool (B,): True unless `null_score` exceeds the best score by "
             f"more than {model.null_threshold:g}"
         )
-    inputs = {
-        "question": "Where was it found?",
-        "context": "It was lost for years, then found in an attic in Bern.",
+    return outputs
+
+
+def _find_answers(model, rows, top_k, question, context):
+    """Return the outputs of `answer` for strings (B,)."""
+    most = min(QUESTION_LENGTH, (rows.sequence_length - 3) // 2)
+    question_ids = rows.tokenizer(question)[:, :most]
+    ids, begins, ends = rows.tokenizer.tokenize_with_offsets(
+        context, unit="bytes"
+    )
+    room = rows.sequence_length - 3 - question_ids.row_lengths()
+    cut = windows(ids, room, tf.minimum(room, STRIDE))
+    scores, first, last, null = _spans(model, rows, question_ids, cut, top_k)
+    best, index = tf.math.top_k(_by_text(cut, scores, NOWHERE), top_k)
+    first, last = (
+        tf.gather(_by_text(cut, x, 0), index, batch_dims=1)  # (B, top_k)
+        for x in (first, last)
+    )
+    is_real = best > NOWHERE / 2
+    slices, start, end = cut_out(
+        context, _at(begins, first), _at(ends, last), is_real
+    )
+    null_score = tf.math.unsorted_segment_min(null, cut.text, cut.num_texts)
+    answers = {
+        "answer": slices,
+        "start": start,
+        "end": end,
+        "score": tf.where(is_real, best, -1.0),
+        "count": tf.reduce_sum(tf.cast(is_real, tf.int32), axis=1),
+        "null_score": null_score,
     }
-    return Signature("answer", inputs, function, outputs, tuple(of_answer))
+    if model.may_be_none:
+        odds = null_score - best[:, 0]
+        answers["has_answer"] = is_real[:, 0] & (odds <= model.null_threshold)
+    return answers
 
 
 def _spans(model, rows, question_ids, cut, top_k):

@@ -238,9 +238,9 @@ def test_a_file_of_weights_that_was_cut_is_refused(
     ("name", "array", "word"),
     [
         ("classifier.bias", np.array(1, "float32"), r"\(2,\), found \(\)"),
-        ("bert.pooler.dense.bias", np.ones(4, "int32"), "whole numbers"),
-        ("bert.pooler.dense.bias", np.ones(4, "uint8"), "whole numbers"),
-        ("bert.pooler.dense.bias", np.ones(4, "bool"), "whole numbers"),
+        ("bert.pooler.dense.bias", np.ones(4, "int32"), "integers"),
+        ("bert.pooler.dense.bias", np.ones(4, "uint8"), "integers"),
+        ("bert.pooler.dense.bias", np.ones(4, "bool"), "integers"),
         ("bert.pooler.dense.bias", np.full(4, np.nan, "f4"), "finite values"),
         ("bert.pooler.dense.bias", np.full(4, np.inf, "f4"), "finite values"),
         ("pooler.dense.bias", np.ones(4, "float32"), "same weight"),
