@@ -13,7 +13,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras import files
 from bert_keras.errors import InputError, refuse_fork
-from bert_keras.manifest import check_fields, check_files, read_manifest
+from bert_keras.manifest import (
+    check_entries,
+    check_fields,
+    check_files,
+    read_manifest,
+)
 from bert_keras.text.wordpiece import encodable
 
 CARD, PROTO = "signature_card.json", "saved_model.pb"
@@ -83,10 +88,7 @@ def read_card(folder):
 def _check_card(card):
     """Raise if a field is missing or is not of its type."""
     check_fields(card, CARD_FIELDS)
-    for name, entry in card["files"].items():
-        if not all(map(files.is_plain_name, name.split("/"))):
-            raise ValueError(f"{name!r} is no name of a file in the folder")
-        check_fields(entry, {"bytes": int, "sha256": str})
+    check_entries(card["files"])
     if PROTO not in card["files"]:
         raise ValueError(f"{PROTO} is not in 'files'")
     check_fields(card["options"], {"dtype": str, "long_text": str})

@@ -76,10 +76,10 @@ def export_on_ids(
         os.mkdir(partial)
         path = os.path.join(partial, MODEL[format])
         _write(model, path, format, dtype)
-        runtime = RUNTIMES[format](path)
+        run, names = RUNTIMES[format](path)
         is_int8 = dtype == "int8"
         difference = compare_with_model(
-            runtime, model, _root_mean_square if is_int8 else None
+            run, model, _root_mean_square if is_int8 else None
         )
         most = INT8_TOLERANCE if is_int8 else TOLERANCES[dtype]
         if not difference <= most:
@@ -89,7 +89,7 @@ def export_on_ids(
                 f"{difference:.3g}{unit}, more than {most}; nothing was "
                 "written."
             )
-        settings = _settings(model, preprocessor, runtime) | {"dtype": dtype}
+        settings = _settings(model, preprocessor, names) | {"dtype": dtype}
         json_files.write_json(settings, os.path.join(partial, SETTINGS))
         write_pieces(preprocessor, os.path.join(partial, VOCABULARY))
     return difference
@@ -129,15 +129,12 @@ def _write(model, path, format, dtype):
     if dtype == "int8" and format == "onnx":
         exact = f"{path}.float32"
         os.rename(path, exact)
-        quantize_onnx(exact, path)
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(  # a scale for each column
+            exact, path, per_channel=True, weight_type=QuantType.QInt8
+        )
         os.remove(exact)
-
-
-def quantize_onnx(exact, path):
-    """Write an ONNX file with weights in int8, a scale for each column."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    quantize_dynamic(exact, path, per_channel=True, weight_type=QuantType.QInt8)
 
 
 def _check_packages(format):
@@ -161,57 +158,39 @@ def _spec(model, name):
     return keras.InputSpec(shape=(None,) * rank, dtype="int32", name=name)
 
 
-class OnnxModel:
-    """`model.onnx` in ONNX Runtime; called with a dict of arrays.
+def open_onnx(path):
+    """Return a function of a dict of arrays, and the names of its outputs."""
+    import onnxruntime
 
-    Args:
-        threads: of a product; 0: as ONNX Runtime chooses.
-    """
+    session = onnxruntime.InferenceSession(
+        path, providers=["CPUExecutionProvider"]
+    )
+    names = [node.name for node in session.get_outputs()]
 
-    def __init__(self, path, threads=0):
-        import onnxruntime
+    def run(inputs):
+        return dict(zip(names, session.run(None, inputs), strict=True))
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        self._session = onnxruntime.InferenceSession(
-            path, options, providers=["CPUExecutionProvider"]
-        )
-        self.outputs = [node.name for node in self._session.get_outputs()]
-
-    def __call__(self, inputs):
-        return dict(
-            zip(self.outputs, self._session.run(None, inputs), strict=True)
-        )
+    return run, names
 
 
-class LiteRtModel:
-    """`model.tflite` in LiteRT; called with a dict of arrays.
+def open_litert(path):
+    """Return a function of a dict of arrays, and the names of its outputs."""
+    from ai_edge_litert.interpreter import Interpreter
 
-    Args:
-        threads: of a product; None: as LiteRT chooses.
-    """
-
-    def __init__(self, path, threads=None):
-        from ai_edge_litert.interpreter import Interpreter
-
-        interpreter = Interpreter(path, num_threads=threads)
-        self._run = interpreter.get_signature_runner()
-        self.outputs = sorted(self._run.get_output_details())
-
-    def __call__(self, inputs):
-        return self._run(**inputs)
+    runner = Interpreter(path).get_signature_runner()
+    return lambda inputs: runner(**inputs), sorted(runner.get_output_details())
 
 
-RUNTIMES = {"litert": LiteRtModel, "onnx": OnnxModel}
+RUNTIMES = {"litert": open_litert, "onnx": open_onnx}
 
 
-def compare_with_model(runtime, model, compare=None):
+def compare_with_model(run, model, compare=None):
     """Return the greatest difference of outputs, for some random rows.
 
     Outputs at padding are left out. One batch has no rows.
 
     Args:
-        runtime: function of a dict of arrays.
+        run: function of a dict of arrays.
         model: the live model.
         compare: function of two dicts of arrays; None: the difference, by the
             greatest value of an output that is over 1.
@@ -221,7 +200,7 @@ def compare_with_model(runtime, model, compare=None):
     # LiteRT cannot read an output that is empty after one that was not.
     for batch, length in ((0, 5), (1, 5), (3, 128), (2, 33)):
         inputs = sample_inputs(model, batch, length)
-        found = runtime(inputs)
+        found = run(inputs)
         if not batch:  # Keras's models take no empty batch
             if any(len(value) for value in found.values()):
                 return np.inf
@@ -247,15 +226,14 @@ def _root_mean_square(live, found):
     return np.inf if np.isnan(differences).any() else float(max(differences))
 
 
-def _settings(model, preprocessor, runtime):
+def _settings(model, preprocessor, names):
     tokenizer = preprocessor.tokenizer
     special = ("pad", "unk", "cls", "sep", "mask")
-    have_names = len(runtime.outputs) > 1
     return {
         "class": type(model).__name__,
         "labels": list(getattr(model, "labels", None) or []),
         "inputs": list(_input_names(model)),
-        "outputs": {n if have_names else "logits": n for n in runtime.outputs},
+        "outputs": {n if len(names) > 1 else "logits": n for n in names},
         "sequence_length": preprocessor.sequence_length,
         "prompt": preprocessor.prompts.get(preprocessor.prompt, ""),
         "lowercase": tokenizer.lowercase,

@@ -105,21 +105,11 @@ def settle_options(models, options):
         if is_set and not any(
             _takes(name, find_families(model)) for model in models
         ):
-            known = [
-                cls
-                for cls, head in HEADS.items()
-                if _takes(name, map(FAMILIES.get, head.signatures))
-            ]
-            if "BertClassifier" in known and any(
-                find_families(model) == [RANK] for model in models
-            ):
-                raise InputError(
-                    f"{name} is not for a BertClassifier with problem="
-                    "'ranking', which has the signature `rank`. Leave it out."
-                )
+            known = [f.name for f in FAMILIES.values() if _takes(name, [f])]
+            found = [f.name for m in models for f in find_families(m)]
             raise InputError(
-                f"{name} is for a {' or '.join(known)}, and none is exported. "
-                "Leave it out."
+                f"{name} is an option of {' and '.join(known)}; the export "
+                f"has {', '.join(found)}. Leave it out."
             )
     defaults = {
         "pair": any(getattr(model, "pair", False) for model in models),

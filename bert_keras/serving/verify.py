@@ -19,8 +19,6 @@ from bert_keras.serving import replay
 from bert_keras.serving.graph import Rows
 from bert_keras.serving.load import as_tensor, read_card
 from bert_keras.serving.pieces import ID_INPUTS
-from bert_keras.serving.quantize import convert_weights
-from bert_keras.serving.signatures import all_signatures
 
 # Hard texts: empty, blanks, punctuation alone, bytes that are not UTF-8, other
 # scripts, joined characters, control characters, a very long text.
@@ -35,32 +33,6 @@ HARD_TEXTS = (
     "\U0001f469\u200d\U0001f4bb a\u0000b \u202eabc\u202c",
     "Long words and long texts. " * 40_000,
 )
-
-
-def greatest_difference(folder, models, preprocessor):
-    """Return the greatest difference of the export from its models.
-
-    Args:
-        folder: of `export_saved_model`.
-        models: the model or the models that were exported.
-        preprocessor: as exported.
-
-    Returns:
-        float; at most 1e-5 (`TOLERANCES`) for a good export. Infinite if
-        anything but a number differs.
-    """
-    models = models if isinstance(models, list | tuple) else [models]
-    card = read_card(folder)
-    options = card["options"]
-    signatures = all_signatures(
-        [convert_weights(model, options["dtype"]) for model in models],
-        Rows(preprocessor, options["portable"]),
-        options,
-    )
-    signatures = {name: signatures[name] for name in card["signatures"]}
-    functions = {name: s.trace() for name, s in signatures.items()}
-    answered = answer_here(signatures, functions, preprocessor, options)
-    return difference(folder, answered)
 
 
 def answer_here(signatures, functions, preprocessor, options):

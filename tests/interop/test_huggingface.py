@@ -254,20 +254,6 @@ def test_old_names_and_half_precision_are_read(tmp_path):
         assert np.array_equal(weight.numpy(), expected)
 
 
-def test_shards_are_read_by_their_index(tmp_path):
-    numbers = folder_of(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    os.remove(tmp_path / "model.safetensors")
-    index = {}
-    for number, name in enumerate(sorted(tensors)):
-        index[name] = f"model-0000{number % 2 + 1}-of-00002.safetensors"
-    for file in set(index.values()):
-        part = {n: t for n, t in tensors.items() if index[n] == file}
-        save_file(part, tmp_path / file)
-    write_json(tmp_path, "model.safetensors.index.json", {"weight_map": index})
-    assert_holds(load_model(CLASSES["BertEncoder"], tmp_path), numbers)
-
-
 def test_the_problem_type_and_the_form_of_gelu_come_along(tmp_path):
     kind = "BertForSequenceClassification"
     for theirs, ours in (

@@ -14,7 +14,7 @@ from tiny import INPUTS, largest_difference, preprocessor
 from tiny import model as toy
 
 import bert_keras
-from bert_keras.errors import InputError, UntrainedWarning
+from bert_keras.errors import UntrainedWarning
 from bert_keras.interop import downloads
 from bert_keras.modeling.weights import published_weights
 from official_tasks.engine.models import list_weight_files
@@ -93,12 +93,6 @@ def test_it_is_small_and_listed_first():
     assert names[0] == NAME
     assert {"uncased_L-4_H-256_A-4", "bert_tiny_en_uncased"} <= set(names)
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize("near", ["bert-keras-mini-en", "bert_keras_mini"])
-def test_a_name_near_it_gets_it(near):
-    with pytest.raises(InputError, match=f"mean {NAME}[?].*presets[(]"):
-        bert_keras.BertEncoder.from_preset(near)
 
 
 def test_packing_rounds_each_weight_to_bfloat16(packed):

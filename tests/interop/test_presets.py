@@ -63,17 +63,6 @@ def test_an_encoder_comes_back_with_equal_outputs_and_settings(tmp_path):
         )
 
 
-def test_a_classifier_comes_back_with_its_head_and_labels(tmp_path):
-    before = BertClassifier(  # of other names: they do not matter
-        encoder(name="body"), ["no", "yes"], "multi", pair=True, name="all"
-    )
-    after = BertClassifier.from_preset(saved(tmp_path / "a", before))
-    assert (after.labels, after.problem) == (["no", "yes"], "multi")
-    assert after.pair
-    assert largest_difference(before(INPUTS), after(INPUTS)) == 0
-    assert after.load_report.skipped == after.load_report.initialised == []
-
-
 def test_the_folder_holds_no_optimizer_state(tmp_path):
     model = BertClassifier(encoder(), labels=["no", "yes"])
     model.compile("adam", "mse")
@@ -394,6 +383,8 @@ def test_what_is_neither_a_path_nor_a_name_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("preset", "message"),
     [
+        ("bert-keras-mini-en", "mean bert_keras_mini_en[?].*presets[(]"),
+        ("bert_keras_mini", "mean bert_keras_mini_en[?]"),
         ("BERT_large_cased", "mean bert-large-cased[?]"),
         ("hf://bert-base-cased", "mean bert-base-cased[?]"),
         ("bert-tiny-uncased", "mean bert_tiny_en_uncased"),

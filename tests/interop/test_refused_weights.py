@@ -23,6 +23,7 @@ HF, OWN, GOOGLE, HUB = "huggingface", "bert_keras", "google", "keras_hub"
 SENTENCES, SHARDED = "sentence_transformers", "huggingface_sharded"
 CONFIG, TEXT, FAST = "config.json", "tokenizer_config.json", "tokenizer.json"
 POOLING = "1_Pooling/config.json"
+EMBEDDING = "config_sentence_transformers.json"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 LONG = "x" * 100_000
 TWO = {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}
@@ -106,6 +107,11 @@ SETTINGS = [
     (SENTENCES, POOLING, TWO, "pooling_mode.*mean.*max"),
     (SENTENCES, POOLING, {"pooling_mode": "weightedmean"}, "weightedmean"),
     (SENTENCES, POOLING, {"pooling_mode": ["cls", "mean"]}, "cls.*mean"),
+    (SENTENCES, POOLING, {"include_prompt": 0}, "include_prompt"),
+    (SENTENCES, EMBEDDING, {"truncate_dim": 0}, "truncate_dim"),
+    (SENTENCES, EMBEDDING, {"similarity_fn_name": "maxsim"}, "similarity"),
+    (SENTENCES, EMBEDDING, {"default_prompt_name": "none"}, "default_prompt"),
+    (SENTENCES, EMBEDDING, {"prompts": {"query": 1}}, "prompts"),
 ]
 
 

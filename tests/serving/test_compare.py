@@ -3,7 +3,7 @@ import types
 
 import numpy as np
 import pytest
-from run_script import ROOT, run_script
+from run_script import ROOT
 
 from bert_keras.errors import InputError
 from tools.compare import compare, read_records
@@ -115,11 +115,3 @@ def test_what_cannot_be_asked_is_named(tmp_path):
     path.write_text("")
     with pytest.raises(InputError, match="holds no requests"):
         read_records(path)
-
-
-def test_the_command_says_what_it_takes(tmp_path):
-    done = run_script(SCRIPT, "old.jsonl", folder=tmp_path)
-    assert done.returncode == 2
-    assert "Expected OLD.jsonl FOLDER" in done.stderr
-    done = run_script(SCRIPT, "old.jsonl", "served", "more", folder=tmp_path)
-    assert "Unexpected argument: more" in done.stderr

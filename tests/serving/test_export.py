@@ -35,7 +35,6 @@ from bert_keras.serving.load import load_saved_model
 from bert_keras.serving.portable_formats import export_on_ids
 from bert_keras.serving.signatures import find_untrained_signatures
 from bert_keras.serving.spans import MOST_ANSWERS, answer
-from bert_keras.serving.verify import greatest_difference
 
 TEXTS = ["an hour well spent", "bad film!", "good", "\u4eca\u65e5", "i"]
 
@@ -74,7 +73,7 @@ def test_a_fresh_process_answers_as_the_live_models(
     """Hard texts included; a new interpreter imports TensorFlow alone."""
     monkeypatch.setattr(verify, "subprocess", subprocess)
     models = [classifier, pretrainer]
-    assert greatest_difference(folder, models, preprocessor()) <= 1e-5
+    export_saved_model(models, preprocessor(), folder, verify=True)
 
 
 @pytest.mark.long
@@ -338,76 +337,85 @@ def test_an_export_may_be_remote(tmp_path, classifier, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_models_that_cannot_be_served_together_are_refused(
-    tmp_path, classifier
-):
-    def export(*models, length=12):
-        models = list(models)
-        export_saved_model(models, preprocessor(length), tmp_path / "out")
+def segmentless(cls, **arguments):
+    one = BertEncoder(len(VOCABULARY), 1, 2, 16, 32, 32, num_segments=1)
+    return cls(one, **arguments)
 
-    with pytest.raises(InputError, match="Two models have"):
-        export(classifier, classifier)
-    with pytest.raises(InputError, match="cannot be exported"):
-        export("model")
-    with pytest.raises(InputError, match="tokens in a row"):
-        export(classifier, length=64)
-    small = BertEncoder(9, 1, 2, 4, 8, 32)
-    with pytest.raises(InputError, match="pieces in the vocabulary"):
-        export(small)
-    assert os.listdir(tmp_path) == []
+
+CLASSES = {"labels": ["bad", "good"]}
+MODELS = {
+    "classes": lambda: BertClassifier(encoder(), **CLASSES),
+    "spans": lambda: BertSpanPredictor(encoder()),
+    "choices": lambda: BertChooser(encoder()),
+    "masks": lambda: BertPretrainer(encoder()),
+    "encoder": encoder,
+    "twice": lambda: [MODELS["classes"]()] * 2,
+    "text": lambda: "model",
+    "few pieces": lambda: BertEncoder(9, 1, 2, 4, 8, 32),
+    "more rows than pieces": lambda: BertPretrainer(
+        BertEncoder(len(VOCABULARY) + 9, 1, 2, 16, 32, 32)
+    ),
+    "one segment": lambda: segmentless(BertClassifier, **CLASSES),
+    "one segment, spans": lambda: segmentless(BertSpanPredictor),
+    "one segment, choices": lambda: segmentless(BertChooser),
+    "one segment, masks": lambda: segmentless(BertPretrainer),
+}
 
 
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (BertSpanPredictor, {"top_k": 0}, "top_k is 0. Expected 1 to 90"),
-        (BertSpanPredictor, {"top_k": 91}, "Expected 1 to 90"),
-        (BertSpanPredictor, {"top_k": "5"}, "top_k is '5'. Expected 1 to 90"),
-        (BertSpanPredictor, {"top_k": 2.5}, "top_k is 2.5"),
-        (BertPretrainer, {"top_k": 999}, "Expected 1 to [0-9]+"),
-        (BertChooser, {"pair": True}, "pair is for a BertClassifier"),
-        (BertChooser, {"long_text": "cut"}, "long_text is 'cut'"),
-        (BertChooser, {"long_text": "windows"}, "long_text is for"),
-        (BertChooser, {"top_k": 5}, "top_k is for"),
-        (BertSpanPredictor, {"features": "last"}, "features is for a BertEn"),
-        (BertSpanPredictor, {"pooling": "mean"}, "pooling is for a BertEnc"),
-        (BertSpanPredictor, {"normalize": True}, "normalize is for a BertE"),
+        ("twice", {}, "Two models have"),
+        ("text", {}, "cannot be exported"),
+        ("few pieces", {}, "pieces in the vocabulary"),
+        ("spans", {"top_k": 0}, "top_k is 0. Expected 1 to 90"),
+        ("spans", {"top_k": 91}, "Expected 1 to 90"),
+        ("spans", {"top_k": "5"}, "top_k is '5'. Expected 1 to 90"),
+        ("spans", {"top_k": 2.5}, "top_k is 2.5"),
         (
-            BertPretrainer,
-            {"features": "sum_last_four"},
-            "the encoder has 1 layers",
+            "more rows than pieces",
+            {"top_k": len(VOCABULARY) + 1},
+            f"Expected 1 to {len(VOCABULARY)}[.]",
         ),
+        ("choices", {"pair": True}, "pair is an option of classify"),
+        ("choices", {"long_text": "cut"}, "long_text is 'cut'"),
+        ("choices", {"long_text": "windows"}, "long_text is an option of"),
+        ("choices", {"top_k": 5}, "top_k is an option of"),
+        ("spans", {"features": "last"}, "features is an option of embed"),
+        ("spans", {"pooling": "mean"}, "pooling is an option of embed"),
+        ("spans", {"normalize": True}, "normalize is an option of embed"),
+        ("masks", {"features": "sum_last_four"}, "the encoder has 1 layers"),
+        ("classes", {"pair": True, "long_text": "windows"}, "pair cannot"),
+        ("encoder", {"pooling": "median"}, "median"),
+        ("encoder", {"features": "first"}, "concat_last_four"),
+        (
+            "encoder",
+            {"features": "last", "long_text": "windows"},
+            "not read in windows",
+        ),
+        ("encoder", {"ids_signature": "keras"}, "ours, original, transf"),
+        ("one segment", {"pair": True}, "num_segments=1"),
+        ("one segment, spans", {}, "num_segments=1"),
+        ("one segment, choices", {}, "num_segments=1"),
+        ("one segment, masks", {}, "num_segments=1"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(tmp_path, model, options, message):
+def test_what_cannot_be_served_is_refused(tmp_path, model, options, message):
+    models = MODELS[model]()
     with pytest.raises(InputError, match=message):
-        export_saved_model(
-            model(encoder()), preprocessor(), tmp_path / "out", **options
-        )
+        export_saved_model(models, preprocessor(), tmp_path / "o", **options)
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", ["pair", "spans", "choices", "nsp"])
-def test_a_model_of_one_segment_serves_no_pairs(tmp_path, kind):
-    one = BertEncoder(len(VOCABULARY), 1, 2, 16, 32, 32, num_segments=1)
-    model = {
-        "pair": lambda: BertClassifier(one, ["bad", "good"], pair=True),
-        "spans": lambda: BertSpanPredictor(one),
-        "choices": lambda: BertChooser(one),
-        "nsp": lambda: BertPretrainer(one),
-    }[kind]()
-    with pytest.raises(InputError, match="num_segments=1"):
-        export_saved_model(model, preprocessor(), tmp_path / "out")
-    assert os.listdir(tmp_path) == []
-
-
-def test_no_more_guesses_than_pieces_may_be_asked_for(tmp_path):
-    model = BertPretrainer(BertEncoder(len(VOCABULARY) + 9, 1, 2, 16, 32, 32))
-    most = len(VOCABULARY)
-    with pytest.raises(InputError, match=f"Expected 1 to {most}\\."):
-        export_saved_model(
-            model, preprocessor(), tmp_path / "out", top_k=most + 1
-        )
+def test_a_preprocessor_of_another_length_or_class_is_refused(
+    tmp_path, classifier
+):
+    for text, word in (
+        (preprocessor(64), "tokens in a row"),
+        (preprocessor().tokenizer, "preprocessor is a WordPieceToken"),
+    ):
+        with pytest.raises(InputError, match=word):
+            export_saved_model(classifier, text, tmp_path / "o")
 
 
 def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for():
@@ -415,8 +423,3 @@ def test_the_shortest_row_has_as_many_answers_as_may_be_asked_for():
     signature = answer(model, Rows(preprocessor()), MOST_ANSWERS)
     found = signature.function(tf.constant([""]), tf.constant([""]))
     assert found["score"].shape == (1, MOST_ANSWERS)
-
-
-def test_the_tokenizer_alone_is_no_preprocessor(tmp_path, classifier):
-    with pytest.raises(InputError, match="preprocessor is a WordPieceToken"):
-        export_saved_model(classifier, preprocessor().tokenizer, tmp_path / "o")

@@ -85,7 +85,7 @@ def test_a_ranking_model_scores_each_passage_of_a_query():
     assert found["order"].numpy()[0, 2] == 1  # no passage
     assert found["score"].numpy()[1].tolist() == [0, 0, 0]
     with pytest.raises(
-        InputError, match="'ranking', which has the signature `rank`"
+        InputError, match="long_text is an option of .* has rank"
     ):
         asked = dict.fromkeys(OPTIONS) | {"long_text": "windows"}
         settle_options([model], asked)
@@ -188,22 +188,3 @@ def test_several_labels_are_named_likeliest_first():
         assert set(names[count:]) <= {""}
         assert answer["label_index"][row, :count].tolist() == likely
         assert set(answer["label_index"][row, count:]) <= {-1}
-
-
-NUMBERS = {"probabilities", "probability", "score", "embedding", "null_score"}
-WORDS = {"answer", "text", "type"}
-
-
-def test_the_checks_see_every_changed_output(models):
-    seen = []
-    for model in models.values():
-        for compare, answer in asked(model):
-            for name in answer.keys() & (NUMBERS | WORDS | {"count"}):
-                value = answer[name].copy()
-                if name in WORDS:
-                    value[0, 0] = b"x"
-                else:
-                    value = value + np.float32(1 if name == "count" else 3e-4)
-                assert compare(answer | {name: value}) > 2e-4, name
-                seen.append(name)
-    assert set(seen) == NUMBERS | WORDS | {"count"}

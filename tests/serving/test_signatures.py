@@ -9,11 +9,9 @@ import tensorflow as tf
 from live_answers import best_windows
 from live_answers import windows as plain_windows
 
-from bert_keras.errors import InputError
 from bert_keras.serving.classification import choose, classify
-from bert_keras.serving.embedding import embed
 from bert_keras.serving.graph import Rows
-from bert_keras.serving.pieces import MASKS_AT_ONCE, _likeliest, ids, tokenize
+from bert_keras.serving.pieces import MASKS_AT_ONCE, _likeliest, tokenize
 from bert_keras.serving.spans import answer, cut_out, tag
 from bert_keras.text.preprocessor import BertPreprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -329,22 +327,6 @@ class ByChoice:
         ids = inputs["token_ids"]  # (n, 1, T)
         self.seen.append(ids.shape[0])
         return tf.cast(tf.reduce_max(ids, axis=-1), tf.float32)
-
-
-def test_options_that_do_not_fit_are_refused():
-    model = OfRow({"met": [0.0, 0.0]}, ["a", "b"])
-    with pytest.raises(InputError, match="pair"):
-        classify(model, rows(), pair=True, long_text="windows")
-    with pytest.raises(InputError, match="median"):
-        embed(model, rows(), pooling="median")
-    with pytest.raises(InputError, match="concat_last_four"):
-        embed(model, rows(), features="first")
-    with pytest.raises(InputError, match="not read in windows"):
-        embed(model, rows(), features="last", long_text="windows")
-    with pytest.raises(InputError, match="ours, original, transformers"):
-        ids(model, rows(), "keras")
-    with pytest.raises(InputError, match="no signature of ids"):
-        ids(model, rows(), "ours")
 
 
 def test_parts_are_cut_by_bytes_and_placed_in_characters():
