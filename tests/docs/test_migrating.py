@@ -8,8 +8,13 @@ import warnings
 import numpy as np
 import pytest
 import tiny
+from foreign_formats import (
+    GOOGLE_CONFIG,
+    write_google,
+    write_json,
+    write_model_garden,
+)
 from run_script import ROOT, call_script
-from test_google import CONFIG, object_checkpoint, released
 from weight_names import CLASSIFIER
 
 import bert_keras
@@ -24,7 +29,7 @@ TEXTS = ["good bad", "badly", ""]
 
 
 def old(folder):
-    released(folder, CLASSIFIER)
+    write_google(folder, CLASSIFIER)
 
 
 def hugging(folder):
@@ -33,10 +38,8 @@ def hugging(folder):
 
 
 def garden(folder):
-    folder.mkdir()
-    object_checkpoint(folder, "encoder")
-    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
-    (folder / "vocab.txt").write_text("\n".join(tiny.PIECES) + "\n")
+    write_model_garden(folder)
+    write_json(folder, "bert_config.json", GOOGLE_CONFIG)
 
 
 def run(command, folder):

@@ -2,23 +2,20 @@
 
 import os
 
-import numpy as np
 from data_samples import numbers, write_store
 from foreign_formats import (
-    shape_with_heads,
     write_google,
     write_json,
     write_keras_hub,
-    write_pieces,
+    write_model_garden,
+    write_tf_hub,
 )
 from tiny import remove_block
+from weight_names import CLASSIFIER
 
-from bert_keras.interop.model_garden import NAMES, PARTS, TABLES
 from bert_keras.interop.saving import save_model
-from bert_keras.interop.tensors import map_name
 from bert_keras.modeling.encoder import BertEncoder
 from bert_keras.modeling.task_models import BertClassifier
-from bert_keras.modeling.weights import published_weights
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "##ly", "!"]
 
@@ -84,66 +81,6 @@ def _sharded(path, model, text):
     return path
 
 
-def _saved_model(path, model, text):
-    """The encoder as TF Hub has it: numbered variables that have names."""
-    import tensorflow as tf
-
-    module, encoder = tf.Module(), model.encoder
-    module.numbered = [
-        tf.Variable(
-            np.reshape(
-                w.numpy(), shape_with_heads(name, w.shape, encoder.num_heads)
-            ),
-            name=map_name(name, NAMES),
-        )
-        for name, w in published_weights(encoder).items()
-    ]
-    pieces = f"{path}.txt"
-    with open(pieces, "w") as file:
-        file.write("\n".join(PIECES) + "\n")
-    module.vocab_file = tf.saved_model.Asset(pieces)
-    module.do_lower_case = tf.Variable(True, trainable=False)
-    tf.saved_model.save(module, path)
-    os.remove(pieces)
-    return path
-
-
-def _object_checkpoint(path, model, text):
-    """The encoder as Model Garden leaves it: keys are places of objects."""
-    import tensorflow as tf
-
-    encoder, root = model.encoder, tf.train.Checkpoint()
-    for name, weight in published_weights(encoder).items():
-        key = _object_key(map_name(name, NAMES), encoder.num_layers)
-        *objects, last = key.split("/")
-        owner = root
-        for part in objects:
-            if not hasattr(owner, part):
-                setattr(owner, part, tf.train.Checkpoint())
-            owner = getattr(owner, part)
-        shape = shape_with_heads(name, weight.shape, encoder.num_heads)
-        numbers = np.reshape(weight.numpy(), shape)
-        setattr(owner, last, tf.Variable(numbers))
-    os.mkdir(path)
-    checkpoint = tf.train.Checkpoint(encoder=root)
-    checkpoint.write(os.path.join(path, "bert_model.ckpt"))
-    write_pieces(os.path.join(path, "vocab.txt"), text)
-    return path
-
-
-def _object_key(name, layers):
-    """The key that `plain_names` brings to this name."""
-    numbers = {table: number for number, table in enumerate(TABLES)}
-    numbers |= {"embeddings/layer_norm": 3, "pooler_transform": layers + 4}
-    owner, _, last = name.rpartition("/")
-    if owner in numbers:
-        return f"layer_with_weights-{numbers[owner]}/{last}"
-    _, layer, part = owner.split("/", 2)
-    number = 4 + int(layer.removeprefix("layer_"))
-    theirs = {ours: theirs for theirs, ours in PARTS.items()}[part]
-    return f"layer_with_weights-{number}/{theirs}/{last}"
-
-
 def _sentences(path, model, text):
     model.encoder.sentence_embedding = {"pooling": "mean", "normalize": False}
     _foreign(path, model.encoder, text)
@@ -154,9 +91,9 @@ WRITERS = {
     "bert_keras": _plain(save_model),
     "huggingface": _plain(_foreign),
     "huggingface_sharded": _sharded,
-    "google": _plain(write_google),
+    "google": _plain(lambda path, *_: write_google(path, CLASSIFIER)),
     "keras_hub": _plain(write_keras_hub),
-    "saved_model": _saved_model,
-    "model_garden": _object_checkpoint,
+    "saved_model": _plain(lambda path, *_: write_tf_hub(path)),
+    "model_garden": _plain(lambda path, *_: write_model_garden(path)),
     "sentence_transformers": _sentences,
 }

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 import tiny
-from test_google import released
+from foreign_formats import write_google
 from test_huggingface import folder_of
 from test_sentence_transformers import sentence_folder
 
@@ -148,7 +148,7 @@ def test_a_tiny_model_of_the_real_hub_is_read():
 @pytest.fixture
 def web(tmp_path, monkeypatch):
     """A released zip at its address."""
-    released(tmp_path / "x")
+    write_google(tmp_path / "x")
     path = tmp_path / "web/2018_10_18/cased_L-12_H-768_A-12.zip"
     path.parent.mkdir(parents=True)
     with zipfile.ZipFile(path, "w") as archive:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from foreign_formats import write_google
 from mutation import index_entry
 from safetensors.numpy import load_file, save_file
-from test_google import released
 from test_huggingface import CONFIG, folder_of, write_json
 from tiny import CLASSES
 
@@ -266,7 +266,7 @@ def test_a_device_or_a_pipe_is_no_preset(tmp_path, in_time, path):
 
 
 def test_a_vocabulary_of_lines_without_end_is_refused_at_once(tmp_path):
-    released(tmp_path)
+    write_google(tmp_path)
     for size in (15_000_000, 17_000_000):
         (tmp_path / "vocab.txt").write_bytes(b"\n" * size)
         with pytest.raises(InputError, match="at most"):
@@ -277,7 +277,7 @@ def test_an_index_that_would_end_the_process_is_refused(tmp_path):
     # TensorFlow's own reader aborts on some of these.
     import random
 
-    released(tmp_path)
+    write_google(tmp_path)
     path = tmp_path / "bert_model.ckpt.index"
     data, refused = path.read_bytes(), 0
     for seed in range(40):
@@ -292,7 +292,7 @@ def test_an_index_that_would_end_the_process_is_refused(tmp_path):
 @pytest.fixture
 def flipped(tmp_path):
     """A checkpoint of the original with some other bits."""
-    released(tmp_path)
+    write_google(tmp_path)
     path = tmp_path / "bert_model.ckpt.data-00000-of-00001"
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), 50):

@@ -2,14 +2,55 @@
 
 import json
 import os
+import tempfile
 
 import h5py
+import numpy as np
+import tiny
+import weight_names
+from weight_names import ENCODER, GOOGLE, MODEL_GARDEN, TF_HUB
 
-from bert_keras.interop.google import NAMES, TRANSPOSED
 from bert_keras.interop.keras_hub import BACKBONE_NAMES, TASK_NAMES
 from bert_keras.interop.tensors import map_name
 from bert_keras.modeling.sizes import DIMENSIONS
 from bert_keras.modeling.weights import in_encoder, published_weights
+
+GOOGLE_CONFIG = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 6,
+    "initializer_range": 0.02,
+    "intermediate_size": 10,
+    "max_position_embeddings": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "type_vocab_size": 2,
+    "vocab_size": 8,
+}
+
+
+def write_google(folder, table="", name="bert_model.ckpt", **config):
+    """Write a folder of the original; return dict of our name -> array.
+
+    Args:
+        folder: made if it does not exist.
+        table: of the head, in weight_names.py.
+        name: of the checkpoint.
+        **config: changes of bert_config.json.
+    """
+    os.makedirs(folder, exist_ok=True)
+    arrays = weight_names.weights(ENCODER, table)
+    variables = {"global_step": np.float32(7)}
+    for own, other in weight_names.names(GOOGLE, ENCODER, table).items():
+        array = arrays[own]
+        variables[other] = array.T if "output_weights" in other else array
+        variables[f"{other}/adam_m"] = np.zeros_like(variables[other])
+        variables[f"{other}/adam_v"] = np.zeros_like(variables[other])
+    write_tf_checkpoint(os.path.join(folder, name), variables)
+    write_json(folder, "bert_config.json", {**GOOGLE_CONFIG, **config})
+    write_pieces(os.path.join(folder, "vocab.txt"))
+    return arrays
 
 
 def write_tf_checkpoint(prefix, arrays):
@@ -25,33 +66,46 @@ def write_tf_checkpoint(prefix, arrays):
     )
 
 
-def write_google(path, model, preprocessor):
-    """Write a classifier's folder as the original's."""
-    encoder = model.encoder
-    os.mkdir(path)
-    config = {
-        "attention_probs_dropout_prob": encoder.attention_dropout,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": encoder.dropout,
-        "hidden_size": encoder.hidden_dim,
-        "intermediate_size": encoder.intermediate_dim,
-        "max_position_embeddings": encoder.max_sequence_length,
-        "num_attention_heads": encoder.num_heads,
-        "num_hidden_layers": encoder.num_layers,
-        "type_vocab_size": encoder.num_segments,
-        "vocab_size": encoder.vocabulary_size,
-    }
-    write_json(path, "bert_config.json", config)
-    write_pieces(os.path.join(path, "vocab.txt"), preprocessor)
-    write_tf_checkpoint(
-        os.path.join(path, "bert_model.ckpt"),
-        {
-            map_name(name, NAMES): weight.numpy().T
-            if name in TRANSPOSED
-            else weight.numpy()
-            for name, weight in published_weights(model).items()
-        },
-    )
+def write_model_garden(folder, prefix="encoder"):
+    """Write an encoder's object checkpoint; return its arrays by our names."""
+    import tensorflow as tf
+
+    os.makedirs(folder, exist_ok=True)
+    arrays, root = weight_names.weights(ENCODER), tf.train.Checkpoint()
+    for own, other in weight_names.names(MODEL_GARDEN, ENCODER).items():
+        array = weight_names.with_heads_apart(own, arrays[own])
+        *path, last = other.split("/")
+        owner = root
+        for part in path:
+            if not hasattr(owner, part):
+                setattr(owner, part, tf.train.Checkpoint())
+            owner = getattr(owner, part)
+        setattr(owner, last, tf.Variable(array))
+    checkpoint = tf.train.Checkpoint(**{prefix: root})
+    checkpoint.write(os.path.join(folder, "bert_model.ckpt"))
+    write_pieces(os.path.join(folder, "vocab.txt"))
+    return arrays
+
+
+def write_tf_hub(folder):
+    """Write an encoder's SavedModel; return its arrays by our names.
+
+    Its variables are numbered, and do_lower_case is one of them.
+    """
+    import tensorflow as tf
+
+    arrays, root = weight_names.weights(ENCODER), tf.Module()
+    root.variables_ = [
+        tf.Variable(weight_names.with_heads_apart(own, arrays[own]), name=other)
+        for own, other in weight_names.names(TF_HUB, ENCODER).items()
+    ]
+    root.do_lower_case = tf.Variable(True, trainable=False)
+    with tempfile.TemporaryDirectory() as parent:
+        pieces = os.path.join(parent, "pieces.txt")
+        write_pieces(pieces)
+        root.vocab_file = tf.saved_model.Asset(pieces)
+        tf.saved_model.save(root, str(folder))
+    return arrays
 
 
 def write_keras_hub(path, model, preprocessor):
@@ -60,7 +114,7 @@ def write_keras_hub(path, model, preprocessor):
     table = BACKBONE_NAMES | TASK_NAMES["BertClassifier"]
     os.makedirs(os.path.join(path, "assets", "tokenizer"))
     assets = os.path.join(path, "assets", "tokenizer", "vocabulary.txt")
-    write_pieces(assets, preprocessor)
+    write_pieces(assets, preprocessor.tokenizer.vocabulary)
     parts = {"model.weights.h5": {}, "task.weights.h5": {}}
     for name, weight in published_weights(model).items():
         file = "model" if in_encoder(name) else "task"
@@ -120,10 +174,10 @@ def write_h5(path, arrays):
             file.create_dataset(name, data=array)
 
 
-def write_pieces(path, preprocessor):
+def write_pieces(path, pieces=tiny.PIECES):
     """Write a vocabulary file."""
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f"{p}\n" for p in preprocessor.tokenizer.vocabulary)
+        file.writelines(f"{piece}\n" for piece in pieces)
 
 
 def write_json(folder, name, value):
