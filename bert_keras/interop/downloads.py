@@ -17,8 +17,8 @@ from bert_keras.errors import InputError
 from bert_keras.interop import (
     google,
     huggingface,
+    huggingface_tokenizer,
     sentence_transformers,
-    text_settings,
 )
 from bert_keras.interop.block import CONFIG
 from bert_keras.modeling.sizes import SIZES
@@ -235,7 +235,7 @@ def _download(name, path):
 PREFIX = "hf://"
 # Settings, tokenizer and safetensors; nothing that can run code.
 MODEL = (
-    *(CONFIG, *text_settings.READ, sentence_transformers.SETTINGS),
+    *(CONFIG, *huggingface_tokenizer.READ, sentence_transformers.SETTINGS),
     *(*huggingface.SAFETENSORS, "model-*.safetensors"),
 )
 WANTED = (

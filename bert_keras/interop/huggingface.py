@@ -1,6 +1,6 @@
 """Hugging Face folders, read and written: config.json and the weights.
 
-Their tokenizer files are in `text_settings.py`.
+Their tokenizer files are in `huggingface_tokenizer.py`.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from bert_keras import files
 from bert_keras.interop import (
     block,
     distilbert,
+    huggingface_tokenizer,
     tensor_files,
     tensors,
-    text_settings,
 )
 from bert_keras.interop.block import CONFIG, WEIGHTS
 from bert_keras.interop.head_table import BY_ARCHITECTURE, HEADS, layers_in
@@ -181,7 +181,7 @@ def _describe(folder, config, stored, encoder, head):
         head_fault=fault,
         tensors=found,
         skipped=skipped,
-        read_text=text_settings.huggingface_text(
+        read_text=huggingface_tokenizer.make_reader(
             folder, config, encoder["max_sequence_length"]
         ),
         initializer_range=config.number_or_none("initializer_range"),

@@ -13,15 +13,12 @@ import warnings
 
 from bert_keras import files
 from bert_keras.errors import InputError, UntrainedWarning
-from bert_keras.interop import tensors
+from bert_keras.interop import huggingface_tokenizer, tensors
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.head_table import HEADS, LABELED_WEIGHTS
 from bert_keras.interop.tensor_files import read_json
 from bert_keras.interop.tensors import Checkpoint, WeightsError, read_license
-from bert_keras.interop.text_settings import (
-    settle_case,
-    tokenizer_folder_text,
-)
+from bert_keras.interop.text_settings import settle_case
 from bert_keras.modeling import memory, modes, weights
 from bert_keras.modeling.heads import check_labels
 from bert_keras.modeling.inputs import argument_names
@@ -130,7 +127,7 @@ def load_tokenizer(cls, preset, revision, arguments):
 
     `preset` may be a folder with the files of a Hugging Face tokenizer alone.
     """
-    text = tokenizer_folder_text(preset)
+    text = huggingface_tokenizer.read_folder(preset)
     if text is not None:
         return _make_tokenizer(cls, preset, text, dict(arguments))
     checkpoint = open_checkpoint(preset, revision)

@@ -14,6 +14,7 @@ from bert_keras.errors import InputError
 from bert_keras.interop import (
     block,
     huggingface,
+    huggingface_tokenizer,
     sentence_transformers,
     tensors,
     text_settings,
@@ -23,7 +24,7 @@ from bert_keras.safetensors_files import write_safetensors
 WRITTEN = (
     block.CONFIG,
     block.WEIGHTS,
-    *text_settings.WRITTEN_TEXT,
+    *huggingface_tokenizer.WRITTEN,
     *sentence_transformers.WRITTEN,
     tensors.LICENSE,
 )
@@ -52,7 +53,7 @@ def save_model(folder, model, preprocessor=None, without=(), dtype="float32"):
             is_finite=True,
         )
         if preprocessor is not None:
-            text_settings.write_huggingface_tokenizer(partial, preprocessor)
+            huggingface_tokenizer.write_tokenizer(partial, preprocessor)
             sentence_transformers.write_modules(partial, model, preprocessor)
         block.write_config(partial, config, model, entry)
 

@@ -7,9 +7,9 @@ import warnings
 from bert_keras import files, json_files
 from bert_keras.interop.block import CONFIG
 from bert_keras.interop.huggingface import open_huggingface
+from bert_keras.interop.huggingface_tokenizer import read_prompts
 from bert_keras.interop.tensor_files import Fields, read_json
 from bert_keras.interop.tensors import WeightsError
-from bert_keras.interop.text_settings import read_prompts
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 EMBEDDING = "config_sentence_transformers.json"

@@ -10,7 +10,7 @@ from strange_strings import strange_strings
 
 import bert_keras
 from bert_keras.errors import InputError
-from bert_keras.interop.text_settings import write_huggingface_tokenizer
+from bert_keras.interop.huggingface_tokenizer import write_tokenizer
 from bert_keras.json_files import write_json
 from bert_keras.text import learning
 from bert_keras.text.vocabulary import (
@@ -137,7 +137,7 @@ def test_a_model_names_a_vocabulary(run, tmp_path, source):
     (tmp_path / "text.txt").write_text("Zymurgy! " * 9)
     if source == "folder":  # with tokenizer.json alone
         os.mkdir(source)
-        write_huggingface_tokenizer(source, tiny.preprocessor())
+        write_tokenizer(source, tiny.preprocessor())
         os.remove("folder/vocab.txt")
     old = bert_keras.WordPieceTokenizer.from_preset(source)
     run(

@@ -1,0 +1,534 @@
+"""The tokenizer files of a Hugging Face folder, checked, read and written.
+
+The pieces are in `vocab.txt`, or inside `tokenizer.json`, which is all that
+transformers 5 writes. A setting that makes other ids than the original's is
+refused, an unknown one is warned about.
+"""
+
+import json
+import math
+import os
+import warnings
+
+from bert_keras import json_files
+from bert_keras.interop import text_settings
+from bert_keras.interop.tensor_files import Fields, read_json
+from bert_keras.interop.tensors import WeightsError
+from bert_keras.text.wordpiece import SPECIAL_TOKENS, UNKNOWN
+
+VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
+SETTINGS, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
+ADDED = "added_tokens.json"
+WRITTEN = (VOCABULARY, TOKENIZER, SETTINGS)
+READ = (*WRITTEN, SPECIAL, ADDED)
+# The word length of transformers and its tokenizers; the original has 200.
+MAX_WORD_LENGTH = 100
+CLASSES = (
+    *("BertTokenizer", "BertTokenizerFast"),
+    *("DistilBertTokenizer", "DistilBertTokenizerFast"),
+    *("PreTrainedTokenizerFast", "TokenizersBackend"),
+)
+ANY = object()  # of settings that change no ids, or are read elsewhere
+TOKENS = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
+# Lists or dicts of tokens, in `tokenizer_config.json` or
+# `special_tokens_map.json`.
+MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+RIGHT = ("right", "Right", None)
+
+# tokenizer_config.json: name -> the values that make the original's ids.
+SETTINGS_RULES = {
+    **{name: (token,) for name, token in TOKENS.items()},
+    **dict.fromkeys(MORE_TOKENS, ANY),
+    "add_bos_token": (False, None),
+    "add_eos_token": (False, None),
+    "clean_text": (True, None),
+    "do_basic_tokenize": (True, None),
+    "do_subword_tokenize": (True, None),
+    "do_word_tokenize": (True, None),
+    "never_split": (None, []),
+    "pad_token_type_id": (0, None),
+    "padding_side": RIGHT,
+    "tokenize_chinese_chars": (True, None),
+    "tokenizer_class": (*CLASSES, "BertJapaneseTokenizer", None),
+    "truncation_side": RIGHT,
+    "wordpieces_prefix": ("##", None),
+    # Of BertJapaneseTokenizer: how it is the original's.
+    "subword_tokenizer_type": ("wordpiece", None),
+    "word_tokenizer_type": ("basic", None),
+    **dict.fromkeys(
+        (
+            # Read below.
+            *("added_tokens_decoder", "do_lower_case", "model_max_length"),
+            *("default_prompt_name", "include_prompt", "prompts"),
+            *("sequence_length", "split_special_tokens", "strip_accents"),
+            # Of ids back to text, of other tokenizers, or the caller's.
+            *("add_prefix_space", "backend", "chat_template"),
+            *("clean_up_tokenization_spaces", "errors", "from_slow"),
+            *("full_tokenizer_file", "init_inputs", "is_local"),
+            *("jumanpp_kwargs", "local_files_only", "max_len", "max_length"),
+            *("mecab_kwargs", "model_input_names", "model_type"),
+            *("name_or_path", "pad_to_multiple_of", "padding"),
+            *("processor_class", "return_tensors", "special_tokens_map_file"),
+            *("stride", "sudachi_kwargs", "tokenizer_file", "trim_offsets"),
+            *("truncation", "truncation_strategy", "use_fast", "vocab_file"),
+        ),
+        ANY,
+    ),
+}
+# tokenizer.json. Truncation and padding are off unless the caller asks.
+TOKENIZER_RULES = {
+    "added_tokens": ANY,
+    "decoder": ANY,  # of ids back to text
+    "version": ANY,
+    "model": {
+        "continuing_subword_prefix": ("##", None),
+        "max_input_chars_per_word": ANY,
+        "type": ("WordPiece", None),  # early files lack it
+        "unk_token": (UNKNOWN, None),
+        "vocab": ANY,
+    },
+    "normalizer": {
+        "clean_text": (True, None),
+        "handle_chinese_chars": (True, None),
+        "lowercase": ANY,
+        "strip_accents": ANY,
+        "type": ("BertNormalizer",),
+    },
+    "padding": {
+        "direction": RIGHT,
+        "pad_id": ANY,
+        "pad_to_multiple_of": ANY,
+        "pad_token": ("[PAD]", None),
+        "pad_type_id": (0, None),
+        "strategy": ANY,
+    },
+    "post_processor": ANY,  # see `_check_frame`
+    "pre_tokenizer": {"type": ("BertPreTokenizer",)},
+    "truncation": {
+        "direction": RIGHT,
+        "max_length": ANY,
+        "strategy": ANY,
+        "stride": ANY,
+    },
+}
+
+
+# Reading.
+
+
+def make_reader(folder, config, positions):
+    """Return a function that reads the text side, or None without a vocabulary.
+
+    `config` is the `Fields` of config.json. A stated length of `positions` or
+    more is ignored.
+    """
+    names = (VOCABULARY, TOKENIZER)
+    if not any(os.path.exists(os.path.join(folder, name)) for name in names):
+        return None
+    return lambda: _read_text(folder, config, positions)
+
+
+def read_folder(folder):
+    """Return the `TextSide` of a folder with tokenizer files and no model."""
+    if not isinstance(folder, str | os.PathLike) or not os.path.isdir(folder):
+        return None
+    if os.path.exists(os.path.join(folder, "config.json")):
+        return None
+    read = make_reader(folder, Fields({}, folder), math.inf)
+    return None if read is None else read()
+
+
+def _read_text(folder, config, positions):
+    added, special, settings, tokenizer = (
+        read_json(os.path.join(folder, name), optional=True)
+        for name in (ADDED, SPECIAL, SETTINGS, TOKENIZER)
+    )
+    _check_files(settings, special, tokenizer, config)
+    path = os.path.join(folder, VOCABULARY)
+    if not os.path.exists(path):
+        pieces = _read_pieces(tokenizer)
+    else:
+        pieces = text_settings.read_pieces(path)
+        if tokenizer.values:
+            _check_ids(tokenizer, pieces)
+    cases = _read_cases(settings, tokenizer)
+    _check_extra_tokens(
+        *(added, special, settings, tokenizer, pieces),
+        lowercase=set(cases.values()) != {False},
+    )
+    return text_settings.TextSide(
+        pieces,
+        _read_arguments(settings, tokenizer, cases),
+        cases,
+        _read_length(settings, positions),
+        **read_prompts(settings),
+    )
+
+
+def read_prompts(fields):
+    """Return the prompts in a file of settings, as arguments of `TextSide`."""
+    prompts = fields.object("prompts", {}).values
+    if not all(isinstance(text, str) for text in prompts.values()):
+        fields.refuse("prompts", "an object of texts", prompts)
+    name = "default_prompt_name"
+    prompt = fields.text(name) if name in fields else None
+    if prompt is not None and prompt not in prompts:
+        fields.refuse(name, f"one of {', '.join(prompts) or 'none'}", prompt)
+    return {
+        "prompts": prompts,
+        "prompt": prompt,
+        "include_prompt": fields.boolean("include_prompt", True),
+    }
+
+
+def _read_arguments(settings, tokenizer, cases):
+    """Return the arguments of `WordPieceTokenizer` besides pieces and case."""
+    return {
+        "strip_accents": _read_strip_accents(settings, tokenizer, cases),
+        "max_word_length": tokenizer.object("model", {}).integer(
+            "max_input_chars_per_word", MAX_WORD_LENGTH
+        ),
+        # transformers takes "[MASK]" in a text for the token.
+        "keep_special_tokens": not settings.boolean(
+            "split_special_tokens", False
+        ),
+    }
+
+
+def _read_strip_accents(settings, tokenizer, cases):
+    """Return the stated value, None if it follows from the case."""
+    name, normalizer = "strip_accents", tokenizer.object("normalizer", {})
+    stated = [
+        fields.boolean_or_none(name)
+        for fields in (settings, normalizer)
+        if name in fields.values
+    ]
+    # Without lower-casing, None is False.
+    if len({*stated}) > 1 and set(cases.values()) != {False}:
+        settings.refuse(name, f"{stated[1]} as in {TOKENIZER}", stated[0])
+    return next((value for value in stated if value is not None), None)
+
+
+def _read_cases(settings, tokenizer):
+    """Return what files of the folder state about the case, by path."""
+    cases = {}
+    if "do_lower_case" in settings:
+        cases[settings.path] = settings.boolean("do_lower_case")
+    normal = tokenizer.object("normalizer", {})
+    if "lowercase" in normal:
+        cases[tokenizer.path] = normal.boolean("lowercase")
+    return cases
+
+
+def _read_length(settings, positions):
+    """Return the stated length of rows; None if it is the model's longest."""
+    if "sequence_length" in settings:  # this package wrote the folder
+        return settings.integer("sequence_length")
+    length = settings.raw("model_max_length")
+    if type(length) in (int, float) and length >= positions:
+        return None
+    return None if length is None else settings.integer("model_max_length")
+
+
+def _read_pieces(tokenizer):
+    """Return the pieces of tokenizer.json, in the order of their ids."""
+    ids, path = tokenizer.object("model").object("vocab").values, tokenizer.path
+    has_ids = all(type(value) is int for value in ids.values())
+    if not has_ids or set(ids.values()) != set(range(len(ids))):
+        raise WeightsError(
+            path,
+            "the ids of the vocabulary have gaps or repeat",
+            "Put the vocab.txt that the model was trained with next to it",
+            expected=f"each of 0 to {len(ids) - 1} once",
+            found="others",
+        )
+    return text_settings.check_pieces(sorted(ids, key=ids.get), path)
+
+
+# Checks that the ids are those of the original's tokenizer.
+
+
+def _check_files(settings, special, tokenizer, config):
+    """Raise `InputError` if a tokenizer makes other ids than the original's.
+
+    Args:
+        settings: `Fields` of tokenizer_config.json.
+        special: `Fields` of special_tokens_map.json.
+        tokenizer: `Fields` of tokenizer.json; a missing file is empty.
+        config: `Fields` of config.json, where older folders name the class.
+    """
+    if "auto_map" in settings:
+        raise WeightsError(
+            settings.path,
+            "the folder asks to run code that came with it (auto_map)",
+            "Keep its vocab.txt only, if it is plain WordPiece",
+        )
+    # As AutoTokenizer does.
+    states = settings if "tokenizer_class" in settings else config
+    states.choice("tokenizer_class", CLASSES, CLASSES[0])
+    _check_keys(settings, SETTINGS_RULES)
+    names = settings.texts("model_input_names", ["token_type_ids"])
+    has_segments = config.raw("model_type") != "distilbert"
+    if has_segments and "token_type_ids" not in names:
+        warnings.warn(
+            f"{settings.path}: model_input_names lacks token_type_ids. Here "
+            "the second text of a pair has segment id 1 all the same.",
+            stacklevel=2,
+        )
+    _check_keys(
+        special, {n: SETTINGS_RULES[n] for n in (*TOKENS, *MORE_TOKENS)}
+    )
+    if not tokenizer.values:
+        return
+    _check_keys(tokenizer, TOKENIZER_RULES)
+    for name in ("model", "normalizer", "pre_tokenizer", "post_processor"):
+        if name not in tokenizer:
+            tokenizer.refuse(name, "that of the original's tokenizer", "none")
+    for name in ("normalizer", "pre_tokenizer"):
+        tokenizer.object(name).text("type")
+    _check_frame(tokenizer)
+
+
+def _check_ids(tokenizer, pieces):
+    """Raise `WeightsError` if tokenizer.json has other ids than vocab.txt.
+
+    Args:
+        tokenizer: `Fields` of the file.
+        pieces: of vocab.txt, in the order of their ids; a line that is empty
+            or repeated has the name "[lineN]".
+    """
+    ids = tokenizer.object("model").object("vocab").values
+    indices = {piece: index for index, piece in enumerate(pieces)}
+    others = [
+        (piece, value, indices.get(piece, "none"))
+        for piece, value in ids.items()
+        if indices.get(piece) != value and not _is_line(pieces, value)
+    ]
+    others += [
+        (piece, "none", index)
+        for piece, index in indices.items()
+        if piece not in ids and not piece.startswith("[line")
+    ]
+    if others:
+        piece, found, expected = others[0]
+        raise WeightsError(
+            tokenizer.path,
+            f"its ids contradict vocab.txt ({len(others)} of {len(ids)})",
+            "Remove the file that the model was not trained with",
+            expected=f"the id {expected} of {piece!r}",
+            found=found,
+        )
+
+
+def _is_line(pieces, index):
+    is_there = type(index) is int and 0 <= index < len(pieces)
+    return is_there and pieces[index] == f"[line{index + 1}]"
+
+
+def _check_keys(fields, rules):
+    """Refuse values that the rules do not list; warn of unknown settings."""
+    unknown = []
+    for name, value in fields.values.items():
+        allowed = rules.get(name)
+        if allowed is None and name.endswith("_token"):
+            continue  # see `_find_extra_tokens`
+        if allowed is None:
+            unknown.append(name)
+        elif isinstance(allowed, dict):
+            _check_keys(fields.object(name, {}), allowed)
+        elif allowed is not ANY and not _is_in(_content(value), allowed):
+            expected = " or ".join(json.dumps(one) for one in allowed)
+            fields.refuse(name, expected, value)
+    if unknown:
+        warnings.warn(
+            f"{fields.path}: unknown settings, which are not applied: "
+            f"{', '.join(sorted(unknown)[:5])}. Compare the ids with those of "
+            "the tokenizer that wrote the file.",
+            stacklevel=2,
+        )
+
+
+def _is_in(value, allowed):
+    return any(type(value) is type(one) and value == one for one in allowed)
+
+
+def _content(value):
+    """Return the text of a token that is written with its flags."""
+    is_token = isinstance(value, dict) and isinstance(value.get("content"), str)
+    return value["content"] if is_token else value
+
+
+def _check_frame(tokenizer):
+    """Refuse a post-processor other than [CLS] A [SEP] and A [SEP] B [SEP]."""
+    ids = tokenizer.object("model").object("vocab").values
+    part = tokenizer.object("post_processor")
+    template = _make_template(ids)
+    tokens = part.raw("special_tokens", {})
+    is_template = isinstance(tokens, dict) and part.values == {
+        **template,
+        "special_tokens": {**tokens, **template["special_tokens"]},
+    }
+    pair = {
+        name: [f"[{name.upper()}]", ids.get(f"[{name.upper()}]")]
+        for name in ("cls", "sep")
+    }
+    if not is_template and part.values != {"type": "BertProcessing", **pair}:
+        tokenizer.refuse(
+            "post_processor",
+            "[CLS] A [SEP] and [CLS] A [SEP] B [SEP], B of segment 1",
+            part.values,
+        )
+
+
+# Added tokens, which a tokenizer does not split.
+
+
+def _check_extra_tokens(added, special, settings, tokenizer, pieces, lowercase):
+    """Raise `WeightsError` for added tokens, which only transformers has.
+
+    It finds them anywhere in a text, also pieces such as "[unused0]", which the
+    original splits at the brackets.
+
+    Args:
+        added: `Fields` of added_tokens.json.
+        special: `Fields` of special_tokens_map.json.
+        settings: `Fields` of tokenizer_config.json.
+        tokenizer: `Fields` of tokenizer.json.
+        pieces: in the order of their ids.
+        lowercase: False if the text certainly keeps its case.
+    """
+    for token, index in _find_extra_tokens(added, special, settings, tokenizer):
+        content = token.text("content")
+        if content not in SPECIAL_TOKENS:
+            raise WeightsError(
+                token.path,
+                "the tokenizer has added tokens, which it does not split",
+                "If your texts have none of them, keep its vocab.txt only",
+                expected="the special tokens only",
+                found=content,
+            )
+        if index is not None and pieces.index(content) != index:
+            token.refuse(f"id of {content}", pieces.index(content), index)
+        for flag in ("single_word", *(["normalized"] if lowercase else [])):
+            if token.boolean(flag, False):
+                token.refuse(f"{flag} of {content}", "false", "true")
+
+
+def _find_extra_tokens(added, special, settings, tokenizer):
+    """Yield the `Fields` and id, or None, of each token that files add."""
+
+    def read(entries, fields, name):
+        if not isinstance(entries, list):
+            fields.refuse(name, "a list of tokens", entries)
+        for entry in entries:
+            if isinstance(entry, str):
+                entry = {"content": entry}
+            if not isinstance(entry, dict):
+                fields.refuse(name, "tokens", entry)
+            yield Fields(entry, fields.path), entry.get("id")
+
+    for token, index in added.values.items():
+        yield Fields({"content": token}, added.path), index
+    yield from read(
+        tokenizer.raw("added_tokens", []), tokenizer, "added_tokens"
+    )
+    name = "added_tokens_decoder"
+    for index, entry in settings.object(name, {}).values.items():
+        for token, _ in read([entry], settings, name):
+            yield token, int(index) if index.isdecimal() else index
+    for fields in (special, settings):
+        for name, value in fields.values.items():
+            if name in MORE_TOKENS and value is not None:
+                is_dict = isinstance(value, dict)
+                values = list(value.values()) if is_dict else value
+                yield from read(values, fields, name)
+            elif name.endswith("_token") and isinstance(value, str | dict):
+                yield from read([value], fields, name)
+
+
+# Writing.
+
+
+def write_tokenizer(folder, preprocessor):
+    """Write both tokenizer files of transformers and the vocabulary."""
+    tokenizer = preprocessor.tokenizer
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": True,
+        "split_special_tokens": not tokenizer.keep_special_tokens,
+        "model_max_length": preprocessor.sequence_length,
+        # `model_max_length` is ignored if it is the model's longest.
+        "sequence_length": preprocessor.sequence_length,
+        **TOKENS,
+    }
+    if preprocessor.prompts:
+        settings["prompts"] = dict(preprocessor.prompts)
+        settings["default_prompt_name"] = preprocessor.prompt
+        settings["include_prompt"] = preprocessor.include_prompt
+    json_files.write_json(settings, os.path.join(folder, SETTINGS))
+    json_files.write_json(
+        _make_tokenizer_json(tokenizer), os.path.join(folder, TOKENIZER)
+    )
+    text_settings.write_pieces(preprocessor, os.path.join(folder, VOCABULARY))
+
+
+def _make_tokenizer_json(tokenizer):
+    """Return tokenizer.json in the format of the `tokenizers` package."""
+    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
+    plain = dict.fromkeys(
+        ("single_word", "lstrip", "rstrip", "normalized"), False
+    )
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[token], "content": token, **plain, "special": True}
+            for token in SPECIAL_TOKENS
+            if token in ids
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": tokenizer.strip_accents,
+            "lowercase": tokenizer.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": _make_template(ids),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": tokenizer.max_word_length,
+            "vocab": ids,
+        },
+    }
+
+
+def _make_template(ids):
+    """Return the post-processor: [CLS] A [SEP], and B [SEP] of segment 1.
+
+    Args:
+        ids: dict of piece -> id.
+    """
+
+    def special(token, segment):
+        return {"SpecialToken": {"id": token, "type_id": segment}}
+
+    def sequence(name, segment):
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, sequence("B", 1), special("[SEP]", 1)],
+        "special_tokens": {
+            token: {"id": token, "ids": [ids.get(token)], "tokens": [token]}
+            for token in ("[CLS]", "[SEP]")
+        },
+    }
