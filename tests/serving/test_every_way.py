@@ -1,7 +1,6 @@
 """Every signature of toy models: command line, predict, HTTP.
 
-In a fresh process: `test_export.py`. Of models that learned from real data:
-`test_real_serving.py`.
+In a fresh process: `test_export.py`.
 """
 
 import json
